@@ -21,7 +21,7 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from tb_torchcompile_plugin.analysis.words import plural
+from tb_torchcompile_plugin.analysis.formatting import plural
 
 ROOT = Path(__file__).resolve().parent.parent
 ADDRESS = re.compile(r"TensorBoard \S+ at (http\S+/) ")

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from tb_torchcompile_plugin.analysis.operators.operators import Operator
+from tb_torchcompile_plugin.analysis.runtime.operators import Operator
 
 FIELDS = {
     "calls": "count",

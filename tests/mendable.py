@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tb_torchcompile_plugin.analysis.what_if.fixes import fixes
-from tb_torchcompile_plugin.analysis.what_if.scenario import priced
-from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
+from tb_torchcompile_plugin.analysis.causes.scenario import priced
+from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, fixes
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import AUTOGRAD, Event, launch, slice_
 

@@ -8,7 +8,7 @@ env_dir=$(mktemp -d)
 trap 'rm -rf "$env_dir"' EXIT
 python3 -m venv "$env_dir"
 "$env_dir/bin/pip" -q install "grpcio-tools==1.75.1"
-for message in compile_log/summary job/digest/digest analysis/compare/gate/baseline; do
+for message in compile_log/summary job/digest/digest analysis/compare/baseline; do
   "$env_dir/bin/python" -m grpc_tools.protoc -I. --python_out=. --pyi_out=. "tb_torchcompile_plugin/$message.proto"
   # The stubs of protobuf itself are not installed everywhere: mypy then takes its messages for Any.
   sed -i '1i # mypy: ignore-errors' "tb_torchcompile_plugin/${message}_pb2.pyi"

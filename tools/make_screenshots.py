@@ -26,7 +26,7 @@ from browser.panels.answers import FAILED, READING, answering  # noqa: E402
 from browser.panels.places import EMPTY, PANELS, fill, place  # noqa: E402
 from browser.processes import Servers, resize, start_browser  # noqa: E402
 from browser.tab import Tab  # noqa: E402
-from tb_torchcompile_plugin.analysis.findings.finding import Panel  # noqa: E402
+from tb_torchcompile_plugin.analysis.finding import Panel  # noqa: E402
 
 README = {"overview": "light", "timeline": "dark"}
 KEPT = ROOT / "docs" / "screenshots"

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import benchmarks  # noqa: F401  # knows where the tests' helpers are
 from benchmarks.reliability.kinds import packed_files
-from tb_torchcompile_plugin.analysis.runs.rows import CompileLine
+from tb_torchcompile_plugin.analysis.compare.all_runs import CompileLine
 from tb_torchcompile_plugin.api.indexing.attempt import attempt
 from tb_torchcompile_plugin.api.indexing.index import plan
 from tb_torchcompile_plugin.compile_log.summary import load as load_summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from tb_torchcompile_plugin.analysis.pays.twin import compiled_of, eager_of
+from tb_torchcompile_plugin.analysis.causes.payback_result import compiled_of, eager_of
 from tb_torchcompile_plugin.api.catalog import Listing
 from tb_torchcompile_plugin.api.run_lines import files_of
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles, span_time_ns

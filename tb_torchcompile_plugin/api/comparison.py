@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, compare_jobs
-from tb_torchcompile_plugin.analysis.compare.sides import Sides
+from tb_torchcompile_plugin.analysis.compare.pairs import Sides
 from tb_torchcompile_plugin.analysis.compare.verdict import FullReport, full_report
 from tb_torchcompile_plugin.api.newest import Ids
 from tb_torchcompile_plugin.api.session import Session

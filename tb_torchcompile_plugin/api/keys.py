@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.kernels.kernel_rows import brief
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import brief
 
 NONE = "all"  # of a table with one row, which has no name
 # Fields that name something, whatever table they are in.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 
-from tb_torchcompile_plugin.analysis.compare.gate.baseline import is_baseline, load
-from tb_torchcompile_plugin.analysis.compare.gate.measures import MeasuredRun, RunSource
-from tb_torchcompile_plugin.analysis.compare.gate.metrics import recorded
+from tb_torchcompile_plugin.analysis.compare.gate_baseline import is_baseline, load
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import MeasuredRun, RunSource, recorded
 from tb_torchcompile_plugin.api.catalog import only_run
 from tb_torchcompile_plugin.api.newest import newest_span
 from tb_torchcompile_plugin.api.report import check

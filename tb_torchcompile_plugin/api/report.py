@@ -12,32 +12,41 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from tb_torchcompile_plugin.analysis.compiled_regions.eager import EagerTime
-from tb_torchcompile_plugin.analysis.cuda_graphs.rows import CudaGraphReport
-from tb_torchcompile_plugin.analysis.dynamic_shapes.rows import DynamicShapeReport
-from tb_torchcompile_plugin.analysis.findings.finding import Finding
-from tb_torchcompile_plugin.analysis.findings.findings import merged, ranked, span_findings, untold
-from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuUtilization
-from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
-from tb_torchcompile_plugin.analysis.memory.memory import memory
-from tb_torchcompile_plugin.analysis.operators.operators import Operator
-from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
-from tb_torchcompile_plugin.analysis.overview.overview import Overview
-from tb_torchcompile_plugin.analysis.pays.pays import Pays
+from tb_torchcompile_plugin.analysis.causes.findings import merged, ranked, span_findings, untold
+from tb_torchcompile_plugin.analysis.causes.overview import Overview
+from tb_torchcompile_plugin.analysis.causes.payback import Pays
+from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
+from tb_torchcompile_plugin.analysis.compare.all_runs import (
+    NO_COMPILE_DATA,
+    CompileLine,
+    JobLine,
+    KnownRun,
+    RunRow,
+    SpanLine,
+    all_runs,
+    compile_line,
+    job_line,
+    job_remembered,
+    span_line,
+)
+from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import CudaGraphReport
+from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import DynamicShapeReport
+from tb_torchcompile_plugin.analysis.compile.startup import StartUp, startup
+from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, rank_collectives
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
+from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferences, rank_differences
-from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
-from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
-from tb_torchcompile_plugin.analysis.runs.remembered import JobLine, job_line, job_remembered
-from tb_torchcompile_plugin.analysis.runs.rows import CompileLine, SpanLine, compile_line, span_line
-from tb_torchcompile_plugin.analysis.runs.runs import NO_COMPILE_DATA, KnownRun, RunRow, all_runs
-from tb_torchcompile_plugin.analysis.source.source import ProgramLine
-from tb_torchcompile_plugin.analysis.startup.startup import StartUp, startup
-from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
-from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
+from tb_torchcompile_plugin.analysis.runtime.eager import EagerTime
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import GpuUtilization
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
+from tb_torchcompile_plugin.analysis.runtime.memory import memory
+from tb_torchcompile_plugin.analysis.runtime.operators import Operator
+from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
+from tb_torchcompile_plugin.analysis.runtime.span_report import Compile, Span, compile_report, span_report
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepReport
 from tb_torchcompile_plugin.api.beside import made_of
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, unexpected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tb_torchcompile_plugin.analysis.overview.halves import Span
+from tb_torchcompile_plugin.analysis.runtime.span_report import Span
 from tb_torchcompile_plugin.api.report import Report
 from tb_torchcompile_plugin.errors import Notice
 

@@ -14,50 +14,52 @@ from typing import Any, Concatenate, Generic, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, compare_jobs
-from tb_torchcompile_plugin.analysis.compare.sides import Sides
-from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
-from tb_torchcompile_plugin.analysis.compare.verdict import compare_report
-from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
-from tb_torchcompile_plugin.analysis.compilations.details import compilation, compile_time, guard_checks
-from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
-from tb_torchcompile_plugin.analysis.cpu.cpu import cpu
-from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import cuda_graphs
-from tb_torchcompile_plugin.analysis.dynamic_shapes.dynamic_shapes import dynamic_shapes
-from tb_torchcompile_plugin.analysis.exports.exports import exports
-from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
-from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels
-from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_details, kernel_table
-from tb_torchcompile_plugin.analysis.memory.memory import memory
-from tb_torchcompile_plugin.analysis.modules.modules import modules
-from tb_torchcompile_plugin.analysis.operators.operators import operators
-from tb_torchcompile_plugin.analysis.overview.halves import span_report
-from tb_torchcompile_plugin.analysis.pays.pays import pays
-from tb_torchcompile_plugin.analysis.python.python import python
-from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_collectives
-from tb_torchcompile_plugin.analysis.ranks.job_map import job_map
-from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
-from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
-from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
-from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, side_by_side
-from tb_torchcompile_plugin.analysis.runs.remembered import (
+from tb_torchcompile_plugin.analysis.causes.payback import pays
+from tb_torchcompile_plugin.analysis.causes.scenario import scenario
+from tb_torchcompile_plugin.analysis.compare.all_runs import (
     compile_remembered,
     findings_remembered,
     job_remembered,
     overview_remembered,
     remembered,
 )
-from tb_torchcompile_plugin.analysis.source.source import source
-from tb_torchcompile_plugin.analysis.startup.startup import startup
-from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import step_breakdown
+from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, compare_jobs
+from tb_torchcompile_plugin.analysis.compare.pairs import Sides
+from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
+from tb_torchcompile_plugin.analysis.compare.verdict import compare_report
+from tb_torchcompile_plugin.analysis.compile.compilation_details import (
+    compilation,
+    compile_time,
+    guard_checks,
+)
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations_overview
+from tb_torchcompile_plugin.analysis.compile.dynamic_shapes import dynamic_shapes
+from tb_torchcompile_plugin.analysis.compile.exports import exports
+from tb_torchcompile_plugin.analysis.compile.startup import startup
+from tb_torchcompile_plugin.analysis.compile.triton import triton
+from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_collectives
+from tb_torchcompile_plugin.analysis.ranks.job_rows import job_map
+from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
+from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
+from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, side_by_side
+from tb_torchcompile_plugin.analysis.runtime.cpu import cpu
+from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import cuda_graphs
+from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
+from tb_torchcompile_plugin.analysis.runtime.kernels import code_kernels, kernel_details, kernel_table
+from tb_torchcompile_plugin.analysis.runtime.memory import memory
+from tb_torchcompile_plugin.analysis.runtime.modules import modules
+from tb_torchcompile_plugin.analysis.runtime.operators import operators
+from tb_torchcompile_plugin.analysis.runtime.python import python
+from tb_torchcompile_plugin.analysis.runtime.source import source
+from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.analysis.timeline.flame import timeline_flame
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
 from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.analysis.timeline.wire import timeline_window
-from tb_torchcompile_plugin.analysis.triton.triton import triton
-from tb_torchcompile_plugin.analysis.what_if.scenario import scenario
 from tb_torchcompile_plugin.api.beside import made_of
 from tb_torchcompile_plugin.api.downloads import Download, timeline_trim, trace_file
 from tb_torchcompile_plugin.api.parameters import (

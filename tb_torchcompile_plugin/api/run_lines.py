@@ -14,14 +14,20 @@ from typing import TypeVar
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.runs.remembered import COMPILE, JOB, SPAN, JobLine, remember_compiled
-from tb_torchcompile_plugin.analysis.runs.rows import CompileLine, SpanLine, compile_line
-from tb_torchcompile_plugin.analysis.runs.runs import (
+from tb_torchcompile_plugin.analysis.compare.all_runs import (
     BEING_READ,
+    COMPILE,
+    JOB,
     LOG_UNREAD,
     NO_COMPILE_DATA,
+    SPAN,
+    CompileLine,
+    JobLine,
     KnownRun,
     RunPlace,
+    SpanLine,
+    compile_line,
+    remember_compiled,
 )
 from tb_torchcompile_plugin.job.job import members
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles, span_time_ns

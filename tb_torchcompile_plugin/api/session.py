@@ -17,11 +17,11 @@ from math import inf
 from time import monotonic
 from typing import NamedTuple
 
+from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, all_runs
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
-from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, side_of
-from tb_torchcompile_plugin.analysis.overview.halves import span_report
+from tb_torchcompile_plugin.analysis.compare.pairs import Side, Sides, side_of
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
-from tb_torchcompile_plugin.analysis.runs.runs import AllRuns, all_runs
+from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
 from tb_torchcompile_plugin.api.beside import run_beside
 from tb_torchcompile_plugin.api.catalog import Catalog, Listing, Runs, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not

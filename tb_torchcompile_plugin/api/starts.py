@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterator
 from itertools import islice
 
-from tb_torchcompile_plugin.analysis.findings.compile_rules import CacheMissed
-from tb_torchcompile_plugin.analysis.findings.finding import Finding
-from tb_torchcompile_plugin.analysis.findings.findings import compile_findings
-from tb_torchcompile_plugin.analysis.startup.beside import Start, Starts
-from tb_torchcompile_plugin.analysis.startup.start_findings import start_findings
+from tb_torchcompile_plugin.analysis.causes.compile_rules import CacheMissed
+from tb_torchcompile_plugin.analysis.causes.findings import compile_findings
+from tb_torchcompile_plugin.analysis.compile.cache_lookups import Start, Starts
+from tb_torchcompile_plugin.analysis.compile.startup import start_findings
+from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
 from tb_torchcompile_plugin.reader.compile_data import CompileData

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import IO
 
-from tb_torchcompile_plugin.analysis.words import size
+from tb_torchcompile_plugin.analysis.formatting import size
 from tb_torchcompile_plugin.api.export.export import TIMELINE_BYTES, Chosen, Export
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session

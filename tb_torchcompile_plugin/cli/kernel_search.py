@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
-from tb_torchcompile_plugin.analysis.kernels.kernels import KernelDetails, kernel_details, kernel_table
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
+from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kernel_details, kernel_table
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.generated_code.generated_code import Generated, GeneratedCode

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tb_torchcompile_plugin.analysis.findings.finding import Panel
-from tb_torchcompile_plugin.analysis.overview.halves import Compile
-from tb_torchcompile_plugin.analysis.runs.runs import RunRow
-from tb_torchcompile_plugin.analysis.startup.startup import StartUp
+from tb_torchcompile_plugin.analysis.compare.all_runs import RunRow
+from tb_torchcompile_plugin.analysis.compile.startup import StartUp
+from tb_torchcompile_plugin.analysis.finding import Panel
+from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, Worker
 from tb_torchcompile_plugin.cli.text_job import folds, print_folded, print_job
 from tb_torchcompile_plugin.cli.text_span import print_span

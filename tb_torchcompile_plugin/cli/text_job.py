@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport, RankRow
-from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.api.report import Report, Run, Worker
 from tb_torchcompile_plugin.cli.text_table import Plain, table
 

@@ -6,11 +6,11 @@ import statistics
 import sys
 from collections.abc import Iterator
 
-from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
-from tb_torchcompile_plugin.analysis.kernels.kernels import KernelDetails
-from tb_torchcompile_plugin.analysis.kernels.launch_config import LaunchConfig
-from tb_torchcompile_plugin.analysis.kernels.roofline import Achieved
-from tb_torchcompile_plugin.analysis.words import device_name
+from tb_torchcompile_plugin.analysis.formatting import device_name
+from tb_torchcompile_plugin.analysis.runtime.kernel_code import LaunchConfig
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
+from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails
+from tb_torchcompile_plugin.analysis.runtime.roofline import Achieved
 from tb_torchcompile_plugin.cli.kernel_search import KernelMatch
 from tb_torchcompile_plugin.errors import visible
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import msgspec
 from rich.console import Console
 
-from tb_torchcompile_plugin.analysis.findings.finding import Panel
-from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import DeviceIdle, GpuUtilization
-from tb_torchcompile_plugin.analysis.step_breakdown.parts import StepBreakdown, StepPart
-from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
+from tb_torchcompile_plugin.analysis.finding import Panel
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import DeviceIdle, GpuUtilization
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepBreakdown, StepPart, StepReport
 from tb_torchcompile_plugin.api.report import SpanReport, UnreadSpan
 from tb_torchcompile_plugin.cli.text_table import Plain, place, table
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from tb_torchcompile_plugin.analysis.what_if.picture import Picture
-from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
-from tb_torchcompile_plugin.analysis.words import duration
+from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
+from tb_torchcompile_plugin.analysis.formatting import duration
+from tb_torchcompile_plugin.analysis.runtime.step_picture import Picture
 from tb_torchcompile_plugin.cli.text_table import Plain, Whole, table
 
 

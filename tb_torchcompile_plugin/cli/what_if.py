@@ -8,8 +8,8 @@ from functools import partial
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_offer, rank_what_if
-from tb_torchcompile_plugin.analysis.what_if.scenario import Offer, Scenario, own_offer, scenario
+from tb_torchcompile_plugin.analysis.causes.scenario import Offer, Scenario, own_offer, scenario
+from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_offer, rank_what_if
 from tb_torchcompile_plugin.api.catalog import Runs
 from tb_torchcompile_plugin.api.newest import Ids, newest_span
 from tb_torchcompile_plugin.api.session import Session

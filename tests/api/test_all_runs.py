@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.runs.runs import BEING_READ, NO_COMPILE_DATA, AllRuns
+from tb_torchcompile_plugin.analysis.compare.all_runs import BEING_READ, NO_COMPILE_DATA, AllRuns
 from tb_torchcompile_plugin.api import run_lines
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.routes import ROUTES, poll

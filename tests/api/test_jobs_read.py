@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from browser.rank_traces import write_job
-from tb_torchcompile_plugin.analysis.findings.findings import Findings
+from tb_torchcompile_plugin.analysis.causes.findings import Findings
 from tb_torchcompile_plugin.api import read_queue, routes
 from tb_torchcompile_plugin.api import session as session_module
 from tb_torchcompile_plugin.api.joined import job_of

@@ -11,8 +11,8 @@ import pytest
 
 import compile_records
 from compile_records import write_log as log
-from tb_torchcompile_plugin.analysis.findings.finding import Panel
-from tb_torchcompile_plugin.analysis.overview.halves import span_report as span_report_of
+from tb_torchcompile_plugin.analysis.finding import Panel
+from tb_torchcompile_plugin.analysis.runtime.span_report import span_report as span_report_of
 from tb_torchcompile_plugin.api import report as answer
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.cli.command import main

@@ -15,10 +15,15 @@ from xml.etree import ElementTree
 import pytest
 
 from compile_records import artifact, line
-from tb_torchcompile_plugin.analysis.compare.gate.conditions import settings_of
-from tb_torchcompile_plugin.analysis.compare.gate.gate import gate
-from tb_torchcompile_plugin.analysis.compare.gate.measures import Measure, MeasuredItem, MeasuredRun, unknown
-from tb_torchcompile_plugin.analysis.compare.gate.metrics import METRICS
+from tb_torchcompile_plugin.analysis.compare.gate import gate
+from tb_torchcompile_plugin.analysis.compare.gate_judge import settings_of
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
+    METRICS,
+    Measure,
+    MeasuredItem,
+    MeasuredRun,
+    unknown,
+)
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.cli.gate.junit import junit
 from tb_torchcompile_plugin.cli.gate.markdown import MOST_BYTES, escaped, markdown

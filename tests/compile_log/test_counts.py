@@ -2,8 +2,8 @@
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.graph_breaks.sites import count_sites
-from tb_torchcompile_plugin.analysis.recompiles.recompiles import recompiles
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
+from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.counts import COUNTS, counted, since
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, CompileKey, CompileSummary

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.findings.finding import Finding, Predicted
-from tb_torchcompile_plugin.analysis.findings.findings import findings
+from tb_torchcompile_plugin.analysis.causes.findings import findings
+from tb_torchcompile_plugin.analysis.finding import Finding, Predicted
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.profile import Profile
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.pays.pays import Pays, pays
+from tb_torchcompile_plugin.analysis.causes.payback import Pays, pays
 from tb_torchcompile_plugin.api.session import Session
 
 NEAR = 0.2

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from job_plans import Plan, job, plans
 from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
 from profiles import profile_of
-from tb_torchcompile_plugin.analysis.findings.finding import Finding
+from tb_torchcompile_plugin.analysis.finding import Finding
+from tb_torchcompile_plugin.analysis.formatting import told_apart
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, without_symptoms
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
-from tb_torchcompile_plugin.analysis.words import told_apart
 from tb_torchcompile_plugin.job.as_early import as_early, has_models, job_clocks, pace_ns, tied
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.late import late

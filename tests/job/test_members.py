@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import BASE, Does, training
-from tb_torchcompile_plugin.analysis.findings.finding import Finding
-from tb_torchcompile_plugin.analysis.findings.findings import findings
+from tb_torchcompile_plugin.analysis.causes.findings import findings
+from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
-from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
+from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings
 from tb_torchcompile_plugin.api import joined
 from tb_torchcompile_plugin.api import session as session_module
 from tb_torchcompile_plugin.api.read_queue import Progress

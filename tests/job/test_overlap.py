@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
-from tb_torchcompile_plugin.analysis.ranks import overlap_rows as module
-from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
-from tb_torchcompile_plugin.analysis.ranks.overlap_rows import (
+from tb_torchcompile_plugin.analysis.ranks import collectives as module
+from tb_torchcompile_plugin.analysis.ranks.collectives import (
     OverlapRow,
     overlap_headline,
     overlap_rows,
     overlap_us,
 )
+from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.overlap import Overlapped, SameKernel

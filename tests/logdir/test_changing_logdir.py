@@ -21,7 +21,7 @@ from werkzeug.test import Client
 
 from compile_records import write_log as log
 from served import ROOT, ask_span, error_of, make_client, make_plugin, wait_for
-from tb_torchcompile_plugin.analysis.overview.halves import compile_report, span_report
+from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report, span_report
 from tb_torchcompile_plugin.api import read_queue as readings
 from tb_torchcompile_plugin.api import session as api
 from tb_torchcompile_plugin.api.read_queue import Progress

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from served import ROOT, ask_span, error_of, forget_stores, make_client, make_plugin, s3_server
-from tb_torchcompile_plugin.analysis.overview.halves import compile_report, span_report
+from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report, span_report
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.command import main

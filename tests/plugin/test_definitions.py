@@ -8,10 +8,10 @@ from typing import get_args
 import pytest
 
 from served import ROOT, make_client, make_plugin
-from tb_torchcompile_plugin.analysis.compilations.rows import Status
-from tb_torchcompile_plugin.analysis.findings.finding import Panel
-from tb_torchcompile_plugin.analysis.gpu_utilization.verdicts import Bound
-from tb_torchcompile_plugin.analysis.what_if.picture import HostCause
+from tb_torchcompile_plugin.analysis.compile.compilations import Status
+from tb_torchcompile_plugin.analysis.finding import Panel
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Bound
+from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.plugin import definitions
 from tb_torchcompile_plugin.profile.host.thread_activity import Cause

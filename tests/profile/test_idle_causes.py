@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import profile_in, profile_with
-from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
-from tb_torchcompile_plugin.analysis.gpu_utilization.idle import gap_histogram
+from tb_torchcompile_plugin.analysis.runtime.gpu_idle import gap_histogram
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
 from tb_torchcompile_plugin.profile.compiled.regions import breaks, frames, region_calls
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work

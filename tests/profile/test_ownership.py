@@ -1,8 +1,8 @@
 """ownership.py and kernels.py: whose launch is it?"""
 
 from profiles import graphs, profile_with
-from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import compiled_regions
-from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.runtime.compiled_regions import compiled_regions
+from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from traces import AUTOGRAD, MAIN, PID, launch, slice_
 
 POINTWISE = "triton_poi_fused_add_0"

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from compile_records import ODD, picks, put_anywhere
 from profiles import SPAN, SPAN_QUESTIONS, WORKER_QUESTIONS, ask, data_of, profile_with
-from tb_torchcompile_plugin.analysis.compilations.details import compilation, guard_checks
-from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels
-from tb_torchcompile_plugin.analysis.startup.beside import Start, Starts
-from tb_torchcompile_plugin.analysis.startup.startup import startup
+from tb_torchcompile_plugin.analysis.compile.cache_lookups import Start, Starts
+from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation, guard_checks
+from tb_torchcompile_plugin.analysis.compile.startup import startup
+from tb_torchcompile_plugin.analysis.runtime.kernels import code_kernels
 from tb_torchcompile_plugin.compile_log.summary import load
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary
 from tb_torchcompile_plugin.errors import UserError

@@ -9,11 +9,10 @@ import pytest
 
 from live import needs_torch, run, run_all, summaries
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
-from tb_torchcompile_plugin.analysis.compilations.details import compilation
-from tb_torchcompile_plugin.analysis.compilations.rows import compilations
-from tb_torchcompile_plugin.analysis.compile_time.phase_spans import phase_spans
-from tb_torchcompile_plugin.analysis.overview.halves import compile_report
+from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations, compilations_overview
+from tb_torchcompile_plugin.analysis.compile.compile_time import phase_spans
+from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report
 from tb_torchcompile_plugin.api.report import SpanReport, read_report, whole_report
 from tb_torchcompile_plugin.api.session import Session
 

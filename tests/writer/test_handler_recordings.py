@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 
-from tb_torchcompile_plugin.analysis.compilations.details import compilation
-from tb_torchcompile_plugin.analysis.compilations.rows import compilations
+from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.session import Session
 

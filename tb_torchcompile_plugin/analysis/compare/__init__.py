@@ -1,1 +1,1 @@
-"""What is different between two spans, and is it more than noise?"""
+"""Two runs side by side, the gate for CI, and all runs of a logdir."""

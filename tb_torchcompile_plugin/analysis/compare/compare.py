@@ -5,38 +5,216 @@ Everything is of an average profiled step, a → b; without steps, of the span. 
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.compare.compilations import CompilationDifference, compare_compilations
-from tb_torchcompile_plugin.analysis.compare.notes import notes
-from tb_torchcompile_plugin.analysis.compare.pairs import Compared, InWords, Pair, in_words, numbers, pair
-from tb_torchcompile_plugin.analysis.compare.sides import Side, as_a_whole
-from tb_torchcompile_plugin.analysis.compile_time import compile_time
-from tb_torchcompile_plugin.analysis.graph_breaks.costs import graph_break_costs
-from tb_torchcompile_plugin.analysis.graph_breaks.sites import count_sites
-from tb_torchcompile_plugin.analysis.recompiles.recompiles import recompiles
-from tb_torchcompile_plugin.analysis.step_breakdown.parts import (
+from tb_torchcompile_plugin.analysis.compare.pairs import (
+    Compared,
+    InWords,
+    Pair,
+    Side,
+    as_a_whole,
+    change_percent,
+    in_words,
+    numbers,
+    pair,
+)
+from tb_torchcompile_plugin.analysis.compile import compile_time
+from tb_torchcompile_plugin.analysis.compile.break_costs import graph_break_costs
+from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
+from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
+from tb_torchcompile_plugin.analysis.formatting import duration
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import (
     Part,
     PartKind,
     StepBreakdown,
+    StepTimes,
+    noise_us,
     paced_breakdowns,
+    step_times,
     window_breakdown,
 )
-from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes, noise_us, step_times
-from tb_torchcompile_plugin.analysis.words import duration
+from tb_torchcompile_plugin.analysis.runtime.step_words import slowed
+from tb_torchcompile_plugin.compile_log.record import Direction
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import covered_ns
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, paced_windows
+from tb_torchcompile_plugin.profile.steps import (
+    StepWindows,
+    pace,
+    paced_windows,
+    profiled_steps,
+    unrecorded_step_ns,
+)
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
+
+# Which compilation of one run is which of another? Ids do not tell where the code in between changed. A
+# function is known by its name and that of its file: the same program may lie in another folder. A file
+# that only one side has may be the other's under a new name, so there the function's name is all.
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """One side of a row."""
+
+    compile_id: str
+    epoch: int
+    graph_ops: int | None
+
+
+class CompilationDifference(Compared, frozen=True):
+    """The same function's n-th compilation on both sides; None where a side has none. `compile_ids`: "0/0 → 1/0"."""
+
+    function: str
+    file: str
+    line: int | None
+    direction: Direction
+    a: Compiled | None
+    b: Compiled | None
+    compile_ids: str
+    duration_s: Pair
+    graph_ops: Pair
+
+
+_Function = tuple[str, str, Direction]
+_Key = tuple[_Function, int]
+
+
+def compare_compilations(a: CompileData | None, b: CompileData | None) -> list[CompilationDifference]:
+    """In the order in which they were compiled; [] where a side has no compile data."""
+    if a is None or b is None:
+        return []
+    shared = _files(a) & _files(b)
+    ours, theirs = _numbered(a, shared), _numbered(b, shared)
+    return [_difference(ours.get(key), theirs.get(key)) for key in dict.fromkeys((*ours, *theirs))]
+
+
+def _files(data: CompileData) -> set[str]:
+    return {_name_of(row.file) for row in data.summary.compilations}
+
+
+def _name_of(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]
+
+
+def _numbered(data: CompileData, files: set[str]) -> dict[_Key, Compilation]:
+    """By function, its file if it is one of `files`, direction, and how often it had been compiled before."""
+    before: Counter[_Function] = Counter()
+    numbered: dict[_Key, Compilation] = {}
+    for row in data.of(compilations):
+        file = _name_of(row.file)
+        function = row.function, file if file in files else "", row.direction
+        numbered[function, before[function]] = row
+        before[function] += 1
+    return numbered
+
+
+def _difference(a: Compilation | None, b: Compilation | None) -> CompilationDifference:
+    either = b or a
+    assert either is not None
+    known = numbers(
+        duration_s=pair(a.duration_s if a else None, b.duration_s if b else None),
+        graph_ops=pair(a.graph_ops if a else None, b.graph_ops if b else None),
+    )
+    if not (a and b):
+        known["outcome"] = "vanished" if a else "appeared"
+    return CompilationDifference(
+        function=either.function,
+        file=either.file,
+        line=either.line,
+        direction=either.direction,
+        a=_compiled(a),
+        b=_compiled(b),
+        compile_ids=" → ".join(row.compile_id if row else "–" for row in (a, b)),
+        **known,
+    )
+
+
+def _compiled(row: Compilation | None) -> Compiled | None:
+    return Compiled(row.compile_id, row.epoch, row.graph_ops) if row else None
+
+
+# What of two spans can be compared, what cannot, and what besides the program differs between them?
+
+
+_SLOWED = 1.1  # times as long: from there on recorded steps tell less than those that were not
+
+
+def notes(a: Side, b: Side) -> list[str]:
+    """Sentences, each about one thing that a reader of the tables must know."""
+    lines = []
+    for name, side in (("A", a), ("B", b)):
+        lines += [f"{name} {what}" for what in (*_run_notes(side.profile), *_compile_notes(side.summary))]
+    return [*lines, *_environment_differences(a, b)]
+
+
+def _run_notes(profile: Profile | None) -> Iterator[str]:
+    if profile is None:
+        yield "has no trace: only what was compiled is compared."
+        return
+    if not profile.of(profiled_steps):
+        yield (
+            "has no profiled steps, as its profiler had no schedule: whole spans are compared, "
+            "and nobody knows how much they vary."
+        )
+    elif len(profile.of(profiled_steps)) == 1:
+        yield "has one profiled step: nobody knows how much its steps vary."
+    if (gpu := profile.of(pace)) is not None:
+        yield (
+            f"has a host that runs ahead: its steps are those of GPU {gpu.device}, "
+            "each from the first work that it launched to that of the next."
+        )
+    if not len(profile.of(gpu_work).index):
+        yield "has no GPU events: GPU time and kernels are not compared."
+    if profile.trace.notices:
+        yield "has a trace that is not complete: what is missing counts as not done."
+
+
+def _compile_notes(summary: CompileSummary | None) -> Iterator[str]:
+    if summary is None:
+        yield (
+            "has no compile data (an eager run has none): its graph breaks, recompiles and compile time are unknown."
+        )
+
+
+def _environment_differences(a: Side, b: Side) -> Iterator[str]:
+    versions = [side.summary.environment.torch_version if side.summary else "" for side in (a, b)]
+    if all(versions) and versions[0] != versions[1]:
+        yield f"A ran on torch {versions[0]}, B on torch {versions[1]}."
+    devices = [_devices(side.profile) if side.profile else "" for side in (a, b)]
+    if all(devices) and devices[0] != devices[1]:
+        yield f"A ran on {devices[0]}, B on {devices[1]}: times of different devices."
+    yield from _unrecorded(a, b)
+
+
+def _unrecorded(a: Side, b: Side) -> Iterator[str]:
+    """Recording slows some programs more than others: then the recorded steps do not tell which is faster. The notes
+    are the host's, and say nothing where it runs ahead."""
+    profiles = [side.profile for side in (a, b) if side.profile and side.profile.of(pace) is None]
+    noted = [one.data.of(unrecorded_step_ns) if one.data else None for one in profiles]
+    if len(profiles) < 2 or None in noted or not any(slowed(one, _SLOWED) for one in profiles):
+        return
+    of_a, of_b = ((ns or 0) / 1000 for ns in noted)
+    change = change_percent(pair(of_a, of_b))
+    yield (
+        f"While nobody records a step of B takes {duration(of_b)}, one of A {duration(of_a)}{change}: recording slows "
+        "them, and all else here is of recorded steps."
+    )
+
+
+def _devices(profile: Profile) -> str:
+    names = [row.name for row in profile.of(gpus) if row.name]
+    return ", ".join(dict.fromkeys(names))
 
 
 class StepTimeDifference(msgspec.Struct, frozen=True):

@@ -17,11 +17,11 @@ from tb_torchcompile_plugin.analysis.compare.compare import StepTimeDifference, 
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, change_of, numbers, pair
 from tb_torchcompile_plugin.analysis.compare.tables import TableLayout
 from tb_torchcompile_plugin.analysis.compare.verdict import of_steps
+from tb_torchcompile_plugin.analysis.formatting import duration, listed, plural
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import CollectiveRow, by_rank, collective_rows, late_ranks
-from tb_torchcompile_plugin.analysis.ranks.late_words import does, main_cause
-from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes, step_times
-from tb_torchcompile_plugin.analysis.words import duration, listed, plural
+from tb_torchcompile_plugin.analysis.ranks.late import does, main_cause
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, step_times
 from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import compared_steps, late

@@ -10,11 +10,10 @@ from tb_torchcompile_plugin.analysis.compare.compare import (
     StepTimeDifference,
     compare,
 )
-from tb_torchcompile_plugin.analysis.compare.compiling_steps import compiling
-from tb_torchcompile_plugin.analysis.compare.pairs import Pair, change_of, pair
-from tb_torchcompile_plugin.analysis.compare.sides import Sides, SpanName
+from tb_torchcompile_plugin.analysis.compare.pairs import Pair, Sides, SpanName, change_of, pair
 from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
-from tb_torchcompile_plugin.analysis.words import duration, plural
+from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.runtime.compiling_steps import compiling
 from tb_torchcompile_plugin.profile.profile import Profile
 
 

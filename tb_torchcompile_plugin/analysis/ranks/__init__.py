@@ -1,1 +1,1 @@
-"""How do the ranks of a job differ, and what do collectives take?"""
+"""The ranks of one job together: waits, stragglers, collectives."""

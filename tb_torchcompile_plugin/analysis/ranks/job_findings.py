@@ -10,34 +10,36 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.findings import thresholds
-from tb_torchcompile_plugin.analysis.findings.finding import Finding, Predicted, severity_of
-from tb_torchcompile_plugin.analysis.findings.findings import AnyFinding
-from tb_torchcompile_plugin.analysis.ranks.job_predictions import (
+from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes.findings import AnyFinding
+from tb_torchcompile_plugin.analysis.causes.fix import FixKind
+from tb_torchcompile_plugin.analysis.causes.fix_words import instead, next_step, sentence
+from tb_torchcompile_plugin.analysis.causes.fix_words import place as place_of_fix
+from tb_torchcompile_plugin.analysis.causes.scenario import priced
+from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
+from tb_torchcompile_plugin.analysis.finding import Finding, Predicted, severity_of
+from tb_torchcompile_plugin.analysis.formatting import duration, listed, percent
+from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
+from tb_torchcompile_plugin.analysis.ranks.late import (
+    COMPILING,
+    SAY_WHAT,
+    advice,
+    all_does,
+    compiled_words,
+    does,
+    late_compile,
+    main_cause,
+    telling,
+)
+from tb_torchcompile_plugin.analysis.ranks.outliers import (
     gain_of,
     if_early,
     if_even,
     if_overlapped,
+    outlier_findings,
     waited_us,
     worth_telling,
 )
-from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
-from tb_torchcompile_plugin.analysis.ranks.late_compile import COMPILING, compiled_words, late_compile
-from tb_torchcompile_plugin.analysis.ranks.late_words import (
-    SAY_WHAT,
-    advice,
-    all_does,
-    does,
-    main_cause,
-    telling,
-)
-from tb_torchcompile_plugin.analysis.ranks.outlier_findings import outlier_findings
-from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
-from tb_torchcompile_plugin.analysis.what_if.scenario import priced
-from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.what_if.words import instead, next_step, sentence
-from tb_torchcompile_plugin.analysis.what_if.words import place as place_of_fix
-from tb_torchcompile_plugin.analysis.words import duration, listed, percent
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
 from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob

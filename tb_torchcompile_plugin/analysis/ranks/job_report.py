@@ -7,10 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from tb_torchcompile_plugin.analysis.findings import thresholds
+from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.formatting import duration, listed, plural
 from tb_torchcompile_plugin.analysis.ranks import job_rows as rows
+from tb_torchcompile_plugin.analysis.ranks.collectives import overlap_headline, overlap_rows, overlap_us
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, waits_in_a_circle
-from tb_torchcompile_plugin.analysis.ranks.job_map import job_map
 from tb_torchcompile_plugin.analysis.ranks.job_rows import (
     CollectiveRow,
     JobReport,
@@ -20,11 +21,9 @@ from tb_torchcompile_plugin.analysis.ranks.job_rows import (
     OutlierRow,
     RankRow,
     WaitRow,
+    job_map,
 )
-from tb_torchcompile_plugin.analysis.ranks.outlier_findings import outlier_rows
-from tb_torchcompile_plugin.analysis.ranks.outliers import is_many, outliers
-from tb_torchcompile_plugin.analysis.ranks.overlap_rows import overlap_headline, overlap_rows, overlap_us
-from tb_torchcompile_plugin.analysis.words import duration, listed, plural
+from tb_torchcompile_plugin.analysis.ranks.outliers import is_many, outlier_rows, outliers
 from tb_torchcompile_plugin.job.as_early import has_models
 from tb_torchcompile_plugin.job.chain import Slow
 from tb_torchcompile_plugin.job.clocks import clocks

@@ -11,24 +11,22 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.findings import thresholds
-from tb_torchcompile_plugin.analysis.ranks.step_calls import (
-    JoinedCollective,
-    StepCalls,
-    View,
-    in_view,
-    rest_of,
-    step_calls,
-)
+from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.ranks.step_lanes import (
     GpuPieces,
     HostPieces,
+    JoinedCollective,
+    StepCalls,
+    View,
     compute_line,
     gpu_pieces,
     host_line,
     host_pieces,
+    in_view,
+    rest_of,
+    step_calls,
 )
-from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import calls

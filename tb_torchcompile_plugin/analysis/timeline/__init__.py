@@ -1,1 +1,1 @@
-"""The whole trace at every level of detail: lanes, slices, search, ranges."""
+"""Slices of a window of time, at the level of detail that the window needs."""

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.timeline.host_inside import HostInside, host_inside, host_tracks
+from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
 from tb_torchcompile_plugin.analysis.timeline.lanes import COLOR_OF, TrackSlices
+from tb_torchcompile_plugin.analysis.timeline.range import HostInside, host_inside, host_tracks
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
-from tb_torchcompile_plugin.analysis.words import duration, percent, plural
 from tb_torchcompile_plugin.profile.columns import distinct, sums
 from tb_torchcompile_plugin.profile.host.host_tree import merged_stacks, plain_names
 from tb_torchcompile_plugin.profile.intervals import Int64s

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.timeline.counters import Points
+from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
 from tb_torchcompile_plugin.analysis.timeline.items import has_unix_time
 from tb_torchcompile_plugin.analysis.timeline.lanes import (
     COLORS,
@@ -26,15 +26,15 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import (
     Slices,
     TrackSlices,
 )
-from tb_torchcompile_plugin.analysis.timeline.layout import layout, user_kernels
+from tb_torchcompile_plugin.analysis.timeline.layout import Points, layout, user_kernels
 from tb_torchcompile_plugin.analysis.timeline.trace_rows import TraceRows
-from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.level_of_detail import MergedSlices, aligned, shift_for
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices
+from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import Codes
 from tb_torchcompile_plugin.reader.memo import Memo, once
 
@@ -218,3 +218,35 @@ class _Names(Codes):
         distinct, inverse = np.unique(slices.name_codes(rows), return_inverse=True)
         codes = [self.code(slices.texts[code]) for code in distinct.tolist()]
         return np.array(codes, np.int64)[inverse]
+
+
+# What is told of a slice or of a stretch of time in words, line by line.
+
+
+_UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"))
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """`value` null: not known, `unknown` says why. `title`: what it is."""
+
+    label: str
+    value: str | None
+    title: str = ""
+    unknown: str = ""
+
+
+def time_fact(label: str, ns: int | None, title: str = "", unknown: str = "") -> Fact:
+    return Fact(label, None if ns is None else duration(us(ns)), title, unknown)
+
+
+def busy_fact(label: str, ns: int, share: float | None, kernels: int | None = None) -> Fact:
+    """ "41.2 % (2.06 ms), 21 kernels"."""
+    value = f"{percent(share or 0)} ({duration(us(ns))})"
+    return Fact(label, value if kernels is None else f"{value}, {plural(kernels, 'kernel')}")
+
+
+def exact(ns: int) -> str:
+    """All digits of a time: "1.234567891 s"."""
+    size, name = next((row for row in _UNITS if abs(ns) >= row[0]), _UNITS[-1])
+    digits = f"{abs(ns) // size}.{abs(ns) % size * 10**9 // size:09}".rstrip("0").rstrip(".")
+    return f"{'-' if ns < 0 else ''}{digits}\u202f{name}"

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.analysis.timeline.counters import Points
+from tb_torchcompile_plugin.analysis.timeline.layout import Points
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, Window
 from tb_torchcompile_plugin.errors import visible
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tb_torchcompile_plugin.analysis.overview.halves import Compile
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
+from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, SpanReport, Worker
 
 NOTHING_FASTER = "Nothing that is known would make a step much faster."

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.source.source import ProgramLine
+from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
 from tb_torchcompile_plugin.api.answers.tables import Table, tables
 from tb_torchcompile_plugin.api.report import Report
 from tb_torchcompile_plugin.errors import NotFound, WrongArgument

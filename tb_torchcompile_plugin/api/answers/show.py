@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.findings.finding import Finding
-from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak
-from tb_torchcompile_plugin.analysis.graph_breaks.sites import GraphBreakSite
-from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
-from tb_torchcompile_plugin.analysis.kernels.kernels import KernelDetails, kernel_details
-from tb_torchcompile_plugin.analysis.words import between, duration
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, GraphBreakSite
+from tb_torchcompile_plugin.analysis.finding import Finding
+from tb_torchcompile_plugin.analysis.formatting import between, duration
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
+from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kernel_details
 from tb_torchcompile_plugin.api.answers.address import Address, NoSuchId, address
 from tb_torchcompile_plugin.api.answers.asking import AFTER, Asking
 from tb_torchcompile_plugin.api.answers.tab import fragment, seen_at

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.findings.finding import Panel
+from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.api.answers.address import Address
 
 _PLUGIN = "torch_compile"

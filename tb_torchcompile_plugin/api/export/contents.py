@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.words import plural, size
+from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.api.export.ask import names_of
 from tb_torchcompile_plugin.api.export.values import LEFT_OUT
 from tb_torchcompile_plugin.api.routes import ROUTES

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
-from tb_torchcompile_plugin.analysis.words import plural, size
 from tb_torchcompile_plugin.api.catalog import RunRef, Runs, WorkerRef, only_run, plugin_version
 from tb_torchcompile_plugin.api.definitions import SOURCE, terms
 from tb_torchcompile_plugin.api.export import page

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.timeline.lanes import TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import StepSpan, Timeline
-from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.api.export.ask import Asker, Texts, body_of, key_of
 from tb_torchcompile_plugin.api.export.pack import Body, Chunk, chunk_of
 from tb_torchcompile_plugin.api.export.tiles import BUCKETS, Tile, Tiles

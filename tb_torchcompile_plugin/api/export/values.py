@@ -11,9 +11,9 @@ from functools import partial
 from itertools import chain, combinations
 from typing import Any, TypeAlias, get_args
 
-from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
-from tb_torchcompile_plugin.analysis.ranks.job_map import Measure
-from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
+from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
+from tb_torchcompile_plugin.analysis.ranks.job_rows import Measure
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.api.export.ask import Asker, Texts
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE

@@ -8,12 +8,10 @@ from typing import Any
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compilations.details import DetailedFailure
-from tb_torchcompile_plugin.analysis.compilations.guards import Guard
-from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak
-from tb_torchcompile_plugin.analysis.graph_breaks.sites import GraphBreakSite
-from tb_torchcompile_plugin.analysis.kernels.kernels import KernelDetails
-from tb_torchcompile_plugin.analysis.source.source import ProgramLine
+from tb_torchcompile_plugin.analysis.compile.compilation_details import DetailedFailure, Guard
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, GraphBreakSite
+from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails
+from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 
 LEFT_OUT = "left out of this file (--no-code)"

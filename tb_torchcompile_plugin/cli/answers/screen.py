@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from tb_torchcompile_plugin.analysis.findings.finding import Finding
-from tb_torchcompile_plugin.analysis.words import duration, percent, plural
+from tb_torchcompile_plugin.analysis.finding import Finding
+from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
 from tb_torchcompile_plugin.api.answers.address import Address
 from tb_torchcompile_plugin.api.answers.asking import Commands
 from tb_torchcompile_plugin.api.answers.first_answer import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.kernels.kernels import KernelDetails
+from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails
 from tb_torchcompile_plugin.api.answers.asking import Commands
 from tb_torchcompile_plugin.api.answers.fitting import is_nothing
 from tb_torchcompile_plugin.api.answers.logdir import Logdir

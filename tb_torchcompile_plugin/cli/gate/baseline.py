@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from tb_torchcompile_plugin.analysis.compare.gate.baseline import SUFFIX, save
-from tb_torchcompile_plugin.analysis.compare.gate.conditions import WrongGate
-from tb_torchcompile_plugin.analysis.words import plural, size
+from tb_torchcompile_plugin.analysis.compare.gate_baseline import SUFFIX, save
+from tb_torchcompile_plugin.analysis.compare.gate_judge import WrongGate
+from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.api.catalog import plugin_version
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
 

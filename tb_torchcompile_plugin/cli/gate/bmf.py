@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from tb_torchcompile_plugin.analysis.compare.gate.gate import GateReport
-from tb_torchcompile_plugin.analysis.compare.gate.measures import Measure, MeasuredRun
-from tb_torchcompile_plugin.analysis.compare.gate.noise import bounds
+from tb_torchcompile_plugin.analysis.compare.gate import GateReport
+from tb_torchcompile_plugin.analysis.compare.gate_judge import bounds
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import Measure, MeasuredRun
 
 
 def bmf(report: GateReport, head: MeasuredRun) -> str:

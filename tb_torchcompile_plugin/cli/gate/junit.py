@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from tb_torchcompile_plugin.analysis.compare.gate.gate import GateReport
-from tb_torchcompile_plugin.analysis.compare.gate.judge import GateOutcome
+from tb_torchcompile_plugin.analysis.compare.gate import GateReport
+from tb_torchcompile_plugin.analysis.compare.gate_judge import GateOutcome
 from tb_torchcompile_plugin.cli.gate.text import in_a_line
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -7,10 +7,9 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-from tb_torchcompile_plugin.analysis.compare.gate.causes import in_unit
-from tb_torchcompile_plugin.analysis.compare.gate.gate import GateReport
-from tb_torchcompile_plugin.analysis.compare.gate.judge import GateCondition
-from tb_torchcompile_plugin.analysis.compare.gate.metrics import METRICS
+from tb_torchcompile_plugin.analysis.compare.gate import GateReport
+from tb_torchcompile_plugin.analysis.compare.gate_judge import GateCondition, in_unit
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS
 from tb_torchcompile_plugin.cli.gate.text import in_a_line
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.logdir.filesystem import is_remote

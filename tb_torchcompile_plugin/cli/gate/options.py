@@ -6,12 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from tb_torchcompile_plugin.analysis.compare.gate.conditions import (
-    ALLOWED,
-    GateSettings,
-    WrongGate,
-    settings_of,
-)
+from tb_torchcompile_plugin.analysis.compare.gate_judge import ALLOWED, GateSettings, WrongGate, settings_of
 
 if sys.version_info >= (3, 11):
     import tomllib

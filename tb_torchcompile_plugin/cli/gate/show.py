@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.gate.conditions import GateSettings, WrongGate
-from tb_torchcompile_plugin.analysis.compare.gate.gate import GateReport, Verdict, gate
-from tb_torchcompile_plugin.analysis.compare.gate.measures import MeasuredRun
+from tb_torchcompile_plugin.analysis.compare.gate import GateReport, Verdict, gate
+from tb_torchcompile_plugin.analysis.compare.gate_judge import GateSettings, WrongGate
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import MeasuredRun
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
 from tb_torchcompile_plugin.cli.gate.bmf import bmf
 from tb_torchcompile_plugin.cli.gate.junit import junit

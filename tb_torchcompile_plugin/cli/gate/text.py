@@ -6,8 +6,8 @@ import sys
 
 from rich.console import Console
 
-from tb_torchcompile_plugin.analysis.compare.gate.causes import GateCause
-from tb_torchcompile_plugin.analysis.compare.gate.gate import GateReport
+from tb_torchcompile_plugin.analysis.compare.gate import GateReport
+from tb_torchcompile_plugin.analysis.compare.gate_judge import GateCause
 from tb_torchcompile_plugin.cli.text_table import Plain, Whole, table
 
 

@@ -8,11 +8,10 @@ import pytest
 
 from profiles import data_of, profile_in, profile_of
 from tb_torchcompile_plugin.analysis.compare.compare import compare
-from tb_torchcompile_plugin.analysis.compare.pairs import InWords
-from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, side_of
+from tb_torchcompile_plugin.analysis.compare.pairs import InWords, Side, Sides, side_of
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.analysis.compare.verdict import compare_report, full_report
-from tb_torchcompile_plugin.analysis.step_breakdown.parts import step_breakdowns
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdowns
 from tb_torchcompile_plugin.api.newest import newest_span
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.command import main

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.compilations.compilations import TrieNode, compilations_overview
-from tb_torchcompile_plugin.analysis.compilations.details import compilation as details
-from tb_torchcompile_plugin.analysis.compilations.details import compile_time
-from tb_torchcompile_plugin.analysis.compilations.rows import Status, compilations
+from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation as details
+from tb_torchcompile_plugin.analysis.compile.compilation_details import compile_time
+from tb_torchcompile_plugin.analysis.compile.compilations import (
+    Status,
+    TrieNode,
+    compilations,
+    compilations_overview,
+)
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 
 KEY = pb.CompileKey(compile_id="0/0")

@@ -11,15 +11,19 @@ import pytest
 
 import tb_torchcompile_plugin
 from live import needs_torch, run, torch_before
-from tb_torchcompile_plugin.analysis.compilations.compilations import Compilations, compilations_overview
-from tb_torchcompile_plugin.analysis.compilations.details import (
+from tb_torchcompile_plugin.analysis.compile.compilation_details import (
     CompilationDetails,
     CompileTime,
     compilation,
     compile_time,
     guard_checks,
 )
-from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations
+from tb_torchcompile_plugin.analysis.compile.compilations import (
+    Compilation,
+    Compilations,
+    compilations,
+    compilations_overview,
+)
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.reader.compile_data import read_payload

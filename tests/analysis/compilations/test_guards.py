@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tb_torchcompile_plugin.analysis.compilations.guards import Elements, guards, most_elements
+from tb_torchcompile_plugin.analysis.compile.compilation_details import Elements, guards, most_elements
 
 # Shortened from a log of torch 2.13.
 DUMP = """

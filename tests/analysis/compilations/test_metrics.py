@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.compilations.metrics import metrics
+from tb_torchcompile_plugin.analysis.compile.compilation_details import metrics
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileKey, CompileSummary
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 from tb_torchcompile_plugin.torch_names.records import CONFIG_FIELDS

@@ -9,7 +9,7 @@ from typing import Any
 
 from compile_records import artifact, envelope, mark
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune, autotuning_headline
+from tb_torchcompile_plugin.analysis.compile.autotune import Autotune, autotune, autotuning_headline
 from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary import load

@@ -11,7 +11,7 @@ import pytest
 from compile_records import artifact, envelope, mark
 from live import HAS_TORCH, run, summaries
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.compile_time.caches import CacheLookup, cache_lookups, time_saved_s
+from tb_torchcompile_plugin.analysis.compile.caches import CacheLookup, cache_lookups, time_saved_s
 from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary

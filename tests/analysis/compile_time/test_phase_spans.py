@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.compile_time.phase_spans import WORKERS, PhaseSpans, phase_spans
+from tb_torchcompile_plugin.analysis.compile.compile_time import WORKERS, PhaseSpans, phase_spans
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary, PhaseSpan
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 

@@ -3,9 +3,12 @@
 import pytest
 
 from profiles import answered, graphs, profile_of, profile_with
-from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import call_overhead, headline
-from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import compiled_regions
-from tb_torchcompile_plugin.analysis.compiled_regions.frame_times import frame_times
+from tb_torchcompile_plugin.analysis.runtime.compiled_regions import (
+    call_overhead,
+    compiled_regions,
+    frame_times,
+    headline,
+)
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import Resumes, resumes
 from traces import AUTOGRAD, launch, slice_

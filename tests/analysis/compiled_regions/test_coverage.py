@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from profiles import data_of, profile_of, profile_with
-from tb_torchcompile_plugin.analysis.compiled_regions.coverage import Coverage, coverage
-from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
+from tb_torchcompile_plugin.analysis.runtime.compiled_regions import Coverage, coverage
+from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from traces import Event, launch, slice_
 

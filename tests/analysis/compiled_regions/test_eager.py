@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import profile_of, profile_with
-from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
-from tb_torchcompile_plugin.analysis.compiled_regions.frame_times import frame_parts
+from tb_torchcompile_plugin.analysis.runtime.compiled_regions import frame_parts
+from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
 from tb_torchcompile_plugin.profile.compiled.eager_roots import EagerRoots
 from tb_torchcompile_plugin.profile.compiled.regions import compiling, frames, region_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches

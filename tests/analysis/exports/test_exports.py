@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
-from tb_torchcompile_plugin.analysis.compilations.rows import compilations
-from tb_torchcompile_plugin.analysis.exports.exports import exports
-from tb_torchcompile_plugin.analysis.recompiles.recompiles import recompiled_frames
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations, compilations_overview
+from tb_torchcompile_plugin.analysis.compile.exports import exports
+from tb_torchcompile_plugin.analysis.compile.recompiles import recompiled_frames
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 
 DRAFT = pb.CompileKey(compile_id="export/1")

@@ -11,9 +11,9 @@ import pytest
 
 from mendable import fix, kinds
 from profiles import profile_with
-from tb_torchcompile_plugin.analysis.findings.findings import findings, span_findings
-from tb_torchcompile_plugin.analysis.kernels.dense_embeddings import dense_embeddings
-from tb_torchcompile_plugin.analysis.what_if.scenario import priced
+from tb_torchcompile_plugin.analysis.causes.findings import findings, span_findings
+from tb_torchcompile_plugin.analysis.causes.scenario import priced
+from tb_torchcompile_plugin.analysis.runtime.dense_embeddings import dense_embeddings
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import Event, launch, slice_

@@ -13,10 +13,9 @@ import pytest
 from mendable import accumulated, moved
 from mendable import steps as of_a_ms
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.findings import thresholds
-from tb_torchcompile_plugin.analysis.findings.compile_rules import COMPILE_RULES
-from tb_torchcompile_plugin.analysis.findings.finding import Finding, prediction
-from tb_torchcompile_plugin.analysis.findings.findings import (
+from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes.compile_rules import COMPILE_RULES
+from tb_torchcompile_plugin.analysis.causes.findings import (
     RULES,
     SPAN_RULES,
     compile_findings,
@@ -25,7 +24,8 @@ from tb_torchcompile_plugin.analysis.findings.findings import (
     ranked,
     span_findings,
 )
-from tb_torchcompile_plugin.analysis.words import duration, percent
+from tb_torchcompile_plugin.analysis.finding import Finding, prediction
+from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.api.report import read_report, whole_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (

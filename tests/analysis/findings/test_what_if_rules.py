@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from profiles import data_of, profile_with
-from tb_torchcompile_plugin.analysis.findings.finding import Finding
-from tb_torchcompile_plugin.analysis.findings.findings import span_findings
-from tb_torchcompile_plugin.analysis.overview.overview import overview
-from tb_torchcompile_plugin.analysis.what_if.words import WORDS
+from tb_torchcompile_plugin.analysis.causes.findings import span_findings
+from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS
+from tb_torchcompile_plugin.analysis.causes.overview import overview
+from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from traces import AUTOGRAD, Event, kernel, launch, slice_
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import profile_of
-from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
 from traces import kernel, slice_, write_trace
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

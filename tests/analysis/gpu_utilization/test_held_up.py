@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from profiles import profile_in, profile_with
-from tb_torchcompile_plugin.analysis.gpu_utilization.held_up import HeldUp, held_up
-from tb_torchcompile_plugin.analysis.what_if.scenario import scenario
-from tb_torchcompile_plugin.analysis.what_if.step_words import idle_of
+from tb_torchcompile_plugin.analysis.causes.scenario import scenario
+from tb_torchcompile_plugin.analysis.runtime.gpu_idle import HeldUp, held_up
+from tb_torchcompile_plugin.analysis.runtime.step_words import idle_of
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, subtract
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from profiles import profile_of
-from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuUtilization, gpu_utilization
-from tb_torchcompile_plugin.analysis.gpu_utilization.launch_stats import LaunchStats
-from tb_torchcompile_plugin.analysis.gpu_utilization.verdicts import verdict
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import GpuUtilization, gpu_utilization, verdict
+from tb_torchcompile_plugin.analysis.runtime.launch_stats import LaunchStats
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES
 from tb_torchcompile_plugin.reader.compile_data import CompileData

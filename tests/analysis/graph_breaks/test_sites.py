@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from profiles import answered, data_of, profile_with
-from tb_torchcompile_plugin.analysis.graph_breaks.costs import BreakInStep, GraphBreakCost, graph_break_costs
-from tb_torchcompile_plugin.analysis.graph_breaks.sites import (
+from tb_torchcompile_plugin.analysis.compile.break_costs import BreakInStep, GraphBreakCost, graph_break_costs
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
     GraphBreakSite,
     graph_break_sites,
     headline,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels
-from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.runtime.kernels import code_kernels, kernel_table
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.generated_code.output_code import call_places, definitions
 from tb_torchcompile_plugin.profile.profile import Profile

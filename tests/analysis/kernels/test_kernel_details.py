@@ -15,16 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import profile_of
-from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
-from tb_torchcompile_plugin.analysis.kernels.kernel_rows import KernelName, kernel_categories
-from tb_torchcompile_plugin.analysis.kernels.kernels import (
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, alone_ns, kernel_categories
+from tb_torchcompile_plugin.analysis.runtime.kernels import (
     KernelDetails,
     Kernels,
     kernel_details,
     kernel_table,
 )
-from tb_torchcompile_plugin.analysis.kernels.per_step import alone_ns
-from tb_torchcompile_plugin.analysis.kernels.roofline import Achieved, DevicePeak, achieved
+from tb_torchcompile_plugin.analysis.runtime.roofline import Achieved, DevicePeak, achieved, work_of
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api.session import Session

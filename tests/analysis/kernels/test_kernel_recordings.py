@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from tb_torchcompile_plugin.analysis.findings.findings import findings
-from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
-from tb_torchcompile_plugin.analysis.gpu_utilization.idle import idle_causes
-from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
-from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
-from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_details, kernel_table
-from tb_torchcompile_plugin.analysis.overview.halves import span_report
+from tb_torchcompile_plugin.analysis.causes.findings import findings
+from tb_torchcompile_plugin.analysis.runtime.gpu_idle import idle_causes
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
+from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_details, kernel_table
+from tb_torchcompile_plugin.analysis.runtime.roofline import work_of
+from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.gpu.idle import causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
-from tb_torchcompile_plugin.analysis.kernels.op_shapes import operator_work
-from tb_torchcompile_plugin.analysis.kernels.roofline import Achieved
+from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.runtime.op_shapes import operator_work
+from tb_torchcompile_plugin.analysis.runtime.roofline import Achieved
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from tb_torchcompile_plugin.torch_names.operators import family_of

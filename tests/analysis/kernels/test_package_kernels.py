@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tb_torchcompile_plugin.analysis.compilations.rows import compilations
-from tb_torchcompile_plugin.analysis.findings.findings import span_findings
-from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.causes.findings import span_findings
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations
+from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.summary import save

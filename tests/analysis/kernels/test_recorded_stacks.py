@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import launch, write_trace

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import profile_of, profile_with
-from tb_torchcompile_plugin.analysis.memory.memory import _extremes, memory
+from tb_torchcompile_plugin.analysis.runtime.memory import _extremes, memory
 from traces import MAIN, PID, slice_, write_trace
 
 

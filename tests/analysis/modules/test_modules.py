@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from profiles import profile_of, profile_with
-from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
-from tb_torchcompile_plugin.analysis.modules.modules import modules
+from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.runtime.modules import modules
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from traces import AUTOGRAD, launch, slice_

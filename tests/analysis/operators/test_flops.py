@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.kernels.op_shapes import operator_work, shapes_in
-from tb_torchcompile_plugin.analysis.operators.flops import flops_of
+from tb_torchcompile_plugin.analysis.runtime.op_shapes import operator_work, shapes_in
+from tb_torchcompile_plugin.analysis.runtime.operators import flops_of
 from tb_torchcompile_plugin.torch_names.kernels import uses_tensor_cores
 
 

@@ -9,7 +9,7 @@ import pytest
 from key_averages import FIELDS, ours, torchs
 from live import needs_torch, torch_before
 from profiles import profile_of, profile_with
-from tb_torchcompile_plugin.analysis.operators.operators import SPLITS, Recorded, operators
+from tb_torchcompile_plugin.analysis.runtime.operators import SPLITS, Recorded, operators
 from traces import AUTOGRAD, MAIN, PID, kernel, launch, slice_
 
 OVERHEAD = "Activity Buffer Request"

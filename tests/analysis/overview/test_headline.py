@@ -9,11 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from profiles import answered, data_of, profile_in, profile_of, profile_with
-from tb_torchcompile_plugin.analysis.findings.finding import Finding, Predicted
-from tb_torchcompile_plugin.analysis.findings.findings import Findings, findings
-from tb_torchcompile_plugin.analysis.overview.headline import distortion, headline
-from tb_torchcompile_plugin.analysis.overview.overview import overview
-from tb_torchcompile_plugin.analysis.what_if.scenario import step_length
+from tb_torchcompile_plugin.analysis.causes.findings import Findings, findings
+from tb_torchcompile_plugin.analysis.causes.overview import distortion, headline, overview
+from tb_torchcompile_plugin.analysis.causes.scenario import step_length
+from tb_torchcompile_plugin.analysis.finding import Finding, Predicted
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, StepTimes
 from tb_torchcompile_plugin.profile.profile import Profile

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.findings.finding import Finding
-from tb_torchcompile_plugin.analysis.findings.findings import span_findings
-from tb_torchcompile_plugin.analysis.pays.pays import pays
+from tb_torchcompile_plugin.analysis.causes.findings import span_findings
+from tb_torchcompile_plugin.analysis.causes.payback import pays
+from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.api.session import Session
 
 

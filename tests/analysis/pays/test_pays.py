@@ -10,22 +10,27 @@ from typing import Any
 import pytest
 
 from profiles import data_of, profile_of, profile_with
-from tb_torchcompile_plugin.analysis.findings.findings import span_findings
-from tb_torchcompile_plugin.analysis.overview.headline import headline
-from tb_torchcompile_plugin.analysis.pays.compile_cost import CompileCost, compile_cost
-from tb_torchcompile_plugin.analysis.pays.pays import pays
-from tb_torchcompile_plugin.analysis.pays.result import evens, measured, predicted
-from tb_torchcompile_plugin.analysis.pays.steady import Steady, chance_us, steady
-from tb_torchcompile_plugin.analysis.pays.twin import (
+from tb_torchcompile_plugin.analysis.causes.findings import span_findings
+from tb_torchcompile_plugin.analysis.causes.overview import headline
+from tb_torchcompile_plugin.analysis.causes.payback import answer as answered
+from tb_torchcompile_plugin.analysis.causes.payback import pays
+from tb_torchcompile_plugin.analysis.causes.payback_reasons import uncompiled
+from tb_torchcompile_plugin.analysis.causes.payback_result import (
+    CompileCost,
     RunFacts,
+    Steady,
+    chance_us,
+    compile_cost,
     compiled_of,
     eager_of,
+    evens,
+    measured,
+    predicted,
     run_facts,
+    steady,
     why_not_alike,
 )
-from tb_torchcompile_plugin.analysis.pays.uncompiled import uncompiled
-from tb_torchcompile_plugin.analysis.pays.words import answer as answered
-from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes, step_times
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, step_times
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from profiles import profile_of, profile_with
-from tb_torchcompile_plugin.analysis.python.python import python as python_time
+from tb_torchcompile_plugin.analysis.runtime.python import python as python_time
 from tb_torchcompile_plugin.profile.host.host_tree import calling_tracks
 from tb_torchcompile_plugin.profile.steps import step_slices
 from traces import AUTOGRAD, launch, slice_, step

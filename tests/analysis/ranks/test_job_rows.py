@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
-from tb_torchcompile_plugin.analysis.findings.findings import findings
+from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.ranks import job_report as job_report_module
 from tb_torchcompile_plugin.analysis.ranks.job_rows import by_rank, collective_rows, wait_rows
-from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
+from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import one_rank

@@ -9,10 +9,10 @@ import pytest
 
 from jobs import BASE, Does, host, job_in, launched, training
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.findings.finding import Finding
+from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom, job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
-from tb_torchcompile_plugin.analysis.ranks.late_compile import Missed, late_compile
+from tb_torchcompile_plugin.analysis.ranks.late import Missed, late_compile
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.late import late

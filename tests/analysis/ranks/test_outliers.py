@@ -10,8 +10,8 @@ import pytest
 
 from many_ranks import Planted, course, digest_of
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
-from tb_torchcompile_plugin.analysis.ranks.job_map import job_map
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
+from tb_torchcompile_plugin.analysis.ranks.job_rows import job_map
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.job.chain import beyond, beyond_of
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest

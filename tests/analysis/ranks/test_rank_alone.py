@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from jobs import TRANSFER, Does, job_in, training
-from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
-from tb_torchcompile_plugin.analysis.overview.overview import overview
-from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
-from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
-from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario, scenario
+from tb_torchcompile_plugin.analysis.causes.overview import overview
+from tb_torchcompile_plugin.analysis.causes.scenario import Scenario, scenario
+from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import TracedJob, one_rank

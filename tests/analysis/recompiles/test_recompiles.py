@@ -3,8 +3,7 @@
 import pytest
 
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import failed_guard
-from tb_torchcompile_plugin.analysis.recompiles.recompiles import recompiles
+from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guard, recompiles
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 
 

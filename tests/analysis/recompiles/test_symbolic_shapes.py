@@ -9,7 +9,7 @@ from typing import Any
 
 from compile_records import START_US, envelope
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import SymbolicShapes, symbolic_shapes
+from tb_torchcompile_plugin.analysis.compile.recompiles import SymbolicShapes, symbolic_shapes
 from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log

@@ -8,13 +8,20 @@ import msgspec
 import pytest
 
 from profiles import profile_with
-from tb_torchcompile_plugin.analysis.findings.findings import findings
-from tb_torchcompile_plugin.analysis.overview.overview import overview
-from tb_torchcompile_plugin.analysis.runs import remembered as memory
-from tb_torchcompile_plugin.analysis.runs.remembered import overview_remembered, remembered
-from tb_torchcompile_plugin.analysis.runs.rows import SpanLine, compile_line, span_line
-from tb_torchcompile_plugin.analysis.runs.runs import KnownRun, RunPlace, all_runs
-from tb_torchcompile_plugin.analysis.step_breakdown.step_times import step_times
+from tb_torchcompile_plugin.analysis.causes.findings import findings
+from tb_torchcompile_plugin.analysis.causes.overview import overview
+from tb_torchcompile_plugin.analysis.compare import all_runs as memory
+from tb_torchcompile_plugin.analysis.compare.all_runs import (
+    KnownRun,
+    RunPlace,
+    SpanLine,
+    all_runs,
+    compile_line,
+    overview_remembered,
+    remembered,
+    span_line,
+)
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_times
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary, Recompile
 from tb_torchcompile_plugin.logdir.filesystem import File
 from tb_torchcompile_plugin.reader.cache import rows

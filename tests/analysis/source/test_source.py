@@ -8,12 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import profile_with
-from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
-from tb_torchcompile_plugin.analysis.source.host_lines import launch_ns
-from tb_torchcompile_plugin.analysis.source.launch_lines import LineLaunches, line_launches
-from tb_torchcompile_plugin.analysis.source.places import Place
-from tb_torchcompile_plugin.analysis.source.shares import line_times, shares
-from tb_torchcompile_plugin.analysis.source.source import source, source_times
+from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.runtime.source import line_times, shares, source, source_times
+from tb_torchcompile_plugin.analysis.runtime.source_lines import LineLaunches, Place, launch_ns, line_launches
 from tb_torchcompile_plugin.api import report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (

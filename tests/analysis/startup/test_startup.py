@@ -8,11 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from compile_records import START_US, a_compilation, artifact, envelope, mark
-from tb_torchcompile_plugin.analysis.startup.beside import Start, Starts
-from tb_torchcompile_plugin.analysis.startup.parts import parts_ns, start_parts
-from tb_torchcompile_plugin.analysis.startup.pieces import TimePiece, pieces
-from tb_torchcompile_plugin.analysis.startup.start_findings import start_findings
-from tb_torchcompile_plugin.analysis.startup.startup import StartUp, startup
+from tb_torchcompile_plugin.analysis.compile.cache_lookups import Start, Starts
+from tb_torchcompile_plugin.analysis.compile.startup import StartUp, start_findings, startup
+from tb_torchcompile_plugin.analysis.compile.startup_parts import TimePiece, parts_ns, pieces, start_parts
 from tb_torchcompile_plugin.api.export.without_code import without_code
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.routes import ROUTES, poll

@@ -19,13 +19,15 @@ import pytest
 from live import fresh_recorder, needs_torch, torch_before
 from profiles import profile_of, profile_with
 from tb_torchcompile_plugin import tensorboard_trace_handler
-from tb_torchcompile_plugin.analysis.step_breakdown.parts import (
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import (
     StepBreakdown,
+    StepReport,
+    slow_from_us,
+    slow_steps,
+    step_breakdown,
     step_breakdowns,
     window_breakdown,
 )
-from tb_torchcompile_plugin.analysis.step_breakdown.slow_steps import slow_from_us, slow_steps
-from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport, step_breakdown
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary

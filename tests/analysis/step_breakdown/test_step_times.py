@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes, noise_us, step_times
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, noise_us, step_times
 
 
 def times(*walls_us: float) -> StepTimes:

@@ -14,8 +14,8 @@ from test_timeline import session_timeline, timeline_of
 
 from tb_torchcompile_plugin.analysis.timeline import flame
 from tb_torchcompile_plugin.analysis.timeline.flame import FlameFrame, FlameThread, timeline_flame
-from tb_torchcompile_plugin.analysis.timeline.host_inside import host_inside, host_tracks
 from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices, TrackSlices
+from tb_torchcompile_plugin.analysis.timeline.range import host_inside, host_tracks
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.errors import BadRequest

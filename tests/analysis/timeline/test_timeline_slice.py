@@ -15,11 +15,10 @@ import pytest
 from test_timeline import lane_of, session_timeline, timeline_of
 
 from profiles import profile_of
-from tb_torchcompile_plugin.analysis.timeline.kernel_place import kernel_place
 from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
 from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
-from tb_torchcompile_plugin.analysis.timeline.slice import TimelineSlice, timeline_slice
+from tb_torchcompile_plugin.analysis.timeline.slice import TimelineSlice, kernel_place, timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.errors import BadRequest
 from timeline_reference import ns

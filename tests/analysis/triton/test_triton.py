@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.triton.triton import triton
+from tb_torchcompile_plugin.analysis.compile.triton import triton
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 
 

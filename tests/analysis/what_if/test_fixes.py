@@ -10,9 +10,9 @@ import pytest
 
 from mendable import fix, kinds, steps
 from profiles import data_of, profile_of, profile_with
-from tb_torchcompile_plugin.analysis.findings.findings import span_findings
-from tb_torchcompile_plugin.analysis.what_if.eager_fixes import calls_in_given_up, given_up
-from tb_torchcompile_plugin.analysis.what_if.scenario import scenario
+from tb_torchcompile_plugin.analysis.causes.eager_fixes import calls_in_given_up, given_up
+from tb_torchcompile_plugin.analysis.causes.findings import span_findings
+from tb_torchcompile_plugin.analysis.causes.scenario import scenario
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, lookups_in_vain
 from traces import AUTOGRAD, Event, launch, slice_, write_trace

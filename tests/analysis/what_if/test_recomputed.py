@@ -12,9 +12,9 @@ import pytest
 from exam.test_findings import findings_of, share
 from mendable import fix, kinds, steps
 from profiles import data_of, profile_with
-from tb_torchcompile_plugin.analysis.findings.finding import Finding
-from tb_torchcompile_plugin.analysis.findings.findings import span_findings
-from tb_torchcompile_plugin.analysis.what_if.words import sentence
+from tb_torchcompile_plugin.analysis.causes.findings import span_findings
+from tb_torchcompile_plugin.analysis.causes.fix_words import sentence
+from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Artifact, CompileKey, CompileSummary, Payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from traces import AUTOGRAD, MAIN, Event, launch, slice_

@@ -11,13 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import data_of, profile_of, profile_with
-from tb_torchcompile_plugin.analysis.findings.findings import span_findings
-from tb_torchcompile_plugin.analysis.findings.what_if_rules import WHAT_IF_RULES
-from tb_torchcompile_plugin.analysis.what_if.fixes import fixes, told_apart
-from tb_torchcompile_plugin.analysis.what_if.picture import HostCause, HostPart, Picture
-from tb_torchcompile_plugin.analysis.what_if.reasons import replayed
-from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario, priced, scenario
-from tb_torchcompile_plugin.analysis.what_if.what_if import what_if
+from tb_torchcompile_plugin.analysis.causes.findings import span_findings
+from tb_torchcompile_plugin.analysis.causes.scenario import Scenario, priced, scenario
+from tb_torchcompile_plugin.analysis.causes.what_if import fixes, replayed, told_apart, what_if
+from tb_torchcompile_plugin.analysis.causes.what_if_rules import WHAT_IF_RULES
+from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause, HostPart, Picture
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.model.model import Replayed
 from tb_torchcompile_plugin.profile.profile import Profile

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
-from tb_torchcompile_plugin.analysis.findings.finding import Panel
+from tb_torchcompile_plugin.analysis.finding import Panel
 from traces import slice_, write_trace
 
 PANELS: tuple[Panel, ...] = get_args(Panel)

@@ -15,7 +15,7 @@ from browser.panels.answers import FAILED, READING, answering
 from browser.panels.axe import violations
 from browser.panels.places import PANELS, place
 from browser.tab import Tab
-from tb_torchcompile_plugin.analysis.findings.finding import Panel
+from tb_torchcompile_plugin.analysis.finding import Panel
 
 pytestmark = pytest.mark.browser
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from compile_records import a_compilation, artifact, envelope, line
-from tb_torchcompile_plugin.analysis.compilations.details import compilation
-from tb_torchcompile_plugin.analysis.compilations.rows import compilations
-from tb_torchcompile_plugin.analysis.overview.halves import compile_report
+from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations
+from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.errors import UserError

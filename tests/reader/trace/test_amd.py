@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from profiles import profile_with
-from tb_torchcompile_plugin.analysis.findings.findings import findings
-from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
-from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
-from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.causes.findings import findings
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization, gpus
+from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.kernels import without_descriptor

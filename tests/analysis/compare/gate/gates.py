@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from compile_records import artifact, line
-from tb_torchcompile_plugin.analysis.compare.gate.conditions import settings_of
-from tb_torchcompile_plugin.analysis.compare.gate.gate import GateReport, gate
-from tb_torchcompile_plugin.analysis.compare.gate.measures import (
+from tb_torchcompile_plugin.analysis.compare.gate import GateReport, gate
+from tb_torchcompile_plugin.analysis.compare.gate_judge import settings_of
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
+    METRICS,
     Measure,
     MeasuredItem,
     MeasuredRun,
     middle,
     unknown,
 )
-from tb_torchcompile_plugin.analysis.compare.gate.metrics import METRICS
 
 BREAK = """Graph break in user code at /home/user/train/model.py:12
 Graph Break Reason: Failed to trace builtin operator

@@ -6,10 +6,10 @@ from contextlib import suppress
 import pytest
 from gates import a_run, count, kernels, timed
 
-from tb_torchcompile_plugin.analysis.compare.gate import baseline
-from tb_torchcompile_plugin.analysis.compare.gate.baseline import MOST_BYTES, is_baseline, load, save
-from tb_torchcompile_plugin.analysis.compare.gate.baseline_pb2 import Baseline
-from tb_torchcompile_plugin.analysis.compare.gate.measures import MOST_ITEMS, MOST_SAMPLES, MeasuredItem
+from tb_torchcompile_plugin.analysis.compare import gate_baseline as baseline
+from tb_torchcompile_plugin.analysis.compare.baseline_pb2 import Baseline
+from tb_torchcompile_plugin.analysis.compare.gate_baseline import MOST_BYTES, is_baseline, load, save
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import MOST_ITEMS, MOST_SAMPLES, MeasuredItem
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
 from tb_torchcompile_plugin.errors import UserError
 

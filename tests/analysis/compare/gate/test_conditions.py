@@ -2,8 +2,8 @@
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.compare.gate.conditions import WrongGate, condition_of, settings_of
-from tb_torchcompile_plugin.analysis.compare.gate.metrics import METRICS
+from tb_torchcompile_plugin.analysis.compare.gate_judge import WrongGate, condition_of, settings_of
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from gates import a_run, count, judged, kernels, timed
 
-from tb_torchcompile_plugin.analysis.compare.gate.measures import Measure, MeasuredItem
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import Measure, MeasuredItem
 
 STEADY = (1000, 1001, 999, 1000)
 SLOWER = (1100, 1101, 1099, 1100)

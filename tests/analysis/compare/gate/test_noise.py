@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.compare.gate.noise import bounds, noise, spread, student_t
+from tb_torchcompile_plugin.analysis.compare.gate_judge import bounds, noise, spread, student_t
 
 
 @pytest.mark.parametrize(

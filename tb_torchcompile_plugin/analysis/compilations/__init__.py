@@ -1,1 +1,0 @@
-"""What was compiled, from where, and what is known of each compilation?"""

@@ -1,0 +1,149 @@
+"""What did Triton make of inductor's kernels: registers, spills, shared memory, and how fast was each configuration?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.formatting import counted, duration, percent, plural
+from tb_torchcompile_plugin.analysis.sheet import head
+from tb_torchcompile_plugin.compile_log.record import Direction, direction_of, key_of, known_number
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompiledKernel as CompiledKernelMessage
+from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+
+_DEEPER = "What each line of a kernel costs, and its reproducer: https://github.com/meta-pytorch/tritonparse"
+
+_NOT_KEPT = (
+    "Nothing of Triton was kept: create the handler before compiling, with triton=True; "
+    "where Inductor makes no Triton kernels, as on a CPU, there is nothing to keep."
+)
+
+
+class CompiledKernel(msgspec.Struct, frozen=True):
+    """A kernel of a graph in the configuration in use. shared_bytes: of a block; registers and spills: of a thread.
+    configs: how many are known. slowest_percent: how much longer than this one the slowest of them took."""
+
+    compile_id: str
+    epoch: int
+    direction: Annotated[Direction, head(hidden=True)]
+    kernel: str
+    config: str
+    registers: int | None
+    spills: int | None
+    shared_bytes: Annotated[int | None, head("Shared memory")]
+    num_warps: Annotated[int | None, head("Warps")]
+    num_stages: Annotated[int | None, head("Stages")]
+    target: Annotated[str | None, head(hidden=True)]
+    time_us: Annotated[float | None, head("Tuned time", bar=True)]
+    configs: Annotated[int, head("Configurations")]
+    slowest_percent: Annotated[float | None, head("Slowest takes more")]
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A configuration of a kernel, or a template of an operator, that was tried. slower_percent: than the fastest."""
+
+    compile_id: str
+    epoch: int
+    direction: Annotated[Direction, head(hidden=True)]
+    kernel: str
+    config: str
+    time_us: Annotated[float | None, head("Time", bar=True)]
+    slower_percent: Annotated[float | None, head("Slower by")]
+    registers: int | None
+    spills: int | None
+    shared_bytes: Annotated[int | None, head("Shared memory")]
+    chosen: bool
+
+
+class Triton(msgspec.Struct, frozen=True):
+    """says: the first sentence tells what they cost. triton_kernels: those that spill first, then by registers."""
+
+    says: tuple[str, ...]
+    triton_kernels: Annotated[tuple[CompiledKernel, ...], head("Kernels")]
+    candidates: Annotated[tuple[Candidate, ...], head("What was tried")]
+
+
+def triton(data: CompileData) -> Triton:
+    """Empty where the handler was not asked for it."""
+    by_kernel = grouped(data.summary.compiled_kernels, lambda row: (key_of(row.key), row.direction, row.name))
+    tried = [row for rows in by_kernel.values() if len(rows) > 1 for row in _candidates(rows)]
+    in_use = [_kernel(rows) for rows in by_kernel.values() if rows[0].cache_key]
+    kernels = sorted(in_use, key=lambda row: (-(row.spills or 0), -(row.registers or 0)))
+    return Triton(_says(kernels, tried), tuple(kernels), tuple(tried))
+
+
+def _kernel(rows: list[CompiledKernelMessage]) -> CompiledKernel:
+    row = next((row for row in rows if row.chosen), rows[0])
+    times = [other.time_us for other in rows if other.HasField("time_us")]
+    own = row.time_us if row.HasField("time_us") else None
+    return CompiledKernel(
+        compile_id=row.key.compile_id,
+        epoch=row.key.epoch,
+        direction=direction_of(row.direction),
+        kernel=row.name,
+        config=row.config,
+        registers=known_number(row, "registers"),
+        spills=known_number(row, "spills"),
+        shared_bytes=known_number(row, "shared_bytes"),
+        num_warps=known_number(row, "num_warps"),
+        num_stages=known_number(row, "num_stages"),
+        target=row.target or None,
+        time_us=own,
+        configs=len(rows),
+        slowest_percent=100 * (max(times) / own - 1) if own and len(times) > 1 else None,
+    )
+
+
+def _candidates(rows: list[CompiledKernelMessage]) -> list[Candidate]:
+    """Fastest first, then those without a time."""
+    best = min((row.time_us for row in rows if row.HasField("time_us")), default=None)
+    timed = sorted(rows, key=lambda row: (not row.HasField("time_us"), row.time_us))
+    return [
+        Candidate(
+            compile_id=row.key.compile_id,
+            epoch=row.key.epoch,
+            direction=direction_of(row.direction),
+            kernel=row.name,
+            config=row.config,
+            time_us=row.time_us if row.HasField("time_us") else None,
+            slower_percent=100 * (row.time_us / best - 1) if best and row.HasField("time_us") else None,
+            registers=known_number(row, "registers"),
+            spills=known_number(row, "spills"),
+            shared_bytes=known_number(row, "shared_bytes"),
+            chosen=row.chosen,
+        )
+        for row in timed
+    ]
+
+
+def _says(kernels: list[CompiledKernel], tried: list[Candidate]) -> tuple[str, ...]:
+    if not kernels and not tried:
+        return (_NOT_KEPT,)
+    spilling = [row for row in kernels if row.spills]
+    spills = (
+        f"{counted(len(spilling), 'spills', 'spill')} registers into memory"
+        if spilling
+        else "none spills registers"
+    )
+    lines = [f"{plural(len(kernels), 'Triton kernel')}: {spills}."]
+    if spilling:
+        first = spilling[0]
+        spilt = plural(first.spills or 0, "register")
+        lines.append(f"{first.kernel} spills {spilt} of each thread, with {first.registers} in use.")
+    lines += _slowest(tried)
+    return (*lines, _DEEPER)
+
+
+def _slowest(tried: list[Candidate]) -> list[str]:
+    """What tuning gained where it gained most."""
+    timed = [row for row in tried if row.slower_percent is not None]
+    worst = max(timed, key=lambda row: row.slower_percent or 0, default=None)
+    if worst is None or not worst.slower_percent:
+        return []
+    took, more = duration(worst.time_us or 0), percent(worst.slower_percent)
+    return [
+        f"{plural(len(timed), 'configuration')} were measured: the slowest of {worst.kernel} takes {took}, "
+        f"{more} more than its fastest."
+    ]

@@ -1,1 +1,0 @@
-"""Where does compile time go: phases, functions, cache lookups, autotuning?"""

@@ -1,1 +1,0 @@
-"""What do compiled regions take when they run, what goes around them, and what stays eager?"""

@@ -1,1 +1,0 @@
-"""Did CUDA graphs serve: recorded, replayed, recorded again, skipped?"""

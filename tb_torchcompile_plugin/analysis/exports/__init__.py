@@ -1,1 +1,0 @@
-"""What torch.export was called for, and what it had to assume."""

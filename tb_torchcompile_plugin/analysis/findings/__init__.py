@@ -1,1 +1,0 @@
-"""What to change, largest gain first: one rule a class."""

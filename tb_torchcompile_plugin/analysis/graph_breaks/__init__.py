@@ -1,1 +1,0 @@
-"""Where do graphs break, why, and what does it cost at run time?"""

@@ -1,1 +1,0 @@
-"""What was allocated, by whom, and what lives at the peak?"""

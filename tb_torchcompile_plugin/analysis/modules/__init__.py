@@ -1,1 +1,0 @@
-"""What does each nn.Module take, on the host and on the device?"""

@@ -1,1 +1,0 @@
-"""What do operators and Python functions take?"""

@@ -1,1 +1,0 @@
-"""Where did Python itself take the time: in the program's functions or in those of libraries?"""

@@ -1,1 +1,0 @@
-"""What was compiled again, which guard failed, and when?"""

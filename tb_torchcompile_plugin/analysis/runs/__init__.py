@@ -1,1 +1,0 @@
-"""What is said of a run in one line, beside others: from what was read before, and from summaries alone."""

@@ -1,0 +1,1 @@
+"""What the program did at run time: steps, kernels, operators, memory, GPU idle time, the lines of code behind them."""

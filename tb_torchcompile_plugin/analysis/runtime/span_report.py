@@ -1,0 +1,369 @@
+"""The two halves that most panels look at: the run side of a span, and the compile side of its worker.
+
+Rows come from the other rooms; here they are only put together. Unknown is null, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeVar
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.compile import compile_time as ct
+from tb_torchcompile_plugin.analysis.compile.autotune import Autotune, autotune, autotuning_headline
+from tb_torchcompile_plugin.analysis.compile.break_costs import (
+    BreakChain,
+    GraphBreakCost,
+    break_chain,
+    graph_break_costs,
+)
+from tb_torchcompile_plugin.analysis.compile.compilation_details import compile_time_headline
+from tb_torchcompile_plugin.analysis.compile.compilations import (
+    Compilation,
+    Problem,
+    beside_compilations,
+    compilations,
+    phases_percent,
+    phases_s,
+    problems,
+)
+from tb_torchcompile_plugin.analysis.compile.exports import ExportCall, ExportIssue, exports
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
+    GraphBreak,
+    GraphBreakSite,
+    graph_break_sites,
+    graph_breaks,
+    reported_headline,
+    reported_sites,
+)
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import headline as sites_headline
+from tb_torchcompile_plugin.analysis.compile.recompile_moments import (
+    GuardScan,
+    RecompileMoment,
+    frame_versions,
+    guard_scans,
+    recompile_moments,
+)
+from tb_torchcompile_plugin.analysis.compile.recompile_moments import headline as recompile_headline
+from tb_torchcompile_plugin.analysis.compile.recompiles import (
+    Recompile,
+    RecompiledFrame,
+    recompiled_frames,
+    recompiles,
+    recompiles_headline,
+)
+from tb_torchcompile_plugin.analysis.compile.triton import Candidate, CompiledKernel, triton
+from tb_torchcompile_plugin.analysis.finding import Panel
+from tb_torchcompile_plugin.analysis.formatting import duration, plural, seconds
+from tb_torchcompile_plugin.analysis.runtime.compiled_regions import (
+    CallOverhead,
+    CompiledRegion,
+    FrameTime,
+    call_overhead,
+    compiled_regions,
+    frame_times,
+)
+from tb_torchcompile_plugin.analysis.runtime.compiled_regions import headline as regions_headline
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Gpu, gpus
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
+    KernelCategory,
+    distinct_kernels,
+    kernel_categories,
+    unnamed_triton,
+)
+from tb_torchcompile_plugin.compile_log.record import known_number
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.generated_code.output_code import GeneratedKernels, generated_kernels
+from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import Step, profiled_steps, step_slices
+from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.records import Phase
+from tb_torchcompile_plugin.torch_names.slices import TORCH_CATS
+
+_Key = TypeVar("_Key", int, str)
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """Versions and settings of the training process."""
+
+    torch_version: str | None
+    python_version: str | None
+    plugin_version: str | None
+    cuda_version: str | None
+    hip_version: str | None
+    triton_version: str | None
+    device_names: list[str]
+    hostname: str | None
+    pid: int | None
+    rank: int | None
+    world_size: int | None
+    capture: str | None
+    backends: list[str]
+    variables: dict[str, str]
+
+
+class Records(msgspec.Struct, frozen=True):
+    """How many records of each kind were read, not known, or not readable."""
+
+    by_kind: dict[str, int]
+    unknown: dict[str, int]
+    unreadable: dict[str, int]
+
+
+class Compile(msgspec.Struct, frozen=True):
+    """The compile side of one worker. `distinct_compilations`: backwards belong to the compilation of their forward.
+    `headlines`: the sentence that a panel opens with; `autotuning`: that of its section, "" without any."""
+
+    source: Literal["summary", "torch_trace"]
+    file: str
+    total_s: float | None
+    phases_s: dict[Phase, float]
+    phases_percent: dict[Phase, float]
+    unreadable_records: int
+    environment: Environment
+    compilations: list[Compilation]
+    distinct_compilations: int
+    cache_lookups: int
+    cache_hits: int
+    problems: list[Problem]
+    graph_breaks: list[GraphBreak]
+    reported_sites: list[GraphBreakSite]
+    recompiles: list[Recompile]
+    recompiled_frames: list[RecompiledFrame]
+    generated_kernels: list[GeneratedKernels]
+    generated_kernel_count: int
+    autotune: list[Autotune]
+    exports: list[ExportCall]
+    export_issues: list[ExportIssue]
+    triton_kernels: list[CompiledKernel]
+    triton_candidates: list[Candidate]
+    autotuning: str
+    compile_functions: list[ct.FunctionTime]
+    compile_times: dict[str, list[float]]
+    compile_times_complete: bool
+    counters: dict[str, dict[str, int]]
+    records: Records
+    headlines: dict[Panel, str]
+    warnings: list[Notice]
+
+
+class Hints(msgspec.Struct, frozen=True):
+    """Data that the user could have had, and how; "" where there is nothing to say. `unnamed_cpu_kernels`: compiled
+    code ran on the CPU. `unnamed_triton_kernels`: torch gave kernels no names of their own."""
+
+    unnamed_cpu_kernels: str
+    unnamed_triton_kernels: str
+
+
+class Span(msgspec.Struct, frozen=True):
+    """The run side of one span. `graph_break_costs` and `frame_times` are null where neither a compile log nor Python
+    stacks tell which regions are resume functions; `recompile_moments` and `guard_scans` without a compile log.
+    `headlines`: the sentence that a panel opens with."""
+
+    span: str
+    trace_file: str
+    size_bytes: int
+    warnings: list[Notice]
+    events: int
+    wall_us: float
+    profiled_us: float | None
+    gpu: list[Gpu]
+    steps: list[Step]
+    kernel_categories: list[KernelCategory]
+    distinct_kernels: int
+    compiled_regions: list[CompiledRegion]
+    graph_break_costs: list[GraphBreakCost] | None
+    graph_break_sites: list[GraphBreakSite]
+    break_chain: BreakChain | None
+    frame_times: list[FrameTime] | None
+    call_overhead: CallOverhead | None
+    recompile_moments: list[RecompileMoment] | None
+    guard_scans: list[GuardScan] | None
+    compile_overlap: ct.CompileOverlap | None
+    frame_versions: list[RecompiledFrame]
+    headlines: dict[Panel, str]
+    hints: Hints
+
+
+def span_report(profile: Profile) -> Span:
+    """The analyses of one trace that most panels look at, joined to the compile data of its worker."""
+    trace, span = profile.trace, profile.span
+    assert span is not None
+    first, last = trace.window()
+    return Span(
+        span=span.span,
+        trace_file=span.file.name,
+        size_bytes=span.file.size,
+        warnings=[*trace.notices, *_foreign(trace)],
+        events=trace.events,
+        wall_us=us(last - first),
+        profiled_us=us(trace.dur[profile.of(step_slices)].sum()) if profile.of(profiled_steps) else None,
+        gpu=profile.of(gpus),
+        steps=profile.of(profiled_steps),
+        kernel_categories=profile.of(kernel_categories),
+        distinct_kernels=profile.of(distinct_kernels),
+        compiled_regions=profile.of(compiled_regions),
+        graph_break_costs=profile.of(graph_break_costs),
+        graph_break_sites=profile.of(graph_break_sites),
+        break_chain=profile.of(break_chain),
+        frame_times=profile.of(frame_times),
+        call_overhead=profile.of(call_overhead),
+        recompile_moments=profile.of(recompile_moments),
+        guard_scans=profile.of(guard_scans),
+        compile_overlap=profile.of(ct.compile_overlap),
+        frame_versions=profile.of(frame_versions),
+        headlines=_headlines(profile),
+        hints=Hints(profile.of(unnamed_cpu_kernels), _unnamed_triton_kernels(profile)),
+    )
+
+
+def _foreign(trace: Trace) -> list[Notice]:
+    """Many tools write this format. What none of torch's kinds of slices is in, is from another one."""
+    if not len(trace) or TORCH_CATS.intersection(trace.cats):
+        return []
+    return [
+        Notice(
+            trace.path,
+            "this is no trace of the PyTorch profiler: it has no event of a kind that torch writes",
+            f"{trace.events} events were counted; nothing here can be said about them",
+            "Record it with torch.profiler, or look at it in the tool that it is from",
+        )
+    ]
+
+
+def unnamed_cpu_kernels(profile: Profile) -> str:
+    if not profile.of(compiled_regions) or profile.of(kernel_launches) or _may_have_a_gpu(profile.trace):
+        return ""
+    return (
+        "Compiled code ran on the CPU, but its kernels are not named: "
+        "set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling."
+    )
+
+
+def _unnamed_triton_kernels(profile: Profile) -> str:
+    unnamed = profile.of(unnamed_triton)
+    if not unnamed.all_ns:
+        return ""
+    return (
+        f"Triton kernels of {duration(us(unnamed.all_ns))} have no names of their own: unique_kernel_names is off, "
+        f"or this torch is older than 2.6. {duration(us(unnamed.named_ns))} of it is named by the launch; the rest "
+        "is “Triton, other”."
+    )
+
+
+def _may_have_a_gpu(trace: Trace) -> bool:
+    """GPU events may be missing because the file is cut off, or because the GPU did nothing."""
+    return bool(trace.notices or trace.metadata.get("deviceProperties"))
+
+
+def compile_report(data: CompileData) -> Compile:
+    """All analyses of the compile data of one worker."""
+    summary = data.summary
+    rows = data.of(compilations)
+    results = [cache.result for row in rows for cache in row.cache]
+    return Compile(
+        source=data.source,
+        file=data.file,
+        total_s=data.of(ct.total_s),
+        phases_s=data.of(phases_s),
+        phases_percent=phases_percent(data.of(phases_s)),
+        unreadable_records=sum(summary.records.unreadable.values()),
+        environment=_environment(summary),
+        compilations=rows,
+        distinct_compilations=ct.count_compilations(summary.compilations),
+        cache_lookups=len(results),
+        cache_hits=results.count("hit"),
+        problems=data.of(problems),
+        graph_breaks=data.of(graph_breaks),
+        reported_sites=data.of(reported_sites),
+        recompiles=data.of(recompiles),
+        recompiled_frames=data.of(recompiled_frames),
+        generated_kernels=data.of(generated_kernels),
+        generated_kernel_count=sum(len(row.kernels) for row in data.of(generated_kernels)),
+        autotune=data.of(autotune),
+        exports=list(data.of(exports).exports),
+        export_issues=list(data.of(exports).issues),
+        triton_kernels=list(data.of(triton).triton_kernels),
+        triton_candidates=list(data.of(triton).candidates),
+        autotuning=data.of(autotuning_headline),
+        compile_functions=data.of(ct.function_times),
+        compile_times=data.of(ct.compile_times),
+        compile_times_complete=summary.compile_times_complete,
+        counters=_counters(summary),
+        records=Records(
+            _sorted(summary.records.by_kind),
+            _sorted(summary.records.unknown),
+            _sorted(summary.records.unreadable),
+        ),
+        headlines={
+            "compile_time": data.of(compile_time_headline),
+            "graph_breaks": data.of(reported_headline),
+            "overview": data.of(compile_headline),
+            "recompiles": data.of(recompiles_headline),
+        },
+        warnings=[*data.notices, *(Notice(data.file, text) for text in summary.warnings)],
+    )
+
+
+def _headlines(profile: Profile) -> dict[Panel, str]:
+    return {
+        "compile_time": profile.of(ct.overlap_headline),
+        "compiled_regions": profile.of(regions_headline),
+        "graph_breaks": profile.of(sites_headline),
+        "recompiles": profile.of(recompile_headline),
+    }
+
+
+def _sorted(values: Mapping[str, _Key]) -> dict[str, _Key]:
+    """A protobuf map has no order of its own: two processes would tell it in two."""
+    return dict(sorted(values.items()))
+
+
+def _counters(summary: CompileSummary) -> dict[str, dict[str, int]]:
+    groups = grouped(summary.counters, lambda counter: counter.group)
+    return {name: {counter.name: counter.value for counter in rows} for name, rows in groups.items()}
+
+
+def _environment(summary: CompileSummary) -> Environment:
+    recorded = summary.environment
+
+    def text(value: str) -> str | None:
+        return value or None
+
+    return Environment(
+        torch_version=text(recorded.torch_version),
+        python_version=text(recorded.python_version),
+        plugin_version=text(recorded.plugin_version),
+        cuda_version=text(recorded.cuda_version),
+        hip_version=text(recorded.hip_version),
+        triton_version=text(recorded.triton_version),
+        device_names=list(recorded.device_names),
+        hostname=text(recorded.hostname),
+        pid=recorded.pid or None,
+        rank=known_number(recorded, "rank"),
+        world_size=known_number(recorded, "world_size"),
+        capture=text(recorded.capture),
+        backends=list(recorded.backends),
+        variables=_sorted(recorded.variables),
+    )
+
+
+def compile_headline(data: CompileData) -> str:
+    """The part of it that compile data alone tells."""
+    return compiled_sentence(data, "")
+
+
+def compiled_sentence(data: CompileData | None, inside: str) -> str:
+    """Return how much was compiled; inside: how much of that while the profiler was active."""
+    if data is None:
+        return "No compile data."
+    number = ct.count_compilations(data.summary.compilations)
+    if number == 0:
+        return f"{data.of(beside_compilations) or 'Nothing was compiled'}."
+    return f"Compile {seconds(data.of(ct.total_s))} ({plural(number, 'compilation')}){inside}."

@@ -1,1 +1,0 @@
-"""Where does each step go, how much do steps differ, and why are some slow?"""

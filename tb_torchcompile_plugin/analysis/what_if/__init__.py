@@ -1,1 +1,0 @@
-"""What could be mended in the profiled steps, and what each would bring."""
