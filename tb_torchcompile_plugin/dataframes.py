@@ -15,8 +15,7 @@ from tb_torchcompile_plugin.analysis.compare.pairs import Pair, Sides
 from tb_torchcompile_plugin.analysis.compare.verdict import FullReport, full_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
-from tb_torchcompile_plugin.api.catalog import only_run
-from tb_torchcompile_plugin.api.newest import newest_span
+from tb_torchcompile_plugin.api.catalog import newest_span, only_run
 from tb_torchcompile_plugin.api.report import (
     Report,
     Run,
@@ -25,8 +24,8 @@ from tb_torchcompile_plugin.api.report import (
     Wanted,
     Worker,
     read_report,
+    why_nothing,
 )
-from tb_torchcompile_plugin.api.report_warnings import why_nothing
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path

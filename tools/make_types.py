@@ -14,7 +14,7 @@ import msgspec
 from msgspec import inspect
 
 from tb_torchcompile_plugin.analysis.timeline.wire import WindowHeader
-from tb_torchcompile_plugin.api.downloads import Download
+from tb_torchcompile_plugin.api.bodies import Download
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import ROUTES, Route
 from tb_torchcompile_plugin.errors import ApiErrorBody

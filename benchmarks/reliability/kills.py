@@ -20,8 +20,8 @@ from typing import Protocol
 import benchmarks  # noqa: F401  # knows where the tests' helpers are
 from benchmarks.reliability.kinds import packed_files
 from tb_torchcompile_plugin.analysis.compare.all_runs import CompileLine
-from tb_torchcompile_plugin.api.indexing.attempt import attempt
 from tb_torchcompile_plugin.api.indexing.index import plan
+from tb_torchcompile_plugin.api.indexing.pool import attempt
 from tb_torchcompile_plugin.compile_log.summary import load as load_summary
 from tb_torchcompile_plugin.job.digest.file import load as load_digest
 from tb_torchcompile_plugin.logdir.discovery import discover

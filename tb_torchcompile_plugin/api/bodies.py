@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
+
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir.discovery import File
+from tb_torchcompile_plugin.logdir.filesystem import opened
+from tb_torchcompile_plugin.reader.cache import copies
+from tb_torchcompile_plugin.reader.trace.trim import trimmed
 
 # Marks that turn the letters around them to the other direction, our own sentences' too: U+061C, 200E … 2069.
 _TURNING = re.compile(rb"\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
@@ -22,3 +34,86 @@ def text_body(value: str) -> bytes:
 def _inert(body: bytes, backslash: bytes) -> bytes:
     """What of a program or a log stands in it, with such marks written out."""
     return _TURNING.sub(lambda mark: backslash + b"u%04x" % ord(mark[0].decode()), body)
+
+
+# docs/definitions.md word by word: what every number of the tab means, without any other site.
+
+
+SOURCE = Path(__file__).with_name("definitions.md")
+_ROW = re.compile(r"^\| `([\w.]+)` \| (.+) \|$", re.MULTILINE)
+
+
+@cache
+def terms() -> dict[str, dict[str, str]]:
+    """What the words of the tab mean: set (a heading below "Words") → word → sentence."""
+    words = SOURCE.read_text(encoding="utf-8").partition("\n## Words\n")[2]
+    sets = (part.partition("\n") for part in words.split("\n### ")[1:])
+    return {anchor(title): dict(_ROW.findall(rows)) for title, _, rows in sets}
+
+
+def anchor(title: str) -> str:
+    """The name of a heading, as panels and routes write theirs."""
+    return title.lower().replace(" ", "_")
+
+
+# Files for the user to keep: the trace of a span, and a stretch of it as a small trace of its own.
+
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file for the user to keep. size: in bytes, None where nobody knows before the end."""
+
+    name: str
+    blocks: Iterator[bytes]
+    size: int | None = None
+
+
+def trace_file(file: File) -> Download:
+    """The trace as it is. Raises UserError where it cannot be read."""
+    return Download(file.name, started(_raw(file)), file.size)
+
+
+def timeline_trim(timeline: Timeline, window: tuple[int, int]) -> Download:
+    """The events that touch [start, end] ns as a trace of their own, gzipped. Raises UserError."""
+    span = timeline.profile.span
+    assert span is not None
+    timeline.check(*window)
+    start, end = (time + timeline.origin for time in window)
+    stem = span.file.name.removesuffix(".gz").removesuffix(".json")
+    return Download(f"{stem}.part.json.gz", started(_trimmed(timeline, span.file, start, end)))
+
+
+def started(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """With its first block made: what fails at once fails before an answer has begun."""
+    first = next(blocks, b"")
+
+    def rest() -> Iterator[bytes]:
+        yield first
+        yield from blocks
+
+    return rest()
+
+
+def _trimmed(timeline: Timeline, file: File, start: int, end: int) -> Iterator[bytes]:
+    with copies.local(file) as path:
+        yield from trimmed(timeline.rows.trace, start, end, path)
+
+
+def _raw(file: File) -> Iterator[bytes]:
+    with copies.local(file) as path, _opened(path) as opened:
+        left = file.size  # a file that grows is cut where the answer said it ends
+        while left > 0 and (block := opened.read(min(_BLOCK, left))):
+            left -= len(block)
+            yield block
+
+
+def _opened(path: str) -> BinaryIO:
+    try:
+        return opened(path)
+    except OSError as error:
+        raise UserError(
+            f"cannot be opened: {error.strerror}", file=path, next_step="Check the path and its permissions"
+        ) from error

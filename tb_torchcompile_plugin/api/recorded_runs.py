@@ -6,8 +6,7 @@ import os
 
 from tb_torchcompile_plugin.analysis.compare.gate_baseline import is_baseline, load
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import MeasuredRun, RunSource, recorded
-from tb_torchcompile_plugin.api.catalog import only_run
-from tb_torchcompile_plugin.api.newest import newest_span
+from tb_torchcompile_plugin.api.catalog import newest_span, only_run
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
 

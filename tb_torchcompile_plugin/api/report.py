@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from inspect import get_annotations
 from typing import Any, NamedTuple
@@ -47,9 +47,8 @@ from tb_torchcompile_plugin.analysis.runtime.operators import Operator
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepReport
-from tb_torchcompile_plugin.api.beside import made_of
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
-from tb_torchcompile_plugin.api.joined import job_of, unexpected
+from tb_torchcompile_plugin.api.joined import job_of, made_of, unexpected
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.run_lines import place_of
 from tb_torchcompile_plugin.api.session import Session
@@ -392,3 +391,37 @@ def check(logdir: str) -> None:
             next_step="Write it to a file first",
         )
     raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
+
+
+# What a report could not read, and whether it read anything.
+
+
+def all_warnings(report: Report) -> Iterator[Notice]:
+    """Those of the logdir, then of each worker and span."""
+    yield from report.warnings
+    for run in report.runs:
+        if run.job and not run.job.traced:
+            yield from run.job.warnings
+        for worker in run.workers:
+            yield from worker.warnings
+            yield from worker.compile.warnings if worker.compile else ()
+            for span in worker.spans:
+                yield from span.warnings
+
+
+def why_nothing(logdir: str, report: Report) -> str | Notice | None:
+    """Why there is nothing in a report; None where something was read."""
+    workers = [worker for run in report.runs for worker in run.workers]
+    if any(run.job for run in report.runs) or any(
+        worker.compile or any(isinstance(span, Span) for span in worker.spans) for worker in workers
+    ):
+        return None
+    warnings = list(all_warnings(report))
+    if len(warnings) == 1:
+        return warnings[0]
+    if warnings:
+        return f"{logdir}: nothing could be read; see the warnings above"
+    return (
+        f"{logdir}: no trace, compile summary or TORCH_TRACE log in it. "
+        "Write one with tb_torchcompile_plugin.tensorboard_trace_handler"
+    )

@@ -60,8 +60,8 @@ from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.analysis.timeline.wire import timeline_window
-from tb_torchcompile_plugin.api.beside import made_of
-from tb_torchcompile_plugin.api.downloads import Download, timeline_trim, trace_file
+from tb_torchcompile_plugin.api.bodies import Download, timeline_trim, trace_file
+from tb_torchcompile_plugin.api.joined import made_of
 from tb_torchcompile_plugin.api.parameters import (
     Parameter,
     number,

@@ -22,9 +22,8 @@ from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.pairs import Side, Sides, side_of
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
-from tb_torchcompile_plugin.api.beside import run_beside
 from tb_torchcompile_plugin.api.catalog import Catalog, Listing, Runs, runs_in
-from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
+from tb_torchcompile_plugin.api.joined import job_of, no_job, run_beside, why_not
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
 from tb_torchcompile_plugin.api.run_lines import RunLines, files_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError

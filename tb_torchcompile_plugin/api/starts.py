@@ -6,16 +6,22 @@ import logging
 from collections.abc import Iterator
 from itertools import islice
 
+import msgspec
+
 from tb_torchcompile_plugin.analysis.causes.compile_rules import CacheMissed
 from tb_torchcompile_plugin.analysis.causes.findings import compile_findings
+from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, compare_jobs
+from tb_torchcompile_plugin.analysis.compare.pairs import Sides
+from tb_torchcompile_plugin.analysis.compare.verdict import FullReport, full_report
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import start_findings
 from tb_torchcompile_plugin.analysis.finding import Finding
+from tb_torchcompile_plugin.api.catalog import Ids
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
-_log = logging.getLogger(__name__)
+_start_log = logging.getLogger(__name__)
 _MOST = 24  # that one is compared with: each is read
 
 
@@ -46,7 +52,7 @@ def starts_or_none(session: Session, run: str, worker: str) -> Starts | None:
     try:
         return starts_of(session, run, worker)
     except Exception as error:
-        _log.warning("the start-ups beside %s of %s cannot be told", worker, run, exc_info=error)
+        _start_log.warning("the start-ups beside %s of %s cannot be told", worker, run, exc_info=error)
         return None
 
 
@@ -58,3 +64,20 @@ def findings_with_start(data: CompileData, start: Starts | None) -> list[Finding
         *why,
         *(row for row in rows if not why or row.rule != CacheMissed.id or "lookups" in row.evidence),
     ]
+
+
+# Two spans compared, with the jobs that they are of: what the terminal and agents are answered.
+
+
+class WithJobs(FullReport, frozen=True):
+    """With the jobs that the two spans are of; None where one of them is of none."""
+
+    jobs: JobsCompared | None
+
+
+def comparison(*sides: tuple[Session, Ids]) -> WithJobs:
+    """Of two spans, each in its session. Raises UserError."""
+    report = full_report(Sides(*(session.side(*ids) for session, ids in sides)))
+    jobs = [session.job(run, span) for session, (run, _, span) in sides]
+    compared = compare_jobs(Jobs(*(job for job in jobs if job))) if all(jobs) else None
+    return WithJobs(**msgspec.structs.asdict(report), jobs=compared)

@@ -6,10 +6,9 @@ import sys
 
 import msgspec
 
-from tb_torchcompile_plugin.api.catalog import only_run
-from tb_torchcompile_plugin.api.comparison import comparison
-from tb_torchcompile_plugin.api.newest import newest_span
+from tb_torchcompile_plugin.api.catalog import newest_span, only_run
 from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.starts import comparison
 from tb_torchcompile_plugin.cli.text_compare import print_comparison
 
 

@@ -16,9 +16,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from tb_torchcompile_plugin.api.indexing.attempt import Attempted
 from tb_torchcompile_plugin.api.indexing.index import Done, Indexed, index, plan
-from tb_torchcompile_plugin.api.indexing.write import Order
+from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order
 from tb_torchcompile_plugin.errors import Notice, UserError, visible
 from tb_torchcompile_plugin.reader.trace.ingest import usable_cores
 

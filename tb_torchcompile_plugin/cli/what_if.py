@@ -10,8 +10,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.causes.scenario import Offer, Scenario, own_offer, scenario
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_offer, rank_what_if
-from tb_torchcompile_plugin.api.catalog import Runs
-from tb_torchcompile_plugin.api.newest import Ids, newest_span
+from tb_torchcompile_plugin.api.catalog import Ids, Runs, newest_span
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.text_what_if import print_scenario
 from tb_torchcompile_plugin.errors import NotFound

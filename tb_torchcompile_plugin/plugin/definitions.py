@@ -7,7 +7,7 @@ from functools import cache
 
 from tensorboard import plugin_util
 
-from tb_torchcompile_plugin.api.definitions import SOURCE, anchor
+from tb_torchcompile_plugin.api.bodies import SOURCE, anchor
 
 _HEADING = re.compile(r"<h([23])>(.*?)</h\1>")
 _PAGE = """<!doctype html>

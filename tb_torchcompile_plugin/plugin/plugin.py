@@ -15,8 +15,7 @@ from tensorboard.plugins import base_plugin
 from tensorboard.util import tb_logging
 from werkzeug import Request, Response
 
-from tb_torchcompile_plugin.api.definitions import terms
-from tb_torchcompile_plugin.api.downloads import Download, started
+from tb_torchcompile_plugin.api.bodies import Download, started, terms
 from tb_torchcompile_plugin.api.export.export import Chosen, Export
 from tb_torchcompile_plugin.api.parameters import side_ids, span_ids, values
 from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll

@@ -18,8 +18,7 @@ from tensorboard.util import tb_logging
 from werkzeug import Request, Response
 from werkzeug.datastructures import Headers
 
-from tb_torchcompile_plugin.api.bodies import json_body, text_body
-from tb_torchcompile_plugin.api.downloads import Download
+from tb_torchcompile_plugin.api.bodies import Download, json_body, text_body
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import Answer
 from tb_torchcompile_plugin.errors import ApiErrorBody, BadRequest, NotFound, Notice, UserError

@@ -18,10 +18,9 @@ import pytest
 from browser.panels.exported import Exported, exported, question_of
 from served import ROOT, SPAN, ask_span, error_of, make_client, make_plugin
 from tb_torchcompile_plugin.api.export import page
+from tb_torchcompile_plugin.api.export.ask import CODE_ROUTES, COMPARED, LEFT_OUT, TIMELINE, VALUES
 from tb_torchcompile_plugin.api.export.export import Chosen, Export
-from tb_torchcompile_plugin.api.export.pack import Body
-from tb_torchcompile_plugin.api.export.values import COMPARED, LEFT_OUT, TIMELINE, VALUES
-from tb_torchcompile_plugin.api.export.without_code import CODE_ROUTES
+from tb_torchcompile_plugin.api.export.page import Body
 from tb_torchcompile_plugin.api.routes import JOB, RANK, ROUTES, SIDE_BY_SIDE
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import WrongArgument

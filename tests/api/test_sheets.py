@@ -10,9 +10,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis.sheet import head
-from tb_torchcompile_plugin.api.keys import key_of
 from tb_torchcompile_plugin.api.routes import ROUTES
-from tb_torchcompile_plugin.api.sheets import SheetColumn, is_sheet, tables_of
+from tb_torchcompile_plugin.api.sheets import SheetColumn, is_sheet, key_of, tables_of
 
 
 class Row(msgspec.Struct, frozen=True):

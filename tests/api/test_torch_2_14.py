@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tb_torchcompile_plugin.api.report import Report, SpanReport, Worker, read_report
-from tb_torchcompile_plugin.api.report_warnings import all_warnings
+from tb_torchcompile_plugin.api.report import Report, SpanReport, Worker, all_warnings, read_report
 
 Recording = Callable[[str], Path]
 NAMES = ("compiled_loop", "two_handlers", "gloo_groups")

@@ -14,7 +14,7 @@ import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 from exam.agent import text_of
-from tb_torchcompile_plugin.api.answers.tables import tables
+from tb_torchcompile_plugin.api.answers.sections import tables
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.cli.mcp.server import server, tools_of

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from browser.rank_traces import write_job
-from tb_torchcompile_plugin.api.answers.first_answer import NOTHING_FASTER
+from tb_torchcompile_plugin.api.answers.search import NOTHING_FASTER
 from tb_torchcompile_plugin.api.report import Report, SpanReport, read_report
 from tb_torchcompile_plugin.cli.answers.screen import cut, screen
 from tb_torchcompile_plugin.cli.command import main

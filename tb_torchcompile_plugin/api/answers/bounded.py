@@ -2,18 +2,153 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from shlex import quote
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from tb_torchcompile_plugin.api.answers.address import Address, NoSuchId, address
-from tb_torchcompile_plugin.api.answers.asking import Asking
-from tb_torchcompile_plugin.api.answers.fitting import compact, is_nothing, most
-from tb_torchcompile_plugin.api.answers.sections import chosen, time_of
-from tb_torchcompile_plugin.api.answers.tables import Table
+from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table, address, chosen, time_of
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.errors import WrongArgument
+
+# How whoever asked gets more: the words of a command, or of a tool.
+
+
+AFTER = "AFTER"  # where the mended program is recorded
+
+
+class Asking(Protocol):
+    """Each answer can be typed, or called, as it is."""
+
+    def show(self, id: str) -> str: ...
+
+    def rows(self, section: str, after: str) -> str:
+        """Of a section; after: the id of the last row that is known, "" where not even the first one had room."""
+
+    def tables(self, sections: Sequence[str]) -> str: ...
+
+    def what_if(self, place: Address, fix: str) -> str:
+        """A span with this mended; fix: "" for all that could be."""
+
+    def compare(self, run: str, several: bool) -> str:
+        """The run before with the one after. several: whether it is one of several of its logdir."""
+
+
+class Commands:
+    """As `tb-torchcompile` is asked about a logdir. run, top, most_bytes: as they were given."""
+
+    def __init__(
+        self, logdir: str, run: str = "", top: int | None = None, most_bytes: int | None = None
+    ) -> None:
+        self._logdir = quote(logdir)
+        self._run = f" --run {quote(run)}" if run else ""
+        bounds = {"--top": top, "--max-bytes": most_bytes}
+        self._bounds = "".join(f" {name} {value}" for name, value in bounds.items() if value is not None)
+
+    def show(self, id: str) -> str:
+        return f"tb-torchcompile show {quote(id)} --logdir {self._logdir}"
+
+    def rows(self, section: str, after: str) -> str:
+        if after:
+            return f"tb-torchcompile report {self._logdir}{self._run} --json --after {quote(after)}{self._bounds}"
+        return f"tb-torchcompile report {self._logdir}{self._run} --json --section {section}"
+
+    def tables(self, sections: Sequence[str]) -> str:
+        of = f"tb-torchcompile report {self._logdir}{self._run} --json --section {','.join(sections)}"
+        return of + self._bounds
+
+    def what_if(self, place: Address, fix: str) -> str:
+        named = {"--run": place.run, "--worker": place.worker, "--span": place.span, "--fix": fix}
+        chosen = "".join(f" {name} {quote(value)}" for name, value in named.items() if value)
+        return f"tb-torchcompile what-if {self._logdir}{chosen}"
+
+    def compare(self, run: str, several: bool) -> str:
+        if several:
+            return f"tb-torchcompile compare {self._logdir} {self._logdir} --run {quote(run)} --run {AFTER}"
+        return f"tb-torchcompile compare {self._logdir} {AFTER}"
+
+    def full(self) -> str:
+        """All tables as text."""
+        return f"tb-torchcompile report {self._logdir} --full"
+
+
+# Any answer made short enough: its lists and texts are cut alike, and what was cut is counted.
+
+
+_DECIMALS = 6
+_LONGEST = 4096  # items of a list
+_TEXT, _PER_ITEM = 80, 100  # characters of a text: at least, and more for each item that lists may have
+_COUNTED = 12  # lists of which is said how much they lost
+
+
+def most(upto: int, holds: Callable[[int], bool]) -> int:
+    """The largest number for which it holds, as it does for all below; 0 where it does for none."""
+    low, high = 0, upto
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low
+
+
+def compact(value: Any) -> Any:
+    """Without what is null or empty; numbers to the sixth decimal."""
+    if isinstance(value, float):
+        return round(value, _DECIMALS)
+    if isinstance(value, list):
+        return [compact(one) for one in value]
+    if isinstance(value, dict):
+        return {name: short for name, one in value.items() if not is_nothing(short := compact(one))}
+    return value
+
+
+def is_nothing(value: Any) -> bool:
+    return value is None or value in ("", [], {})
+
+
+def fitted(answer: msgspec.Struct, most_bytes: int) -> str:
+    """As JSON of at most so many bytes, its first fields rather than its last ones. `cut`: by path how many items or
+    characters of a list or text are left of how many."""
+    whole: dict[str, Any] = compact(msgspec.to_builtins(answer))
+    items = most(_LONGEST, lambda items: _size(_shortened(whole, items)) <= most_bytes)
+    fields = most(len(whole), lambda many: _size(_first(whole, many, items)) <= most_bytes)
+    return msgspec.json.encode(_first(whole, fields, items)).decode()
+
+
+def _first(whole: dict[str, Any], fields: int, items: int) -> dict[str, Any]:
+    """So many fields, shortened, and the names of the others."""
+    left = list(whole)[fields:]
+    kept = _shortened({name: whole[name] for name in list(whole)[:fields]}, items)
+    return kept | ({"left_out": left} if left else {})
+
+
+def _shortened(whole: dict[str, Any], items: int) -> dict[str, Any]:
+    lost: dict[str, str] = {}
+    short = _truncated(whole, items, "", lost)
+    shortened: dict[str, Any] = short | ({"cut": dict(list(lost.items())[:_COUNTED])} if lost else {})
+    return shortened
+
+
+def _truncated(value: Any, items: int, path: str, lost: dict[str, str]) -> Any:
+    if isinstance(value, str):
+        length = _TEXT + _PER_ITEM * items
+        if len(value) > length:
+            lost[path] = f"{length} of {len(value)}"
+        return value[:length]
+    if isinstance(value, list):
+        if len(value) > items:
+            lost[path] = f"{items} of {len(value)}"
+        return [_truncated(one, items, path, lost) for one in value[:items]]
+    if isinstance(value, dict):
+        return {
+            name: _truncated(one, items, f"{path}.{name}".lstrip("."), lost) for name, one in value.items()
+        }
+    return value
+
+
+def _size(value: Any) -> int:
+    return len(msgspec.json.encode(value))
+
 
 _IN_ID = ("key", "run", "worker", "span")
 _LONG = 240  # bytes of a field of a row: what is longer is for `show`

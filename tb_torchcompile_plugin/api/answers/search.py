@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
-from tb_torchcompile_plugin.api.answers.tables import Table, tables
-from tb_torchcompile_plugin.api.report import Report
+from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
+from tb_torchcompile_plugin.api.answers.bounded import Ask, Asking, Bounded, bounded
+from tb_torchcompile_plugin.api.answers.sections import Table, address, tables
+from tb_torchcompile_plugin.api.answers.show import Shown, shown
+from tb_torchcompile_plugin.api.catalog import Listing
+from tb_torchcompile_plugin.api.report import (
+    Report,
+    Run,
+    RunFinding,
+    SpanReport,
+    Wanted,
+    Worker,
+    whole_report,
+)
+from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, WrongArgument
+from tb_torchcompile_plugin.logdir.discovery import File
+from tb_torchcompile_plugin.reader.trace.kineto import Advance
 
 _AROUND = 60  # characters of a text, on each side of the word
 _LINES = 6  # before and after the one that is asked for
@@ -106,3 +123,108 @@ def _known(report: Report) -> dict[str, dict[int, KnownLine]]:
 def _measured(id: str, row: ProgramLine) -> KnownLine:
     counts = len(row.breaks), len(row.recompiles)
     return KnownLine(row.line, row.text, row.no_text, id, row.kernel_us, row.host_us, *counts)
+
+
+# What a report says first: how long a step is, what to change, and how.
+
+
+NOTHING_FASTER = "Nothing that is known would make a step much faster."
+NOTHING_TO_CHANGE = f"No finding: {NOTHING_FASTER[0].lower()}{NOTHING_FASTER[1:]}"
+NOTHING_IN_A_PART = "No finding in what could be read, and what is missing may hold one: see the warning."
+
+
+class FirstAnswer(NamedTuple):
+    """headline: about what the first finding is about; run: of its run, of which `job`, `span` and `compiled` are
+    what is known. first: None without findings that ask for a change."""
+
+    headline: str
+    run: Run | None
+    job: JobReport | None
+    worker: Worker | None
+    span: SpanReport | None
+    first: RunFinding | None
+
+    @property
+    def compiled(self) -> Compile | None:
+        return self.worker.compile if self.worker else None
+
+
+def first_answer(report: Report) -> FirstAnswer:
+    """Of the run of the first finding; where there is none, of the newest span."""
+    first = next((row for row in report.findings if row.advised), None)
+    run = next((one for one in report.runs if first is None or one.run == first.run), None)
+    if run is None:
+        return FirstAnswer("", None, None, None, None, first)
+    worker = _worker(run, first)
+    span = _span(worker, first) if worker else None
+    return FirstAnswer(_headline(run, worker, span), run, run.job, worker, span, first)
+
+
+def _worker(run: Run, first: RunFinding | None) -> Worker | None:
+    """The finding's, else the first one with a span that was read, else the first."""
+    named = [one for one in run.workers if first and one.worker == first.worker]
+    read = [one for one in run.workers if any(isinstance(span, SpanReport) for span in one.spans)]
+    return next(iter((*named, *read, *run.workers)), None)
+
+
+def _span(worker: Worker, first: RunFinding | None) -> SpanReport | None:
+    """The finding's, else the newest."""
+    spans = [one for one in worker.spans if isinstance(one, SpanReport)]
+    named = [one for one in spans if first and one.span == first.span]
+    return next(iter((*named, *reversed(spans))), None)
+
+
+def _headline(run: Run, worker: Worker | None, span: SpanReport | None) -> str:
+    if run.job:
+        return run.job.headline
+    if span:
+        return span.overview.headline
+    return worker.compile.headlines["overview"] if worker and worker.compile else ""
+
+
+# A logdir that is asked one question after the other: what was read is kept until a file changes.
+
+
+class _Kept(NamedTuple):
+    wanted: Wanted
+    files: tuple[File, ...]
+    report: Report
+
+
+class Logdir:
+    """Safe to call from many threads: one reads, the others wait for it."""
+
+    def __init__(self, session: Session, progress: Advance | None = None) -> None:
+        self.session = session
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._kept: _Kept | None = None
+
+    def report(self, run: str = "") -> Report:
+        """Of this run, "" for all. Raises NoSuchRun."""
+        with self._lock:
+            look = self.session.look()
+            only = [one.run for one, _ in look.runs] == [run]  # which is the same as all of them
+            wanted, files = Wanted("" if only else run), _files(look, run)
+            if self._kept is None or (self._kept.wanted, self._kept.files) != (wanted, files):
+                self._kept = _Kept(wanted, files, whole_report(self.session, self._progress, wanted))
+            return self._kept.report
+
+    def tables(self, ask: Ask, asking: Asking, run: str = "") -> Bounded:
+        """What is asked for of a run, or of all. Raises WrongArgument."""
+        report = self.report(address(ask.after).run if ask.after else run)
+        return bounded(tables(report), ask, first_answer(report).headline, asking)
+
+    def show(self, id: str, asking: Asking) -> Shown:
+        """The row of an id. Raises WrongArgument."""
+        return shown(self.session, self.report(address(id).run), id, asking)
+
+
+def _files(look: Listing, run: str) -> tuple[File, ...]:
+    """All that a report is made of."""
+    workers = [worker for one, workers in look.runs if run in ("", one.run) for worker in workers]
+    return tuple(
+        file
+        for worker in workers
+        for file in (*(span.file for span in worker.spans), *worker.compile_files, *worker.digests.values())
+    )

@@ -4,18 +4,185 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator
-from functools import cache
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache, cached_property
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from urllib.parse import quote, unquote
 
 import msgspec
 
-from tb_torchcompile_plugin.api.answers.tables import HALVES, LEVELS
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.api.report import Report
 from tb_torchcompile_plugin.api.routes import ROUTES
+from tb_torchcompile_plugin.api.sheets import key_of
 from tb_torchcompile_plugin.errors import WrongArgument
+
+# How a row of a report is named, so that it can be asked for again: `RUN/WORKER/SPAN/SECTION/KEY`.
+# ./vm_1027/1795230252555613000/kernels/0,triton_poi_fused_add_0,0/0,fvgxsj3plinp
+# train/vm_1027/-/compilations/0/0,0,forward # of what a worker compiled, there is no span ./-/-/by_rank/3 #
+# of a job, there is no worker ./vm_1027/1795230252555613000 # a span as a whole An id is one word of a
+# shell: what could be anything else there is written as `%` and two digits, as in a URL. `-` stands for a
+# part that is not there.
+
+
+_NONE = "-"
+_PLAIN = ":,.@+=_-~"  # and letters and digits: no shell, no address reads more into them
+_SHAPE = "An id is RUN/WORKER/SPAN/SECTION/KEY, as `report --json` prints it with each row"
+
+
+class NoSuchId(WrongArgument):
+    """An id that no row has."""
+
+
+class Address(NamedTuple):
+    """run, worker, span: "" where there is none. section: of a report, "" for all of that place. key: of a row, "" for
+    all of them."""
+
+    run: str = ""
+    worker: str = ""
+    span: str = ""
+    section: str = ""
+    key: str = ""
+
+    def __str__(self) -> str:
+        parts = [_written(part) for part in self[:3]]
+        if self.section:
+            parts.append(self.section)
+        if self.key:
+            parts.append(quote(self.key, f"/{_PLAIN}", errors="surrogatepass"))
+        return "/".join(parts)
+
+    @property
+    def place(self) -> Address:
+        """Where the row is: without section and key."""
+        return Address(*self[:3])
+
+    def row(self, section: str, key: str) -> Address:
+        """Of a row at this place."""
+        return self._replace(section=section, key=key)
+
+
+def address(text: str) -> Address:
+    """What `str` of it wrote. Raises NoSuchId."""
+    parts = text.split("/", 4)
+    if len(parts) < 3 or not all(parts[:3]):
+        raise NoSuchId(f"{text!r} is no id", next_step=_SHAPE)
+    run, worker, span = ("" if part == _NONE else unquote(part, errors="surrogatepass") for part in parts[:3])
+    section = parts[3] if len(parts) > 3 else ""
+    key = unquote(parts[4], errors="surrogatepass") if len(parts) > 4 else ""
+    return Address(run, worker, span, section, key)
+
+
+def _written(part: str) -> str:
+    """`%2D` is the name that would be taken for nothing."""
+    if part == _NONE:
+        return "%2D"
+    return quote(part, _PLAIN, errors="surrogatepass") or _NONE
+
+
+# The tables of a report: every list of rows in it, under the name of its field, with the place that it is
+# about. Nothing is listed here: a new field of rows in `SpanReport`, `Compile` or `JobReport` is a new
+# section.
+
+
+LEVELS = {
+    "runs": "run",
+    "workers": "worker",
+    "spans": "span",
+}  # lists of places, and the field that names each
+OF_LOGDIR = ("findings", "all_runs")  # tables of all runs together
+HALVES = ("compile", "job")  # of which a place is made: their tables are its own
+
+
+class Table:
+    """rows: structs of one kind. place: what they are about; a row that tells a place of its own is there."""
+
+    def __init__(self, place: Address, section: str, rows: list[msgspec.Struct]) -> None:
+        self.place, self.section, self.rows = place, section, rows
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Of each row, as it is asked for. Of rows that say the same the second one is `…~2`."""
+        seen: Counter[str] = Counter()
+        made = []
+        for row in self.rows:
+            id = str(_place_of(row, self.place).row(self.section, key_of(row)))
+            seen[id] += 1
+            made.append(id if seen[id] == 1 else f"{id}~{seen[id]}")
+        return made
+
+    @property
+    def id_field(self) -> str:
+        """What its id is called in a row: one that has another `id`, as a fix has, keeps it."""
+        return "address" if "id" in self.rows[0].__struct_fields__ else "id"
+
+    def identified(self) -> list[msgspec.Raw]:
+        """Each row as JSON, its id first."""
+        head = b'{"' + self.id_field.encode() + b'":'
+        rows = zip(self.ids, self.rows)
+        return [
+            msgspec.Raw(head + msgspec.json.encode(id) + b"," + msgspec.json.encode(row)[1:])
+            for id, row in rows
+        ]
+
+
+def outline(report: Report) -> dict[str, Any]:
+    """The fields of a report, with a `Table` where rows are."""
+    return _outline(report, Address(), "")
+
+
+def tables(report: Report) -> Iterator[Table]:
+    """What to change first, then run by run. Findings of a job are in the list of all."""
+    fields = outline(report)
+    yield from _tables({name: fields[name] for name in OF_LOGDIR})
+    yield from (one for one in _tables({"runs": fields["runs"]}) if one.section != "findings")
+
+
+def encoded(report: Report) -> bytes:
+    """`report --json`: all of it, each row of each table with its id."""
+    return msgspec.json.encode(outline(report), enc_hook=_rows)
+
+
+def _rows(value: Any) -> list[msgspec.Raw]:
+    assert isinstance(value, Table)
+    return value.identified()
+
+
+def _outline(struct: msgspec.Struct, place: Address, path: str) -> dict[str, Any]:
+    return {
+        encoded: _field(field, getattr(struct, field), place, path)
+        for field, encoded in zip(struct.__struct_fields__, struct.__struct_encode_fields__)
+    }
+
+
+def _field(field: str, value: Any, place: Address, path: str) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return _outline(value, place, path if field in HALVES else f"{path}{field}.")
+    if not isinstance(value, list | tuple) or not value or not isinstance(value[0], msgspec.Struct):
+        return value
+    if (level := LEVELS.get(field)) and hasattr(value[0], level):
+        return [_outline(one, place._replace(**{level: getattr(one, level)}), "") for one in value]
+    return Table(place, path + field, [*value])
+
+
+def _place_of(row: msgspec.Struct, place: Address) -> Address:
+    if place.run:
+        return place
+    return Address(*(getattr(row, level, None) or "" for level in LEVELS.values()))
+
+
+def _tables(fields: Mapping[str, Any]) -> Iterator[Table]:
+    for name, value in fields.items():
+        if isinstance(value, Table):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from _tables(value)
+        elif name in LEVELS and isinstance(value, list):
+            for one in value:
+                yield from _tables(one) if isinstance(one, Mapping) else ()
+
 
 _TIME = re.compile(r"_(us|s)$")
 _NO_SUM = re.compile(

@@ -12,16 +12,31 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
-from tb_torchcompile_plugin.api.catalog import RunRef, Runs, WorkerRef, only_run, plugin_version
-from tb_torchcompile_plugin.api.definitions import SOURCE, terms
+from tb_torchcompile_plugin.api.bodies import SOURCE, terms
+from tb_torchcompile_plugin.api.catalog import (
+    Ids,
+    RunRef,
+    Runs,
+    WorkerRef,
+    newest_span,
+    only_run,
+    plugin_version,
+)
 from tb_torchcompile_plugin.api.export import page
-from tb_torchcompile_plugin.api.export.ask import Advance, Asker, Texts, body_of, key_of
-from tb_torchcompile_plugin.api.export.contents import FileContents, Held, counted, parameters, reasons
-from tb_torchcompile_plugin.api.export.pack import Body, Pack
+from tb_torchcompile_plugin.api.export.ask import (
+    CODE_ROUTES,
+    LEFT_OUT,
+    TIMELINE,
+    VALUES,
+    Advance,
+    Asker,
+    Texts,
+    body_of,
+    key_of,
+    names_of,
+)
+from tb_torchcompile_plugin.api.export.page import Body, Pack
 from tb_torchcompile_plugin.api.export.timeline_part import Detailed, TimelinePart, wanted_stretches
-from tb_torchcompile_plugin.api.export.values import LEFT_OUT, TIMELINE, VALUES
-from tb_torchcompile_plugin.api.export.without_code import CODE_ROUTES
-from tb_torchcompile_plugin.api.newest import Ids, newest_span
 from tb_torchcompile_plugin.api.routes import (
     FILES,
     JOB,
@@ -37,6 +52,61 @@ from tb_torchcompile_plugin.api.routes import (
 )
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
+
+# What a file says of itself: where it is from, what it holds and what was left out, and why.
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A line of the list: what, and how much of it or why not."""
+
+    what: str
+    text: str
+
+
+class FileContents(msgspec.Struct, frozen=True):
+    """made: when, UTC. place: the address that the file opens with. parameters: by route, what tells its questions
+    apart. reasons: by route, why what was not embedded is not there; instead: what to do about it."""
+
+    title: str
+    made: str
+    version: str
+    place: dict[str, str]
+    holds: list[Held]
+    left_out: list[Held]
+    parameters: dict[str, list[str]]
+    reasons: dict[str, str]
+    instead: str
+
+
+def parameters() -> dict[str, list[str]]:
+    """By route."""
+    return {name: names_of(route) for name, route in ROUTES.items()}
+
+
+def reasons(code: bool) -> dict[str, str]:
+    """By route, as a sentence without its end."""
+    known = {
+        **LEFT_OUT,
+        "timeline": "The timeline of this span is left out of this file",
+        "timeline_search": "This file can be searched for the names of its kernels, operators and compilations alone",
+        "timeline_slice": "The details of this slice are left out of this file",
+        "what_if": "This combination of fixes is left out of this file",
+        "rank_what_if": "This combination of fixes is left out of this file",
+        "side_by_side": "This stretch of the step is left out of this file",
+        "memory": "This stretch of time is left out of this file",
+        "compare": "This comparison is left out of this file",
+    }
+    if not code:
+        known |= dict.fromkeys(
+            ("artifact", "code_kernels"), "Code and graphs are left out of this file (--no-code)"
+        )
+    return known
+
+
+def counted(number: int, one: str, length: int) -> str:
+    """ "1,024 answers, 3.4 MB"."""
+    return f"{plural(number, one)}, {size(length)}"
+
 
 TIMELINE_BYTES = 8_000_000
 _COMPARED = 3  # other spans of the same run

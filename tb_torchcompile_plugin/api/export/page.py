@@ -10,13 +10,132 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.api.export.pack import packed
+# Answers by their questions, packed into blocks of a file: each body once, in chunks that are compressed. A
+# chunk is gzip in base64 inside of a `<script>` that is no script. The index tells where in which chunk an
+# answer lies.
+
+
+_CHUNK_BYTES = 1 << 19  # before they are compressed: what is decompressed for one answer
+_LEVEL = 6
+_GZIP = 31  # zlib's word for its own window with gzip's header
+
+
+class Body(NamedTuple):
+    """An answer as it travels. type: its MIME type. status: 200, or that of an error."""
+
+    type: str
+    data: bytes
+    status: int = 200
+
+
+class Location(msgspec.Struct, frozen=True, array_like=True):
+    """Where a body lies: `length` bytes from `start` of what a chunk decompresses to."""
+
+    chunk: int
+    start: int
+    length: int
+    type: str
+    status: int
+
+
+class Chunk(NamedTuple):
+    """What is written of it, and by key where in it a body begins; numbered when it is taken in."""
+
+    block: bytes
+    starts: dict[str, int]
+    bodies: dict[str, Body]
+
+
+class Pack:
+    """What is in the file so far. Blocks are taken as they get ready, so that none is held longer than that."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, Location] = {}
+        self.bytes = 0  # of all blocks so far
+        self._known: dict[bytes, Location] = {}
+        self._open: dict[str, Body] = {}
+        self._open_bytes = self._chunks = 0
+        self._ready: list[bytes] = []
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.places or key in self._open
+
+    def add(self, key: str, body: Body) -> None:
+        """A body that is there already is not written again."""
+        if (place := self._known.get(_digest(body))) is not None:
+            self.places[key] = place
+            return
+        self._open[key] = body
+        self._open_bytes += len(body.data)
+        if self._open_bytes >= _CHUNK_BYTES:
+            self.close()
+
+    def alias(self, key: str, of: str) -> None:
+        """The same answer to another question."""
+        if of in self._open:
+            self.close()
+        if of in self.places:
+            self.places.setdefault(key, self.places[of])
+
+    def close(self) -> None:
+        """What is open becomes a chunk: what comes next is not decompressed with it."""
+        if self._open:
+            self.append(chunk_of(self._open))
+        self._open, self._open_bytes = {}, 0
+
+    def append(self, chunk: Chunk) -> None:
+        """A chunk that was made apart, because of its size."""
+        for key, start in chunk.starts.items():
+            body = chunk.bodies[key]
+            place = Location(self._chunks, start, len(body.data), body.type, body.status)
+            self.places[key] = self._known[_digest(body)] = place
+        block = b'<script type="application/octet-stream+base64" data-chunk="%d">%s</script>\n'
+        self._ready.append(block % (self._chunks, chunk.block))
+        self.bytes += len(self._ready[-1])
+        self._chunks += 1
+
+    def take(self) -> Iterator[bytes]:
+        """The blocks that got ready since the last call."""
+        ready, self._ready = self._ready, []
+        yield from ready
+
+    def index(self) -> bytes:
+        """Where everything lies."""
+        return msgspec.json.encode(self.places)
+
+
+def chunk_of(bodies: dict[str, Body]) -> Chunk:
+    """Bodies beside each other; equal ones lie at one place."""
+    starts, seen, parts, at = dict[str, int](), dict[bytes, int](), list[bytes](), 0
+    for key, body in bodies.items():
+        digest = _digest(body)
+        if digest not in seen:
+            seen[digest] = at
+            parts.append(body.data)
+            at += len(body.data)
+        starts[key] = seen[digest]
+    return Chunk(packed(parts), starts, dict(bodies))
+
+
+def packed(parts: Iterable[bytes]) -> bytes:
+    """gzip in base64: no character of it means anything in HTML."""
+    squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    return base64.b64encode(b"".join([*map(squeeze.compress, parts), squeeze.flush()]))
+
+
+def _digest(body: Body) -> bytes:
+    known = hashlib.blake2b(body.data, digest_size=16)
+    known.update(f"{body.type} {body.status}".encode())
+    return known.digest()
+
 
 STATIC = Path(__file__).parents[2] / "static"
 SCRIPT = "file.js"

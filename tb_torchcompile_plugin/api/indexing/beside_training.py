@@ -15,8 +15,7 @@ import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tb_torchcompile_plugin.api.indexing.orphan import end_with
-from tb_torchcompile_plugin.api.indexing.write import Order, write_digest
+from tb_torchcompile_plugin.api.indexing.pool import Order, end_with, write_digest
 from tb_torchcompile_plugin.logdir.discovery import digest_name, run_of_files
 from tb_torchcompile_plugin.reader.cache.store import open_trace
 

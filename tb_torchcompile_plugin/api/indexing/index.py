@@ -8,10 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from tb_torchcompile_plugin.api.catalog import Catalog
-from tb_torchcompile_plugin.api.indexing.attempt import Attempted
-from tb_torchcompile_plugin.api.indexing.cluster import on_cluster
-from tb_torchcompile_plugin.api.indexing.pool import in_processes
-from tb_torchcompile_plugin.api.indexing.write import Order
+from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order, in_processes, on_cluster
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.job import members

@@ -2,18 +2,156 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from collections import deque
-from collections.abc import Generator, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    as_completed,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
-from tb_torchcompile_plugin.api.indexing.attempt import Attempted, attempt, failed
-from tb_torchcompile_plugin.api.indexing.orphan import end_with
-from tb_torchcompile_plugin.api.indexing.write import Order
+from tb_torchcompile_plugin.api.joined import unexpected
+from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.job.digest.file import is_current, load, save
+from tb_torchcompile_plugin.job.digest.make import claimed, digest
+from tb_torchcompile_plugin.job.job import calls_of_each
+from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
+from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, local_file
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.cache import copies
+from tb_torchcompile_plugin.reader.cache.store import is_stored, open_trace
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
+from tb_torchcompile_plugin.reader.memo import Memo
+from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
+
+# A process that was started to help ends with the one that started it, also where that was killed.
+
+
+_LOOK_S = 0.5  # how often it looks whether it was left alone
+
+
+def end_with(parent: int, over: Callable[[], bool] = lambda: False) -> None:
+    """From now on, on a thread of its own. over: from when on it may finish alone what it is at.
+
+    Pipes do not tell: other children of the parent may hold their other ends open, and so do processes of one pool.
+    """
+    threading.Thread(target=_watch, args=(parent, over), daemon=True).start()
+
+
+def _watch(parent: int, over: Callable[[], bool]) -> None:
+    while not over():
+        if os.getppid() != parent:
+            os._exit(1)
+        time.sleep(_LOOK_S)
+
+
+# Writes the digest of one trace beside it, or elsewhere; one that is there already is left alone.
+
+
+_compiled = Memo(1)  # the spans of a worker come one after the other
+
+
+class Order(NamedTuple):
+    """worker, span: what the digest is made of. path: where it goes to, a path or URL. there: what lies at a URL.
+    beside: the digest beside the trace, where it goes elsewhere. ranks: how many are there, for traces that do not tell
+    how large their job is."""
+
+    worker: WorkerFiles
+    span: SpanFile
+    path: str
+    there: File | None = None
+    beside: File | None = None
+    ranks: int = 1
+
+
+def write_digest(order: Order, trace: Trace | None = None) -> Literal["written", "there already"]:
+    """In this process alone. trace: where it was read already. Raises UserError, OSError where the digest cannot be
+    written, and whatever a question about the trace raises."""
+    there = order.there if is_remote(order.path) else local_file(order.path)
+    if is_current(there, order.span.file):
+        return "there already"
+    if is_current(order.beside, order.span.file) and order.beside:
+        save(load(order.beside), order.path)
+        return "written"
+    _check_writable(order.path)
+    save(_profile(order, trace or _read(order.span.file)).of(digest), order.path)
+    return "written"
+
+
+def _read(file: File) -> Trace:
+    """Nothing is kept of it; what is in the cache already is used."""
+    with copies.local(file, keep=False) as path:
+        trace = (open_trace if is_stored(path) else read_trace)(path, workers=1)
+    return replace(trace, notices=copies.named(trace.notices, path, file))
+
+
+def _profile(order: Order, trace: Trace) -> Profile:
+    ranks = claimed(trace, "world_size") or order.ranks  # whoever of the job has left traces here
+    return Profile(trace, _compile_data(order.worker), order.span, calls_of_each(ranks))
+
+
+def _compile_data(worker: WorkerFiles) -> CompileData | None:
+    files = worker.compile_files
+    return _compiled.get(files, lambda: read_compile_data(worker), keep=lambda _: True)[0] if files else None
+
+
+def _check_writable(path: str) -> None:
+    """Before the trace is read for nothing."""
+    folder = os.path.dirname(path)
+    if not is_remote(path) and os.path.isdir(folder) and not os.access(folder, os.W_OK):
+        raise UserError(
+            "this folder cannot be written", file=folder, next_step="Name another one with --out DIR"
+        )
+
+
+# One digest is written, or why not: an answer that comes back from whichever process or machine made it.
+
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+
+
+class Attempted(NamedTuple):
+    """notice: why it failed; of `no room`, which costs all others, too, where."""
+
+    kind: Literal["written", "there already", "failed", "no room"]
+    notice: Notice | None = None
+
+
+def attempt(order: Order) -> Attempted:
+    """Never raises an Exception."""
+    try:
+        return Attempted(write_digest(order))
+    except UserError as error:
+        return Attempted("failed", error.notice)
+    except OSError as error:
+        why = error.strerror or str(error)
+        if error.errno in _NO_ROOM:
+            return Attempted("no room", Notice(order.path, f"there is no room for it ({why})"))
+        return failed(order, f"its digest cannot be written ({why})", "Name another folder with --out DIR")
+    except MemoryError:
+        return failed(order, "there is not enough memory to read it", "Run fewer workers at a time")
+    except Exception as error:
+        return Attempted("failed", unexpected(order.span.file, error))
+
+
+def failed(order: Order, problem: str, next_step: str) -> Attempted:
+    """What is said of its trace."""
+    return Attempted("failed", Notice(order.span.file.path, problem, next_step=next_step))
 
 
 def in_processes(orders: Iterable[Order], workers: int) -> Generator[tuple[Order, Attempted], None, None]:
@@ -71,3 +209,70 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
     # A pool waits for all of its processes, and each of them for the others.
     return ProcessPoolExecutor(workers, context, initializer=end_with, initargs=(os.getpid(),))
+
+
+# Orders carried out where a scheduler of Dask says, which also tries again what a worker was killed at.
+
+
+_log = logging.getLogger(__name__)
+_PATIENCE_S = 30
+_KILLED = "KilledWorker"  # the class is in distributed, which need not be there
+_NOT_INSTALLED = "Run: pip install 'tb-torchcompile-plugin[cluster]'"
+
+
+def on_cluster(orders: Iterable[Order], address: str) -> Generator[tuple[Order, Attempted], None, None]:
+    """Each with its outcome, as they are done. What workers were killed at too often for the scheduler is read once
+    more at the end, one after the other: others may have been to blame. Raises UserError where there is no scheduler,
+    or none any more."""
+    with _executor(address) as executor:
+        running = {executor.submit(attempt, order): order for order in orders}
+        lost: list[Order] = []
+        for future in as_completed(running):
+            if type(_error(future)).__name__ == _KILLED:
+                lost.append(running[future])
+            else:
+                yield running[future], _outcome(future, running[future], address)
+        for order in lost:
+            yield order, _outcome(executor.submit(attempt, order), order, address)
+
+
+def _error(future: Future[Attempted]) -> BaseException | None:
+    return None if future.cancelled() else future.exception()
+
+
+def _outcome(future: Future[Attempted], order: Order, address: str) -> Attempted:
+    try:
+        return future.result()
+    except CancelledError as error:
+        raise UserError(
+            f"the scheduler at {address} went away",
+            next_step="What was written stays. Start it, then run this again: it goes on where it stopped",
+        ) from error
+    except Exception as error:  # a worker was killed too often, or cannot run this at all
+        return failed(
+            order,
+            f"a worker of the cluster could not read it ({type(error).__name__}: {error})",
+            "Look into the worker's log: has it this package, in this version, and enough memory?",
+        )
+
+
+@contextmanager
+def _executor(address: str) -> Iterator[Executor]:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise UserError(
+            f"--scheduler needs a package that is not installed ({error})", next_step=_NOT_INSTALLED
+        ) from error
+    logging.getLogger("distributed").handlers[:] = [logging.NullHandler()]  # what matters is raised
+    try:
+        client = Client(address, timeout=_PATIENCE_S)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"no scheduler of Dask answers at {address} ({error})",
+            next_step="Give the address that `dask scheduler` prints, such as tcp://host:8786",
+        ) from error
+    with client:
+        if not client.scheduler_info()["workers"]:
+            _log.warning("the scheduler at %s has no workers yet: waiting for some", address)
+        yield client.get_executor(pure=False)

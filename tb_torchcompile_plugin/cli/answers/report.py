@@ -7,13 +7,10 @@ import sys
 
 import msgspec
 
-from tb_torchcompile_plugin.api.answers.address import Address, address
-from tb_torchcompile_plugin.api.answers.asking import Commands
-from tb_torchcompile_plugin.api.answers.bounded import Ask, bounded
-from tb_torchcompile_plugin.api.answers.first_answer import first_answer
-from tb_torchcompile_plugin.api.answers.tables import OF_LOGDIR, encoded, tables
-from tb_torchcompile_plugin.api.report import Report, Wanted, read_report
-from tb_torchcompile_plugin.api.report_warnings import all_warnings, why_nothing
+from tb_torchcompile_plugin.api.answers.bounded import Ask, Commands, bounded
+from tb_torchcompile_plugin.api.answers.search import first_answer
+from tb_torchcompile_plugin.api.answers.sections import OF_LOGDIR, Address, address, encoded, tables
+from tb_torchcompile_plugin.api.report import Report, Wanted, all_warnings, read_report, why_nothing
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
 from tb_torchcompile_plugin.cli.answers.text_tables import print_tables

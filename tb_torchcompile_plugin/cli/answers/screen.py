@@ -14,16 +14,15 @@ from rich.console import Console
 
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
-from tb_torchcompile_plugin.api.answers.address import Address
-from tb_torchcompile_plugin.api.answers.asking import Commands
-from tb_torchcompile_plugin.api.answers.first_answer import (
+from tb_torchcompile_plugin.api.answers.bounded import Commands
+from tb_torchcompile_plugin.api.answers.search import (
     NOTHING_FASTER,
     NOTHING_IN_A_PART,
     NOTHING_TO_CHANGE,
     FirstAnswer,
     first_answer,
 )
-from tb_torchcompile_plugin.api.answers.tables import Table
+from tb_torchcompile_plugin.api.answers.sections import Address, Table
 from tb_torchcompile_plugin.api.report import Report, RunFinding
 from tb_torchcompile_plugin.cli.text_table import Plain
 from tb_torchcompile_plugin.errors import visible

@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails
-from tb_torchcompile_plugin.api.answers.asking import Commands
-from tb_torchcompile_plugin.api.answers.fitting import is_nothing
-from tb_torchcompile_plugin.api.answers.logdir import Logdir
+from tb_torchcompile_plugin.api.answers.bounded import Commands, is_nothing
+from tb_torchcompile_plugin.api.answers.search import Logdir
 from tb_torchcompile_plugin.api.answers.show import Shown, Verify
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session

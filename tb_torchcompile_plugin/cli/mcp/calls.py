@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tb_torchcompile_plugin.api.answers.address import Address
-from tb_torchcompile_plugin.api.answers.asking import AFTER
+from tb_torchcompile_plugin.api.answers.bounded import AFTER
+from tb_torchcompile_plugin.api.answers.sections import Address
 
 _ROOMY = 20_000  # bytes, for a row that had no room
 

@@ -8,17 +8,13 @@ from threading import Lock
 
 import msgspec
 
-from tb_torchcompile_plugin.api.answers.address import Address
-from tb_torchcompile_plugin.api.answers.bounded import Ask
-from tb_torchcompile_plugin.api.answers.fitting import fitted
-from tb_torchcompile_plugin.api.answers.logdir import Logdir
-from tb_torchcompile_plugin.api.answers.search import search, source_lines
-from tb_torchcompile_plugin.api.answers.sections import schema
-from tb_torchcompile_plugin.api.catalog import Runs, only_run
-from tb_torchcompile_plugin.api.comparison import comparison
-from tb_torchcompile_plugin.api.newest import Ids, newest_span
+from tb_torchcompile_plugin.api.answers.bounded import Ask, fitted
+from tb_torchcompile_plugin.api.answers.search import Logdir, search, source_lines
+from tb_torchcompile_plugin.api.answers.sections import Address, schema
+from tb_torchcompile_plugin.api.catalog import Ids, Runs, newest_span, only_run
 from tb_torchcompile_plugin.api.report import Report, check
 from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.starts import comparison
 from tb_torchcompile_plugin.cli.mcp.below import OutsideError, below
 from tb_torchcompile_plugin.cli.mcp.calls import ToolCalls
 from tb_torchcompile_plugin.cli.what_if import scenario_of

@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.compare.pairs import InWords, Side, Sides, 
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.analysis.compare.verdict import compare_report, full_report
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdowns
-from tb_torchcompile_plugin.api.newest import newest_span
+from tb_torchcompile_plugin.api.catalog import newest_span
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary

@@ -11,7 +11,7 @@ from compile_records import START_US, a_compilation, artifact, envelope, mark
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import StartUp, start_findings, startup
 from tb_torchcompile_plugin.analysis.compile.startup_parts import TimePiece, parts_ns, pieces, start_parts
-from tb_torchcompile_plugin.api.export.without_code import without_code
+from tb_torchcompile_plugin.api.export.ask import without_code
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session

@@ -11,10 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tb_torchcompile_plugin.api.answers.asking import Commands
-from tb_torchcompile_plugin.api.answers.bounded import Ask, TooFewBytes, bounded
-from tb_torchcompile_plugin.api.answers.sections import NoSuchSection, chosen, schema
-from tb_torchcompile_plugin.api.answers.tables import Table, tables
+from tb_torchcompile_plugin.api.answers.bounded import Ask, Commands, TooFewBytes, bounded
+from tb_torchcompile_plugin.api.answers.sections import NoSuchSection, Table, chosen, schema, tables
 from tb_torchcompile_plugin.api.report import Report, read_report
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.cli.command import main

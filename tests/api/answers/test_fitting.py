@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tb_torchcompile_plugin.api.answers.fitting import fitted
+from tb_torchcompile_plugin.api.answers.bounded import fitted
 
 
 class Answer(msgspec.Struct):

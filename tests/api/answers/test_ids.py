@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from browser.rank_traces import write_job
-from tb_torchcompile_plugin.api.answers.address import Address, NoSuchId, address
-from tb_torchcompile_plugin.api.answers.asking import Commands
-from tb_torchcompile_plugin.api.answers.logdir import Logdir
-from tb_torchcompile_plugin.api.answers.tables import LEVELS, encoded, tables
+from tb_torchcompile_plugin.api.answers.bounded import Commands
+from tb_torchcompile_plugin.api.answers.search import Logdir
+from tb_torchcompile_plugin.api.answers.sections import LEVELS, Address, NoSuchId, address, encoded, tables
 from tb_torchcompile_plugin.api.report import Report, read_report
 from tb_torchcompile_plugin.api.session import Session
 from traces import kernel, slice_, write_trace

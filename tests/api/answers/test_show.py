@@ -8,12 +8,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from tb_torchcompile_plugin.api.answers.address import Address, NoSuchId
-from tb_torchcompile_plugin.api.answers.asking import Commands
-from tb_torchcompile_plugin.api.answers.logdir import Logdir
-from tb_torchcompile_plugin.api.answers.show import Shown
-from tb_torchcompile_plugin.api.answers.tab import _ELSEWHERE, _KEYS, fragment
-from tb_torchcompile_plugin.api.answers.tables import Table, tables
+from tb_torchcompile_plugin.api.answers.bounded import Commands
+from tb_torchcompile_plugin.api.answers.search import Logdir
+from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table, tables
+from tb_torchcompile_plugin.api.answers.show import _ELSEWHERE, _KEYS, Shown, fragment
 from tb_torchcompile_plugin.api.session import Session
 from traces import slice_, write_trace
 

@@ -11,7 +11,8 @@ import pytest
 
 from browser.rank_traces import write_job
 from served import s3_server
-from tb_torchcompile_plugin.api.indexing import attempt, index
+from tb_torchcompile_plugin.api.indexing import index
+from tb_torchcompile_plugin.api.indexing import pool as attempt
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.logdir import filesystem
 from terminal import Run, command_line

@@ -20,10 +20,9 @@ import pytest
 from browser.rank_traces import write_job
 from jobs import job_in
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
-from tb_torchcompile_plugin.api.indexing import attempt, index, pool
-from tb_torchcompile_plugin.api.indexing.attempt import Attempted
-from tb_torchcompile_plugin.api.indexing.pool import in_processes
-from tb_torchcompile_plugin.api.indexing.write import Order, write_digest
+from tb_torchcompile_plugin.api.indexing import index, pool
+from tb_torchcompile_plugin.api.indexing import pool as attempt
+from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order, in_processes, write_digest
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.job.digest.file import FORMAT_VERSION, load
 from tb_torchcompile_plugin.job.digest.make import digest

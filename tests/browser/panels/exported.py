@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tb_torchcompile_plugin.api.export.ask import names_of
-from tb_torchcompile_plugin.api.export.pack import Body
+from tb_torchcompile_plugin.api.export.page import Body
 from tb_torchcompile_plugin.api.routes import ROUTES
 
 BLOCK = re.compile(
