@@ -18,9 +18,14 @@ from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.cli.answers.commands import add_commands
 from tb_torchcompile_plugin.cli.compare import show_comparison
 from tb_torchcompile_plugin.cli.export import add_export
-from tb_torchcompile_plugin.cli.gate.baseline import add_baseline
-from tb_torchcompile_plugin.cli.gate.options import add_gate, gate_settings, is_gate
-from tb_torchcompile_plugin.cli.gate.show import GateFiles, show_gate
+from tb_torchcompile_plugin.cli.gate.gate import (
+    GateFiles,
+    add_baseline,
+    add_gate,
+    gate_settings,
+    is_gate,
+    show_gate,
+)
 from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.kernel import show_kernel
 from tb_torchcompile_plugin.cli.mcp.command import add_mcp

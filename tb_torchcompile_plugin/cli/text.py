@@ -14,8 +14,7 @@ from tb_torchcompile_plugin.analysis.compile.startup import StartUp
 from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, Worker
-from tb_torchcompile_plugin.cli.text_job import folds, print_folded, print_job
-from tb_torchcompile_plugin.cli.text_span import print_span
+from tb_torchcompile_plugin.cli.text_span import folds, print_folded, print_job, print_span
 from tb_torchcompile_plugin.cli.text_table import Plain, epoch_and_id, first_lines, table
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead as Reading
 from tb_torchcompile_plugin.torch_names.records import PHASES

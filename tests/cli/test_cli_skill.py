@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tb_torchcompile_plugin.cli.answers.skill import skill
+from tb_torchcompile_plugin.cli.answers.commands import skill
 from tb_torchcompile_plugin.cli.command import main
 
 SESSIONS = re.findall(r"^```console\n(.*?)^```", skill(), re.DOTALL | re.MULTILINE)

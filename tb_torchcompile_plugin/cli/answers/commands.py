@@ -3,12 +3,55 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Callable
+from importlib.resources import files
 
+import msgspec
+
+from tb_torchcompile_plugin.api.answers.sections import schema
 from tb_torchcompile_plugin.cli.answers.report import show_report
-from tb_torchcompile_plugin.cli.answers.schema import show_schema
 from tb_torchcompile_plugin.cli.answers.show import show_id
-from tb_torchcompile_plugin.cli.answers.skill import show_skill
+from tb_torchcompile_plugin.errors import visible
+from tb_torchcompile_plugin.logdir.filesystem import written
+
+# `tb-torchcompile skill`: what an agent needs to know to use this, as a file that agents look for.
+
+
+NAME = "tb-torchcompile"  # the folder of a skill is named as it is
+
+
+def skill() -> str:
+    """The text of SKILL.md."""
+    return files(__package__).joinpath("SKILL.md").read_text(encoding="utf-8")
+
+
+def show_skill(arguments: argparse.Namespace) -> None:
+    """Print it, or write it below a folder of skills. Raises UserError where that cannot be written."""
+    if arguments.install is None:
+        sys.stdout.write(skill())
+        return
+    file = os.path.join(arguments.install, NAME, "SKILL.md")
+    with written(file):
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        with open(file, "w", encoding="utf-8") as target:
+            target.write(skill())
+    print(f"wrote {file}", file=sys.stderr)
+
+
+# `tb-torchcompile schema`: what sections a report has, and what a row of each holds.
+
+
+def show_schema(arguments: argparse.Namespace) -> None:
+    """Print all sections; with `--json` the JSON schema of each one's rows."""
+    whole = schema()
+    if arguments.json:
+        sys.stdout.write(msgspec.json.encode(whole).decode() + "\n")
+        return
+    for name, section in whole.sections.items():
+        time = f", share of {section.time}" if section.time else ""
+        sys.stdout.write(visible(f"{name}: of each {' and '.join(section.rows)}{time}\n"))
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -13,8 +13,8 @@ from tb_torchcompile_plugin.api.answers.sections import OF_LOGDIR, Address, addr
 from tb_torchcompile_plugin.api.report import Report, Wanted, all_warnings, read_report, why_nothing
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
-from tb_torchcompile_plugin.cli.answers.text_tables import print_tables
-from tb_torchcompile_plugin.cli.text_job import ranks_of_jobs
+from tb_torchcompile_plugin.cli.answers.show import print_tables
+from tb_torchcompile_plugin.cli.text_span import ranks_of_jobs
 from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument, visible
 
 

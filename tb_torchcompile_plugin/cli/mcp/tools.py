@@ -4,21 +4,75 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from threading import Lock
 
 import msgspec
 
-from tb_torchcompile_plugin.api.answers.bounded import Ask, fitted
+from tb_torchcompile_plugin.api.answers.bounded import AFTER, Ask, fitted
 from tb_torchcompile_plugin.api.answers.search import Logdir, search, source_lines
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
 from tb_torchcompile_plugin.api.catalog import Ids, Runs, newest_span, only_run
 from tb_torchcompile_plugin.api.report import Report, check
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.starts import comparison
-from tb_torchcompile_plugin.cli.mcp.below import OutsideError, below
-from tb_torchcompile_plugin.cli.mcp.calls import ToolCalls
 from tb_torchcompile_plugin.cli.what_if import scenario_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+from tb_torchcompile_plugin.logdir.filesystem import is_remote, lies_in
+
+# How an agent gets more: calls of the tools.
+
+
+_ROOMY = 20_000  # bytes, for a row that had no room
+
+
+class ToolCalls:
+    """As a tool is called. path: below the logdir, "" for all of it."""
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
+
+    def show(self, id: str) -> str:
+        return self._call("show", id=id)
+
+    def rows(self, section: str, after: str) -> str:
+        if after:
+            return self._call("report", after=after)
+        return self._call("report", section=section, max_bytes=_ROOMY)
+
+    def tables(self, sections: Sequence[str]) -> str:
+        return self._call("report", section=",".join(sections))
+
+    def what_if(self, place: Address, fix: str) -> str:
+        return self._call(
+            "what_if", run=place.run, worker=place.worker, span=place.span, fixes=[fix] if fix else []
+        )
+
+    def compare(self, run: str, several: bool) -> str:
+        return self._call("compare", a=run, b=AFTER)
+
+    def _call(self, tool: str, **arguments: str | int | list[str]) -> str:
+        given = {**arguments, "path": self._path}
+        return f"{tool}({', '.join(f'{name}={value!r}' for name, value in given.items() if value)})"
+
+
+# Paths below the logdir that the server was started with, and no others.
+
+
+class OutsideError(UserError):
+    """A path that leads out of the logdir: absolute, with `..`, through a link, or a URL."""
+
+
+def below(root: str, path: str) -> str:
+    """The path of a file or folder in the logdir; "" is all of it. Raises OutsideError, whatever is there."""
+    whole = os.path.normpath(os.path.join(root, path))
+    if is_remote(path) or os.path.isabs(path) or "\0" in path or not lies_in(whole, root):
+        raise OutsideError(
+            f"{path!r} does not lie in the logdir",
+            next_step="Name a run, a file or a folder below it, as list() tells them",
+        )
+    return whole
+
 
 MAX_BYTES = 4000  # about a thousand tokens
 _LEAST, _MOST = 500, 100_000
