@@ -6,25 +6,112 @@ paths: what is asked for is looked up, nothing is joined to a folder. `api.route
 
 from __future__ import annotations
 
+import os
+import re
 import threading
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from tensorboard import plugin_util
 from tensorboard.plugins import base_plugin
 from tensorboard.util import tb_logging
 from werkzeug import Request, Response
 
-from tb_torchcompile_plugin.api.bodies import Download, started, terms
+from tb_torchcompile_plugin.api.bodies import SOURCE, Download, anchor, started, terms
 from tb_torchcompile_plugin.api.export.export import Chosen, Export
 from tb_torchcompile_plugin.api.parameters import side_ids, span_ids, values
 from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.plugin import definitions, responses
-from tb_torchcompile_plugin.plugin.logdir_flags import logdirs
+from tb_torchcompile_plugin.plugin import responses
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
+
+
+# docs/definitions.md as a page: what every number of the tab means, without any other site.
+
+
+_HEADING = re.compile(r"<h([23])>(.*?)</h\1>")
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>What the numbers mean</title>
+<link rel="icon" href="data:,">
+<style>
+  :root {{ color-scheme: light dark; }}
+  body {{ max-width: 900px; margin: 0 auto; padding: 16px; font: 15px/1.5 system-ui, sans-serif; }}
+  table {{ border-collapse: collapse; }}
+  th, td {{ padding: 4px 12px 4px 0; border-bottom: 1px solid #8884; text-align: left; vertical-align: top; }}
+  :target {{ text-decoration: underline; }}
+</style>
+<body>{}</body>
+</html>
+"""
+
+
+@cache
+def page() -> str:
+    """HTML. Each heading has its name as its id, as panels and routes write theirs: `#gpu_utilization`."""
+    html = plugin_util.markdown_to_safe_html(SOURCE.read_text(encoding="utf-8"))
+    return _PAGE.format(_HEADING.sub(_with_id, html))
+
+
+def _with_id(heading: re.Match[str]) -> str:
+    level, title = heading.groups()
+    return f'<h{level} id="{anchor(title)}">{title}</h{level}>'
+
+
+# Which folders TensorBoard was told to show.
+
+
+_URI = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")
+
+
+def logdirs(context: base_plugin.TBContext) -> list[tuple[str, str]]:
+    """(run prefix, path) pairs from `--logdir` or `--logdir_spec`; empty when neither was given.
+
+    The prefix is "" where one folder was given without a name. Several folders without names are known by
+    their last part, since two runs called "." could not be told apart.
+    """
+    plain = context.logdir or getattr(context.flags, "logdir", "") or ""
+    spec = getattr(context.flags, "logdir_spec", "") or ""
+    if plain and not _is_list(plain):
+        return [("", _absolute(plain))]
+    named = [_name_and_path(part) for part in (plain or spec).split(",") if part]
+    if len(named) == 1:
+        return named
+    return _told_apart(named)
+
+
+def _is_list(logdir: str) -> bool:
+    """`--logdir a,b` once meant two folders; a folder whose name holds a comma still means itself."""
+    return "," in logdir and not os.path.exists(_absolute(logdir))
+
+
+def _name_and_path(part: str) -> tuple[str, str]:
+    """`name:path`, by TensorBoard's own rules: absolute paths, URIs and drives have no name."""
+    if ":" not in part or part.startswith("/") or _URI.match(part) or os.path.splitdrive(part)[0]:
+        return "", _absolute(part)
+    name, _, path = part.partition(":")
+    return name, _absolute(path)
+
+
+def _absolute(path: str) -> str:
+    return path if _URI.match(path) else os.path.abspath(os.path.expanduser(path))
+
+
+def _told_apart(named: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    answer: dict[str, str] = {}
+    for name, path in named:
+        prefix = base = name or os.path.basename(path) or path
+        number = 2
+        while prefix in answer:
+            prefix, number = f"{base} ({number})", number + 1
+        answer[prefix] = path
+    return list(answer.items())
+
 
 logger = tb_logging.get_logger()
 
@@ -77,7 +164,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         return responses.nothing()
 
     def _definitions(self, request: Request) -> Response:
-        return responses.html(request, definitions.page())
+        return responses.html(request, page())
 
     def _terms(self, request: Request) -> Response:
         return responses.json(request, terms())

@@ -19,8 +19,7 @@ from served import BREAKS, ROOT, SPAN, ask_span, error_of, make_client, make_plu
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.plugin import plugin, responses
-from tb_torchcompile_plugin.plugin.logdir_flags import logdirs
-from tb_torchcompile_plugin.plugin.plugin import BackgroundFlag
+from tb_torchcompile_plugin.plugin.plugin import BackgroundFlag, logdirs
 
 
 @pytest.fixture
