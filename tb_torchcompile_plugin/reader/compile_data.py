@@ -162,8 +162,8 @@ def _add(summary: CompileSummary, maker: CompileSummary) -> list[int]:
         added = summary.compilations.add()
         added.CopyFrom(row)
         added.elsewhere = True
-        for field in ("start_ns", "duration_ns"):
-            added.ClearField(field)
+        for time in ("start_ns", "duration_ns"):
+            added.ClearField(time)
         del added.phases[:]
     for name in _OF_CODE:
         getattr(summary, name).extend(row for row in getattr(maker, name) if is_package(row.key.compile_id))

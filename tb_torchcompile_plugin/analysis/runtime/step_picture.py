@@ -27,8 +27,8 @@ HostCause = Literal[CulpritCause, "waiting", "gpu_clock"]
 class HostPart(msgspec.Struct, frozen=True):
     """Host time of one cause in a step (µs). name, file, line: of a culprit that has a part of its own; else "" and 0.
 
-    cause: as `profile/model/attribution.py` finds it; "waiting" is what calls take until a GPU is done, "gpu_clock" by how
-    much a step is longer on the clock of a GPU.
+    cause: as `profile/model/attribution.py` finds it; "waiting" is what calls take until a GPU is done, "gpu_clock" by
+    how much a step is longer on the clock of a GPU.
     """
 
     cause: HostCause
