@@ -24,21 +24,21 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n;tb_torchcompile_plugin/analysis/compare/baseline.proto\x12\x16tb_torchcompile_plugin\"V\n\x08\x42\x61seline\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x16\n\x0e\x66ormat_version\x18\x02 \x01(\r\x12\x16\n\x0eplugin_version\x18\x03 \x01(\t\x12\x0c\n\x04runs\x18\x04 \x01(\x0c\"A\n\x0c\x42\x61selineRuns\x12\x31\n\x04runs\x18\x01 \x03(\x0b\x32#.tb_torchcompile_plugin.BaselineRun\"\xb8\x01\n\x0b\x42\x61selineRun\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x02 \x03(\t\x12\x1a\n\rtorch_version\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05ranks\x18\x04 \x01(\r\x12\x12\n\nworld_size\x18\x05 \x01(\r\x12\x39\n\x08measures\x18\x06 \x03(\x0b\x32\'.tb_torchcompile_plugin.BaselineMeasureB\x10\n\x0e_torch_version\"\xae\x01\n\x0f\x42\x61selineMeasure\x12\x0e\n\x06metric\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x12H\x00\x88\x01\x01\x12\x13\n\x0bwhy_unknown\x18\x03 \x01(\t\x12\x0f\n\x07samples\x18\x04 \x03(\x12\x12\x33\n\x05items\x18\x05 \x03(\x0b\x32$.tb_torchcompile_plugin.BaselineItem\x12\x12\n\nneeds_runs\x18\x06 \x01(\x08\x42\x08\n\x06_value\"\x85\x01\n\x0c\x42\x61selineItem\x12\x0c\n\x04what\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\t\x12\x11\n\x04line\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05value\x18\x05 \x01(\x12\x12\x0f\n\x07samples\x18\x06 \x03(\x12\x12\x10\n\x08launches\x18\x07 \x01(\rB\x07\n\x05_lineb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n6tb_torchcompile_plugin/analysis/compare/baseline.proto\x12\x16tb_torchcompile_plugin\"V\n\x08\x42\x61seline\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x16\n\x0e\x66ormat_version\x18\x02 \x01(\r\x12\x16\n\x0eplugin_version\x18\x03 \x01(\t\x12\x0c\n\x04runs\x18\x04 \x01(\x0c\"A\n\x0c\x42\x61selineRuns\x12\x31\n\x04runs\x18\x01 \x03(\x0b\x32#.tb_torchcompile_plugin.BaselineRun\"\xb8\x01\n\x0b\x42\x61selineRun\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x02 \x03(\t\x12\x1a\n\rtorch_version\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05ranks\x18\x04 \x01(\r\x12\x12\n\nworld_size\x18\x05 \x01(\r\x12\x39\n\x08measures\x18\x06 \x03(\x0b\x32\'.tb_torchcompile_plugin.BaselineMeasureB\x10\n\x0e_torch_version\"\xae\x01\n\x0f\x42\x61selineMeasure\x12\x0e\n\x06metric\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x12H\x00\x88\x01\x01\x12\x13\n\x0bwhy_unknown\x18\x03 \x01(\t\x12\x0f\n\x07samples\x18\x04 \x03(\x12\x12\x33\n\x05items\x18\x05 \x03(\x0b\x32$.tb_torchcompile_plugin.BaselineItem\x12\x12\n\nneeds_runs\x18\x06 \x01(\x08\x42\x08\n\x06_value\"\x85\x01\n\x0c\x42\x61selineItem\x12\x0c\n\x04what\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\t\x12\x11\n\x04line\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05value\x18\x05 \x01(\x12\x12\x0f\n\x07samples\x18\x06 \x03(\x12\x12\x10\n\x08launches\x18\x07 \x01(\rB\x07\n\x05_lineb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tb_torchcompile_plugin.analysis.compare.gate.baseline_pb2', _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tb_torchcompile_plugin.analysis.compare.baseline_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BASELINE']._serialized_start=87
-  _globals['_BASELINE']._serialized_end=173
-  _globals['_BASELINERUNS']._serialized_start=175
-  _globals['_BASELINERUNS']._serialized_end=240
-  _globals['_BASELINERUN']._serialized_start=243
-  _globals['_BASELINERUN']._serialized_end=427
-  _globals['_BASELINEMEASURE']._serialized_start=430
-  _globals['_BASELINEMEASURE']._serialized_end=604
-  _globals['_BASELINEITEM']._serialized_start=607
-  _globals['_BASELINEITEM']._serialized_end=740
+  _globals['_BASELINE']._serialized_start=82
+  _globals['_BASELINE']._serialized_end=168
+  _globals['_BASELINERUNS']._serialized_start=170
+  _globals['_BASELINERUNS']._serialized_end=235
+  _globals['_BASELINERUN']._serialized_start=238
+  _globals['_BASELINERUN']._serialized_end=422
+  _globals['_BASELINEMEASURE']._serialized_start=425
+  _globals['_BASELINEMEASURE']._serialized_end=599
+  _globals['_BASELINEITEM']._serialized_start=602
+  _globals['_BASELINEITEM']._serialized_end=735
 # @@protoc_insertion_point(module_scope)

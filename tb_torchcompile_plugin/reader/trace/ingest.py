@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.trace.codes import Array
