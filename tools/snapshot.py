@@ -211,10 +211,10 @@ def _command(name: str, arguments: Sequence[str]) -> Answer:
     return " ".join((f"$ {name}", *arguments[3::2])), f"{text}\nexit status {status}\n".encode()
 
 
-def recordings(huge: bool = False) -> dict[str, Path]:
+def recordings(huge: bool = False, committed_only: bool = False) -> dict[str, Path]:
     """The archives that are here, by name."""
     found = {f"{path.parents[1].name}/{path.stem[:-4]}": path for path in sorted(DATA.glob("*/*/*.tar.xz"))}
-    folder = os.environ.get(VARIABLE)
+    folder = None if committed_only else os.environ.get(VARIABLE)
     for path in sorted(Path(folder).glob("*.tar.xz")) if folder else ():
         if huge or path.stat().st_size < HUGE_BYTES:
             found[f"large/{path.stem[:-4]}"] = path

@@ -34,8 +34,15 @@ ONLY_IN = {
     "pytest": {"writer"},
     "mcp": {"cli"},
 }
-WIDEST = 20  # files of code in a folder
-BOXES = 16  # files and folders at the package's top
+# What each package of the analysis may import of the others. The files beside them (rows that all share) know none.
+ANALYSES = {
+    "compile": set(),
+    "runtime": {"compile"},
+    "timeline": {"compile", "runtime"},
+    "causes": {"compile", "runtime"},
+    "ranks": {"compile", "runtime", "causes"},
+    "compare": {"compile", "runtime", "causes", "ranks"},
+}
 
 
 def may_import(room: str) -> set[str]:
@@ -135,24 +142,24 @@ def folder_of(module: str) -> str:
     return module if has_folders or module == PACKAGE else parent
 
 
-def code_files(folder: Path) -> list[str]:
-    names = (path.name for path in folder.iterdir() if path.suffix in {".py", ".ts", ".svelte"})
-    return sorted(name for name in names if name != "__init__.py")
+def analysis_of(module: str) -> str:
+    """The package of the analysis that a module belongs to, "" for the files next to them."""
+    parts = module.split(".")
+    return parts[2] if len(parts) > 3 else ""
 
 
-@pytest.mark.parametrize("top", [ROOT, REPOSITORY / "tests"], ids=lambda top: top.name)
-def test_no_folder_is_too_wide(top: Path) -> None:
-    folders = [
-        top,
-        *(path for path in top.rglob("*") if path.is_dir() and path.name not in {"data", "static"}),
-    ]
-    wide = {str(folder.relative_to(top)): len(code_files(folder)) for folder in folders}
-    assert {folder: files for folder, files in wide.items() if files > WIDEST} == {}
-
-
-def test_the_top_is_seen_at_a_glance() -> None:
-    boxes = [path.name for path in ROOT.iterdir() if path.name not in {"__pycache__", "py.typed"}]
-    assert len(boxes) <= BOXES, boxes
+def test_the_analysis_flows_from_compile_to_compare() -> None:
+    """At most twelve arrows between six packages, and the files next to them import none of these."""
+    inside = [module for module in OWN if room_of(module) == "analysis"]
+    arrows = {
+        (analysis_of(module), analysis_of(imported))
+        for module in inside
+        for imported in imported_by(module)
+        if room_of(imported) == "analysis" and analysis_of(imported)
+    }
+    wrong = {(here, there) for here, there in arrows if there not in ANALYSES.get(here, set()) | {here}}
+    assert wrong == set()
+    assert len([arrow for arrow in arrows if arrow[0] != arrow[1]]) <= 12
 
 
 def test_the_package_alone_loads_neither_world() -> None:

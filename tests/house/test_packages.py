@@ -1,0 +1,64 @@
+"""One name everywhere: a package and its tests, a panel and its section of the definitions. And no class name twice."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import tb_torchcompile_plugin
+from tb_torchcompile_plugin.analysis.finding import Panel
+from tb_torchcompile_plugin.api.routes import ROUTES
+from tb_torchcompile_plugin.api.sheets import is_sheet
+
+PACKAGE = Path(tb_torchcompile_plugin.__file__).parent
+REPOSITORY = PACKAGE.parent
+PANELS = REPOSITORY / "frontend" / "src" / "panels"
+WITHOUT_DEFINITIONS = {
+    "overview": "numbers of other panels",
+    "code": "shows what the compiler wrote, as it is",
+}
+
+
+def folders_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__"}
+
+
+def test_every_package_of_the_analysis_has_its_tests() -> None:
+    assert folders_in(REPOSITORY / "tests" / "analysis") == folders_in(PACKAGE / "analysis")
+
+
+def test_every_panel_is_a_sheet_or_has_components() -> None:
+    components = {path.name for path in PANELS.rglob("*") if path.is_dir()}
+    sheets = {name for name, route in ROUTES.items() if is_sheet(route.answer)}
+    assert not components & sheets, "a sheet needs no panel of its own"
+    assert set(get_args(Panel)) <= components | sheets
+
+
+def test_every_panel_is_defined() -> None:
+    text = (REPOSITORY / "docs" / "definitions.md").read_text()
+    sections = {title.lower().replace(" ", "_") for title in re.findall(r"^## (.+)$", text, re.MULTILINE)}
+    assert sections - {"files", "words"} == set(get_args(Panel)) - WITHOUT_DEFINITIONS.keys()
+
+
+@pytest.mark.parametrize(
+    "package", sorted(path.parent for path in PACKAGE.rglob("__init__.py")), ids=lambda path: path.name
+)
+def test_every_package_says_what_it_is_for(package: Path) -> None:
+    assert ast.get_docstring(ast.parse((package / "__init__.py").read_text()))
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """But for the messages of the summary, which other packages turn into rows of the same name."""
+    modules = [path for path in PACKAGE.rglob("*.py") if not path.name.endswith("_pb2.py")]
+    names = Counter(
+        node.name
+        for path in modules
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, times in names.items() if times > 1] == []
