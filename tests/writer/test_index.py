@@ -21,7 +21,7 @@ EVENT = (
 )
 PROGRAM = """
     import os, sys
-    from tb_torchcompile_plugin.writer import background
+    from tb_torchcompile_plugin.writer import log_handlers as background
     for path in sys.argv[2:]:
         background.read(path, None, index=True, digest=False)
     print(background._reader.pid, flush=True)

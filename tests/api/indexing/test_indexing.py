@@ -232,7 +232,7 @@ class TestProcesses:
         (tmp_path / "site").mkdir()
         (tmp_path / "site" / "sitecustomize.py").write_text(
             "import os, signal\n"
-            "from tb_torchcompile_plugin.api.indexing import write\n"
+            "from tb_torchcompile_plugin.api.indexing import pool as write\n"
             "read = write._read\n"
             "def deadly(file):\n"
             f"    if {DEADLY!r} in file.name:\n"
