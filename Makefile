@@ -76,7 +76,7 @@ dist: prerequisites $(ENVIRONMENT) ## build wheel and sdist into dist/, and try 
 	@ls -l dist
 	@$(BIN)/python scripts/smoke.py dist/* $(if $(PYTHONS),--python $(PYTHONS))
 
-benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs
+benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs, and count the functions behind an answer
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.structured_log
 	@$(BIN)/python -m benchmarks.timeline
@@ -85,6 +85,7 @@ benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs
 	@$(BIN)/python -m benchmarks.table_browser
 	@$(BIN)/python -m benchmarks.jobs
 	@$(BIN)/python -m benchmarks.index --traces 32
+	@$(BIN)/python -m benchmarks.functions_per_answer
 
 clean: ## remove everything that the other targets have made
 	rm -rf $(VENV) .venv-torch-* frontend/node_modules runs/demo runs/demo.cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
