@@ -21,18 +21,24 @@ PIP_INSTALL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-chec
 INSTALL_TORCH = $(PIP_INSTALL) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch==$(1)
 # Containers often set that variable: then each process would compile all tests and the package anew.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto
+# Left out of `make check`, which ends within a minute on two cores.
+LONG_TESTS := torch or browser or slow or large
 # What runs side by side prints when it ends, where make can do that.
 ONE_AFTER_THE_OTHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 NODE_MODULES := frontend/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch thorough lint types frontend frontend-check screenshots proto dist benchmark browser prerequisites clean
+.PHONY: help demo check test test-torch thorough lint types frontend frontend-check screenshots proto dist benchmark browser prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: prerequisites $(ENVIRONMENT) ## train a small compiled model and open TensorBoard on it (CHECK=1: only check that it works)
 	@$(BIN)/python scripts/demo.py $(if $(filter-out 0,$(CHECK)),--check)
+
+check: lint ## ruff, mypy and the unit tests that need no browser, torch or large recording: within a minute
+	@echo "==> Unit tests"
+	@TB_TORCHCOMPILE_RECORDINGS= $(PYTEST) --quiet -m "not ($(LONG_TESTS))"
 
 test: prerequisites $(ENVIRONMENT) browser ## set everything up and run all checks and tests
 	@echo "==> Checks of the sources, Python's and the frontend's side by side"
