@@ -28,7 +28,7 @@ ONE_AFTER_THE_OTHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 NODE_MODULES := frontend/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-torch thorough lint types frontend frontend-check screenshots proto dist benchmark browser prerequisites clean
+.PHONY: help demo check test test-torch thorough lint types frontend frontend-check screenshots proto dist benchmark lock browser prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,7 +46,7 @@ test: prerequisites $(ENVIRONMENT) browser ## set everything up and run all chec
 	@echo "==> Tests"
 	@$(PYTEST)
 
-thorough: $(ENVIRONMENT) browser ## run the property tests on many new examples, and all that takes too long for `make test`
+thorough: $(ENVIRONMENT) browser ## run what takes too long for `make test`: property tests with many new examples, all large recordings
 	@$(PYTEST) -m "hypothesis or large" --hypothesis-profile thorough
 
 test-torch: .venv-torch-$(TORCH)/.installed ## run the tests that compile on another torch, in an environment of its own: TORCH=2.14.1
@@ -92,6 +92,10 @@ benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs, a
 	@$(BIN)/python -m benchmarks.jobs
 	@$(BIN)/python -m benchmarks.index --traces 32
 	@$(BIN)/python -m benchmarks.functions_per_answer
+
+lock: $(ENVIRONMENT) ## pin the packages in .venv that `dev` needs in constraints.txt, which all installations use
+	@$(BIN)/python tools/make_constraints.py
+	@touch $(ENVIRONMENT)
 
 clean: ## remove everything that the other targets have made
 	rm -rf $(VENV) .venv-torch-* frontend/node_modules runs/demo runs/demo.cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
