@@ -21,12 +21,14 @@ PIP_INSTALL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-chec
 INSTALL_TORCH = $(PIP_INSTALL) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch==$(1)
 # Containers often set that variable: then each process would compile all tests and the package anew.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto
+# Left out of `make check`, which ends within a minute on two cores.
+LONG_TESTS := torch or browser or slow or large
 # What runs side by side prints when it ends, where make can do that.
 ONE_AFTER_THE_OTHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 NODE_MODULES := frontend/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch thorough lint types frontend frontend-check screenshots proto dist benchmark browser prerequisites clean
+.PHONY: help demo check test test-torch thorough lint types frontend frontend-check screenshots proto dist benchmark lock browser prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,13 +36,17 @@ help: ## list the targets
 demo: prerequisites $(ENVIRONMENT) ## train a small compiled model and open TensorBoard on it (CHECK=1: only check that it works)
 	@$(BIN)/python scripts/demo.py $(if $(filter-out 0,$(CHECK)),--check)
 
+check: lint ## ruff, mypy and the unit tests that need no browser, torch or large recording: within a minute
+	@echo "==> Unit tests"
+	@TB_TORCHCOMPILE_RECORDINGS= $(PYTEST) --quiet -m "not ($(LONG_TESTS))"
+
 test: prerequisites $(ENVIRONMENT) browser ## set everything up and run all checks and tests
 	@echo "==> Checks of the sources, Python's and the frontend's side by side"
 	@$(MAKE) --no-print-directory -j2 $(ONE_AFTER_THE_OTHER) lint frontend-check
 	@echo "==> Tests"
 	@$(PYTEST)
 
-thorough: $(ENVIRONMENT) browser ## run the property tests on many new examples, and all that takes too long for `make test`
+thorough: $(ENVIRONMENT) browser ## run what takes too long for `make test`: property tests with many new examples, all large recordings
 	@$(PYTEST) -m "hypothesis or large" --hypothesis-profile thorough
 
 test-torch: .venv-torch-$(TORCH)/.installed ## run the tests that compile on another torch, in an environment of its own: TORCH=2.14.1
@@ -76,7 +82,7 @@ dist: prerequisites $(ENVIRONMENT) ## build wheel and sdist into dist/, and try 
 	@ls -l dist
 	@$(BIN)/python scripts/smoke.py dist/* $(if $(PYTHONS),--python $(PYTHONS))
 
-benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs
+benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs, and count the functions behind an answer
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.structured_log
 	@$(BIN)/python -m benchmarks.timeline
@@ -85,6 +91,11 @@ benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs
 	@$(BIN)/python -m benchmarks.table_browser
 	@$(BIN)/python -m benchmarks.jobs
 	@$(BIN)/python -m benchmarks.index --traces 32
+	@$(BIN)/python -m benchmarks.functions_per_answer
+
+lock: $(ENVIRONMENT) ## pin the packages in .venv that `dev` needs in constraints.txt, which all installations use
+	@$(BIN)/python tools/make_constraints.py
+	@touch $(ENVIRONMENT)
 
 clean: ## remove everything that the other targets have made
 	rm -rf $(VENV) .venv-torch-* frontend/node_modules runs/demo runs/demo.cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

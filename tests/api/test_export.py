@@ -26,6 +26,8 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import WrongArgument
 from traces import slice_, write_trace
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Exported]
 SAMPLE = 12  # answers of a route that are compared
 # What says how much is wanted, where the file has one answer for all.

@@ -20,6 +20,8 @@ from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.reader import memo
 from tb_torchcompile_plugin.reader.memo import Memoized
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = str(Path(tb_torchcompile_plugin.__file__).parent)
 Calls = Counter[tuple[str, int]]
 

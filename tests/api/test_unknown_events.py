@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from tb_torchcompile_plugin.api.report import read_report
 from traces import Event
 
+pytestmark = pytest.mark.slow
+
 RECORDINGS = ("breaks", "small_batch", "p_table")
 NAME = "w.1.pt.trace.json"
 FILE = ("span", "trace_file", "size_bytes", "events", "warnings")  # what is of the file and not of the run

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
 from browser.tab import Tab
+
+pytestmark = pytest.mark.browser
 
 
 def first_kernel(tab: Tab) -> list[str]:

@@ -13,6 +13,8 @@ import pytest
 
 from compile_records import artifact, line
 
+pytestmark = pytest.mark.slow
+
 yaml = pytest.importorskip("yaml")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ci"
 

@@ -29,6 +29,8 @@ from tb_torchcompile_plugin.cli.gate.reports import MOST_BYTES, escaped, junit, 
 from tb_torchcompile_plugin.reader.memo import Memo
 from traces import kernel, slice_, write_trace
 
+pytestmark = pytest.mark.slow
+
 BREAK = """Graph break in user code at /home/user/train/model.py:12
 Graph Break Reason: Failed to trace builtin operator
   Explanation: Dynamo does not know how to trace `print`.

@@ -47,6 +47,7 @@ def asked(target: Any, tool: str, **arguments: Any) -> tuple[bool, str]:
     return anyio.run(ask)
 
 
+@pytest.mark.slow
 def test_a_client_over_stdin_and_stdout(logdir: Path) -> None:
     started = StdioServerParameters(
         command=sys.executable, args=["-m", "tb_torchcompile_plugin.cli", "mcp", str(logdir)]

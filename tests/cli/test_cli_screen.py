@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.cli.answers.screen import cut, screen
 from tb_torchcompile_plugin.cli.command import main
 from terminal import LINES, Run, command_line, height
 
-pytestmark = pytest.mark.usefixtures("remembered")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered")]
 
 
 @pytest.fixture

@@ -67,6 +67,7 @@ def test_the_begin_of_an_id_will_do_where_only_one_begins_so(
     assert run(recording("resnet18"), "--fix", "operator:")[0] == 2
 
 
+@pytest.mark.slow
 def test_run_worker_and_span_are_chosen(run: Run, recording: Callable[[str], Path], tmp_path: Path) -> None:
     for name in ("resnet18", "breaks"):
         shutil.copytree(recording(name), tmp_path / name)

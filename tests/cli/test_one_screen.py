@@ -10,6 +10,8 @@ from rich.cells import cell_len
 
 from terminal import COLUMNS, LINES, command_line, height
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parents[1] / "data"
 OTHERS = {
     "exam",

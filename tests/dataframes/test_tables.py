@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.dataframes import Tables
 from tb_torchcompile_plugin.errors import UserError
 
-pytestmark = pytest.mark.usefixtures("remembered")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered")]
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pandas.md"
 Rows = list[dict[str, Any]]

@@ -17,7 +17,7 @@ from exam.test_findings import MISSES, rules_of
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.cli.answers.screen import screen
 
-pytestmark = pytest.mark.usefixtures("remembered")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered")]
 
 MOST_BYTES = 20_000
 

@@ -21,6 +21,8 @@ from tb_torchcompile_plugin.analysis.finding import Finding, Predicted
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.profile import Profile
 
+pytestmark = pytest.mark.slow
+
 # The rules that name a cause, by what measured.json calls it or its family.
 RULES_OF: dict[str, tuple[str, ...]] = {
     "allocator": ("allocation",),

@@ -15,6 +15,8 @@ import pytest
 from tb_torchcompile_plugin.api.report import Run, RunFinding, whole_report
 from tb_torchcompile_plugin.api.session import Session
 
+pytestmark = pytest.mark.slow
+
 SAYS = {  # of what the title says
     "communication:every_micro_batch": "Gradients are reduced over the ranks 8 times a step",
     "communication:exposed": "Transfers that nothing overlaps",

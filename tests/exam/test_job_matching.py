@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from exam.conftest import RecordedJob
 from tb_torchcompile_plugin.job.instances import anchors, calls, instances
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.reader.memo import answers_of, key_of
+
+pytestmark = pytest.mark.slow
 
 
 def without_numbers(job: TracedJob, seq: bool) -> TracedJob:

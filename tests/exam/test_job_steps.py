@@ -13,6 +13,8 @@ from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
 from tb_torchcompile_plugin.job.instances import calls, trace_rows
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 
+pytestmark = pytest.mark.slow
+
 MOST_BYTES = 200_000  # of one answer about two ranks
 
 

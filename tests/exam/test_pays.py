@@ -12,6 +12,8 @@ import pytest
 from tb_torchcompile_plugin.analysis.causes.payback import Pays, pays
 from tb_torchcompile_plugin.api.session import Session
 
+pytestmark = pytest.mark.slow
+
 NEAR = 0.2
 
 

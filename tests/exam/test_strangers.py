@@ -13,6 +13,8 @@ import pytest
 
 from exam.test_findings import findings_of, share
 
+pytestmark = pytest.mark.slow
+
 # The rule that names the cause, and how many points of a step its prediction is off at most.
 EXPECTED = {
     "gin_pooling": ("frame_given_up", 5),

@@ -236,6 +236,7 @@ def tabs() -> dict[tuple[str, str], str]:
     return dict(zip(cases, printed.splitlines(), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("broken", "error"), BROKEN)
 def test_a_broken_import_costs_the_tab_and_nothing_else(
     tabs: dict[tuple[str, str], str], broken: str, error: str

@@ -38,6 +38,7 @@ def test_planted_waits_come_back_to_the_nanosecond(tmp_path_factory: Folders, pl
         assert steps is None or np.array_equal(steps.span, sum(steps[2:]))
 
 
+@pytest.mark.slow
 @given(plans())
 def test_keys_by_id_and_by_number_give_the_same_instances(tmp_path_factory: Folders, plan: Plan) -> None:
     """By count they are those from the first common step on: all where every rank has the same steps."""

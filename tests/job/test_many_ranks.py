@@ -23,6 +23,8 @@ from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.logdir import discovery, filesystem
 from tb_torchcompile_plugin.reader import merge as log_owners
 
+pytestmark = pytest.mark.slow
+
 RANKS = 128
 
 

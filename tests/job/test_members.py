@@ -263,6 +263,7 @@ def test_of_many_ranks_there_is_room_for_the_first_calls_only() -> None:
     assert [calls_of_each(ranks) for ranks in (0, 1, 2, 4, 1_000)] == [6_000, 6_000, 120_000, 60_000, 6_000]
 
 
+@pytest.mark.slow
 def test_a_rank_has_one_model(tmp_path: Path) -> None:
     """Its steps get slower behind the first 6,000 calls: all that is said of them is of the same ones."""
 

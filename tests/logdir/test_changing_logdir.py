@@ -407,6 +407,7 @@ def test_a_session_that_is_let_go_of_ends_its_threads(tmp_path: Path) -> None:
     wait_for(lambda: not any(thread.is_alive() for thread in threads))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["exit", "SIGTERM"])
 def test_a_server_that_stops_while_it_reads_leaves_nothing_behind(tmp_path: Path, ending: str) -> None:
     """TensorBoard's SIGTERM handler calls sys.exit in the main thread, as this program does."""

@@ -30,6 +30,8 @@ from tb_torchcompile_plugin.reader.compile_data import read_payload
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled
 from traces import kernel, slice_, write_trace
 
+pytestmark = pytest.mark.slow
+
 EVENTS = [slice_(f"op{number}", number, 1) for number in range(200)] + [
     kernel("triton_poi_fused_add_0", 5, 2)
 ]

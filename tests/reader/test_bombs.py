@@ -18,6 +18,8 @@ from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.torch_trace import log_records
 
+pytestmark = pytest.mark.slow
+
 MB = 1 << 20
 HEAD = (
     b'V1121 03:04:07.471000 1027 torch/a.py:1] {"dynamo_start": {}, "frame_id": 0, "frame_compile_id": 0}\n'

@@ -16,6 +16,8 @@ from tb_torchcompile_plugin.api.indexing.beside_training import ToRead, _Waiting
 from tb_torchcompile_plugin.reader.cache.store import is_stored
 from tb_torchcompile_plugin.writer import log_handlers as background
 
+pytestmark = pytest.mark.slow
+
 EVENT = (
     '{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": %d, "dur": 1, "args": {}}'
 )

@@ -15,6 +15,8 @@ from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest
 from tb_torchcompile_plugin.job.job import Job
 
+pytestmark = pytest.mark.slow
+
 _ONLY_TRACES = {"headline", "basis", "findings", "traced", "overlap", "overlap_us", "overlap_headline"}
 _POINTS = 35.0  # of a step: by how much the chain and the replay of traces may differ
 _OF_RANKS = ("late_rank", "ranks_take_turns", "uneven_stages")

@@ -53,6 +53,7 @@ def parts(row: StepBreakdown) -> dict[tuple[str, str], int]:
     return {(part.kind, part.part): ns(part.time_us) for part in row.parts}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager"])
 def test_every_moment_of_a_step_by_brute_force(recording: Callable[[str], Path], name: str) -> None:
     """From the JSON alone: at each moment what runs on the GPU, else what the thread does that launches next."""

@@ -17,6 +17,8 @@ from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.logdir import filesystem
 from terminal import Run, command_line
 
+pytestmark = pytest.mark.slow
+
 BUCKET = "s3://digests"
 
 

@@ -32,6 +32,8 @@ from tb_torchcompile_plugin.logdir.filesystem import local_file
 from terminal import Run, command_line
 from traces import slice_, write_trace
 
+pytestmark = pytest.mark.slow
+
 DIGEST = "rank{0}.179500000000000000{0}.pt.digest.pb"
 DEADLY = "killed"  # the worker of this name
 

@@ -159,6 +159,7 @@ def test_what_was_compiled_is_told_from_the_first_one_on(
     assert f"of 100 compilations it holds the first {len(compiled.compilations)}" in problems(one)[0]
 
 
+@pytest.mark.slow
 def test_a_long_job_fits(tmp_path: Path) -> None:
     """Each step does what no other one does."""
     chance = random.Random(1)

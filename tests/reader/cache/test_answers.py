@@ -18,6 +18,8 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.reader.cache import answers, store
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def logdir(recording: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

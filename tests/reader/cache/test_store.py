@@ -23,6 +23,8 @@ from tb_torchcompile_plugin.reader.cache.store import open_trace
 from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled, Trace, read_trace
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -158,6 +158,7 @@ def test_memory_flows_and_labels(tmp_path: Path) -> None:
     assert trace.phases == {"i": 2, "s": 2, "f": 1, "M": 2, "X": 1}
 
 
+@pytest.mark.slow
 def test_progress_in_this_process(recording: Callable[[str], Path]) -> None:
     path = next(recording("breaks").glob("*.pt.trace.json"))
     seen: list[BytesRead] = []

@@ -208,6 +208,7 @@ def test_cut_off(read: Read, cut: int) -> None:
     assert trace.base_ns == 1000
 
 
+@pytest.mark.slow
 def test_cut_off_gzip_keeps_what_can_be_inflated(read: Read) -> None:
     draw = random.Random(1)
     events = [event(f"n{draw.random()}", f"{i}.000") for i in range(2000)]
@@ -217,6 +218,7 @@ def test_cut_off_gzip_keeps_what_can_be_inflated(read: Read) -> None:
     assert problems(trace) == ["the gzip stream is cut off, and the event there was dropped"]
 
 
+@pytest.mark.slow
 def test_damaged_gzip(read: Read) -> None:
     draw = random.Random(2)
     data = bytearray(gzip.compress(document(*[event(f"n{draw.random()}") for _ in range(2400)]).encode()))
@@ -323,6 +325,7 @@ def test_what_was_asked_before_is_not_told_of_another_file(
         trace.args(0)
 
 
+@pytest.mark.slow
 @pytest.mark.hypothesis
 def test_random_damage() -> None:
     count = settings().max_examples

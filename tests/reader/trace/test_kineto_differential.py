@@ -40,6 +40,7 @@ def test_equals_a_plain_reader(
         assert trace.args(row) == events[int(trace.event[row])].get("args", {})
 
 
+@pytest.mark.slow
 @given(
     text=documents(max_events=40),
     segment=st.sampled_from([50, 333, 2000, 10**6]),
@@ -61,6 +62,7 @@ def test_equals_a_plain_reader_on_recordings(recording: Callable[[str], Path], n
         assert_equals_reference(read_trace(str(path)), read(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["breaks", "resnet18"])
 def test_chunks_and_stretches_of_recordings(
     recording: Callable[[str], Path], tmp_path: Path, name: str

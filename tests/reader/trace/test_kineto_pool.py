@@ -21,6 +21,8 @@ from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
 from tb_torchcompile_plugin.reader.trace import pool as kineto_pool
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled, Trace, read_trace
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def large(recording: Callable[[str], Path]) -> Path:
