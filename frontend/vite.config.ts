@@ -48,16 +48,16 @@ function onlyWhatIsUsed(): Plugin {
 const SHARED = /node_modules|preload-helper|src.(?!main|shell|panels|widgets.(code|icicle|timeline).)/;
 /** And what the overview shows of other panels. */
 const COMMON =
-  /node_modules|preload-helper|src.(?!main|shell|panels.overview|widgets.(code|icicle|timeline).)/;
+  /node_modules|preload-helper|src.(?!main|shell|panels.runtime.overview|widgets.(code|icicle|timeline).)/;
 /** Panels of one group of the sidebar: one file of them compresses better, and who opens one soon opens the next. */
 const GROUPS = {
   // And small parts of the shell that are seldom needed.
-  summary: /src.(panels.(findings|what_if|compare|runs|sheet)|states.EmptyLogdir|shell.Reads)/,
-  run: /src.panels.(step_breakdown|gpu_utilization|memory|ranks|timeline)/,
-  code: /src.panels.(source|kernels|operators|python)/,
-  compile: /src.panels.(compilations|compile_time|graph_breaks|recompiles|compiled_regions|code)/,
+  summary: /src.(panels.(causes|compare|sheet)|states.EmptyLogdir|shell.Reads)/,
+  run: /src.panels.(runtime.(step_breakdown|gpu_utilization|memory)|ranks|timeline)/,
+  code: /src.panels.runtime.(source|kernels|operators|python)/,
+  compile: /src.panels.(compile|runtime.compiled_regions)/,
 };
-const FIRST = /src.(main.ts|panels.overview.Overview.svelte)$/;
+const FIRST = /src.(main.ts|panels.runtime.overview.Overview.svelte)$/;
 
 interface Graph {
   getModuleInfo(id: string): { importers: string[] } | null;

@@ -36,7 +36,8 @@ function importsOf(from: string): Import[] {
 
 const imports = files.flatMap(importsOf);
 const roomOf = (file: string) => file.split('/')[1]!;
-const panelOf = (file: string) => (roomOf(file) === 'panels' ? file.split('/')[2]! : '');
+/** The folder of a panel, in its group. */
+const panelOf = (file: string) => (roomOf(file) === 'panels' ? dirname(file) : '');
 const named = (wrong: Import[]) => wrong.map(({ from, to }) => `${from} → ${to}`);
 
 describe('the rooms', () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Compilation } from '../../src/api/types';
-import { phaseColumns, rowAt } from '../../src/panels/compile_time/compile_rows';
+import { phaseColumns, rowAt } from '../../src/panels/compile/compile_time/compile_rows';
 import { cellOf } from '../../src/table/table';
 import { directionLabel } from '../../src/table/compilation_columns';
 import { toCompilation } from '../../src/links/places';

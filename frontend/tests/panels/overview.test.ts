@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { GROUPS, PANEL_TITLES } from '../../src/names/words';
-import { doorOf, withoutSmall } from '../../src/panels/overview/doors';
-import { runColumns } from '../../src/panels/runs/run_columns';
+import { doorOf, withoutSmall } from '../../src/panels/runtime/overview/doors';
+import { runColumns } from '../../src/panels/compare/runs/run_columns';
 import { cellText, whyUnknown } from '../../src/table/table';
 import type { Compile, RunRow } from '../../src/api/types';
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { HostPart } from '../../src/api/types';
-import { hostParts, idsOf } from '../../src/panels/what_if/parts';
+import { hostParts, idsOf } from '../../src/panels/causes/what_if/parts';
 import { toWhatIf } from '../../src/links/places';
 import { toggled } from '../../src/widgets/toggled';
 
