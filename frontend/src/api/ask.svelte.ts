@@ -34,9 +34,9 @@ export function askAboutSpan<Q extends keyof AboutSpan>(
 }
 
 /** The same about the selected span, or about its worker where there is none. */
-export function askAboutEither<Q extends 'code_kernels' | 'findings'>(
+export function askAboutEither<Q extends Question>(
   question: Q,
-  more: () => Ids | null,
+  more: () => Ids | null = () => ({}),
 ): Resource<Q> {
   const ids = () => {
     const { run, worker, span } = data.selection;
@@ -63,15 +63,6 @@ export function askAboutSides<Q extends keyof (AboutSides & AboutJobs)>(
   question: Q,
   ids: () => Ids | null,
 ): Resource<Q> {
-  return asked(question, ids, () => data.span.value ?? data.compile.value);
-}
-
-/** The same about whatever is selected, of which a route takes what it is about. */
-export function askHere<Q extends Question>(question: Q): Resource<Q> {
-  const ids = () => {
-    const { run, worker, span } = data.selection;
-    return run && worker && { run: run.run, worker: worker.worker, span: span?.span ?? '' };
-  };
   return asked(question, ids, () => data.span.value ?? data.compile.value);
 }
 

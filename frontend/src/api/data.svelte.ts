@@ -1,7 +1,7 @@
 import { nav } from '../host/nav.svelte';
 import { Resource } from './resource.svelte';
 import { rankOf, select, type Selection } from './selection';
-import type { Findings, JobReport } from './types';
+import type { Findings, JobReport, Compile, Span } from './types';
 
 /** So much is read for a job that nobody asked for. */
 const UNASKED_BYTES = 500e6;
@@ -102,3 +102,9 @@ class Data {
 }
 
 export const data = new Data();
+
+/** How many places broke a graph; null where neither a log nor stacks in the trace can tell. */
+export function countSites(compile: Compile | null, span: Span | null): number | null {
+  if (!compile && !span?.graph_break_costs) return null;
+  return (span?.graph_break_sites ?? compile?.reported_sites ?? []).length;
+}

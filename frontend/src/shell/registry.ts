@@ -1,6 +1,5 @@
 import type { Component } from 'svelte';
-import { countSites } from '../api/counts';
-import { data } from '../api/data.svelte';
+import { countSites, data } from '../api/data.svelte';
 import { findingsOn } from '../api/findings.svelte';
 import type { Compile, Panel, Span } from '../api/types';
 

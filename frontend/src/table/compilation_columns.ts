@@ -1,8 +1,10 @@
 /** Columns of every table whose rows are compilations, or belong to one. */
 import type { CacheResult, Compilation } from '../api/types';
-import { functionName, idLabel, type CompileKey } from '../names/compile_ids';
+import { functionName, idLabel, type CompileKey, codeKey } from '../names/compile_ids';
 import { location, shortPath } from '../widgets/format';
 import type { Column } from './table';
+import { statusWord } from '../names/statuses';
+import { phaseHelp, phaseLabel, phasesOf } from '../names/phases';
 
 const NOT_TOLD = 'torch did not report it';
 
@@ -85,3 +87,87 @@ export const DIRECTION: Column<OfADirection> = {
   help: 'A backward that is compiled when it first runs has a row of its own; under DDP there are several',
   value: directionLabel,
 };
+
+const STATUS: Column<Compilation> = {
+  key: 'status',
+  label: 'Status',
+  value: (r) => statusWord(r.status),
+};
+
+const REST: Column<Compilation>[] = [
+  { key: 'graph_nodes', label: 'Nodes', kind: 'count', hidden: true },
+  { key: 'graph_inputs', label: 'Inputs', kind: 'count' },
+  GUARDS,
+  { key: 'breaks', label: 'Breaks', kind: 'count' },
+  CACHE,
+  {
+    key: 'recompile_reasons',
+    label: 'Recompiled because',
+    value: (r) => r.recompile_reasons.join('\n') || null,
+    hidden: true,
+  },
+  {
+    key: 'failure',
+    label: 'Failure',
+    value: (r) => (r.failure ? `${r.failure.type}: ${r.failure.reason}` : null),
+    hidden: true,
+  },
+];
+
+export const LIST_COLUMNS: Column<Compilation>[] = [
+  ID,
+  STATUS,
+  DIRECTION,
+  DURATION,
+  FUNCTION,
+  LINE,
+  ATTEMPTS,
+  GRAPH_OPS,
+  ...REST,
+];
+
+/** The table of compilations and their phases. */
+
+/** The row that was being compiled at a time (Unix seconds); the first one of the compile id where none says so. */
+export function rowAt(rows: Compilation[], key: string, at: number): Compilation | null {
+  const own = rows.filter((row) => codeKey(row) === key);
+  const during = own.findLast(
+    ({ start_s, duration_s }) =>
+      start_s !== null && duration_s !== null && start_s - 0.001 <= at && at <= start_s + duration_s,
+  );
+  return during ?? own[0] ?? null;
+}
+
+/** One column for each phase that took any time; together they are the compile time. */
+export function phaseColumns(rows: Compilation[]): Column<Compilation>[] {
+  return phasesOf(rows).map((phase) => ({
+    key: `${phase}_s`,
+    label: phaseLabel(phase),
+    kind: 's',
+    help: phaseHelp(phase),
+    value: (r) => (r.phases_s ? (r.phases_s[phase] ?? 0) : null),
+    unknown: 'torch did not report its phases',
+    scaleWith: 'duration_s',
+    unitless: true,
+    total: 'sum',
+  }));
+}
+
+/** The time stands in front, so that it is in view beside an open drawer too. */
+export function compilationColumns(rows: Compilation[]): Column<Compilation>[] {
+  return [ID, DIRECTION, DURATION, FUNCTION, ...phaseColumns(rows), ...HIDDEN];
+}
+
+const HIDDEN: Column<Compilation>[] = [
+  ...[LINE, ATTEMPTS, GRAPH_OPS, GUARDS].map(
+    (column) => ({ ...column, hidden: true }) as Column<Compilation>,
+  ),
+  CACHE,
+  {
+    key: 'failure',
+    label: 'Failure',
+    value: (r) => r.failure?.type ?? '',
+    title: (r) => r.failure?.reason ?? '',
+    hidden: true,
+  },
+];

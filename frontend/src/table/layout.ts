@@ -1,5 +1,4 @@
 /** Column widths from contents, so that rows that scroll in later do not move the columns. */
-import { textWidth } from './measure';
 import { cellOf, cellText, columnScale, isNumeric, kindOf, totalOf, type Column, type Scale } from './table';
 
 export interface Laid<Row> {
@@ -81,4 +80,17 @@ function widestText<Row>(rows: Row[], column: Column<Row>, scale: Scale | undefi
     if (text.length > longest.length) longest = text;
   }
   return textWidth(longest) + (column.inset ?? 0);
+}
+
+let context: CanvasRenderingContext2D | null | undefined;
+
+/** Width of a text in the tab's font, in pixels; an estimate where there is no canvas (tests). */
+export function textWidth(text: string, bold = false): number {
+  if (context === undefined) {
+    context = typeof document === 'undefined' ? null : document.createElement('canvas').getContext('2d');
+  }
+  if (!context) return text.length * 7;
+  const style = getComputedStyle(document.body);
+  context.font = `${bold ? 600 : 400} ${style.fontSize} ${style.fontFamily}`;
+  return context.measureText(text).width;
 }

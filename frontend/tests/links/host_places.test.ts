@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { toHostCause } from '../../src/links/host_places';
+import { toHostCause } from '../../src/links/addresses';
 
 const PLAIN = new Event('click');
 const SHIFT = Object.assign(new Event('click'), { shiftKey: true });

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { codeKey, parseCodeKey } from '../../src/names/compile_ids';
-import { toCode } from '../../src/links/places';
+import { toCode } from '../../src/links/addresses';
 
 describe('addresses of code', () => {
   it('name the compilation, its epoch, the text and the line', () => {

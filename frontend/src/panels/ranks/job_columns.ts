@@ -8,10 +8,10 @@ import type {
   OutlierRow,
   RankRow,
   WaitRow,
+  OverlapRow,
 } from '../../api/types';
-import { graphName } from '../../names/kernel_names';
-import { hostHelp } from '../../names/host_causes';
-import { LATE_CAUSES } from '../../names/late_causes';
+import { graphName, shortKernel } from '../../names/kernel_names';
+import { hostHelp, LATE_CAUSES } from '../../names/causes';
 import type { Column } from '../../table/table';
 import { duration, significant } from '../../widgets/format';
 
@@ -177,3 +177,20 @@ export const COLLECTIVE_COLUMNS: Column<CollectiveRow>[] = [
 
 export const collectiveKey = (row: CollectiveRow) =>
   [row.group, row.op, row.dtype, row.message_bytes, row.ranks.join(' ')].join(',');
+
+/** The table of kernels that run beside collectives. */
+
+export const overlapLabel = ({ name }: OverlapRow) => shortKernel(name);
+export const overlapKey = (row: OverlapRow) => [row.name, row.compile_id, row.grid].join(',');
+
+export const OVERLAP_COLUMNS: Column<OverlapRow>[] = [
+  { key: 'name', label: 'Kernel', value: overlapLabel, title: ({ name }) => name, grow: 2 },
+  { key: 'compile_id', label: 'Compile id' },
+  { key: 'grid', label: 'Grid', hidden: true },
+  { key: 'beside', label: 'Beside', kind: 'count' },
+  { key: 'known', label: 'Known', kind: 'count' },
+  { key: 'alone_us', label: 'Alone', scaleWith: 'beside_us' },
+  { key: 'beside_us', label: 'Beside' },
+  { key: 'wait_percent', label: 'Waiting' },
+  { key: 'loss_us', label: 'Longer', total: 'sum' },
+];

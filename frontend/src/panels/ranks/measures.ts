@@ -1,6 +1,6 @@
 /** What a rank's steps are looked at by, and in which order ranks stand. */
 import type { JobMap, JobReport, JobStep, Measure, WaitRow } from '../../api/types';
-import { barPart } from '../../names/bar_parts';
+import { barPart } from '../../names/parts';
 import { JOB_PARTS, jobPartHelp, type JobPart } from '../../names/job_parts';
 import { median } from '../../widgets/charts/buckets';
 

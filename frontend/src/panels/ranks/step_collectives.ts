@@ -1,8 +1,7 @@
 /** The table of what is joined in one step. */
 import type { JoinedCall, JoinedCollective, RankLanes, StepSideBySide } from '../../api/types';
 import type { HashChange } from '../../host/nav.svelte';
-import { toPart } from '../../links/part_places';
-import { toRank, toTimeline } from '../../links/places';
+import { toPart, toRank, toTimeline } from '../../links/addresses';
 import type { JobPart } from '../../names/job_parts';
 import type { Column } from '../../table/table';
 import { OPERATION, SIZE } from './job_columns';

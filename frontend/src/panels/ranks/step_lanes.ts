@@ -8,8 +8,7 @@ import type {
   StepSideBySide,
 } from '../../api/types';
 import { categoryColor, categoryHelp, categoryLabel } from '../../names/categories';
-import { HOST_CAUSES, hostHelp } from '../../names/host_causes';
-import type { Look } from '../../names/idle_causes';
+import { HOST_CAUSES, hostHelp, type Look } from '../../names/causes';
 import { shortKernel } from '../../names/kernel_names';
 import { bytes, duration } from '../../widgets/format';
 import type { View } from '../../widgets/canvas/view';

@@ -1,8 +1,6 @@
 /** Draws one step of all ranks on a canvas. */
 import type { JoinedCollective } from '../../api/types';
-import { blank } from '../../widgets/canvas/blank';
-import { tickStep } from '../../widgets/canvas/ticks';
-import type { View } from '../../widgets/canvas/view';
+import { blank, tickStep, type View } from '../../widgets/canvas/view';
 import { duration } from '../../widgets/format';
 import { hatched, inkOf, rgb, type Ink } from '../../widgets/timeline/ink';
 import { STEP_RULER, type Box, type LaneRow } from './step_lanes';

@@ -1,7 +1,14 @@
 /** Columns, keys and links of rows whose fields only the server knows. */
 import type { Panel, SheetColumn, SheetTable } from '../../api/types';
 import type { HashChange } from '../../host/nav.svelte';
-import { NO_TIMELINE, toCategory, toCompilation, toKernel, toKernelRow, toPanel } from '../../links/places';
+import {
+  NO_TIMELINE,
+  toCategory,
+  toCompilation,
+  toKernel,
+  toKernelRow,
+  toPanel,
+} from '../../links/addresses';
 import { categoryLabel, isCategory } from '../../names/categories';
 import type { Cell, Column, ColumnKind } from '../../table/table';
 import { bytes, count, duration, location, percent, shortPath, significant } from '../../widgets/format';

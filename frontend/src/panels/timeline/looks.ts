@@ -1,11 +1,11 @@
 /** How the server's lanes and colours look. */
 import { bytes, count, duration, percent, plural } from '../../widgets/format';
-import type { Arrangement, LaneLook } from '../../widgets/timeline/lanes';
-import type { Arrow } from '../../widgets/timeline/paint';
+import type { Arrangement, LaneLook, LaidLane } from '../../widgets/timeline/lanes';
+import { type Arrow, exact } from '../../widgets/timeline/paint';
 import type { Reader } from '../../widgets/timeline/read';
 import type { Slice } from '../../widgets/timeline/tiles';
 import { categoryLabel, isCategory } from '../../names/categories';
-import { CAUSES } from '../../names/idle_causes';
+import { CAUSES } from '../../names/causes';
 import { phaseLabel } from '../../names/phases';
 import type {
   Category,
@@ -149,4 +149,31 @@ export function arrowsOf(slice: TimelineSlice, read: Reader): Arrow[] {
     ...before.map((ref) => ({ from: end(ref), to: here })),
     ...[...slice.kernels, ...slice.backward].slice(0, 50).map((ref) => ({ from: here, to: end(ref) })),
   ];
+}
+
+/** What the picture shows, in words. */
+
+export interface Words {
+  text: string;
+  /** The colours that are in view, by number. */
+  colors: number[];
+}
+
+export function inWords(read: Reader, lanes: Pick<LaidLane, 'id' | 'title' | 'look'>[]): Words {
+  const { from, to } = read.view;
+  const colors = new Set<number>();
+  const lines = lanes.map(({ id, title, look }) => {
+    if (look === 'plot') return `${title}: a plot`;
+    const tally = read.tally(id, colors);
+    if (!tally) return `${title}: further down`;
+    const { slices, names } = tally;
+    if (slices === 0) return `${title}: nothing in view`;
+    const more = slices > names.length ? ' …' : '';
+    return `${title}: ${plural(slices, look === 'marks' ? 'mark' : 'slice')} (${names.join(', ')}${more})`;
+  });
+  const head = `${time(to - from)} in view, from ${exact(from)} to ${exact(to)}, on ${count(lanes.length)} lanes.`;
+  return {
+    text: [head, ...lines.map((line) => `${line}.`)].join(' '),
+    colors: [...colors].sort((a, b) => a - b),
+  };
 }

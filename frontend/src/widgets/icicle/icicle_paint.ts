@@ -1,8 +1,7 @@
 /** Draws an icicle: what is where comes from `icicle.ts`. */
 import { duration } from '../format';
-import { tickStep } from '../canvas/ticks';
+import { tickStep, type View } from '../canvas/view';
 import { toX, type IcicleRows, type IcicleSlice, type Stretch } from './icicle';
-import type { View } from '../canvas/view';
 
 export const ROW = 18;
 export const AXIS = 20;

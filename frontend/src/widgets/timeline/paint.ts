@@ -1,10 +1,9 @@
 /** Draws what is in view. All of it, for each frame: what is where comes from `tiles` and `lanes`. */
 import { duration } from '../format';
-import { tickStep } from '../canvas/ticks';
+import { tickStep, type View } from '../canvas/view';
 import type { Inks } from './ink';
 import { HEAD_HEIGHT, LINE_HEIGHT, type LaidLane } from './lanes';
 import { after, lengthOf, levelFor, type LaneTile, type Slice, type Tiles } from './tiles';
-import type { View } from '../canvas/view';
 
 export const RULER = 22;
 const NAMED = 24;

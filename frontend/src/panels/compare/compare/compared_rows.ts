@@ -1,9 +1,8 @@
 /** Lays out whatever is compared row by row, as the server says, so that one table shows it all. */
 import type { ComparedTables, Comparison, JobsCompared, Pair, TableLayout } from '../../../api/types';
 import { categoryHelp, categoryLabel, isCategory } from '../../../names/categories';
-import { hostHelp } from '../../../names/host_causes';
+import { hostHelp, LATE_CAUSES } from '../../../names/causes';
 import { isJobPart, jobPartHelp } from '../../../names/job_parts';
-import { LATE_CAUSES } from '../../../names/late_causes';
 import type { Cell, Column, ColumnKind } from '../../../table/table';
 
 type RowsOf<Answer> = Answer[keyof Answer & TableLayout['rows']] extends (infer ComparedRow)[]

@@ -2,11 +2,10 @@
 import { meaningOf } from '../../../api/meanings.svelte';
 import type { CompiledRegion, FrameTime } from '../../../api/types';
 import type { HashChange } from '../../../host/nav.svelte';
-import { withShift } from '../../../links/part_places';
-import { toPanel, toSlices } from '../../../links/places';
-import { barPart } from '../../../names/bar_parts';
+import { withShift, toPanel, toSlices } from '../../../links/addresses';
+import { barPart } from '../../../names/parts';
 import { functionName } from '../../../names/compile_ids';
-import type { Look } from '../../../names/idle_causes';
+import type { Look } from '../../../names/causes';
 import type { Column } from '../../../table/table';
 
 type FramePart = 'graphs' | 'guards' | 'overhead' | 'breaks' | 'called' | 'other';

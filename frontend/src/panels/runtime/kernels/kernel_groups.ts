@@ -1,7 +1,8 @@
 /** Kernels put together, and their categories step by step. */
-import type { Category, Kernel, StepCategory } from '../../../api/types';
+import type { Category, Kernel, StepCategory, GeneratedKernels } from '../../../api/types';
 import { categoryHelp, categoryLabel, deviceLabel } from '../../../names/categories';
 import type { Column } from '../../../table/table';
+import { plural } from '../../../widgets/format';
 
 export const GROUPINGS = {
   '': 'kernel',
@@ -107,3 +108,42 @@ export function stepColumns(rows: StepCategories[]): Column<StepCategories>[] {
     })),
   ];
 }
+
+/** The table of kernels that inductor generated. */
+export const GENERATED_COLUMNS: Column<GeneratedKernels>[] = [
+  { key: 'compile_id', label: 'Compile id' },
+  { key: 'direction', label: 'Direction' },
+  {
+    key: 'category',
+    label: 'Category',
+    show: (r) => categoryLabel(r.category),
+    inset: 16,
+  },
+  {
+    key: 'kernels',
+    label: 'Kernels',
+    kind: 'count',
+    value: (r) => r.kernels.length,
+    bar: true,
+    total: 'sum',
+  },
+  {
+    key: 'names',
+    label: 'Names',
+    value: (r) => r.kernels.join(' '),
+    grow: 2,
+    title: (r) => plural(r.kernels.length, 'kernel'),
+  },
+  {
+    key: 'graph_key',
+    label: 'Graph key',
+    value: (r) => r.graph_key || null,
+    hidden: true,
+  },
+  {
+    key: 'output_code_file',
+    label: 'Output code',
+    value: (r) => r.output_code_file || null,
+    hidden: true,
+  },
+];

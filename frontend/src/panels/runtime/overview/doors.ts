@@ -1,8 +1,7 @@
 /** Where the rows of a part of a step are. */
 import type { Compile } from '../../../api/types';
 import type { HashChange } from '../../../host/nav.svelte';
-import { toPart, withShift } from '../../../links/part_places';
-import { toPanel } from '../../../links/places';
+import { toPart, withShift, toPanel } from '../../../links/addresses';
 
 /** key: as `partKey` makes it, "idle python". Some causes have a panel of their own. */
 export function doorOf(key: string, compile: Compile | null, event: Event): HashChange {

@@ -1,11 +1,9 @@
 /** Steps as parts of a bar. */
 import type { SlowStep, StepBreakdown, StepPart, StepReport } from '../../../api/types';
-import { barPart } from '../../../names/bar_parts';
-import { looks, partKey } from '../../../names/step_parts';
+import { barPart, looks, partKey } from '../../../names/parts';
 import { uniqueKeys } from '../../../table/table';
 import type { HashChange } from '../../../host/nav.svelte';
-import { withShift } from '../../../links/part_places';
-import { toStretch } from '../../../links/places';
+import { withShift, toStretch } from '../../../links/addresses';
 import { duration } from '../../../widgets/format';
 
 /** As parts of a bar: kernels first, the largest in front. */

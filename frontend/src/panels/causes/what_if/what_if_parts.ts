@@ -1,8 +1,8 @@
 /** A step in pictures: now, and after what was picked. */
 import { meaningOf } from '../../../api/meanings.svelte';
 import type { GpuPart, HostPart, Predicted } from '../../../api/types';
-import { barPart } from '../../../names/bar_parts';
-import { HOST_CAUSES, hostHelp } from '../../../names/host_causes';
+import { barPart } from '../../../names/parts';
+import { HOST_CAUSES, hostHelp } from '../../../names/causes';
 import { graphName } from '../../../names/kernel_names';
 import { location, predictedRange, shortPath } from '../../../widgets/format';
 

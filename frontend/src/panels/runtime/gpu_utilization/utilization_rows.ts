@@ -1,10 +1,23 @@
 /** Tables of the GPU utilization panel. */
-import type { DeviceInStep, GapBin, IdleGap, LaunchCall, StepUtilization, Stream } from '../../../api/types';
-import { count, duration, THIN } from '../../../widgets/format';
+import type {
+  DeviceInStep,
+  GapBin,
+  IdleGap,
+  LaunchCall,
+  StepUtilization,
+  Stream,
+  HeldUp,
+  Cause,
+  GpuUtilization,
+  IdleCauses,
+  Verdict,
+} from '../../../api/types';
+import { count, duration, THIN, location, shortPath, percent } from '../../../widgets/format';
 import { meaningOf } from '../../../api/meanings.svelte';
 import type { Column } from '../../../table/table';
 import { shortKernel } from '../../../names/kernel_names';
-import { causeHelp, causeLabel } from '../../../names/idle_causes';
+import { causeHelp, causeLabel, HOST_CAUSES, hostHelp, CAUSES, heldUpName } from '../../../names/causes';
+import { barPart, busyParts } from '../../../names/parts';
 
 export const gapKey = (gap: IdleGap) => `${gap.device},${gap.start_us}`;
 
@@ -92,4 +105,71 @@ export function binItems(bins: GapBin[]) {
       title: `${range}: ${count(bin.gaps)} gaps, ${duration(bin.idle_us)} in all`,
     };
   });
+}
+
+/** What held a GPU up, as a table. */
+
+export const HELD_UP_COLUMNS: Column<HeldUp>[] = [
+  {
+    key: 'name',
+    label: 'Culprit',
+    value: (r) => r.name || HOST_CAUSES[r.cause][0],
+    show: heldUpName,
+    title: (r) => `${HOST_CAUSES[r.cause][0]}: ${hostHelp(r.cause)}`,
+    grow: 2,
+  },
+  { key: 'device', label: 'Device', kind: 'count', hidden: true },
+  { key: 'idle_us', label: 'Idle', total: 'sum' },
+  {
+    key: 'share_percent',
+    label: '% of idle',
+    bar: true,
+    total: 'sum',
+  },
+  {
+    key: 'cause',
+    label: 'What',
+    show: (r) => HOST_CAUSES[r.cause][0],
+    meaning: (r) => hostHelp(r.cause),
+  },
+  {
+    key: 'line',
+    label: 'Your line',
+    value: (r) => (r.file ? location(shortPath(r.file, 1), r.line) : null),
+    title: (r) => (r.file ? location(r.file, r.line) : ''),
+  },
+  { key: 'calls', label: 'Calls', kind: 'count' },
+  { key: 'pattern', label: 'When', value: (r) => r.pattern || null },
+  { key: 'longest_us', label: 'Longest', scaleWith: 'idle_us' },
+];
+
+/** What a device did as parts of a bar, and what bounds it in words. */
+
+export type DevicePart = ReturnType<typeof barPart> & { idle?: boolean };
+
+const ORDER = Object.keys(CAUSES) as Cause[];
+
+/** Idle time by cause, without what did not occur. */
+export function causeParts(idle: IdleCauses): DevicePart[] {
+  const parts = ORDER.map((cause) => {
+    const [label, color] = CAUSES[cause];
+    return { ...barPart(cause, label, idle[`${cause}_us`], color, causeHelp(cause)), idle: true };
+  });
+  return parts.filter(({ value }) => value > 0);
+}
+
+/** What one device did in a step: these sum to its wall time. */
+export function deviceParts(device: DeviceInStep): DevicePart[] {
+  return [
+    ...busyParts(device).filter(({ value }) => value > 0),
+    ...causeParts(device.idle).map((p) => ({ ...p, title: `Idle. ${p.title}` })),
+  ];
+}
+
+export const windows = (used: GpuUtilization): StepUtilization[] =>
+  used.window ? [used.window] : used.steps;
+
+/** "Launch bound: 92.3 % of a step of 2.58 ms …" */
+export function bound({ bound, share_percent }: Verdict): string {
+  return `${bound[0]!.toUpperCase()}${bound.slice(1)} bound${share_percent === null ? '' : ` for ${percent(share_percent)}`}`;
 }

@@ -1,6 +1,8 @@
-import type { Compilation, Finding, Panel } from '../api/types';
+import type { Compilation, Finding, Panel, Phase, HostCause, LateCause } from '../api/types';
 import type { HashChange } from '../host/nav.svelte';
 import { codeKey, compilationKey, type CompileKey } from '../names/compile_ids';
+import { isCategory } from '../names/categories';
+import { CAUSES } from '../names/causes';
 
 /** What a finding is about. */
 export function toFinding(finding: Finding): HashChange {
@@ -140,4 +142,68 @@ export function toStretch(from_us: number, to_us: number, row: number | null = n
 /** The first slice that a name or a compile id finds there, with all others counted. */
 export function toSlices(query: string): HashChange {
   return { ...toTimeline(), 'search.timeline': query };
+}
+
+/** Where the parts of pictures lead: a part is a door to the list that it is the sum of. With Shift: to the timeline. */
+
+export const withShift = (event: Event): boolean => 'shiftKey' in event && event.shiftKey === true;
+
+const LISTS: Record<string, HashChange> = {
+  busy: toCategory(null),
+  compute: toCategory(null),
+  communication: toCategory('communication'),
+  memory: toCategory('memcpy'),
+  idle: toPanel('gpu_utilization'),
+  compiled_graph: toPanel('compiled_regions'),
+};
+
+export const toIdle = (cause: string): HashChange => ({ panel: 'gpu_utilization', row: `idle:${cause}` });
+
+/** key: of a part ("gpu gemm", "idle python", "compute"). */
+export function toPart(key: string, event: Event): HashChange {
+  const [, kind, part] = /^(?:(\w+) )?(\w+)$/.exec(key)!;
+  if (kind === 'host') return toPanel(part === 'compiled_graph' ? 'compiled_regions' : 'operators');
+  const then = withShift(event) ? 'timeline' : null;
+  if (part! in CAUSES) return { ...toIdle(part!), then };
+  return { ...(isCategory(part!) ? toCategory(part) : LISTS[part!]), then };
+}
+
+/** The compilations by what they took in a phase. */
+export const toPhase = (phase: Phase): HashChange => ({ panel: 'compile_time', row: `phase:${phase}` });
+
+/** Where what the host does is listed. */
+
+/** The panels that list what the host does, and their tables: of the rest the slices of that name are the list. */
+const HOST_LISTS: Partial<Record<HostCause | LateCause, [panel: Panel, table?: string]>> = {
+  python: ['python', 'functions'],
+  library: ['python', 'functions'],
+  operator: ['operators', 'operators'],
+  optimizer: ['operators', 'operators'],
+  graph: ['compiled_regions'],
+  guards: ['compiled_regions'],
+  wrappers: ['compiled_regions'],
+  compile: ['compile_time'],
+  autotuning: ['compile_time'],
+  gpu_clock: ['step_breakdown'],
+  slower_kernels: ['kernels', 'kernels'],
+  more_work: ['kernels', 'kernels'],
+};
+const IDLE: Partial<Record<HostCause | LateCause, string>> = {
+  waiting: 'synchronise',
+  synchronise: 'synchronise',
+  nothing: 'nothing_launched',
+  launch: 'launch_call',
+  data_loading: 'data_loading',
+  communication: 'communication_wait',
+};
+
+/** What the host did, by its cause and, where it is known, its name. */
+export function toHostCause(cause: HostCause | LateCause, name: string, event: Event): HashChange {
+  const [panel, table] = HOST_LISTS[cause] ?? [];
+  if (name && (!panel || withShift(event))) return toSlices(name.slice(0, NAME_IN_ADDRESS));
+  if (!panel) return { ...toIdle(IDLE[cause] ?? 'python'), then: withShift(event) ? 'timeline' : null };
+  return {
+    ...toPanel(panel),
+    ...(table && name ? { [`search.${table}`]: name.slice(0, NAME_IN_ADDRESS) } : {}),
+  };
 }
