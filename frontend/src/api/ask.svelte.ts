@@ -14,9 +14,8 @@ export function askAboutWorker<Q extends keyof (AboutWorker & AboutRun)>(
   more: () => Ids | null = () => ({}),
 ): Resource<Q> {
   const ids = () => {
-    const { run, worker } = data.selection;
     const rest = more();
-    return run && worker && rest && { run: run.run, worker: worker.worker, ...rest };
+    return data.ids && rest && { run: data.ids.run, worker: data.ids.worker, ...rest };
   };
   return asked(question, ids, () => data.compile.value);
 }
@@ -26,10 +25,7 @@ export function askAboutSpan<Q extends keyof AboutSpan>(
   question: Q,
   more: () => Ids = () => ({}),
 ): Resource<Q> {
-  const ids = () => {
-    const { run, worker, span } = data.selection;
-    return run && worker && span && { run: run.run, worker: worker.worker, span: span.span, ...more() };
-  };
+  const ids = () => (data.ids?.span ? { ...data.ids, ...more() } : null);
   return asked(question, ids, () => data.span.value ?? data.compile.value);
 }
 
@@ -39,9 +35,8 @@ export function askAboutEither<Q extends Question>(
   more: () => Ids | null = () => ({}),
 ): Resource<Q> {
   const ids = () => {
-    const { run, worker, span } = data.selection;
     const rest = more();
-    return run && worker && rest && { run: run.run, worker: worker.worker, span: span?.span ?? '', ...rest };
+    return data.ids && rest && { ...data.ids, ...rest };
   };
   return asked(question, ids, () => data.span.value ?? data.compile.value);
 }

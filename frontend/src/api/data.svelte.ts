@@ -1,4 +1,5 @@
 import { nav } from '../host/nav.svelte';
+import type { SpanIds } from './client';
 import { Resource } from './resource.svelte';
 import { rankOf, select, type Selection } from './selection';
 import type { Findings, JobReport, Compile, Span } from './types';
@@ -25,6 +26,12 @@ class Data {
       ? select(this.runs.value, { run: nav.get('run'), worker: nav.get('worker'), span: nav.get('span') })
       : { run: null, worker: null, span: null, missing: null },
   );
+
+  /** By what the server knows what is selected; span: "" where there is none. */
+  ids: SpanIds | null = $derived.by(() => {
+    const { run, worker, span } = this.selection;
+    return run && worker && { run: run.run, worker: worker.worker, span: span?.span ?? '' };
+  });
 
   /** What is known of the job that the selected span belongs to, without asking. */
   jobHere: JobReport | null = $derived.by(() => {
@@ -58,14 +65,12 @@ class Data {
   }
 
   loadSpan(): void {
-    const { run, worker, span } = this.selection;
-    if (!run || !worker || !span) {
+    if (!this.ids?.span) {
       this.last.clear();
       return this.span.clear();
     }
-    const ids = { run: run.run, worker: worker.worker, span: span.span };
-    void this.span.ask(ids);
-    if (!this.span.value) void this.last.ask(ids);
+    void this.span.ask(this.ids);
+    if (!this.span.value) void this.last.ask(this.ids);
   }
 
   /** Of another rank of the same job it is the same question. */
@@ -93,11 +98,11 @@ class Data {
 
   /** After the halves that they are about: nothing on screen waits for them. */
   loadFindings(): void {
-    const { run, worker, span } = this.selection;
+    const { worker, span } = this.selection;
     if (this.drawing) return;
     const ready = span ? this.span.value : worker?.has_compile;
-    if (!run || !worker || !ready) return this.findings.clear();
-    void this.findings.ask({ run: run.run, worker: worker.worker, span: span?.span ?? '' });
+    if (!this.ids || !ready) return this.findings.clear();
+    void this.findings.ask(this.ids);
   }
 }
 

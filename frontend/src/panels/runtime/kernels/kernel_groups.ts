@@ -1,6 +1,7 @@
 /** Kernels put together, and their categories step by step. */
 import type { Category, Kernel, StepCategory, GeneratedKernels } from '../../../api/types';
 import { categoryHelp, categoryLabel, deviceLabel } from '../../../names/categories';
+import { toCompilation } from '../../../links/addresses';
 import type { Column } from '../../../table/table';
 import { plural } from '../../../widgets/format';
 
@@ -111,7 +112,7 @@ export function stepColumns(rows: StepCategories[]): Column<StepCategories>[] {
 
 /** The table of kernels that inductor generated. */
 export const GENERATED_COLUMNS: Column<GeneratedKernels>[] = [
-  { key: 'compile_id', label: 'Compile id' },
+  { key: 'compile_id', label: 'Compile id', link: toCompilation },
   { key: 'direction', label: 'Direction' },
   {
     key: 'category',

@@ -1,6 +1,7 @@
 /** Tables of the kernels panel. */
 import type { Kernel } from '../../../api/types';
 import { location, shortPath, significant } from '../../../widgets/format';
+import { toCompilation } from '../../../links/addresses';
 import type { Column } from '../../../table/table';
 import { categoryHelp, categoryLabel, deviceLabel } from '../../../names/categories';
 
@@ -87,6 +88,7 @@ export const KERNEL_COLUMNS: Column<Kernel>[] = [
   {
     key: 'compile_id',
     label: 'Compile id',
+    link: (r) => toCompilation({ compile_id: r.compile_id ?? '' }),
   },
   {
     key: 'tflop_s',

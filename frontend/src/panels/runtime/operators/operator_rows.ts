@@ -1,5 +1,6 @@
 /** The table of operators: torch's `key_averages()`, and its splits. */
 import type { Operator, Operators } from '../../../api/types';
+import { toCompilation } from '../../../links/addresses';
 import type { Column } from '../../../table/table';
 
 export const SPLITS = [
@@ -66,6 +67,7 @@ export function operatorColumns(answer: Operators, whole = 'steps'): Column<Oper
       key: 'part',
       label: SPLITS.find(({ key }) => key === split)!.part,
       unknown: split === 'compilation' ? 'Eager, or the compilation is not known' : 'Not known',
+      link: ({ part }) => (split === 'compilation' && part ? toCompilation({ compile_id: part }) : null),
       grow: 1,
     });
   }
