@@ -77,8 +77,8 @@ class Data {
   loadJob(): void {
     const { run, span } = this.selection;
     if (!run || run.ranks < 2) return this.job.clear();
-    const known = this.jobIds?.run === run.run && this.job.value?.map.spans.includes(span?.span ?? '');
-    if (!known) this.jobIds = { run: run.run, span: span?.span ?? '' };
+    const isSameJob = this.jobIds?.run === run.run && this.job.value?.map.spans.includes(span?.span ?? '');
+    if (!isSameJob) this.jobIds = { run: run.run, span: span?.span ?? '' };
     void this.job.ask(this.jobIds!);
   }
 

@@ -12,21 +12,21 @@ export type WordSet =
   | 'columns'
   | 'unknowns';
 
-let known = $state.raw<Partial<Record<WordSet, Record<string, string>>> | null>(null);
-let asked = false;
+let sentences = $state.raw<Partial<Record<WordSet, Record<string, string>>> | null>(null);
+let isRequested = false;
 
 async function load(): Promise<void> {
   const answer = await fetch('terms', { cache: 'no-cache' }).catch(() => null);
-  asked = answer?.status === 200;
-  if (asked) known = await answer!.json();
+  isRequested = answer?.status === 200;
+  if (isRequested) sentences = await answer!.json();
 }
 
 function sentenceOf(set: WordSet, word: string): string | undefined {
-  if (!asked) {
-    asked = true;
+  if (!isRequested) {
+    isRequested = true;
     void load();
   }
-  return known?.[set]?.[word];
+  return sentences?.[set]?.[word];
 }
 
 /** The sentence; "…" until it is there. */

@@ -46,8 +46,8 @@ export interface CodeTarget {
   other?: { key: CompileKey; artifact: number | null; elsewhere?: boolean } | null;
 }
 
-export function toCode(key: CompileKey, place: CodeTarget = {}): HashChange {
-  const { artifact = null, line = null, find = '', direction = '', other = null } = place;
+export function toCode(key: CompileKey, target: CodeTarget = {}): HashChange {
+  const { artifact = null, line = null, find = '', direction = '', other = null } = target;
   return {
     panel: 'code',
     row: null,
@@ -88,7 +88,7 @@ export function toKernelRow(key: string): HashChange {
 }
 
 /** A stretch of the timeline and a slice that is chosen on it. Times: integer ns from the trace's first event. */
-export interface TimelinePlace {
+export interface TimelineTarget {
   /** Without both ends: around the slice, or where the timeline opens by itself. */
   from?: number;
   to?: number;
@@ -110,7 +110,7 @@ export const NO_TIMELINE: HashChange = {
 };
 
 /** In the address: `from`, `to` and `slice`. */
-export function toTimeline({ from, to, row, range }: TimelinePlace = {}): HashChange {
+export function toTimeline({ from, to, row, range }: TimelineTarget = {}): HashChange {
   const text = (value: number | null | undefined) =>
     value === null || value === undefined ? null : String(Math.round(value));
   return {

@@ -38,7 +38,7 @@ const HOST: Record<Exclude<StepPart['part'], Category>, Look> = {
   compiled_graph: ['compiled graph', categoryColor('cpp')],
 };
 
-export function looks({ kind, part }: PartName): [...Look, help: string] {
+export function styleOf({ kind, part }: PartName): [...Look, help: string] {
   if (isCategory(part)) {
     const label = categoryLabel(part);
     const exposed = EXPOSED.includes(part) ? `exposed ${label.toLowerCase()}` : label;

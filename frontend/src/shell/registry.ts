@@ -18,7 +18,7 @@ type Needs =
   | { needs: 'itself'; load: Load<Record<string, never>> };
 
 /** A place in the sidebar. A panel whose half of the data is missing stays there, dimmed, and says how to get it. */
-export type Place = Needs & {
+export type PanelEntry = Needs & {
   /** How much is wrong there: its badge. */
   wrong?: (compile: Compile | null, span: Span | null) => number | null;
   /** What is counted. */
@@ -34,7 +34,7 @@ const seriousFindings = () => findingsOn()?.filter(({ severity }) => severity !=
 /** What is all laid out by the server. */
 const sheet = () => import('../panels/sheet/Sheet.svelte');
 
-export const PANELS: Record<Panel, Place> = {
+export const PANELS: Record<Panel, PanelEntry> = {
   runs: {
     needs: 'itself',
     hidden: () => (data.runs.value?.runs.length ?? 0) < 2,

@@ -135,10 +135,10 @@ export function haystack<Row>(row: Row, columns: Column<Row>[]): string {
 
 export function totalOf<Row>(rows: Row[], column: Column<Row>): number | null {
   if (column.total !== 'sum') return null;
-  const known = rows
+  const numbers = rows
     .map((row) => cellOf(row, column))
     .filter((cell): cell is number => typeof cell === 'number');
-  return known.length === 0 ? null : known.reduce((sum, cell) => sum + cell, 0);
+  return numbers.length === 0 ? null : numbers.reduce((sum, cell) => sum + cell, 0);
 }
 
 export interface Scale {

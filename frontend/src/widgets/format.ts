@@ -17,8 +17,8 @@ export function count(value: number): string {
   return GROUPED.format(Math.round(value));
 }
 
-export function plural(value: number, one: string, many = one + 's'): string {
-  return `${count(value)} ${value === 1 ? one : many}`;
+export function plural(value: number, singular: string, many = singular + 's'): string {
+  return `${count(value)} ${value === 1 ? singular : many}`;
 }
 
 /** `from`: the least that is written in it, if not one; a compile time of 101 s is not 1.69 min. */

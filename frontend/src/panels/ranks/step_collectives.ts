@@ -50,7 +50,9 @@ export function longestOf({ collectives }: StepSideBySide, rank: number, part: J
       .filter((call) => call.rank === rank && key && call[key])
       .map((call) => ({ collective, call, ns: call[key!]! })),
   );
-  return calls.length > 0 ? calls.reduce((most, one) => (one.ns > most.ns ? one : most)) : null;
+  return calls.length > 0
+    ? calls.reduce((longest, entry) => (entry.ns > longest.ns ? entry : longest))
+    : null;
 }
 
 const OWN: Partial<Record<JobPart, string>> = {

@@ -107,13 +107,13 @@ function callBoxes(collective: JoinedCollective, call: JoinedCall, rows: LaneRow
   const words = () => [`Rank ${rank.rank}`, ...callWords(collective, call)];
   const color = categoryColor(collective.matched ? 'communication' : 'other');
   const label = spaced(collective.op);
-  const waited = call.start_ns + (call.wait_ns ?? 0);
-  const known = waited + (call.unknown_ns ?? 0);
+  const waitEnd = call.start_ns + (call.wait_ns ?? 0);
+  const transferStart = waitEnd + (call.unknown_ns ?? 0);
   const whole = { rank, top, height, color, share: 1, label, words, collective, call };
   const parts = [
-    { ...whole, from: call.start_ns, to: waited, hatched: true },
-    { ...whole, from: waited, to: known, hatched: false, color: categoryColor('other') },
-    { ...whole, from: known, to: call.start_ns + call.dur_ns, hatched: false },
+    { ...whole, from: call.start_ns, to: waitEnd, hatched: true },
+    { ...whole, from: waitEnd, to: transferStart, hatched: false, color: categoryColor('other') },
+    { ...whole, from: transferStart, to: call.start_ns + call.dur_ns, hatched: false },
   ];
   return parts.filter(({ from, to }) => to > from);
 }
@@ -132,8 +132,8 @@ const SHADES = 8;
 export function shadesOf({ ranks }: StepSideBySide): Shade[] {
   const sums = new Map<string, { shade: Shade; ns: number }>();
   const add = (key: string, [label, color]: Look, title: string, ns: number) => {
-    const known = sums.get(key) ?? { shade: { key, label, color, title }, ns: 0 };
-    sums.set(key, { ...known, ns: known.ns + ns });
+    const entry = sums.get(key) ?? { shade: { key, label, color, title }, ns: 0 };
+    sums.set(key, { ...entry, ns: entry.ns + ns });
   };
   for (const { host, gpu } of ranks) {
     host.cause.forEach((cause, i) =>

@@ -80,8 +80,8 @@ export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<
 
 /** As the server makes it (`api/keys.py`). */
 export function sheetKey({ names }: SheetTable, row: SheetRow): string {
-  const said = names.map((name) => row[name]).filter((value) => value !== null && value !== '');
-  return [...new Set(said.map(String))].join() || 'all';
+  const values = names.map((name) => row[name]).filter((value) => value !== null && value !== '');
+  return [...new Set(values.map(String))].join() || 'all';
 }
 
 const compilation = (id: string, epoch: unknown) =>
@@ -117,8 +117,8 @@ const LINKS: Record<
 };
 
 function elsewhere(row: SheetRow): HashChange {
-  const place = { ...toPanel('overview'), ...NO_TIMELINE, span: optional(row.span) };
-  return { ...place, worker: optional(row.worker) };
+  const target = { ...toPanel('overview'), ...NO_TIMELINE, span: optional(row.span) };
+  return { ...target, worker: optional(row.worker) };
 }
 
 /** Of a cell; null where it leads nowhere. */

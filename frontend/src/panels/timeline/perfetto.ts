@@ -14,19 +14,19 @@ export async function openInPerfetto(trace: Promise<ArrayBuffer>, title: string)
 function ready(page: Window): Promise<void> {
   return new Promise((resolve, reject) => {
     const end = (done: () => void) => {
-      clearInterval(asking);
-      clearTimeout(giving);
-      removeEventListener('message', heard);
+      clearInterval(pinging);
+      clearTimeout(timeout);
+      removeEventListener('message', onmessage);
       done();
     };
-    const heard = (event: MessageEvent) => {
+    const onmessage = (event: MessageEvent) => {
       if (event.source === page && event.origin === PERFETTO && event.data === 'PONG') end(resolve);
     };
-    const asking = setInterval(() => page.postMessage('PING', PERFETTO), 100);
-    const giving = setTimeout(
+    const pinging = setInterval(() => page.postMessage('PING', PERFETTO), 100);
+    const timeout = setTimeout(
       () => end(() => reject(new Error('ui.perfetto.dev does not answer.'))),
       PATIENCE_MS,
     );
-    addEventListener('message', heard);
+    addEventListener('message', onmessage);
   });
 }

@@ -8,9 +8,9 @@ export interface HeatScale {
 
 /** From 0, or from the least where all are far from it. `enough`: what the top stands for at least: noise stays pale. */
 export function heatScale(values: (number | null)[], enough = 0): HeatScale {
-  const known = values.filter((value) => value !== null);
-  const most = known.reduce((a, b) => Math.max(a, b), 0);
-  const least = known.reduce((a, b) => Math.min(a, b), most);
+  const numbers = values.filter((value) => value !== null);
+  const most = numbers.reduce((a, b) => Math.max(a, b), 0);
+  const least = numbers.reduce((a, b) => Math.min(a, b), most);
   return { least: least > most / 2 && least < most ? least : 0, most: Math.max(most, enough) };
 }
 

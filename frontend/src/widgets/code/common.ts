@@ -37,11 +37,11 @@ interface Unique {
 
 /** What stands on one side only can have no counterpart: in very different texts that is most of them. */
 function inBoth(left: string[], right: string[]): [Unique, Unique] {
-  const known = new Map(left.map((text, i) => [text, i]));
-  const common = new Set(right.filter((text) => known.has(text)));
+  const codes = new Map(left.map((text, i) => [text, i]));
+  const common = new Set(right.filter((text) => codes.has(text)));
   const side = (texts: string[]): Unique => {
     const lines = texts.flatMap((text, i) => (common.has(text) ? [i] : []));
-    return { lines, codes: Int32Array.from(lines, (i) => known.get(texts[i]!)!) };
+    return { lines, codes: Int32Array.from(lines, (i) => codes.get(texts[i]!)!) };
   };
   return [side(left), side(right)];
 }

@@ -20,7 +20,7 @@ export interface TimelineProps {
   arrangement: Arrangement;
   all: View;
   /** Where it opens, and where it goes when this changes. */
-  place: View;
+  target: View;
   strip: Strip;
   fetch: Fetch;
   /** Colours of the slices, by number. */

@@ -23,7 +23,7 @@ export function tables(
   ...answers: (Comparison | ComparedTables | JobsCompared)[]
 ): TableOf[] {
   const rows = Object.assign({}, ...answers) as Record<TableLayout['rows'], ComparedRow[]>;
-  return layout.map((one) => ({ ...one, all: rows[one.rows] })).filter(({ all }) => all.length > 0);
+  return layout.map((table) => ({ ...table, all: rows[table.rows] })).filter(({ all }) => all.length > 0);
 }
 
 const field = <T>(row: ComparedRow, name: string) => (row as unknown as Record<string, T>)[name]!;

@@ -34,12 +34,12 @@ export function counterpart(
 }
 
 /** "0/0 forward: AOT forward graph", with the attempt where the text beside it is of another one. */
-export function titleBeside(
+export function titleAgainst(
   key: CompileKey,
   { title, direction, attempt }: Artifact,
-  beside: Artifact,
+  other: Artifact,
 ): string {
-  const tried = attempt === beside.attempt ? '' : `, attempt ${attempt + 1}`;
+  const tried = attempt === other.attempt ? '' : `, attempt ${attempt + 1}`;
   return `${idLabel(key)} ${direction}: ${title}${tried}`;
 }
 

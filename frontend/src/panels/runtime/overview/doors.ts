@@ -4,7 +4,7 @@ import type { HashChange } from '../../../host/nav.svelte';
 import { toPart, withShift, toPanel } from '../../../links/addresses';
 
 /** key: as `partKey` makes it, "idle python". Some causes have a panel of their own. */
-export function doorOf(key: string, compile: Compile | null, event: Event): HashChange {
+export function toStepPart(key: string, compile: Compile | null, event: Event): HashChange {
   if (key === 'gpu rest') return toPanel('step_breakdown');
   if (withShift(event)) return toPart(key, event);
   if (/ compile$/.test(key)) return toPanel(compile?.recompiles.length ? 'recompiles' : 'compile_time');

@@ -31,7 +31,7 @@ export function stackLanes(
     return fold;
   }
 
-  function place(i: number, start: number, depth: number, open: boolean): number {
+  function addFrame(i: number, start: number, depth: number, open: boolean): number {
     const f = of(i);
     const end = start + frames.total_us[i]!;
     const yours = f.whose === 'yours';
@@ -47,14 +47,14 @@ export function stackLanes(
       color: yours ? '--phase-triton' : '--phase-other',
     };
     lanes[frames.thread[i]!]!.slices.push(slice);
-    for (const child of longestFirst(drawn)) start = place(child, start, depth + 1, !yours && free);
+    for (const child of longestFirst(drawn)) start = addFrame(child, start, depth + 1, !yours && free);
     return end;
   }
 
   const ends = threads.map(() => 0);
   for (const i of longestFirst(calls(-1))) {
     const thread = frames.thread[i]!;
-    ends[thread] = place(i, ends[thread]!, 0, false);
+    ends[thread] = addFrame(i, ends[thread]!, 0, false);
   }
   return lanes.filter(({ slices }) => slices.length > 0);
 }

@@ -1,6 +1,6 @@
 /** Steps as parts of a bar. */
 import type { SlowStep, StepBreakdown, StepPart, StepReport } from '../../../api/types';
-import { barPart, looks, partKey } from '../../../names/parts';
+import { barPart, styleOf, partKey } from '../../../names/parts';
 import { uniqueKeys } from '../../../table/table';
 import type { HashChange } from '../../../host/nav.svelte';
 import { withShift, toStretch } from '../../../links/addresses';
@@ -11,7 +11,7 @@ export function barParts(parts: StepPart[]) {
   return parts
     .toSorted((a, b) => Number(b.kind === 'gpu') - Number(a.kind === 'gpu') || b.time_us - a.time_us)
     .map((part) => {
-      const [label, color, title] = looks(part);
+      const [label, color, title] = styleOf(part);
       return { ...barPart(partKey(part), label, part.time_us, color, title), idle: part.kind === 'idle' };
     });
 }
