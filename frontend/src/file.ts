@@ -1,12 +1,12 @@
 /**
- * The whole of a file that `tb-torchcompile export` wrote: what stands where TensorBoard does otherwise. It answers the
- * tab's questions from what is embedded, makes modules of the tab's own files, and says what the file is.
+ * The script of a file that `tb-torchcompile export` wrote. It takes the place of TensorBoard: it answers the tab's
+ * requests from the embedded data, makes modules of the tab's own files, and shows what the file holds.
  *
- * It is built by itself and stands in the page as it is (`api/export/page.py`): it imports nothing that is there later.
+ * It is built by itself and put into the page as it is (`api/export/page.py`), so it must not import other modules.
  */
 import type { ApiErrorBody, TimelineHits } from './api/types';
 
-/** Where an answer lies: chunk, first byte, length, type and status. */
+/** Where an answer is stored: chunk, first byte, length, type and status. */
 type Location = [chunk: number, start: number, length: number, type: string, status: number];
 
 interface Held {
@@ -41,7 +41,7 @@ const block = (selector: string) => unpacked(document.querySelector(`script${sel
 const json = async (selector: string): Promise<unknown> =>
   JSON.parse(new TextDecoder().decode(await block(selector)));
 
-/** What is embedded, by question. */
+/** The embedded answers, by request. */
 class Answers {
   #chunks = new Map<number, Promise<ArrayBuffer>>();
 
@@ -50,7 +50,7 @@ class Answers {
     private index: Record<string, Location>,
   ) {}
 
-  /** As the server would answer it, or why the file does not. */
+  /** Answer as the server would, or explain why the file cannot. */
   async ask(url: string): Promise<Response> {
     const [route = '', query = ''] = url.split('?', 2);
     const asked = new URLSearchParams(query);
@@ -84,7 +84,7 @@ class Answers {
     return undefined;
   }
 
-  /** As many hits as are embedded, from where they are wanted. */
+  /** Return the embedded hits from the requested offset on. */
   #hits(body: ArrayBuffer, asked: URLSearchParams): Response {
     const all = JSON.parse(new TextDecoder().decode(body)) as TimelineHits;
     const offset = Number(asked.get('offset') ?? 0);
@@ -118,7 +118,7 @@ class Answers {
 const MODULES = new Map<string, string>();
 const TYPES: Record<string, string> = { css: 'text/css', js: 'text/javascript' };
 
-/** The address of one of the tab's files. Those that it imports have been made; what it loads later need not be. */
+/** Make an object URL of one of the tab's files. The files that it imports must have been loaded before. */
 async function load(element: HTMLElement): Promise<void> {
   const name = element.dataset.file!;
   const bytes = await unpacked(element);
@@ -157,7 +157,7 @@ function button(text: string, onclick: () => void): HTMLButtonElement {
   return created;
 }
 
-/** The line above the tab, and what it opens. */
+/** Add the line above the tab and the dialog that it opens. */
 function about({ title, made, version, holds, left_out, instead }: Contents): HTMLDialogElement {
   const dialog = element('dialog', '', element('h2', 'About this file'));
   const summary = element(
@@ -180,7 +180,7 @@ function about({ title, made, version, holds, left_out, instead }: Contents): HT
   return dialog;
 }
 
-/** As the system has it, until somebody chooses. */
+/** The theme of the system applies until the reader chooses one. */
 function themes(): HTMLButtonElement {
   const root = document.documentElement;
   return button('Light or dark', () => {
@@ -188,7 +188,7 @@ function themes(): HTMLButtonElement {
   });
 }
 
-/** What the tab opens in a page of its own: from the file, or said why not. */
+/** Open links to other pages from the embedded data, or show why that is not possible. */
 function followLinks(answers: Answers, dialog: HTMLDialogElement): void {
   const message = element('p');
   dialog.prepend(message);

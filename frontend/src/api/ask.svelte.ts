@@ -63,7 +63,7 @@ export function askAboutSides<Q extends keyof (AboutSides & AboutJobs)>(
 
 function asked<Q extends Question>(question: Q, ids: () => Ids | null, again: () => unknown): Resource<Q> {
   const resource = new Resource(question);
-  // Objects are new after every reload: the key says whether it is still the same question.
+  // Objects are new after every reload: the key shows whether the question is still the same.
   const key = $derived(JSON.stringify(ids()));
   $effect(() => {
     again();

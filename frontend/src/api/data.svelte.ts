@@ -4,7 +4,7 @@ import { Resource } from './resource.svelte';
 import { rankOf, select, type Selection } from './selection';
 import type { Findings, JobReport, Compile, Span } from './types';
 
-/** So much is read for a job that nobody asked for. */
+/** Up to this size, the traces of a job are read without a request of the user. */
 const UNASKED_BYTES = 500e6;
 
 /** Everything the panels look at: what the logdir holds, what is selected, and its two halves. */
@@ -27,7 +27,7 @@ class Data {
       : { run: null, worker: null, span: null, missing: null },
   );
 
-  /** By what the server knows what is selected; span: "" where there is none. */
+  /** The ids of the selection in requests; span: "" if there is none. */
   ids: SpanIds | null = $derived.by(() => {
     const { run, worker, span } = this.selection;
     return run && worker && { run: run.run, worker: worker.worker, span: span?.span ?? '' };
@@ -45,7 +45,7 @@ class Data {
 
   /** As much as is known of the selected span and of its job. */
   findingsHere: Findings | null = $derived(this.rankFindings.value ?? this.findings.value);
-  /** How much is to be read for the job, where that is too much to be read unasked; else 0. */
+  /** Bytes to read for the job if that is too much to be read without a request; otherwise 0. */
   jobLeftOut: number = $derived.by(() => {
     const bytes = this.selection.run?.job_bytes ?? 0;
     return this.jobHere || bytes <= UNASKED_BYTES ? 0 : bytes;
@@ -108,7 +108,7 @@ class Data {
 
 export const data = new Data();
 
-/** How many places broke a graph; null where neither a log nor stacks in the trace can tell. */
+/** Count the sites of graph breaks; null if neither a log nor stacks in the trace show them. */
 export function countSites(compile: Compile | null, span: Span | null): number | null {
   if (!compile && !span?.graph_break_costs) return null;
   return (span?.graph_break_sites ?? compile?.reported_sites ?? []).length;

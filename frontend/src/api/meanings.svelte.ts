@@ -1,5 +1,5 @@
-/** What words mean, in the server's sentences: they are asked for when the first one is to be explained. */
-export type WordSet =
+/** The server's explanations of words. They are fetched when the first one is needed. */
+type WordSet =
   | 'kernel_categories'
   | 'idle_causes'
   | 'host_causes'
@@ -32,7 +32,7 @@ function sentenceOf(set: WordSet, word: string): string | undefined {
 /** The sentence; "…" until it is there. */
 export const meaningOf = (set: WordSet, word: string): string => sentenceOf(set, word) ?? '…';
 
-/** Most columns need no sentence beside their heads. */
+/** Return the help of a column; most columns need none. */
 export const columnHelp = (table: string, column: string): string =>
   sentenceOf('columns', `${table}.${column}`) ?? '';
 

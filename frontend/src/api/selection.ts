@@ -8,7 +8,7 @@ export interface Selection {
   missing: 'run' | 'worker' | 'span' | null;
 }
 
-export interface Requested {
+interface Requested {
   run: string;
   worker: string;
   span: string;

@@ -18,7 +18,7 @@ export function toRank(rank: { worker: string; span: string }, panel: Panel): Ha
   return { ...toPanel(panel), worker: rank.worker, span: rank.span, ...NO_TIMELINE };
 }
 
-/** The step with these fixes made. */
+/** The step with these fixes applied. */
 export function toWhatIf(fixes: string[]): HashChange {
   return { ...toPanel('what_if'), fixes: fixes.join('\n') };
 }
@@ -35,9 +35,9 @@ export function toCompileTime(row: CompileKey | Compilation): HashChange {
   return { panel: 'compile_time', row: `compilations:${compilationKey(row)}` };
 }
 
-/** What of an artifact is shown: a line, places of a word, or the difference to another one. */
-export interface CodeTarget {
-  /** Artifact id; without one the output code is shown, or what comes nearest to it. */
+/** What is shown of an artifact: a line, occurrences of a word, or the difference to another one. */
+interface CodeTarget {
+  /** Artifact id; without one the output code is shown, or the closest text. */
   artifact?: number | null;
   line?: number | null;
   find?: string;
@@ -88,7 +88,7 @@ export function toKernelRow(key: string): HashChange {
 }
 
 /** A stretch of the timeline and a slice that is chosen on it. Times: integer ns from the trace's first event. */
-export interface TimelineTarget {
+interface TimelineTarget {
   /** Without both ends: around the slice, or where the timeline opens by itself. */
   from?: number;
   to?: number;
@@ -98,7 +98,7 @@ export interface TimelineTarget {
   range?: [number, number];
 }
 
-/** What the address says of the timeline of one span, and of no other. */
+/** Parameters of the address that belong to the timeline of one span. */
 export const NO_TIMELINE: HashChange = {
   from: null,
   to: null,
@@ -123,14 +123,14 @@ export function toTimeline({ from, to, row, range }: TimelineTarget = {}): HashC
   };
 }
 
-/** What the address says of one step of a job. */
+/** Parameters of the address that belong to one step of a job. */
 export const NO_JOB_STEP: HashChange = { job_step: null, job_from: null, job_to: null };
 
-/** A stretch in µs, as the server's tables tell it, measured and with what is around it; row: what took it. */
+/** An interval in µs, measured and with some room around it; row: the slice that took it. */
 export function toStretch(from_us: number, to_us: number, row: number | null = null): HashChange {
   const [from, to] = [from_us * 1000, to_us * 1000];
   const room = (to - from) / 8;
-  // What is before the recording stays out of view, as far as the stretch does.
+  // Time before the recording stays out of view, unless the interval begins there.
   return toTimeline({
     from: Math.max(Math.min(0, from), from - room),
     to: to + room,
@@ -144,8 +144,7 @@ export function toSlices(query: string): HashChange {
   return { ...toTimeline(), 'search.timeline': query };
 }
 
-/** Where the parts of pictures lead: a part is a door to the list that it is the sum of. With Shift: to the timeline. */
-
+/** A part of a picture links to the list that it is the sum of; with Shift to the timeline. */
 export const withShift = (event: Event): boolean => 'shiftKey' in event && event.shiftKey === true;
 
 const LISTS: Record<string, HashChange> = {
@@ -157,7 +156,7 @@ const LISTS: Record<string, HashChange> = {
   compiled_graph: toPanel('compiled_regions'),
 };
 
-export const toIdle = (cause: string): HashChange => ({ panel: 'gpu_utilization', row: `idle:${cause}` });
+const toIdle = (cause: string): HashChange => ({ panel: 'gpu_utilization', row: `idle:${cause}` });
 
 /** key: of a part ("gpu gemm", "idle python", "compute"). */
 export function toPart(key: string, event: Event): HashChange {
@@ -171,9 +170,7 @@ export function toPart(key: string, event: Event): HashChange {
 /** The compilations by what they took in a phase. */
 export const toPhase = (phase: Phase): HashChange => ({ panel: 'compile_time', row: `phase:${phase}` });
 
-/** Where what the host does is listed. */
-
-/** The panels that list what the host does, and their tables: of the rest the slices of that name are the list. */
+/** The panels that list host time by cause, and their tables. Other causes are found on the timeline by name. */
 const HOST_LISTS: Partial<Record<HostCause | LateCause, [panel: Panel, table?: string]>> = {
   python: ['python', 'functions'],
   library: ['python', 'functions'],

@@ -1,4 +1,4 @@
-/** Why a GPU idles, what the host does and why a rank comes late: words and colours, the same everywhere. */
+/** Why a GPU idles, what the host does and why a rank is late: words and colours, the same everywhere. */
 import { meaningOf } from '../api/meanings.svelte';
 import type { Cause, HostCause, LateCause, HeldUp } from '../api/types';
 import { graphName } from './kernel_names';
@@ -50,14 +50,13 @@ export const HOST_CAUSES: Record<HostCause, Look> = {
 
 export const hostHelp = (cause: HostCause | LateCause): string => meaningOf('host_causes', cause);
 
-/** Why a rank comes late: words and colours, those of the host's causes where they mean the same. */
+/** Why a rank is late: words and colours, those of the host's causes where they mean the same. */
 export const LATE_CAUSES: Record<LateCause, Look> = {
   ...HOST_CAUSES,
   slower_kernels: ['slower kernels', 'var(--cat-gemm)'],
   more_work: ['more work', 'var(--cat-attention)'],
 };
 
-/** What held a GPU up, by name. */
-
+/** What held a GPU up: its key in tables and its name. */
 export const heldUpKey = (r: HeldUp) => [r.device, r.cause, r.name, r.file, r.line].join(',');
 export const heldUpName = (r: HeldUp) => (r.name ? graphName(r.name) : HOST_CAUSES[r.cause][0]);

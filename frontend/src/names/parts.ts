@@ -1,4 +1,4 @@
-/** What a GPU did while it was busy, as parts of a bar: the same everywhere. */
+/** Parts of bars, the same everywhere: what a GPU did while it was busy, and the parts of a step. */
 import { meaningOf } from '../api/meanings.svelte';
 import type { Gpu, Category, StepPart } from '../api/types';
 import { duration } from '../widgets/format';
@@ -7,7 +7,7 @@ import { CAUSES, causeHelp, type Look } from './causes';
 
 type Busy = Pick<Gpu, 'compute_us' | 'exposed_communication_us' | 'exposed_memory_us'>;
 
-/** What is not known is drawn as nothing and said to be unknown. */
+/** An unknown value is drawn as nothing and labelled as unknown. */
 export const barPart = (key: string, label: string, value: number | null, color: string, title: string) => ({
   key,
   label,
@@ -17,7 +17,7 @@ export const barPart = (key: string, label: string, value: number | null, color:
   title,
 });
 
-/** In the order in which they are told. */
+/** In the order of the bar. */
 const BUSY = [
   ['compute', 'compute', 'compute_us', 'var(--measure)'],
   ['communication', 'exposed communication', 'exposed_communication_us', 'var(--cat-communication)'],
@@ -27,8 +27,7 @@ const BUSY = [
 export const busyParts = (busy: Busy) =>
   BUSY.map(([key, label, us, color]) => barPart(key, label, busy[us], color, meaningOf('device_parts', key)));
 
-/** The parts of a step, the same everywhere: kernels by category, then idle time by cause. */
-
+/** A part of a step: kernels by category, then idle time by cause. */
 type PartName = Pick<StepPart, 'kind' | 'part'>;
 export const partKey = ({ kind, part }: PartName) => `${kind} ${part}`;
 

@@ -3,7 +3,7 @@ import { countSites, data } from '../api/data.svelte';
 import { findingsOn } from '../api/findings.svelte';
 import type { Compile, Panel, Span } from '../api/types';
 
-/** A panel need not take what it is given. */
+/** A panel may ignore the props. */
 type Content<Props extends object> = Component<Props> | Component<Record<string, never>>;
 type Load<Props extends object> = () => Promise<{ default: Content<Props> }>;
 
@@ -17,21 +17,21 @@ type Needs =
   | { needs: 'all' | 'any'; load: Load<{ compile: Compile | null; span: Span | null }> }
   | { needs: 'itself'; load: Load<Record<string, never>> };
 
-/** A place in the sidebar. A panel whose half of the data is missing stays there, dimmed, and says how to get it. */
+/** An entry of the sidebar. A panel whose half of the data is missing is dimmed and explains how to record it. */
 export type PanelEntry = Needs & {
-  /** How much is wrong there: its badge. */
+  /** The number of problems in it, shown as a badge. */
   wrong?: (compile: Compile | null, span: Span | null) => number | null;
   /** What is counted. */
   means?: string;
-  /** Where it would say nothing: it is not in the sidebar. */
+  /** Whether it is left out of the sidebar because it would be empty. */
   hidden?: () => boolean;
-  /** Why there is nothing to see, beside missing compile data. */
+  /** Why there is nothing to see, other than missing compile data. */
   lacks?: () => string | null;
 };
 
 const seriousFindings = () => findingsOn()?.filter(({ severity }) => severity !== 'info').length ?? null;
 
-/** What is all laid out by the server. */
+/** Panels whose layout comes from the server. */
 const sheet = () => import('../panels/sheet/Sheet.svelte');
 
 export const PANELS: Record<Panel, PanelEntry> = {

@@ -42,7 +42,7 @@ export const DURATION: Column<{ duration_s: number | null }> = {
   unknown: 'torch did not report how long it took',
 };
 
-export const GRAPH_OPS: Column<{ graph_ops: number | null }> = {
+const GRAPH_OPS: Column<{ graph_ops: number | null }> = {
   key: 'graph_ops',
   label: 'Ops',
   help: 'Operations in the graph',
@@ -50,7 +50,7 @@ export const GRAPH_OPS: Column<{ graph_ops: number | null }> = {
   total: 'sum',
 };
 
-export const ATTEMPTS: Column<{ attempts: number | null }> = {
+const ATTEMPTS: Column<{ attempts: number | null }> = {
   key: 'attempts',
   label: 'Attempts',
   kind: 'count',
@@ -58,7 +58,7 @@ export const ATTEMPTS: Column<{ attempts: number | null }> = {
   unknown: NOT_TOLD,
 };
 
-export const GUARDS: Column<{ guards: number | null }> = {
+const GUARDS: Column<{ guards: number | null }> = {
   key: 'guards',
   label: 'Guards',
   kind: 'count',
@@ -66,7 +66,7 @@ export const GUARDS: Column<{ guards: number | null }> = {
 };
 
 /** One word for all cache lookups of a compilation; the drawer has each. */
-export const CACHE: Column<{ cache: CacheResult[] }> = {
+const CACHE: Column<{ cache: CacheResult[] }> = {
   key: 'cache',
   label: 'Cache',
   value: (r) => [...new Set(r.cache.map(({ result }) => result))].sort().join(', ') || null,
@@ -81,7 +81,7 @@ export function directionLabel({ direction, part, parts }: OfADirection): string
   return parts > 1 ? `${direction} ${part + 1} of ${parts}` : direction;
 }
 
-export const DIRECTION: Column<OfADirection> = {
+const DIRECTION: Column<OfADirection> = {
   key: 'direction',
   label: 'Direction',
   help: 'A backward that is compiled when it first runs has a row of its own; under DDP there are several',
@@ -126,9 +126,7 @@ export const LIST_COLUMNS: Column<Compilation>[] = [
   ...REST,
 ];
 
-/** The table of compilations and their phases. */
-
-/** The row that was being compiled at a time (Unix seconds); the first one of the compile id where none says so. */
+/** Find the row that was compiled at a time (Unix seconds), otherwise the first one of the compile id. */
 export function rowAt(rows: Compilation[], key: string, at: number): Compilation | null {
   const own = rows.filter((row) => codeKey(row) === key);
   const during = own.findLast(
@@ -153,7 +151,7 @@ export function phaseColumns(rows: Compilation[]): Column<Compilation>[] {
   }));
 }
 
-/** The time stands in front, so that it is in view beside an open drawer too. */
+/** The compile time is one of the first columns, so that it stays in view next to an open drawer. */
 export function compilationColumns(rows: Compilation[]): Column<Compilation>[] {
   return [ID, DIRECTION, DURATION, FUNCTION, ...phaseColumns(rows), ...HIDDEN];
 }

@@ -7,7 +7,7 @@ export interface Laid<Row> {
   head: string;
   /** Pixels; null takes what is left. */
   width: number | null;
-  /** What a full bar stands for. */
+  /** The value of a full bar. */
   largest: number;
 }
 
@@ -39,7 +39,7 @@ export function minimumWidth<Row>(laid: Laid<Row>[]): number {
   );
 }
 
-/** The first columns that there is room for; two at least. What is left out stands in the details of the row. */
+/** The first columns that fit, at least two. The details of a row hold the others. */
 export function fitting<Row>(laid: Laid<Row>[], room: number): Laid<Row>[] {
   let most = laid.length;
   while (most > 2 && minimumWidth(laid.slice(0, most)) > room) most--;
@@ -85,7 +85,7 @@ function widestText<Row>(rows: Row[], column: Column<Row>, scale: Scale | undefi
 let context: CanvasRenderingContext2D | null | undefined;
 
 /** Width of a text in the tab's font, in pixels; an estimate where there is no canvas (tests). */
-export function textWidth(text: string, bold = false): number {
+function textWidth(text: string, bold = false): number {
   if (context === undefined) {
     context = typeof document === 'undefined' ? null : document.createElement('canvas').getContext('2d');
   }

@@ -1,8 +1,7 @@
 import { expect, test } from 'vitest';
 import { haystack } from '../../src/table/table';
 import type { DevicePeak, Kernel } from '../../src/api/types';
-import { groupRows } from '../../src/panels/runtime/kernels/kernel_groups';
-import { KERNEL_COLUMNS, rowOfBefore } from '../../src/panels/runtime/kernels/kernel_rows';
+import { groupRows, KERNEL_COLUMNS, rowOfBefore } from '../../src/panels/runtime/kernels/kernel_rows';
 import { arithmeticChart, memoryChart } from '../../src/panels/runtime/kernels/roofline';
 
 const peak = {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { GROUPS, PANEL_TITLES } from '../../src/names/words';
-import { toStepPart, withoutSmall } from '../../src/panels/runtime/overview/doors';
+import { toStepPart, withoutSmall } from '../../src/panels/runtime/overview/part_links';
 import { runColumns } from '../../src/panels/compare/runs/run_columns';
 import { cellText, whyUnknown } from '../../src/table/table';
 import type { Compile, RunRow } from '../../src/api/types';

@@ -79,7 +79,7 @@ export const WAIT_COLUMNS: Column<WaitRow>[] = [
   { key: 'wait_us', label: 'Wait', bar: true, total: 'sum' },
 ];
 
-/** A cause with the rank whose it is. */
+/** A cause with its rank. */
 export interface LateRow extends LateReason {
   rank: number;
 }
@@ -116,7 +116,7 @@ const rate = (key: 'algbw_gb_s' | 'busbw_gb_s', label: string, help: string): Co
 
 type Part = 'wait' | 'transfer';
 
-/** How the ranks differ in one part: the most and whose it is, and what else there is to choose. */
+/** Columns of how the ranks differ in one part: the maximum and its rank; others are hidden. */
 function byRank(part: Part, label: string): Column<CollectiveRow>[] {
   const scaleWith = `${part}_max_us`;
   return [
@@ -178,8 +178,7 @@ export const COLLECTIVE_COLUMNS: Column<CollectiveRow>[] = [
 export const collectiveKey = (row: CollectiveRow) =>
   [row.group, row.op, row.dtype, row.message_bytes, row.ranks.join(' ')].join(',');
 
-/** The table of kernels that run beside collectives. */
-
+/** The table of kernels that overlap with collectives. */
 export const overlapLabel = ({ name }: OverlapRow) => shortKernel(name);
 export const overlapKey = (row: OverlapRow) => [row.name, row.compile_id, row.grid].join(',');
 

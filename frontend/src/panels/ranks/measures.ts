@@ -1,8 +1,8 @@
-/** What a rank's steps are looked at by, and in which order ranks stand. */
+/** Measures of a rank's steps, and the order of ranks. */
 import type { JobMap, JobReport, JobStep, Measure, WaitRow } from '../../api/types';
 import { barPart } from '../../names/parts';
 import { JOB_PARTS, jobPartHelp, type JobPart } from '../../names/job_parts';
-import { median } from '../../widgets/charts/buckets';
+import { median } from '../../widgets/format';
 
 /** In the order in which they are offered. */
 export const MEASURES: Record<Measure, string> = {
@@ -22,11 +22,11 @@ export const MEASURES: Record<Measure, string> = {
 export const measureOf = (text: string, usual: Measure): Measure =>
   Object.hasOwn(MEASURES, text) ? (text as Measure) : usual;
 
-/** More ranks than that stand in rows of as many, by one value each. */
+/** With more ranks, the map has one cell per rank, in rows of this many. */
 export const MOST_COLUMNS = 64;
 
 /** What a map shows: indices of ranks in `JobMap`, in order, and the values of each row. */
-export interface Shown {
+interface Shown {
   indices: number[];
   /** Of each step, or of the one that is looked at. */
   rows: (number | null)[][];
@@ -75,7 +75,7 @@ export function stepParts(step: JobStep) {
   });
 }
 
-/** (who waits, for whom) → how long; 0 where nobody did. */
+/** (rank that waits, rank it waits for) → how long; 0 if it did not. */
 export function waitedFor(waits: WaitRow[]): (rank: number, other: number) => number {
   const rows = new Map(waits.map((row) => [`${row.rank} ${row.for_rank}`, row.wait_us]));
   return (rank, other) => rows.get(`${rank} ${other}`) ?? 0;

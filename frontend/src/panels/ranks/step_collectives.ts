@@ -27,7 +27,7 @@ export const JOINED_COLUMNS: Column<JoinedCollective>[] = [
   },
 ];
 
-/** One call of it tells it from all others. */
+/** Its first call identifies it. */
 export const joinedKey = ({ calls }: JoinedCollective) => `${calls[0]!.rank} ${calls[0]!.row}`;
 
 /** A call on its rank's own timeline. */
@@ -42,7 +42,7 @@ const OF_CALLS: Partial<Record<JobPart, 'wait_ns' | 'transfer_ns' | 'unknown_ns'
   exposed_unknown_us: 'unknown_ns',
 };
 
-/** The call of a rank that has most of a part; null where the part is none of calls, or no call has any of it. */
+/** Find the call of a rank with most of a part; null if no call has any of it. */
 export function longestOf({ collectives }: StepSideBySide, rank: number, part: JobPart) {
   const key = OF_CALLS[part];
   const calls = collectives.flatMap((collective) =>

@@ -30,7 +30,7 @@ export interface LaneRow {
   bottom: number;
 }
 
-/** Times in ns. share: how much of it is filled. */
+/** Times in ns. share: the filled fraction of the box. */
 export interface Box {
   rank: RankLanes;
   from: number;
@@ -118,7 +118,7 @@ function callBoxes(collective: JoinedCollective, call: JoinedCall, rows: LaneRow
   return parts.filter(({ from, to }) => to > from);
 }
 
-export interface Shade {
+interface Shade {
   /** A cause or a category. */
   key: string;
   label: string;
@@ -177,7 +177,7 @@ export function boxAt(boxes: Box[], ns: number, y: number, pixel: number): Box |
 export const laneRowAt = (rows: LaneRow[], y: number) =>
   rows.find(({ top, bottom }) => y >= top && y < bottom) ?? null;
 
-/** What the address says to show: "from" and "to" in ns; all of the step where it says nothing of use. */
+/** Parse the view of the address: "from" and "to" in ns; without a valid one, the whole step. */
 export function viewOf(from: string, to: string, length: number): View {
   const [begin, end] = [from, to].map((text) => (/^-?\d{1,18}$/.test(text) ? Number(text) : NaN));
   return end! > begin! ? { from: begin!, to: end! } : { from: 0, to: length };

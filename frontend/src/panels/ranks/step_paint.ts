@@ -5,7 +5,7 @@ import { duration } from '../../widgets/format';
 import { hatched, inkOf, rgb, type Ink } from '../../widgets/timeline/ink';
 import { STEP_RULER, type Box, type LaneRow } from './step_lanes';
 
-export interface StepPicture {
+interface StepPicture {
   rows: LaneRow[];
   boxes: Box[];
   collectives: JoinedCollective[];
@@ -94,7 +94,7 @@ export function paintStep(canvas: HTMLCanvasElement, picture: StepPicture): void
     write(label, texts[tint]!, left + 4, top + height / 2);
   }
 
-  /** A line through the begins on all ranks, and a mark where the last one comes. */
+  /** Draw a line through the starts on all ranks, and a mark at the last one. */
   function join(joined: JoinedCollective): void {
     const ends = boxes.filter(
       ({ collective, call, from }) => collective === joined && from === call!.start_ns,

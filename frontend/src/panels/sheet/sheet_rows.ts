@@ -1,4 +1,4 @@
-/** Columns, keys and links of rows whose fields only the server knows. */
+/** Columns, keys and links of rows whose fields the server defines. */
 import type { Panel, SheetColumn, SheetTable } from '../../api/types';
 import type { HashChange } from '../../host/nav.svelte';
 import {
@@ -60,7 +60,7 @@ function showOf(column: SheetColumn, i: number): Column<SheetRow>['show'] {
   return i === 0 ? (row) => deep(row) + textOf(row, column) : undefined;
 }
 
-/** Columns that no row knows are for those who choose them. */
+/** Columns that are empty in all rows are hidden until the user chooses them. */
 export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<SheetRow>[] {
   return columns.map((column, i) => {
     const { key, label, kind, bar, total, hidden, grow } = column;
@@ -78,7 +78,7 @@ export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<
   });
 }
 
-/** As the server makes it (`api/keys.py`). */
+/** Compute the key like the server (`api/keys.py`). */
 export function sheetKey({ names }: SheetTable, row: SheetRow): string {
   const values = names.map((name) => row[name]).filter((value) => value !== null && value !== '');
   return [...new Set(values.map(String))].join() || 'all';

@@ -1,7 +1,7 @@
-/** A stretch of time as the address has it. */
+/** Views and pins of the timeline as texts of the address. */
 import type { View } from '../../widgets/canvas/view';
 
-/** "0,2001123": ns; null for what is no stretch. */
+/** "0,2001123": ns; null if the text is no interval. */
 export function readView(text: string): View | null {
   const [from, to] = text.split(',').map((part) => (/^-?\d+$/.test(part) ? Number(part) : NaN));
   return to! > from! ? { from: from!, to: to! } : null;
@@ -12,8 +12,7 @@ export const writeView = ({ from, to }: View) => ({
   to: String(Math.round(to)),
 });
 
-/** Slices that the reader keeps, each with a note, as the address has them. */
-
+/** A slice that the reader pinned, with a note. */
 export interface Pin {
   /** "row,lane", as the address names a slice. */
   slice: string;
@@ -27,7 +26,7 @@ export function writePins(pins: Pin[]): string | null {
   return pins.map(({ slice, at, note }) => `${slice},${Math.round(at)},${note}`).join('\n') || null;
 }
 
-/** What is no pin is left out. */
+/** Parse the pins; skip lines that are none. */
 export function readPins(text: string): Pin[] {
   return text.split('\n').flatMap((line) => {
     const [, slice, at, note] = /^(\d+,\d+),(-?\d+),(.*)$/.exec(line) ?? [];

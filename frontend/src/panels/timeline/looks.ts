@@ -18,7 +18,7 @@ import type {
   TimelineSlice,
 } from '../../api/types';
 
-/** What neither a kernel does, nor the compiler, nor nobody. */
+/** Kinds of slices other than kernels, compile phases and idle time. */
 type Plain = Exclude<SliceKind, `gap_${string}` | `phase_${string}`>;
 
 const SLICES: Record<Plain, [label: string, token: string]> = {
@@ -36,9 +36,9 @@ const SLICES: Record<Plain, [label: string, token: string]> = {
   recompile: ['Recompile', '--bad'],
 };
 
-export type Color = Category | SliceKind;
+type Color = Category | SliceKind;
 
-/** Idle time has its cause's colour, as in all pictures of it. */
+/** Idle time has the colour of its cause, as in all other pictures. */
 export function lookOf(color: Color): { label: string; token: string; idle: boolean } {
   if (isCategory(color)) return { label: categoryLabel(color), token: `--cat-${color}`, idle: false };
   const cause = CAUSES[color.slice('gap_'.length) as Cause];
@@ -95,7 +95,7 @@ export function usualArrangement({ lanes, extent }: TimelineLanes): Arrangement 
   };
 }
 
-/** What the minimap draws: compilation, and how busy a GPU was or else the first thread. */
+/** Return the lanes of the minimap: compilation, and GPU utilization or otherwise the first thread. */
 export function mapLanes({ lanes }: TimelineLanes): number[] {
   const work = lanes.find(({ kind, unit }) => kind === 'counter' && unit === '%');
   const chosen = [work ?? lanes.find(({ kind }) => kind === 'thread') ?? lanes[0]];
@@ -151,8 +151,7 @@ export function arrowsOf(slice: TimelineSlice, read: Reader): Arrow[] {
   ];
 }
 
-/** What the picture shows, in words. */
-
+/** A description of the picture in words. */
 export interface Words {
   text: string;
   /** The colours that are in view, by number. */

@@ -1,4 +1,4 @@
-/** Hands a trace to Perfetto's page. Nothing is asked for before the reader clicks, and the bytes stay in the browser. */
+/** Hands a trace to Perfetto's page. Nothing is loaded before the reader clicks, and the bytes stay in the browser. */
 const PERFETTO = 'https://ui.perfetto.dev';
 const PATIENCE_MS = 60_000;
 
@@ -10,7 +10,7 @@ export async function openInPerfetto(trace: Promise<ArrayBuffer>, title: string)
   page.postMessage({ perfetto: { buffer, title } }, PERFETTO);
 }
 
-/** It says PONG to a PING once it listens. */
+/** Wait until the page answers PING with PONG. */
 function ready(page: Window): Promise<void> {
   return new Promise((resolve, reject) => {
     const end = (done: () => void) => {

@@ -1,4 +1,4 @@
-/** What stretch of an axis is in view; on the timeline in ns, where those that stand for events are whole. */
+/** The visible interval of an axis; on the timeline in ns, as integers for times of events. */
 export interface View {
   from: number;
   to: number;

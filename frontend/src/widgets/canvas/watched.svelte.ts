@@ -23,7 +23,7 @@ export function watched(element: () => HTMLElement | undefined): { width: number
   };
 }
 
-/** Tells how large an element is while it is shown, and when the theme changes; until what it returns is called. */
+/** Watch the size of an element and the theme; the returned function stops it. */
 export function watch(
   element: HTMLElement,
   onsize: (size: DOMRect) => void,

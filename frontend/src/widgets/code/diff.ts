@@ -1,7 +1,7 @@
-/** Two texts beside each other: rows of lines that are equal, changed, or on one side only. */
+/** Two texts side by side: rows of lines that are equal, changed, or on one side only. */
 import { commonLines } from './common';
 
-export type LineKind = 'same' | 'changed' | 'removed' | 'added';
+type LineKind = 'same' | 'changed' | 'removed' | 'added';
 
 /** `left` and `right` are line numbers from 0; -1 where that side has no line. */
 export interface DiffRow {
@@ -34,7 +34,7 @@ export function diffRows(left: string[], right: string[], progress?: (fraction: 
 }
 
 export interface Changes {
-  /** Places with a change. */
+  /** Runs of changed lines. */
   hunks: number;
   removed: number;
   added: number;

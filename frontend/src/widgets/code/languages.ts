@@ -1,7 +1,7 @@
 /** What the pieces of Python, C++ and JSON are, for their colours: one pattern a language, one group a kind. */
 import type { SCOPES } from './tokens';
 
-export type Scope = (typeof SCOPES)[number];
+type Scope = (typeof SCOPES)[number];
 
 interface Grammar {
   /** Every piece that is not plain, longest way of reading first; its named group is its scope. */

@@ -1,4 +1,4 @@
-/** Draws an icicle: what is where comes from `icicle.ts`. */
+/** Draws an icicle; `icicle.ts` computes the positions. */
 import { duration } from '../format';
 import { tickStep, type View } from '../canvas/view';
 import { toX, type IcicleRows, type IcicleSlice, type Stretch } from './icicle';
@@ -10,13 +10,13 @@ export const LABEL = 17;
 /** A slice narrower than this has no room for its name. */
 const NAMED = 28;
 
-export interface IciclePicture {
+interface IciclePicture {
   laid: IcicleRows[];
   stretches: Stretch[];
   view: View;
   width: number;
   height: number;
-  /** The group that stands out, "" for all. */
+  /** The highlighted group, "" for all. */
   chosen: string;
   cursor: IcicleSlice | null;
   hover: IcicleSlice | null;

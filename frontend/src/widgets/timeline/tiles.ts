@@ -1,5 +1,5 @@
 /**
- * What the server tells of the lanes, in tiles: 1024 buckets of 2^level ns each, so that a bucket is about a pixel.
+ * The server's data of the lanes, in tiles: 1024 buckets of 2^level ns each, so that a bucket is about a pixel.
  * Tiles begin at multiples of their length: what was fetched once serves every view of its level.
  */
 import type { View } from '../canvas/view';
@@ -38,7 +38,7 @@ export interface Slice {
   start: number;
   dur: number;
   color: number;
-  /** More than one: slices too short to be told apart; `row` and `name` are those of the longest. */
+  /** More than one: slices too short to be drawn apart; `row` and `name` are those of the longest. */
   count: number;
   busy: number;
 }
@@ -236,7 +236,7 @@ export class Tiles {
     return this.#between(level, view).every((i) => soon.every((lane) => this.get(level, i, lane)));
   }
 
-  /** Asks for what the view shows and for what lies beside it; what is of no use any more is not waited for. */
+  /** Fetch the tiles of the view and next to it; cancel requests for tiles that are no longer needed. */
   want(view: View, width: number, lanes: number[]): void {
     if (Date.now() < this.#paused || lanes.length === 0) return;
     const wanted = this.#wanted(view, width);

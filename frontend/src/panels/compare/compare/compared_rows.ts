@@ -1,4 +1,4 @@
-/** Lays out whatever is compared row by row, as the server says, so that one table shows it all. */
+/** Lays out everything that is compared row by row as the server defines it, so that one table can show it. */
 import type { ComparedTables, Comparison, JobsCompared, Pair, TableLayout } from '../../../api/types';
 import { categoryHelp, categoryLabel, isCategory } from '../../../names/categories';
 import { hostHelp, LATE_CAUSES } from '../../../names/causes';

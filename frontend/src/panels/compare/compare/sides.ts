@@ -32,7 +32,7 @@ export function choices(runs: Runs): Choice[] {
   );
 }
 
-/** What a side is compared with unless somebody chooses: another run, else this worker's span before, else a worker. */
+/** The default baseline of a side: another run, otherwise an earlier span of the worker, otherwise another worker. */
 export function usual(all: Choice[], side: Side): Side | null {
   const own = all.find((choice) => sideKey(choice) === sideKey(side));
   if (!own) return null;

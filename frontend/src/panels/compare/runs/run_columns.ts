@@ -8,7 +8,7 @@ const change = (value: number) => signed(value, (size) => `${significant(size)}$
 
 export const runName = (run: string) => (run === '.' ? '(logdir itself)' : run);
 
-/** There is a trace that nobody has opened. */
+/** Whether there is a trace that was not opened yet. */
 export const unread = (r: RunRow) => !r.read && r.span !== null;
 
 export function runColumns(pin: string): Column<RunRow>[] {

@@ -1,8 +1,8 @@
-/** Which text is shown first, what is its counterpart, and what it is called beside another one. */
+/** Which text is shown first, its counterpart in a comparison, and its title there. */
 import type { Artifact } from '../../../api/types';
 import { idLabel, type CompileKey } from '../../../names/compile_ids';
 
-/** What a reader who did not say wants to see: the code that runs, or what comes nearest to it. */
+/** The default text: the code that runs, or the closest to it. */
 export function mainArtifact(artifacts: Artifact[], direction = ''): Artifact | null {
   const own = artifacts.filter((a) => !direction || a.direction === direction);
   const wanted = [
@@ -33,7 +33,7 @@ export function counterpart(
   return same.find((a) => a.graph === of.graph) ?? same.at(-1) ?? null;
 }
 
-/** "0/0 forward: AOT forward graph", with the attempt where the text beside it is of another one. */
+/** "0/0 forward: AOT forward graph", with the attempt if the other text is of another one. */
 export function titleAgainst(
   key: CompileKey,
   { title, direction, attempt }: Artifact,

@@ -6,18 +6,18 @@ import { counterpart, mainArtifact } from './code_artifacts';
 
 const idOf = (text: string) => (/^\d+$/.test(text) ? Number(text) : null);
 
-/** What the address says of the code panel, and the answers that it needs. Made once by the panel. */
+/** The address of the code panel and the answers that it needs. The panel creates it once. */
 export class CodeView {
   #compile: () => Compile;
   #span: Span | null;
 
-  /** span: what was known when the panel opened; the reader's text does not change when more comes. */
+  /** span: the data when the panel opened; the shown text must not change when more data arrives. */
   constructor(compile: () => Compile, span: Span | null) {
     this.#compile = compile;
     this.#span = span;
   }
 
-  /** The compilation; without one in the address that which ran most often, else the first that was recorded. */
+  /** The compilation of the address; otherwise the one that ran most often, or the first that was recorded. */
   key: Required<CompileKey> | null = $derived.by(() => {
     const rows = this.#compile().compilations.filter((row) => !row.recovered);
     const ran = this.#span?.compiled_regions.reduce<CompiledRegion | null>(

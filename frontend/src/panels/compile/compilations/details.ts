@@ -1,8 +1,8 @@
-/** torch's compilation metrics as people read them. */
+/** The details of a compilation: what belongs to one of its rows, and torch's metrics as people read them. */
 import type { Metric, Artifact, Compilation, CompilationDetails } from '../../../api/types';
 import { bytes, count, duration } from '../../../widgets/format';
 
-export interface MetricGroup {
+interface MetricGroup {
   title: string;
   metrics: Metric[];
 }
@@ -22,7 +22,7 @@ export function metricGroups(metrics: Metric[]): MetricGroup[] {
   return [...groups].map(([title, of]) => ({ title, metrics: of }));
 }
 
-/** A value in its unit, where the name tells it; long texts and lists as they are. */
+/** A value in its unit if the name has one; long texts and lists as they are. */
 export function metricText({ name, value }: Metric): string {
   let parsed: unknown;
   try {
@@ -54,9 +54,8 @@ function unwrapped(text: string): string {
   }
 }
 
-/** What of a compile id belongs to one of its rows: the frame, or one of the backwards that were compiled later. */
-
-export interface Own {
+/** The part of a compile id that belongs to one of its rows: the frame, or a backward that was compiled later. */
+interface Own {
   artifacts: Artifact[];
   metrics: Metric[];
 }

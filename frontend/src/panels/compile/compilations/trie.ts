@@ -61,6 +61,6 @@ function chainFrom(node: TrieNode): TrieNode[] {
   return chain;
 }
 
-export function countInside(node: TrieNode): number {
+function countInside(node: TrieNode): number {
   return node.compilations.length + node.children.reduce((sum, child) => sum + countInside(child), 0);
 }

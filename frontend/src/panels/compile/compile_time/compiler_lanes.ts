@@ -8,8 +8,8 @@ export interface PhaseSlice extends IcicleSlice {
   unfinished: boolean;
 }
 
-/** The slices of one compile id share this group; work that serves no single one has none. */
-export function spanGroup(time: CompileTime, i: number): string {
+/** The slices of one compile id share this group; work for several has none. */
+function spanGroup(time: CompileTime, i: number): string {
   const compile_id = time.compile_ids[time.spans.compile_id[i] ?? -1];
   return compile_id ? codeKey({ compile_id, epoch: time.spans.epoch[i] }) : '';
 }
@@ -44,7 +44,7 @@ function laneLabel(thread: string): string {
   return thread[0]?.toUpperCase() + thread.slice(1);
 }
 
-/** A span whose name says nothing is of the phase of the span around it. Spans come in the order of time. */
+/** A span whose name is of no phase has the phase of the span around it. Spans are in the order of time. */
 export function spanPhases({ spans, name_phases }: CompileTime): Phase[] {
   const open = new Map<number, { end: number; phase: Phase }[]>();
   return spans.start_us.map((start, i) => {

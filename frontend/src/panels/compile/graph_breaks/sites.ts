@@ -7,7 +7,7 @@ import type { Column } from '../../../table/table';
 const NOT_RUN = 'No price is known; a click on the row tells why';
 const NO_STEP = `${NOT_RUN}; or no steps were marked`;
 
-/** Those that can say something: a log tells reasons, a trace prices, and those of a step where there are steps. */
+/** Columns that have values: reasons need a log, prices a trace, and prices per step need steps. */
 export function siteColumns(compile: Compile | null, span: Span | null): Column<GraphBreakSite>[] {
   const steps = (span?.steps.length ?? 0) > 0;
   const present = (key: string) =>

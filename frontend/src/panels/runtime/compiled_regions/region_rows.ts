@@ -1,4 +1,4 @@
-/** Compiled regions: what a call costs beside its graph. */
+/** Compiled regions: what a call costs in addition to its graph. */
 import { meaningOf } from '../../../api/meanings.svelte';
 import type { CompiledRegion, FrameTime } from '../../../api/types';
 import type { HashChange } from '../../../host/nav.svelte';
@@ -24,7 +24,7 @@ export const frameParts = (frame: FrameTime) =>
     barPart(key, label, frame[`${key}_us`], color, meaningOf('frame_parts', key)),
   );
 
-/** The region that stands at the head of the frame, among all of them by what this part takes. With Shift: its calls. */
+/** The first region of the frame, in the table sorted by this part. With Shift: its calls on the timeline. */
 export function toFramePart(compile_id: string, key: string, event: Event): HashChange {
   if (withShift(event)) return toSlices(`Region: ${compile_id}`);
   if (key === 'breaks') return toPanel('graph_breaks');

@@ -92,7 +92,7 @@ export const CALL_COLUMNS: Column<LaunchCall>[] = [
   { key: 'max_us', label: 'Max', scaleWith: 'median_us' },
 ];
 
-/** Columns of the histogram: their height is idle time, their title says how many gaps. */
+/** Columns of the histogram: the height is idle time, the title shows the number of gaps. */
 export function binItems(bins: GapBin[]) {
   return bins.map((bin) => {
     const range =
@@ -107,8 +107,7 @@ export function binItems(bins: GapBin[]) {
   });
 }
 
-/** What held a GPU up, as a table. */
-
+/** The table of what held a GPU up. */
 export const HELD_UP_COLUMNS: Column<HeldUp>[] = [
   {
     key: 'name',
@@ -143,9 +142,7 @@ export const HELD_UP_COLUMNS: Column<HeldUp>[] = [
   { key: 'longest_us', label: 'Longest', scaleWith: 'idle_us' },
 ];
 
-/** What a device did as parts of a bar, and what bounds it in words. */
-
-export type DevicePart = ReturnType<typeof barPart> & { idle?: boolean };
+type DevicePart = ReturnType<typeof barPart> & { idle?: boolean };
 
 const ORDER = Object.keys(CAUSES) as Cause[];
 

@@ -7,13 +7,13 @@ export const HEIGHT = 240;
 export const LEFT = 46;
 const [TOP, RIGHT, BOTTOM] = [16, WIDTH - 12, HEIGHT - 34];
 
-export interface Dot {
+interface Dot {
   row: Kernel;
   x: number;
   y: number;
   r: number;
 }
-export interface Ceiling {
+interface Ceiling {
   path: string;
   label: string;
   y: number;

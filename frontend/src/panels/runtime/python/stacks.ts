@@ -3,8 +3,8 @@ import type { PythonTime } from '../../../api/types';
 import type { IcicleLane, IcicleSlice } from '../../../widgets/icicle/icicle';
 
 /**
- * What a library calls of libraries is folded into its first frame, and what that calls of yours stands below it.
- * opened: frames, by their place, that are not folded.
+ * Calls among libraries are folded into the first frame of the library; user functions that they call are drawn below.
+ * opened: indices of frames that are not folded.
  */
 export function stackLanes(
   { frames, functions, threads }: PythonTime,

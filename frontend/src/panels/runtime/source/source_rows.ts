@@ -6,12 +6,12 @@ import { plural } from '../../../widgets/format';
 /** "/home/user/train.py:27" → "train.py:27". */
 export const shortPlace = (key: string) => key.split('/').pop()!;
 export const placeOf = ({ key }: ProgramLine) => shortPlace(key);
-/** Without a text, what else is known of it. */
+/** Without a text, return the function that the line is in. */
 export const codeOf = ({ text, function: name, whole_function }: ProgramLine): string | null =>
   text?.trim() ?? (name ? (whole_function ? `${name} as a whole` : `in ${name}`) : null);
 
-/** What stands behind the line: how many of each there are. */
-export const markWords = (row: ProgramLine): [string, number][] => [
+/** Count the breaks, recompiles and guards of a line. */
+const markWords = (row: ProgramLine): [string, number][] => [
   [plural(row.breaks.length, 'break'), row.breaks.length],
   [plural(row.recompiles.length, 'recompile'), row.recompiles.length],
   [
