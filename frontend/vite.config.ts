@@ -1,7 +1,7 @@
 import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { defineConfig, type Plugin } from 'vitest/config';
 
-/** A warning of the bundler is an error: the bundle is committed, so nobody would read it later. */
+/** A warning of the bundler is an error: the bundle is committed, so it would not be read later. */
 function failOnWarnings(): Plugin {
   return {
     name: 'fail-on-warnings',
@@ -12,7 +12,7 @@ function failOnWarnings(): Plugin {
   };
 }
 
-/** Vite would load the styles of each chunk: ours are all in one file, which is there before anything is drawn. */
+/** Vite would load the styles of each chunk: they are all in one file, which is loaded before anything is drawn. */
 function noPreload(): Plugin {
   return {
     name: 'no-preload',
@@ -46,18 +46,18 @@ function onlyWhatIsUsed(): Plugin {
 }
 
 const SHARED = /node_modules|preload-helper|src.(?!main|shell|panels|widgets.(code|icicle|timeline).)/;
-/** And what the overview shows of other panels. */
+/** Code of the first paint, including what the overview shows of other panels. */
 const COMMON =
-  /node_modules|preload-helper|src.(?!main|shell|panels.overview|widgets.(code|icicle|timeline).)/;
+  /node_modules|preload-helper|src.(?!main|shell|panels.runtime.overview|widgets.(code|icicle|timeline).)/;
 /** Panels of one group of the sidebar: one file of them compresses better, and who opens one soon opens the next. */
 const GROUPS = {
   // And small parts of the shell that are seldom needed.
-  summary: /src.(panels.(findings|what_if|compare|runs|sheet)|states.EmptyLogdir|shell.Reads)/,
-  run: /src.panels.(step_breakdown|gpu_utilization|memory|ranks|timeline)/,
-  code: /src.panels.(source|kernels|operators|python)/,
-  compile: /src.panels.(compilations|compile_time|graph_breaks|recompiles|compiled_regions|code)/,
+  summary: /src.(panels.(causes|compare|sheet)|states.EmptyLogdir|shell.Reads)/,
+  run: /src.panels.(runtime.(step_breakdown|gpu_utilization|memory)|ranks|timeline)/,
+  code: /src.panels.runtime.(source|kernels|operators|python)/,
+  compile: /src.panels.(compile|runtime.compiled_regions)/,
 };
-const FIRST = /src.(main.ts|panels.overview.Overview.svelte)$/;
+const FIRST = /src.(main.ts|panels.runtime.overview.Overview.svelte)$/;
 
 interface Graph {
   getModuleInfo(id: string): { importers: string[] } | null;
@@ -84,20 +84,20 @@ export default defineConfig({
     assetsDir: '',
     cssCodeSplit: false,
     modulePreload: false,
-    license: { fileName: 'licenses.md' }, // of what is in it, and goes wherever it goes
+    license: { fileName: 'licenses.md' }, // the licences of bundled packages
     reportCompressedSize: false,
     rolldownOptions: {
-      // A busy machine is no fault of the bundle.
+      // A busy machine is no error of the bundle.
       checks: { pluginTimings: false },
       optimization: { inlineConst: { mode: 'all', pass: 3 } },
       input: ['src/main.ts', 'src/file.ts'],
       preserveEntrySignatures: 'strict',
       output: {
-        // The second one is the script of an exported file, which stands in it as it is.
+        // The second one is the script of an exported file, which contains it as it is.
         entryFileNames: ({ name }) => (name === 'file' ? 'file.js' : 'index.js'),
         // The server serves no name with a dash.
         chunkFileNames: ({ name }) => `${name.replaceAll('-', '_')}.js`,
-        // Beside the groups of panels: what the first paint needs, and what several groups share.
+        // In addition to the groups of panels: what the first paint needs, and what several groups share.
         codeSplitting: {
           groups: [
             { name: (id, graph) => (isFirst(id, graph) ? 'common' : null), test: COMMON },

@@ -1,13 +1,13 @@
 /**
- * The whole of a file that `tb-torchcompile export` wrote: what stands where TensorBoard does otherwise. It answers the
- * tab's questions from what is embedded, makes modules of the tab's own files, and says what the file is.
+ * The script of a file that `tb-torchcompile export` wrote. It takes the place of TensorBoard: it answers the tab's
+ * requests from the embedded data, makes modules of the tab's own files, and shows what the file holds.
  *
- * It is built by itself and stands in the page as it is (`api/export/page.py`): it imports nothing that is there later.
+ * It is built by itself and put into the page as it is (`api/export/page.py`), so it must not import other modules.
  */
 import type { ApiErrorBody, TimelineHits } from './api/types';
 
-/** Where an answer lies: chunk, first byte, length, type and status. */
-type Place = [chunk: number, start: number, length: number, type: string, status: number];
+/** Where an answer is stored: chunk, first byte, length, type and status. */
+type Location = [chunk: number, start: number, length: number, type: string, status: number];
 
 interface Held {
   what: string;
@@ -41,23 +41,23 @@ const block = (selector: string) => unpacked(document.querySelector(`script${sel
 const json = async (selector: string): Promise<unknown> =>
   JSON.parse(new TextDecoder().decode(await block(selector)));
 
-/** What is embedded, by question. */
+/** The embedded answers, by request. */
 class Answers {
   #chunks = new Map<number, Promise<ArrayBuffer>>();
 
   constructor(
     readonly contents: Contents,
-    private places: Record<string, Place>,
+    private index: Record<string, Location>,
   ) {}
 
-  /** As the server would answer it, or why the file does not. */
+  /** Answer as the server would, or explain why the file cannot. */
   async ask(url: string): Promise<Response> {
     const [route = '', query = ''] = url.split('?', 2);
     const asked = new URLSearchParams(query);
-    const place = this.places[this.#key(route, asked)] ?? this.#around(route, asked);
-    if (!place) return this.#leftOut(route);
-    const [, , , type, status] = place;
-    const body = await this.#body(place);
+    const location = this.index[this.#key(route, asked)] ?? this.#around(route, asked);
+    if (!location) return this.#leftOut(route);
+    const [, , , type, status] = location;
+    const body = await this.#body(location);
     if (route === 'timeline_search' && status === 200) return this.#hits(body, asked);
     return new Response(body, { status, headers: { 'Content-Type': type } });
   }
@@ -68,7 +68,7 @@ class Answers {
   }
 
   /** Of a tile that is not there the next coarser one around it, in which nothing is missing that the file holds. */
-  #around(route: string, asked: URLSearchParams): Place | undefined {
+  #around(route: string, asked: URLSearchParams): Location | undefined {
     if (route !== 'timeline_window') return undefined;
     let [from, length] = [Number(asked.get('from')), Number(asked.get('to')) - Number(asked.get('from'))];
     const wider = new URLSearchParams(asked);
@@ -78,29 +78,29 @@ class Answers {
       wider.set('from', String(from));
       wider.set('to', String(from + length));
       wider.set('width', String(BUCKETS));
-      const place = this.places[this.#key(route, wider)];
-      if (place) return place;
+      const location = this.index[this.#key(route, wider)];
+      if (location) return location;
     }
     return undefined;
   }
 
-  /** As many hits as are embedded, from where they are wanted. */
+  /** Return the embedded hits from the requested offset on. */
   #hits(body: ArrayBuffer, asked: URLSearchParams): Response {
-    const known = JSON.parse(new TextDecoder().decode(body)) as TimelineHits;
+    const all = JSON.parse(new TextDecoder().decode(body)) as TimelineHits;
     const offset = Number(asked.get('offset') ?? 0);
-    if (known.count > offset && offset >= known.hits.length) return this.#leftOut('timeline_search');
+    if (all.count > offset && offset >= all.hits.length) return this.#leftOut('timeline_search');
     const at = Number(asked.get('at') ?? 0);
-    const hits = known.hits.slice(offset, offset + Number(asked.get('limit') ?? known.hits.length));
-    const position = known.hits.filter(({ start_ns }) => start_ns < at).length;
-    return Response.json({ ...known, hits, offset, position });
+    const hits = all.hits.slice(offset, offset + Number(asked.get('limit') ?? all.hits.length));
+    const position = all.hits.filter(({ start_ns }) => start_ns < at).length;
+    return Response.json({ ...all, hits, offset, position });
   }
 
-  async #body([chunk, start, length]: Place): Promise<ArrayBuffer> {
-    const known = this.#chunks.get(chunk) ?? block(`[data-chunk="${chunk}"]`);
+  async #body([chunk, start, length]: Location): Promise<ArrayBuffer> {
+    const cached = this.#chunks.get(chunk) ?? block(`[data-chunk="${chunk}"]`);
     this.#chunks.delete(chunk);
-    this.#chunks.set(chunk, known);
+    this.#chunks.set(chunk, cached);
     if (this.#chunks.size > KEPT) this.#chunks.delete(this.#chunks.keys().next().value!);
-    return (await known).slice(start, start + length);
+    return (await cached).slice(start, start + length);
   }
 
   #leftOut(route: string): Response {
@@ -118,7 +118,7 @@ class Answers {
 const MODULES = new Map<string, string>();
 const TYPES: Record<string, string> = { css: 'text/css', js: 'text/javascript' };
 
-/** The address of one of the tab's files. Those that it imports have been made; what it loads later need not be. */
+/** Make an object URL of one of the tab's files. The files that it imports must have been loaded before. */
 async function load(element: HTMLElement): Promise<void> {
   const name = element.dataset.file!;
   const bytes = await unpacked(element);
@@ -138,10 +138,10 @@ function element<K extends keyof HTMLElementTagNameMap>(
   text = '',
   ...children: Node[]
 ): HTMLElementTagNameMap[K] {
-  const made = document.createElement(tag);
-  made.textContent = text;
-  made.append(...children);
-  return made;
+  const created = document.createElement(tag);
+  created.textContent = text;
+  created.append(...children);
+  return created;
 }
 
 function table(title: string, rows: Held[]): Node[] {
@@ -150,25 +150,28 @@ function table(title: string, rows: Held[]): Node[] {
 }
 
 function button(text: string, onclick: () => void): HTMLButtonElement {
-  const made = element('button', text);
-  made.type = 'button';
-  made.className = 'button';
-  made.onclick = onclick;
-  return made;
+  const created = element('button', text);
+  created.type = 'button';
+  created.className = 'button';
+  created.onclick = onclick;
+  return created;
 }
 
-/** The line above the tab, and what it opens. */
+/** Add the line above the tab and the dialog that it opens. */
 function about({ title, made, version, holds, left_out, instead }: Contents): HTMLDialogElement {
   const dialog = element('dialog', '', element('h2', 'About this file'));
-  const said = element('p', `Exported from run “${title}” on ${made} by tb-torchcompile-plugin ${version}.`);
+  const summary = element(
+    'p',
+    `Exported from run “${title}” on ${made} by tb-torchcompile-plugin ${version}.`,
+  );
   const close = button('Close', () => dialog.close());
-  dialog.append(said, ...table('What it holds', holds), ...table('What was left out', left_out));
+  dialog.append(summary, ...table('What it holds', holds), ...table('What was left out', left_out));
   const licences = button('Licences', () => window.open(MODULES.get('licenses.md')));
   dialog.append(element('p', `${instead}.`), close, ' ', licences);
   const line = element(
     'div',
     '',
-    said.cloneNode(true),
+    summary.cloneNode(true),
     button('About this file', () => dialog.showModal()),
   );
   line.id = 'about-file';
@@ -177,7 +180,7 @@ function about({ title, made, version, holds, left_out, instead }: Contents): HT
   return dialog;
 }
 
-/** As the system has it, until somebody chooses. */
+/** The theme of the system applies until the reader chooses one. */
 function themes(): HTMLButtonElement {
   const root = document.documentElement;
   return button('Light or dark', () => {
@@ -185,11 +188,11 @@ function themes(): HTMLButtonElement {
   });
 }
 
-/** What the tab opens in a page of its own: from the file, or said why not. */
+/** Open links to other pages from the embedded data, or show why that is not possible. */
 function followLinks(answers: Answers, dialog: HTMLDialogElement): void {
-  const said = element('p');
-  dialog.prepend(said);
-  dialog.addEventListener('close', () => (said.textContent = ''));
+  const message = element('p');
+  dialog.prepend(message);
+  dialog.addEventListener('close', () => (message.textContent = ''));
   document.addEventListener('click', (event) => {
     const href = (event.target as Element).closest?.('a')?.getAttribute('href') ?? '';
     if (!/^\w+([?#]|$)/.test(href)) return;
@@ -197,7 +200,7 @@ function followLinks(answers: Answers, dialog: HTMLDialogElement): void {
     void answers.ask(href.split('#')[0]!).then(async (answer) => {
       if (answer.ok) return window.open(URL.createObjectURL(await answer.blob()));
       const { error } = (await answer.json()) as { error: ApiErrorBody };
-      said.textContent = `${error.message}.`;
+      message.textContent = `${error.message}.`;
       dialog.showModal();
     });
   });
@@ -216,8 +219,8 @@ const STYLE = `
 `;
 
 async function open(): Promise<void> {
-  const [contents, places] = await Promise.all([json('#contents'), json('#index')]);
-  const answers = new Answers(contents as Contents, places as Record<string, Place>);
+  const [contents, index] = await Promise.all([json('#contents'), json('#index')]);
+  const answers = new Answers(contents as Contents, index as Record<string, Location>);
   window.fetch = (url) => answers.ask(String(url));
   // Whatever page shows the file in a frame is no TensorBoard.
   Object.assign(window, { parent: window });

@@ -14,7 +14,7 @@ function loadStyles(href: string): Promise<void> {
 }
 
 /**
- * TensorBoard imports this module in the plugin's iframe and calls `render()` once. The stylesheet lies beside it (Vite
+ * TensorBoard imports this module in the plugin's iframe and calls `render()` once. The stylesheet is next to it (Vite
  * would try to inline a literal `new URL(…)`), but for a file of its own.
  */
 export async function render(styles = import.meta.url.replace(/[^/]*$/, 'index.css')): Promise<void> {

@@ -14,9 +14,8 @@ export function askAboutWorker<Q extends keyof (AboutWorker & AboutRun)>(
   more: () => Ids | null = () => ({}),
 ): Resource<Q> {
   const ids = () => {
-    const { run, worker } = data.selection;
     const rest = more();
-    return run && worker && rest && { run: run.run, worker: worker.worker, ...rest };
+    return data.ids && rest && { run: data.ids.run, worker: data.ids.worker, ...rest };
   };
   return asked(question, ids, () => data.compile.value);
 }
@@ -26,22 +25,18 @@ export function askAboutSpan<Q extends keyof AboutSpan>(
   question: Q,
   more: () => Ids = () => ({}),
 ): Resource<Q> {
-  const ids = () => {
-    const { run, worker, span } = data.selection;
-    return run && worker && span && { run: run.run, worker: worker.worker, span: span.span, ...more() };
-  };
+  const ids = () => (data.ids?.span ? { ...data.ids, ...more() } : null);
   return asked(question, ids, () => data.span.value ?? data.compile.value);
 }
 
 /** The same about the selected span, or about its worker where there is none. */
-export function askAboutEither<Q extends 'code_kernels' | 'findings'>(
+export function askAboutEither<Q extends Question>(
   question: Q,
-  more: () => Ids | null,
+  more: () => Ids | null = () => ({}),
 ): Resource<Q> {
   const ids = () => {
-    const { run, worker, span } = data.selection;
     const rest = more();
-    return run && worker && rest && { run: run.run, worker: worker.worker, span: span?.span ?? '', ...rest };
+    return data.ids && rest && { ...data.ids, ...rest };
   };
   return asked(question, ids, () => data.span.value ?? data.compile.value);
 }
@@ -66,18 +61,9 @@ export function askAboutSides<Q extends keyof (AboutSides & AboutJobs)>(
   return asked(question, ids, () => data.span.value ?? data.compile.value);
 }
 
-/** The same about whatever is selected, of which a route takes what it is about. */
-export function askHere<Q extends Question>(question: Q): Resource<Q> {
-  const ids = () => {
-    const { run, worker, span } = data.selection;
-    return run && worker && { run: run.run, worker: worker.worker, span: span?.span ?? '' };
-  };
-  return asked(question, ids, () => data.span.value ?? data.compile.value);
-}
-
 function asked<Q extends Question>(question: Q, ids: () => Ids | null, again: () => unknown): Resource<Q> {
   const resource = new Resource(question);
-  // Objects are new after every reload: the key says whether it is still the same question.
+  // Objects are new after every reload: the key shows whether the question is still the same.
   const key = $derived(JSON.stringify(ids()));
   $effect(() => {
     again();

@@ -3,7 +3,7 @@ import type { Answers, ApiErrorBody, Progress } from './types';
 export type Question = keyof Answers;
 export type Ids = Record<string, string>;
 
-/** An answer that a user can act on: what happened to which file, and what to do. */
+/** An error that a user can act on: what happened to which file, and what to do. */
 export class ApiError extends Error {
   constructor(
     readonly code: string,
@@ -18,7 +18,7 @@ export class ApiError extends Error {
 /** How long until the server is asked again: soon at first, for most traces have been read before. */
 const POLL_MS = { first: 40, most: 300 };
 
-/** The routes lie beside this page: the iframe's base is `data/plugin/torch_compile/`. */
+/** The routes are relative to this page: the iframe's base is `data/plugin/torch_compile/`. */
 export const urlOf = (route: string, ids: Ids): string => `${route}?${new URLSearchParams(ids)}`;
 
 /** In an exported file `fetch` is that of `file.ts`, which answers from the file. */
@@ -65,8 +65,8 @@ export interface SpanIds extends Record<string, string> {
 }
 
 /**
- * What a route answers. Where a trace has to be read for it, asks until that is done; `progress` hears how far the
- * server is.
+ * Fetch the answer of a route. While the server still reads a trace for it, ask again; `progress` is called with how
+ * far the server is.
  */
 export async function fetchAnswer<Q extends Question>(
   question: Q,
@@ -74,7 +74,7 @@ export async function fetchAnswer<Q extends Question>(
   signal: AbortSignal,
   progress: (progress: Progress) => void = () => undefined,
 ): Promise<Answers[Q]> {
-  // Of a job all ranks are read: the server stops by itself when nobody asks any more.
+  // All ranks of a job are read: the server stops by itself when no request arrives any more.
   const stop = () => void ('worker' in ids && stopReading(ids));
   for (let wait = POLL_MS.first; ; wait = Math.min(2 * wait, POLL_MS.most)) {
     const response = await ask(question, ids, signal);
@@ -90,7 +90,7 @@ export async function fetchAnswer<Q extends Question>(
   }
 }
 
-/** Bytes about a span that was read; waits where it is being read anew. */
+/** Fetch bytes about a span; wait while the span is read again. */
 export async function fetchBytes(route: string, ids: Ids, signal: AbortSignal): Promise<ArrayBuffer> {
   for (;;) {
     const response = await ask(route, ids, signal);
@@ -101,7 +101,7 @@ export async function fetchBytes(route: string, ids: Ids, signal: AbortSignal): 
   }
 }
 
-/** Says that nobody waits for this span any more; the server stops by itself later if it does not hear of it. */
+/** Tell the server that the answer is no longer needed. Without this message it stops later by itself. */
 async function stopReading(ids: Ids): Promise<void> {
   await fetch(urlOf('reading', ids), { method: 'DELETE', keepalive: true }).catch(() => undefined);
 }

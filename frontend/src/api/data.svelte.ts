@@ -1,9 +1,10 @@
 import { nav } from '../host/nav.svelte';
+import type { SpanIds } from './client';
 import { Resource } from './resource.svelte';
 import { rankOf, select, type Selection } from './selection';
-import type { Findings, JobReport } from './types';
+import type { Findings, JobReport, Compile, Span } from './types';
 
-/** So much is read for a job that nobody asked for. */
+/** Up to this size, the traces of a job are read without a request of the user. */
 const UNASKED_BYTES = 500e6;
 
 /** Everything the panels look at: what the logdir holds, what is selected, and its two halves. */
@@ -26,6 +27,12 @@ class Data {
       : { run: null, worker: null, span: null, missing: null },
   );
 
+  /** The ids of the selection in requests; span: "" if there is none. */
+  ids: SpanIds | null = $derived.by(() => {
+    const { run, worker, span } = this.selection;
+    return run && worker && { run: run.run, worker: worker.worker, span: span?.span ?? '' };
+  });
+
   /** What is known of the job that the selected span belongs to, without asking. */
   jobHere: JobReport | null = $derived.by(() => {
     const { run, worker, span } = this.selection;
@@ -38,7 +45,7 @@ class Data {
 
   /** As much as is known of the selected span and of its job. */
   findingsHere: Findings | null = $derived(this.rankFindings.value ?? this.findings.value);
-  /** How much is to be read for the job, where that is too much to be read unasked; else 0. */
+  /** Bytes to read for the job if that is too much to be read without a request; otherwise 0. */
   jobLeftOut: number = $derived.by(() => {
     const bytes = this.selection.run?.job_bytes ?? 0;
     return this.jobHere || bytes <= UNASKED_BYTES ? 0 : bytes;
@@ -58,22 +65,20 @@ class Data {
   }
 
   loadSpan(): void {
-    const { run, worker, span } = this.selection;
-    if (!run || !worker || !span) {
+    if (!this.ids?.span) {
       this.last.clear();
       return this.span.clear();
     }
-    const ids = { run: run.run, worker: worker.worker, span: span.span };
-    void this.span.ask(ids);
-    if (!this.span.value) void this.last.ask(ids);
+    void this.span.ask(this.ids);
+    if (!this.span.value) void this.last.ask(this.ids);
   }
 
   /** Of another rank of the same job it is the same question. */
   loadJob(): void {
     const { run, span } = this.selection;
     if (!run || run.ranks < 2) return this.job.clear();
-    const known = this.jobIds?.run === run.run && this.job.value?.map.spans.includes(span?.span ?? '');
-    if (!known) this.jobIds = { run: run.run, span: span?.span ?? '' };
+    const isSameJob = this.jobIds?.run === run.run && this.job.value?.map.spans.includes(span?.span ?? '');
+    if (!isSameJob) this.jobIds = { run: run.run, span: span?.span ?? '' };
     void this.job.ask(this.jobIds!);
   }
 
@@ -93,12 +98,18 @@ class Data {
 
   /** After the halves that they are about: nothing on screen waits for them. */
   loadFindings(): void {
-    const { run, worker, span } = this.selection;
+    const { worker, span } = this.selection;
     if (this.drawing) return;
     const ready = span ? this.span.value : worker?.has_compile;
-    if (!run || !worker || !ready) return this.findings.clear();
-    void this.findings.ask({ run: run.run, worker: worker.worker, span: span?.span ?? '' });
+    if (!this.ids || !ready) return this.findings.clear();
+    void this.findings.ask(this.ids);
   }
 }
 
 export const data = new Data();
+
+/** Count the sites of graph breaks; null if neither a log nor stacks in the trace show them. */
+export function countSites(compile: Compile | null, span: Span | null): number | null {
+  if (!compile && !span?.graph_break_costs) return null;
+  return (span?.graph_break_sites ?? compile?.reported_sites ?? []).length;
+}

@@ -1,4 +1,4 @@
-/** Findings, less those that somebody switched off: that is taste, so it is kept in the browser. */
+/** Findings without those that the user switched off. The choice is personal, so it is kept in the browser. */
 import { data } from './data.svelte';
 import type { Finding } from './types';
 
@@ -32,7 +32,7 @@ export function switchOff(finding: Finding, reason: string | null): void {
   }
 }
 
-/** Whether all of the selected span was read: else what is missing may hold a finding. */
+/** Whether all of the selected span was read. If not, the missing part may hold a finding. */
 export const isWhole = (): boolean => !data.span.value?.warnings.length;
 
 export const nothingFound = (): string =>

@@ -1,5 +1,5 @@
-/** What words mean, in the server's sentences: they are asked for when the first one is to be explained. */
-export type WordSet =
+/** The server's explanations of words. They are fetched when the first one is needed. */
+type WordSet =
   | 'kernel_categories'
   | 'idle_causes'
   | 'host_causes'
@@ -12,27 +12,27 @@ export type WordSet =
   | 'columns'
   | 'unknowns';
 
-let known = $state.raw<Partial<Record<WordSet, Record<string, string>>> | null>(null);
-let asked = false;
+let sentences = $state.raw<Partial<Record<WordSet, Record<string, string>>> | null>(null);
+let isRequested = false;
 
 async function load(): Promise<void> {
   const answer = await fetch('terms', { cache: 'no-cache' }).catch(() => null);
-  asked = answer?.status === 200;
-  if (asked) known = await answer!.json();
+  isRequested = answer?.status === 200;
+  if (isRequested) sentences = await answer!.json();
 }
 
 function sentenceOf(set: WordSet, word: string): string | undefined {
-  if (!asked) {
-    asked = true;
+  if (!isRequested) {
+    isRequested = true;
     void load();
   }
-  return known?.[set]?.[word];
+  return sentences?.[set]?.[word];
 }
 
 /** The sentence; "…" until it is there. */
 export const meaningOf = (set: WordSet, word: string): string => sentenceOf(set, word) ?? '…';
 
-/** Most columns need no sentence beside their heads. */
+/** Return the help of a column; most columns need none. */
 export const columnHelp = (table: string, column: string): string =>
   sentenceOf('columns', `${table}.${column}`) ?? '';
 

@@ -8,7 +8,7 @@ export interface Selection {
   missing: 'run' | 'worker' | 'span' | null;
 }
 
-export interface Wanted {
+interface Requested {
   run: string;
   worker: string;
   span: string;
@@ -17,15 +17,15 @@ export interface Wanted {
 const NOTHING: Selection = { run: null, worker: null, span: null, missing: null };
 
 /** Resolves the address against the logdir; what it leaves open becomes the newest. */
-export function select(runs: Runs, wanted: Wanted): Selection {
-  const run = wanted.run ? find(runs.runs, 'run', wanted.run) : newest(runs.runs, runTime);
-  if (!run) return wanted.run ? { ...NOTHING, missing: 'run' } : NOTHING;
-  const worker = wanted.worker ? find(run.workers, 'worker', wanted.worker) : firstWorker(run);
-  if (!worker) return { ...NOTHING, run, missing: wanted.worker ? 'worker' : null };
-  const span = wanted.span ? find(worker.spans, 'span', wanted.span) : newest(worker.spans, spanTime);
+export function select(runs: Runs, requested: Requested): Selection {
+  const run = requested.run ? find(runs.runs, 'run', requested.run) : newest(runs.runs, runTime);
+  if (!run) return requested.run ? { ...NOTHING, missing: 'run' } : NOTHING;
+  const worker = requested.worker ? find(run.workers, 'worker', requested.worker) : firstWorker(run);
+  if (!worker) return { ...NOTHING, run, missing: requested.worker ? 'worker' : null };
+  const span = requested.span ? find(worker.spans, 'span', requested.span) : newest(worker.spans, spanTime);
   // Of a rank that is known by its digest alone, the span has no trace.
   const traced = worker.spans.length > 0 || worker.has_compile;
-  if (!span && wanted.span && traced) return { run, worker, span: null, missing: 'span' };
+  if (!span && requested.span && traced) return { run, worker, span: null, missing: 'span' };
   return { run, worker, span, missing: null };
 }
 
@@ -44,7 +44,7 @@ function firstWorker(run: RunRef): WorkerRef | null {
 
 /** Which rank of a job these files are of. */
 export function rankOf({ ranks, workers, spans }: JobMap, worker: string, span: string): number | null {
-  return ranks.find((_, place) => workers[place] === worker && spans[place] === span) ?? null;
+  return ranks.find((_, index) => workers[index] === worker && spans[index] === span) ?? null;
 }
 
 /** When it was recorded, in Unix seconds: a span is named by its time; copying a logdir changes the files' times. */

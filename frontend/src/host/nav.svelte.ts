@@ -2,7 +2,7 @@ import { formatHash, parseHash, PLUGIN, pluginOf, type Params } from './hash';
 import { hostWindow } from './parent';
 
 /** What a change of place means for the Back button: a new place, or the same one looked at differently. */
-export type Mode = 'push' | 'replace';
+type Mode = 'push' | 'replace';
 export type HashChange = Record<string, string | null>;
 
 class Nav {

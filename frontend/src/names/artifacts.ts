@@ -1,12 +1,12 @@
 /** The texts of a compilation: in which order, which belong together, which can be compared. */
 import type { Artifact } from '../api/types';
 
-export interface ArtifactGroup {
+interface ArtifactGroup {
   title: string;
   artifacts: Artifact[];
 }
 
-/** Attempts that were given up, the final one, its backward, and what is about all of it. The order of the pipeline stays. */
+/** Group texts by attempt and direction, in the order of the pipeline. */
 export function artifactGroups(artifacts: Artifact[]): ArtifactGroup[] {
   const last = artifacts.reduce((most, { attempt }) => Math.max(most, attempt), 0);
   const several = new Set(artifacts.filter((a) => a.graph !== null).map((a) => `${a.direction} ${a.graph}`));
@@ -50,7 +50,7 @@ const PIPELINE = [
   'after_post_grad_graph',
 ];
 
-/** The graph that went into the passes of which this one came out; null for the first one and for what is no graph. */
+/** The input graph of the passes that wrote this one; null for the first graph and for other texts. */
 export function previousPass(artifacts: Artifact[], artifact: Artifact): Artifact | null {
   const rank = PIPELINE.indexOf(artifact.name);
   if (rank < 0) return null;

@@ -1,7 +1,7 @@
 /** How compilations are named: for people, in rows of tables and in the address. */
 import type { Compilation } from '../api/types';
 
-/** Compile ids restart after torch._dynamo.reset(): the epoch tells them apart, and is silent where it is 0. */
+/** Compile ids restart after torch._dynamo.reset(): the epoch distinguishes them, and is not shown if it is 0. */
 export interface CompileKey {
   compile_id: string;
   epoch?: number;
@@ -26,7 +26,7 @@ export function parseCodeKey(text: string): Required<CompileKey> | null {
   return match && { compile_id: match[1]!, epoch: Number(match[2] ?? 0) };
 }
 
-/** Of a function that torch made for what follows a graph break: "forward after line 26". */
+/** The name of a function that torch made for the code after a graph break: "forward after line 26". */
 export function functionName(name: string): string {
   return name.replace(/^torch_dynamo_resume_in_(.*)_at_(\d+)$/, '$1 after line $2');
 }

@@ -1,7 +1,7 @@
 /** Where the time of a step goes on a rank of a job: words and colours, the same everywhere. */
 import { meaningOf } from '../api/meanings.svelte';
 import type { JobStep } from '../api/types';
-import type { Look } from './idle_causes';
+import type { Look } from './causes';
 
 export type JobPart = Exclude<keyof JobStep, 'step' | 'rank' | 'span_us' | 'compile_us'>;
 

@@ -59,12 +59,12 @@ function inner(text: string): string {
   return end < 0 ? text : text.slice(0, end);
 }
 
-export interface NameParts {
-  /** Says what kind of kernel it is: "triton_poi_fused_". */
+interface NameParts {
+  /** The kind of kernel: "triton_poi_fused_". */
   kind: string;
-  /** What gives way where room is short. */
+  /** The part that is cut if there is not enough room. */
   head: string;
-  /** The end, which tells kernels apart: it is always shown. */
+  /** The end, which distinguishes kernels: it is always shown. */
   tail: string;
 }
 
@@ -81,6 +81,6 @@ export function nameParts(name: string): NameParts {
   return { kind: '', head: short.slice(0, -TAIL), tail: short.slice(-TAIL) };
 }
 
-/** Of a slice: the hash of a graph says nothing at a glance. */
+/** Shorten the name of a graph's slice: its whole hash is of no use to a reader. */
 export const graphName = (name: string) =>
   name.replace(/^## Call CompiledFxGraph (\w{8})\w* ##$/, 'compiled graph $1…');

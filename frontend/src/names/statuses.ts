@@ -2,7 +2,7 @@
 import { meaningOf } from '../api/meanings.svelte';
 import type { Status } from '../api/types';
 
-export type Tone = 'good' | 'warn' | 'bad' | 'muted';
+type Tone = 'good' | 'warn' | 'bad' | 'muted';
 
 const STATUS: Record<Status, [word: string, tone: Tone]> = {
   ok: ['compiled', 'good'],

@@ -1,8 +1,10 @@
 /** Columns of every table whose rows are compilations, or belong to one. */
 import type { CacheResult, Compilation } from '../api/types';
-import { functionName, idLabel, type CompileKey } from '../names/compile_ids';
+import { functionName, idLabel, type CompileKey, codeKey } from '../names/compile_ids';
 import { location, shortPath } from '../widgets/format';
 import type { Column } from './table';
+import { statusWord } from '../names/statuses';
+import { phaseHelp, phaseLabel, phasesOf } from '../names/phases';
 
 const NOT_TOLD = 'torch did not report it';
 
@@ -40,7 +42,7 @@ export const DURATION: Column<{ duration_s: number | null }> = {
   unknown: 'torch did not report how long it took',
 };
 
-export const GRAPH_OPS: Column<{ graph_ops: number | null }> = {
+const GRAPH_OPS: Column<{ graph_ops: number | null }> = {
   key: 'graph_ops',
   label: 'Ops',
   help: 'Operations in the graph',
@@ -48,7 +50,7 @@ export const GRAPH_OPS: Column<{ graph_ops: number | null }> = {
   total: 'sum',
 };
 
-export const ATTEMPTS: Column<{ attempts: number | null }> = {
+const ATTEMPTS: Column<{ attempts: number | null }> = {
   key: 'attempts',
   label: 'Attempts',
   kind: 'count',
@@ -56,7 +58,7 @@ export const ATTEMPTS: Column<{ attempts: number | null }> = {
   unknown: NOT_TOLD,
 };
 
-export const GUARDS: Column<{ guards: number | null }> = {
+const GUARDS: Column<{ guards: number | null }> = {
   key: 'guards',
   label: 'Guards',
   kind: 'count',
@@ -64,7 +66,7 @@ export const GUARDS: Column<{ guards: number | null }> = {
 };
 
 /** One word for all cache lookups of a compilation; the drawer has each. */
-export const CACHE: Column<{ cache: CacheResult[] }> = {
+const CACHE: Column<{ cache: CacheResult[] }> = {
   key: 'cache',
   label: 'Cache',
   value: (r) => [...new Set(r.cache.map(({ result }) => result))].sort().join(', ') || null,
@@ -79,9 +81,91 @@ export function directionLabel({ direction, part, parts }: OfADirection): string
   return parts > 1 ? `${direction} ${part + 1} of ${parts}` : direction;
 }
 
-export const DIRECTION: Column<OfADirection> = {
+const DIRECTION: Column<OfADirection> = {
   key: 'direction',
   label: 'Direction',
   help: 'A backward that is compiled when it first runs has a row of its own; under DDP there are several',
   value: directionLabel,
 };
+
+const STATUS: Column<Compilation> = {
+  key: 'status',
+  label: 'Status',
+  value: (r) => statusWord(r.status),
+};
+
+const REST: Column<Compilation>[] = [
+  { key: 'graph_nodes', label: 'Nodes', kind: 'count', hidden: true },
+  { key: 'graph_inputs', label: 'Inputs', kind: 'count' },
+  GUARDS,
+  { key: 'breaks', label: 'Breaks', kind: 'count' },
+  CACHE,
+  {
+    key: 'recompile_reasons',
+    label: 'Recompiled because',
+    value: (r) => r.recompile_reasons.join('\n') || null,
+    hidden: true,
+  },
+  {
+    key: 'failure',
+    label: 'Failure',
+    value: (r) => (r.failure ? `${r.failure.type}: ${r.failure.reason}` : null),
+    hidden: true,
+  },
+];
+
+export const LIST_COLUMNS: Column<Compilation>[] = [
+  ID,
+  STATUS,
+  DIRECTION,
+  DURATION,
+  FUNCTION,
+  LINE,
+  ATTEMPTS,
+  GRAPH_OPS,
+  ...REST,
+];
+
+/** Find the row that was compiled at a time (Unix seconds), otherwise the first one of the compile id. */
+export function rowAt(rows: Compilation[], key: string, at: number): Compilation | null {
+  const own = rows.filter((row) => codeKey(row) === key);
+  const during = own.findLast(
+    ({ start_s, duration_s }) =>
+      start_s !== null && duration_s !== null && start_s - 0.001 <= at && at <= start_s + duration_s,
+  );
+  return during ?? own[0] ?? null;
+}
+
+/** One column for each phase that took any time; together they are the compile time. */
+export function phaseColumns(rows: Compilation[]): Column<Compilation>[] {
+  return phasesOf(rows).map((phase) => ({
+    key: `${phase}_s`,
+    label: phaseLabel(phase),
+    kind: 's',
+    help: phaseHelp(phase),
+    value: (r) => (r.phases_s ? (r.phases_s[phase] ?? 0) : null),
+    unknown: 'torch did not report its phases',
+    scaleWith: 'duration_s',
+    unitless: true,
+    total: 'sum',
+  }));
+}
+
+/** The compile time is one of the first columns, so that it stays in view next to an open drawer. */
+export function compilationColumns(rows: Compilation[]): Column<Compilation>[] {
+  return [ID, DIRECTION, DURATION, FUNCTION, ...phaseColumns(rows), ...HIDDEN];
+}
+
+const HIDDEN: Column<Compilation>[] = [
+  ...[LINE, ATTEMPTS, GRAPH_OPS, GUARDS].map(
+    (column) => ({ ...column, hidden: true }) as Column<Compilation>,
+  ),
+  CACHE,
+  {
+    key: 'failure',
+    label: 'Failure',
+    value: (r) => r.failure?.type ?? '',
+    title: (r) => r.failure?.reason ?? '',
+    hidden: true,
+  },
+];

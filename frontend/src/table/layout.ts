@@ -1,5 +1,4 @@
 /** Column widths from contents, so that rows that scroll in later do not move the columns. */
-import { textWidth } from './measure';
 import { cellOf, cellText, columnScale, isNumeric, kindOf, totalOf, type Column, type Scale } from './table';
 
 export interface Laid<Row> {
@@ -8,7 +7,7 @@ export interface Laid<Row> {
   head: string;
   /** Pixels; null takes what is left. */
   width: number | null;
-  /** What a full bar stands for. */
+  /** The value of a full bar. */
   largest: number;
 }
 
@@ -40,7 +39,7 @@ export function minimumWidth<Row>(laid: Laid<Row>[]): number {
   );
 }
 
-/** The first columns that there is room for; two at least. What is left out stands in the details of the row. */
+/** The first columns that fit, at least two. The details of a row hold the others. */
 export function fitting<Row>(laid: Laid<Row>[], room: number): Laid<Row>[] {
   let most = laid.length;
   while (most > 2 && minimumWidth(laid.slice(0, most)) > room) most--;
@@ -81,4 +80,17 @@ function widestText<Row>(rows: Row[], column: Column<Row>, scale: Scale | undefi
     if (text.length > longest.length) longest = text;
   }
   return textWidth(longest) + (column.inset ?? 0);
+}
+
+let context: CanvasRenderingContext2D | null | undefined;
+
+/** Width of a text in the tab's font, in pixels; an estimate where there is no canvas (tests). */
+function textWidth(text: string, bold = false): number {
+  if (context === undefined) {
+    context = typeof document === 'undefined' ? null : document.createElement('canvas').getContext('2d');
+  }
+  if (!context) return text.length * 7;
+  const style = getComputedStyle(document.body);
+  context.font = `${bold ? 600 : 400} ${style.fontSize} ${style.fontFamily}`;
+  return context.measureText(text).width;
 }

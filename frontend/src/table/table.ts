@@ -1,7 +1,6 @@
 /** The table's logic without its looks: search, sort, totals, units, export. */
 import type { HashChange } from '../host/nav.svelte';
-import { median } from '../widgets/charts/buckets';
-import { bytes, count, significant, UNKNOWN, unitFor, type Unit } from '../widgets/format';
+import { median, bytes, count, significant, UNKNOWN, unitFor, type Unit } from '../widgets/format';
 
 export type Cell = number | string | null;
 export type ColumnKind = 'text' | 'count' | 'us' | 'ns' | 's' | 'percent' | 'bytes';
@@ -28,16 +27,16 @@ interface ColumnLook<Row> {
   link?: (row: Row) => HashChange | null;
   /** Why a null is unknown, on hover: of all rows, or of each; "" where the server's sentence (`unknownHelp`) does. */
   unknown?: string | ((row: Row) => string);
-  /** Explains the column where the server's sentence of it (`columnHelp`) would not do. */
+  /** Explains the column instead of the server's sentence (`columnHelp`). */
   help?: string;
-  /** Draws a bar beside the number; a full one stands for the column's largest value. */
+  /** Draws a bar next to the number; a full bar is the column's largest value. */
   bar?: boolean;
   total?: 'sum';
   /** Key of a column whose unit this one shares, so that they can be compared. */
   scaleWith?: string;
   /** The header of that column names the unit for this one too. */
   unitless?: boolean;
-  /** Pixels that a custom cell needs beside its text. */
+  /** Pixels that a custom cell needs in addition to its text. */
   inset?: number;
   /** Not shown until the user chooses it. */
   hidden?: boolean;
@@ -108,7 +107,7 @@ export function sortRows<Row>(rows: Row[], columns: Column<Row>[], sort: Sort | 
     .map(({ row }) => row);
 }
 
-/** Row → key. Rows that would share a key get a number, so that each can be told and linked. */
+/** Row → key. Rows that would share a key get a number, so that each can be linked. */
 export function uniqueKeys<Row>(rows: Row[], keyOf: (row: Row) => string): Map<Row, string> {
   const seen = new Map<string, number>();
   return new Map(
@@ -135,10 +134,10 @@ export function haystack<Row>(row: Row, columns: Column<Row>[]): string {
 
 export function totalOf<Row>(rows: Row[], column: Column<Row>): number | null {
   if (column.total !== 'sum') return null;
-  const known = rows
+  const numbers = rows
     .map((row) => cellOf(row, column))
     .filter((cell): cell is number => typeof cell === 'number');
-  return known.length === 0 ? null : known.reduce((sum, cell) => sum + cell, 0);
+  return numbers.length === 0 ? null : numbers.reduce((sum, cell) => sum + cell, 0);
 }
 
 export interface Scale {
@@ -176,7 +175,7 @@ function columnUnit(sizes: number[]): Unit {
   return typical < unit.us / 100 && maximum(sizes) < 1e5 * smaller.us ? smaller : unit;
 }
 
-/** Enough decimals to tell the typical value with three digits, but no more than five digits for the largest. */
+/** Enough decimals to show the typical value with three digits, but at most five digits for the largest. */
 function decimalsFor(values: number[]): number {
   if (values.length === 0) return 0;
   const wanted = 2 - Math.floor(Math.log10(median(values.map(Math.abs))!));

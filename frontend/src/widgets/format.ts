@@ -1,4 +1,4 @@
-/** Numbers in words: three significant digits, unit behind a thin space, "–" for what is not known. */
+/** Numbers in words: three significant digits, unit behind a thin space, "–" for unknown values; and the median. */
 
 export const UNKNOWN = '–';
 export const THIN = '\u202f';
@@ -17,8 +17,8 @@ export function count(value: number): string {
   return GROUPED.format(Math.round(value));
 }
 
-export function plural(value: number, one: string, many = one + 's'): string {
-  return `${count(value)} ${value === 1 ? one : many}`;
+export function plural(value: number, singular: string, many = singular + 's'): string {
+  return `${count(value)} ${value === 1 ? singular : many}`;
 }
 
 /** `from`: the least that is written in it, if not one; a compile time of 101 s is not 1.69 min. */
@@ -100,7 +100,7 @@ export function dateTime(s: number): string {
   return `${day} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
 }
 
-/** A path shortened from the left: the end says what it is. */
+/** Shorten a path from the left: its end identifies it. */
 export function shortPath(path: string, parts = 2): string {
   const pieces = path.split('/');
   return pieces.length <= parts ? path : '…/' + pieces.slice(-parts).join('/');
@@ -114,7 +114,7 @@ export function boldPieces(text: string): string[] {
   return text.split(NUMBER).map((piece, i) => (i % 2 ? piece.replace(/(?<=[\d<]) /g, THIN) : piece));
 }
 
-/** What a log line says, as a sentence. */
+/** Turn a log line into a sentence. */
 export function sentence(text: string): string {
   const trimmed = text.trim();
   if (!trimmed) return '';
@@ -130,4 +130,11 @@ export function location(file: string | null, line: number | null): string {
 export function ordinal(n: number): string {
   const end = { one: 'st', two: 'nd', few: 'rd' } as Partial<Record<Intl.LDMLPluralRule, string>>;
   return `${count(n)}${end[new Intl.PluralRules('en', { type: 'ordinal' }).select(n)] ?? 'th'}`;
+}
+
+export function median(values: number[]): number | null {
+  if (values.length === 0) return null;
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
 }

@@ -1,9 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { Artifact, Compilation, CompilationDetails, Frame, Metric, TrieNode } from '../../src/api/types';
-import { metricGroups, metricText } from '../../src/panels/compilations/metrics';
-import { ownOf } from '../../src/panels/compilations/own';
-import { trieRows } from '../../src/panels/compilations/trie';
-import { toggled } from '../../src/widgets/toggled';
+import { metricGroups, metricText, ownOf } from '../../src/panels/compile/compilations/details';
+import { trieRows } from '../../src/panels/compile/compilations/trie';
+import { toggled } from '../../src/widgets/search';
 
 const frame = (line: number, file = '/home/user/train.py'): Frame => ({
   file,

@@ -1,9 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { Compilation } from '../../src/api/types';
-import { phaseColumns, rowAt } from '../../src/panels/compile_time/compile_rows';
+import { phaseColumns, rowAt, directionLabel } from '../../src/table/compilation_columns';
 import { cellOf } from '../../src/table/table';
-import { directionLabel } from '../../src/table/compilation_columns';
-import { toCompilation } from '../../src/links/places';
+import { toCompilation } from '../../src/links/addresses';
 
 describe('compile time', () => {
   const row = (compile_id: string, direction: string, start_s: number | null, phases: object | null = null) =>

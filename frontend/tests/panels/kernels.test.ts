@@ -1,9 +1,8 @@
 import { expect, test } from 'vitest';
 import { haystack } from '../../src/table/table';
 import type { DevicePeak, Kernel } from '../../src/api/types';
-import { groupRows } from '../../src/panels/kernels/kernel_groups';
-import { KERNEL_COLUMNS, rowOfBefore } from '../../src/panels/kernels/kernel_rows';
-import { arithmeticChart, memoryChart } from '../../src/panels/kernels/roofline';
+import { groupRows, KERNEL_COLUMNS, rowOfBefore } from '../../src/panels/runtime/kernels/kernel_rows';
+import { arithmeticChart, memoryChart } from '../../src/panels/runtime/kernels/roofline';
 
 const peak = {
   bandwidth_gb_s: 4000,

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { GROUPS, PANEL_TITLES } from '../../src/names/words';
-import { doorOf, withoutSmall } from '../../src/panels/overview/doors';
-import { runColumns } from '../../src/panels/runs/run_columns';
+import { toStepPart, withoutSmall } from '../../src/panels/runtime/overview/part_links';
+import { runColumns } from '../../src/panels/compare/runs/run_columns';
 import { cellText, whyUnknown } from '../../src/table/table';
 import type { Compile, RunRow } from '../../src/api/types';
 
@@ -41,21 +41,25 @@ describe('the parts of a step', () => {
   const recompiled = { recompiles: [{}] } as Compile;
 
   it('lead to where their rows are', () => {
-    expect(doorOf('gpu gemm', null, PLAIN)).toMatchObject({ panel: 'kernels', category: 'gemm', then: null });
-    expect(doorOf('idle python', null, PLAIN)).toMatchObject({
+    expect(toStepPart('gpu gemm', null, PLAIN)).toMatchObject({
+      panel: 'kernels',
+      category: 'gemm',
+      then: null,
+    });
+    expect(toStepPart('idle python', null, PLAIN)).toMatchObject({
       panel: 'gpu_utilization',
       row: 'idle:python',
     });
-    expect(doorOf('host python', null, PLAIN)).toMatchObject({ panel: 'operators' });
-    expect(doorOf('idle compile', null, PLAIN)).toMatchObject({ panel: 'compile_time' });
-    expect(doorOf('idle compile', recompiled, PLAIN)).toMatchObject({ panel: 'recompiles' });
-    expect(doorOf('host compiled_graph', null, PLAIN)).toMatchObject({ panel: 'compiled_regions' });
-    expect(doorOf('gpu rest', null, PLAIN)).toMatchObject({ panel: 'step_breakdown' });
+    expect(toStepPart('host python', null, PLAIN)).toMatchObject({ panel: 'operators' });
+    expect(toStepPart('idle compile', null, PLAIN)).toMatchObject({ panel: 'compile_time' });
+    expect(toStepPart('idle compile', recompiled, PLAIN)).toMatchObject({ panel: 'recompiles' });
+    expect(toStepPart('host compiled_graph', null, PLAIN)).toMatchObject({ panel: 'compiled_regions' });
+    expect(toStepPart('gpu rest', null, PLAIN)).toMatchObject({ panel: 'step_breakdown' });
   });
 
   it('lead on to the timeline with Shift', () => {
-    expect(doorOf('gpu gemm', null, SHIFT)).toMatchObject({ category: 'gemm', then: 'timeline' });
-    expect(doorOf('idle compile', recompiled, SHIFT)).toMatchObject({
+    expect(toStepPart('gpu gemm', null, SHIFT)).toMatchObject({ category: 'gemm', then: 'timeline' });
+    expect(toStepPart('idle compile', recompiled, SHIFT)).toMatchObject({
       row: 'idle:compile',
       then: 'timeline',
     });

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { readPins, writePins } from '../../src/panels/timeline/pins';
+import { readPins, writePins } from '../../src/panels/timeline/address';
 
 test('pins come back out of the address, commas in notes too; what is no pin is left out', () => {
   const pins = [

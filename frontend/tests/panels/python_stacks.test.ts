@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { PythonFunction, PythonTime } from '../../src/api/types';
-import { stackLanes } from '../../src/panels/python/stacks';
+import { stackLanes } from '../../src/panels/runtime/python/stacks';
 
 const f = (name: string, whose: PythonFunction['whose']): PythonFunction => ({
   key: name,

@@ -50,10 +50,10 @@ describe('measures', () => {
         ]),
         '',
         true,
-      ).places,
+      ).indices,
     ).toEqual([2, 1, 0]);
-    expect(shownOf(mapOf(3, [[8, 9, 0]]), '', false).places).toEqual([0, 1, 2]);
-    expect(shownOf(mapOf(2, []), '', true).places).toEqual([0, 1]);
+    expect(shownOf(mapOf(3, [[8, 9, 0]]), '', false).indices).toEqual([0, 1, 2]);
+    expect(shownOf(mapOf(2, []), '', true).indices).toEqual([0, 1]);
   });
 
   it('show one value of each of very many ranks: the mean, or that of a step', () => {

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { HostPart } from '../../src/api/types';
-import { hostParts, idsOf } from '../../src/panels/what_if/parts';
-import { toWhatIf } from '../../src/links/places';
-import { toggled } from '../../src/widgets/toggled';
+import { hostParts, idsOf } from '../../src/panels/causes/what_if/what_if_parts';
+import { toWhatIf } from '../../src/links/addresses';
+import { toggled } from '../../src/widgets/search';
 
 const part = (cause: HostPart['cause'], time_us: number, name = '', file = '', line = 0): HostPart => ({
   cause,

@@ -201,7 +201,7 @@ describe('diff', () => {
       { kind: 'same', left: 3, right: 3 },
       { kind: 'added', left: -1, right: 4 },
     ]);
-    expect(countChanges(rows)).toEqual({ places: 2, removed: 1, added: 2 });
+    expect(countChanges(rows)).toEqual({ hunks: 2, removed: 1, added: 2 });
     expect(diffRows(right, left).at(-1)).toEqual({ kind: 'removed', left: 4, right: -1 });
     expect(diffRows([], [])).toEqual([]);
   });
@@ -222,7 +222,7 @@ describe('diff', () => {
   it('puts what went above what came where there is one column', () => {
     const rows = diffRows(['a', 'b', 'c', 'd'], ['a', 'B', 'C', 'd', 'e']);
     expect(
-      inOneColumn(rows).map((row) => 'kind' in row && [row.kind, row.left, row.right, row.beside]),
+      inOneColumn(rows).map((row) => 'kind' in row && [row.kind, row.left, row.right, row.counterpart]),
     ).toEqual([
       ['same', 0, 0, undefined],
       ['removed', 1, -1, 1],

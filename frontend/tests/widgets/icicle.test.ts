@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { CompileTime } from '../../src/api/types';
-import { spanLanes, spanPhases, type PhaseSlice } from '../../src/panels/compile_time/compiler_lanes';
+import { spanLanes, spanPhases, type PhaseSlice } from '../../src/panels/compile/compile_time/compiler_lanes';
 import {
   axisLength,
   layIcicle,

@@ -5,8 +5,7 @@ import { Motion } from '../../src/widgets/timeline/motion';
 import { exact } from '../../src/widgets/timeline/paint';
 import { neighbour, Reader } from '../../src/widgets/timeline/read';
 import { after, decode, lengthOf, levelFor, Tiles, type Fetch } from '../../src/widgets/timeline/tiles';
-import { tickStep } from '../../src/widgets/canvas/ticks';
-import { around, kept, moved, zoomed } from '../../src/widgets/canvas/view';
+import { tickStep, around, kept, moved, zoomed } from '../../src/widgets/canvas/view';
 
 type Row = [lane: number, line: number, start: number, dur: number, name: string, count?: number];
 const SIZES: Record<string, [size: number, array: new (values: number[]) => { buffer: ArrayBufferLike }]> = {

@@ -107,7 +107,7 @@ def test_the_tab_opens_the_row(logdir: Logdir) -> None:
 
 def test_the_tables_that_are_opened_are_the_tabs() -> None:
     texts = "\n".join(path.read_text() for path in (FRONTEND / "panels").rglob("*.svelte"))
-    places = (FRONTEND / "links" / "places.ts").read_text()
+    places = (FRONTEND / "links" / "addresses.ts").read_text()
     for section in set(_KEYS) - {"by_rank"}:
         _, name = _ELSEWHERE.get(section, ("", section))
         assert f'id="{name}"' in texts or f"'{name}'" in places, section

@@ -8,10 +8,10 @@ import type {
   OutlierRow,
   RankRow,
   WaitRow,
+  OverlapRow,
 } from '../../api/types';
-import { graphName } from '../../names/kernel_names';
-import { hostHelp } from '../../names/host_causes';
-import { LATE_CAUSES } from '../../names/late_causes';
+import { graphName, shortKernel } from '../../names/kernel_names';
+import { hostHelp, LATE_CAUSES } from '../../names/causes';
 import type { Column } from '../../table/table';
 import { duration, significant } from '../../widgets/format';
 
@@ -79,7 +79,7 @@ export const WAIT_COLUMNS: Column<WaitRow>[] = [
   { key: 'wait_us', label: 'Wait', bar: true, total: 'sum' },
 ];
 
-/** A cause with the rank whose it is. */
+/** A cause with its rank. */
 export interface LateRow extends LateReason {
   rank: number;
 }
@@ -116,7 +116,7 @@ const rate = (key: 'algbw_gb_s' | 'busbw_gb_s', label: string, help: string): Co
 
 type Part = 'wait' | 'transfer';
 
-/** How the ranks differ in one part: the most and whose it is, and what else there is to choose. */
+/** Columns of how the ranks differ in one part: the maximum and its rank; others are hidden. */
 function byRank(part: Part, label: string): Column<CollectiveRow>[] {
   const scaleWith = `${part}_max_us`;
   return [
@@ -177,3 +177,19 @@ export const COLLECTIVE_COLUMNS: Column<CollectiveRow>[] = [
 
 export const collectiveKey = (row: CollectiveRow) =>
   [row.group, row.op, row.dtype, row.message_bytes, row.ranks.join(' ')].join(',');
+
+/** The table of kernels that overlap with collectives. */
+export const overlapLabel = ({ name }: OverlapRow) => shortKernel(name);
+export const overlapKey = (row: OverlapRow) => [row.name, row.compile_id, row.grid].join(',');
+
+export const OVERLAP_COLUMNS: Column<OverlapRow>[] = [
+  { key: 'name', label: 'Kernel', value: overlapLabel, title: ({ name }) => name, grow: 2 },
+  { key: 'compile_id', label: 'Compile id' },
+  { key: 'grid', label: 'Grid', hidden: true },
+  { key: 'beside', label: 'Beside', kind: 'count' },
+  { key: 'known', label: 'Known', kind: 'count' },
+  { key: 'alone_us', label: 'Alone', scaleWith: 'beside_us' },
+  { key: 'beside_us', label: 'Beside' },
+  { key: 'wait_percent', label: 'Waiting' },
+  { key: 'loss_us', label: 'Longer', total: 'sum' },
+];

@@ -1,8 +1,8 @@
-/** What a rank's steps are looked at by, and in which order ranks stand. */
+/** Measures of a rank's steps, and the order of ranks. */
 import type { JobMap, JobReport, JobStep, Measure, WaitRow } from '../../api/types';
-import { barPart } from '../../names/bar_parts';
+import { barPart } from '../../names/parts';
 import { JOB_PARTS, jobPartHelp, type JobPart } from '../../names/job_parts';
-import { median } from '../../widgets/charts/buckets';
+import { median } from '../../widgets/format';
 
 /** In the order in which they are offered. */
 export const MEASURES: Record<Measure, string> = {
@@ -22,12 +22,12 @@ export const MEASURES: Record<Measure, string> = {
 export const measureOf = (text: string, usual: Measure): Measure =>
   Object.hasOwn(MEASURES, text) ? (text as Measure) : usual;
 
-/** More ranks than that stand in rows of as many, by one value each. */
+/** With more ranks, the map has one cell per rank, in rows of this many. */
 export const MOST_COLUMNS = 64;
 
-/** What a map shows: places of ranks in `JobMap`, in order, and the values of each row. */
-export interface Shown {
-  places: number[];
+/** What a map shows: indices of ranks in `JobMap`, in order, and the values of each row. */
+interface Shown {
+  indices: number[];
   /** Of each step, or of the one that is looked at. */
   rows: (number | null)[][];
 }
@@ -36,14 +36,14 @@ export interface Shown {
 export function shownOf(map: JobMap, step: string, outliers: boolean): Shown {
   const of = map.us[map.steps.indexOf(step)];
   const rows = map.ranks.length > MOST_COLUMNS ? [of ?? map.mean_us] : map.us;
-  const places = map.ranks.map((_, place) => place);
-  return { places: outliers ? outliersFirst(places, rows) : places, rows };
+  const indices = map.ranks.map((_, index) => index);
+  return { indices: outliers ? outliersFirst(indices, rows) : indices, rows };
 }
 
 /** Whose files a rank of the job is. */
 export function filesOf({ ranks, workers, spans }: JobMap, rank: number) {
-  const place = ranks.indexOf(rank);
-  return place < 0 ? null : { worker: workers[place]!, span: spans[place]! };
+  const index = ranks.indexOf(rank);
+  return index < 0 ? null : { worker: workers[index]!, span: spans[index]! };
 }
 
 export const stepLabel = (step: string) => step.replace('ProfilerStep', '');
@@ -56,15 +56,15 @@ export function byPlace(steps: JobStep[]): (rank: number, step: string) => JobSt
 }
 
 /** By how far the farthest value of each is from the middle of its row, farthest first. */
-function outliersFirst(places: number[], rows: (number | null)[][]): number[] {
-  const far = places.map(() => 0);
+function outliersFirst(indices: number[], rows: (number | null)[][]): number[] {
+  const far = indices.map(() => 0);
   for (const row of rows) {
     const middle = median(row.filter((value) => value !== null)) ?? 0;
-    row.forEach((value, place) => {
-      far[place] = Math.max(far[place]!, Math.abs((value ?? middle) - middle));
+    row.forEach((value, index) => {
+      far[index] = Math.max(far[index]!, Math.abs((value ?? middle) - middle));
     });
   }
-  return [...places].sort((a, b) => far[b]! - far[a]! || a - b);
+  return [...indices].sort((a, b) => far[b]! - far[a]! || a - b);
 }
 
 /** The parts of a step as those of a bar. */
@@ -75,7 +75,7 @@ export function stepParts(step: JobStep) {
   });
 }
 
-/** (who waits, for whom) → how long; 0 where nobody did. */
+/** (rank that waits, rank it waits for) → how long; 0 if it did not. */
 export function waitedFor(waits: WaitRow[]): (rank: number, other: number) => number {
   const rows = new Map(waits.map((row) => [`${row.rank} ${row.for_rank}`, row.wait_us]));
   return (rank, other) => rows.get(`${rank} ${other}`) ?? 0;

@@ -1,8 +1,7 @@
 /** The table of what is joined in one step. */
 import type { JoinedCall, JoinedCollective, RankLanes, StepSideBySide } from '../../api/types';
 import type { HashChange } from '../../host/nav.svelte';
-import { toPart } from '../../links/part_places';
-import { toRank, toTimeline } from '../../links/places';
+import { toPart, toRank, toTimeline } from '../../links/addresses';
 import type { JobPart } from '../../names/job_parts';
 import type { Column } from '../../table/table';
 import { OPERATION, SIZE } from './job_columns';
@@ -28,7 +27,7 @@ export const JOINED_COLUMNS: Column<JoinedCollective>[] = [
   },
 ];
 
-/** One call of it tells it from all others. */
+/** Its first call identifies it. */
 export const joinedKey = ({ calls }: JoinedCollective) => `${calls[0]!.rank} ${calls[0]!.row}`;
 
 /** A call on its rank's own timeline. */
@@ -43,7 +42,7 @@ const OF_CALLS: Partial<Record<JobPart, 'wait_ns' | 'transfer_ns' | 'unknown_ns'
   exposed_unknown_us: 'unknown_ns',
 };
 
-/** The call of a rank that has most of a part; null where the part is none of calls, or no call has any of it. */
+/** Find the call of a rank with most of a part; null if no call has any of it. */
 export function longestOf({ collectives }: StepSideBySide, rank: number, part: JobPart) {
   const key = OF_CALLS[part];
   const calls = collectives.flatMap((collective) =>
@@ -51,7 +50,9 @@ export function longestOf({ collectives }: StepSideBySide, rank: number, part: J
       .filter((call) => call.rank === rank && key && call[key])
       .map((call) => ({ collective, call, ns: call[key!]! })),
   );
-  return calls.length > 0 ? calls.reduce((most, one) => (one.ns > most.ns ? one : most)) : null;
+  return calls.length > 0
+    ? calls.reduce((longest, entry) => (entry.ns > longest.ns ? entry : longest))
+    : null;
 }
 
 const OWN: Partial<Record<JobPart, string>> = {

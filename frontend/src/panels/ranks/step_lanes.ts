@@ -8,8 +8,7 @@ import type {
   StepSideBySide,
 } from '../../api/types';
 import { categoryColor, categoryHelp, categoryLabel } from '../../names/categories';
-import { HOST_CAUSES, hostHelp } from '../../names/host_causes';
-import type { Look } from '../../names/idle_causes';
+import { HOST_CAUSES, hostHelp, type Look } from '../../names/causes';
 import { shortKernel } from '../../names/kernel_names';
 import { bytes, duration } from '../../widgets/format';
 import type { View } from '../../widgets/canvas/view';
@@ -31,7 +30,7 @@ export interface LaneRow {
   bottom: number;
 }
 
-/** Times in ns. share: how much of it is filled. */
+/** Times in ns. share: the filled fraction of the box. */
 export interface Box {
   rank: RankLanes;
   from: number;
@@ -108,18 +107,18 @@ function callBoxes(collective: JoinedCollective, call: JoinedCall, rows: LaneRow
   const words = () => [`Rank ${rank.rank}`, ...callWords(collective, call)];
   const color = categoryColor(collective.matched ? 'communication' : 'other');
   const label = spaced(collective.op);
-  const waited = call.start_ns + (call.wait_ns ?? 0);
-  const known = waited + (call.unknown_ns ?? 0);
+  const waitEnd = call.start_ns + (call.wait_ns ?? 0);
+  const transferStart = waitEnd + (call.unknown_ns ?? 0);
   const whole = { rank, top, height, color, share: 1, label, words, collective, call };
   const parts = [
-    { ...whole, from: call.start_ns, to: waited, hatched: true },
-    { ...whole, from: waited, to: known, hatched: false, color: categoryColor('other') },
-    { ...whole, from: known, to: call.start_ns + call.dur_ns, hatched: false },
+    { ...whole, from: call.start_ns, to: waitEnd, hatched: true },
+    { ...whole, from: waitEnd, to: transferStart, hatched: false, color: categoryColor('other') },
+    { ...whole, from: transferStart, to: call.start_ns + call.dur_ns, hatched: false },
   ];
   return parts.filter(({ from, to }) => to > from);
 }
 
-export interface Shade {
+interface Shade {
   /** A cause or a category. */
   key: string;
   label: string;
@@ -133,8 +132,8 @@ const SHADES = 8;
 export function shadesOf({ ranks }: StepSideBySide): Shade[] {
   const sums = new Map<string, { shade: Shade; ns: number }>();
   const add = (key: string, [label, color]: Look, title: string, ns: number) => {
-    const known = sums.get(key) ?? { shade: { key, label, color, title }, ns: 0 };
-    sums.set(key, { ...known, ns: known.ns + ns });
+    const entry = sums.get(key) ?? { shade: { key, label, color, title }, ns: 0 };
+    sums.set(key, { ...entry, ns: entry.ns + ns });
   };
   for (const { host, gpu } of ranks) {
     host.cause.forEach((cause, i) =>
@@ -178,7 +177,7 @@ export function boxAt(boxes: Box[], ns: number, y: number, pixel: number): Box |
 export const laneRowAt = (rows: LaneRow[], y: number) =>
   rows.find(({ top, bottom }) => y >= top && y < bottom) ?? null;
 
-/** What the address says to show: "from" and "to" in ns; all of the step where it says nothing of use. */
+/** Parse the view of the address: "from" and "to" in ns; without a valid one, the whole step. */
 export function viewOf(from: string, to: string, length: number): View {
   const [begin, end] = [from, to].map((text) => (/^-?\d{1,18}$/.test(text) ? Number(text) : NaN));
   return end! > begin! ? { from: begin!, to: end! } : { from: 0, to: length };

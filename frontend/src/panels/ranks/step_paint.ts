@@ -1,13 +1,11 @@
 /** Draws one step of all ranks on a canvas. */
 import type { JoinedCollective } from '../../api/types';
-import { blank } from '../../widgets/canvas/blank';
-import { tickStep } from '../../widgets/canvas/ticks';
-import type { View } from '../../widgets/canvas/view';
+import { blank, tickStep, type View } from '../../widgets/canvas/view';
 import { duration } from '../../widgets/format';
 import { hatched, inkOf, rgb, type Ink } from '../../widgets/timeline/ink';
 import { STEP_RULER, type Box, type LaneRow } from './step_lanes';
 
-export interface StepPicture {
+interface StepPicture {
   rows: LaneRow[];
   boxes: Box[];
   collectives: JoinedCollective[];
@@ -34,8 +32,8 @@ export function paintStep(canvas: HTMLCanvasElement, picture: StepPicture): void
 
   function ink(color: string): Ink & { idle: CanvasPattern } {
     const name = /--[\w-]+/.exec(color)![0];
-    const made = inkOf(rgb(token(name)), rgb(token('--bg')));
-    if (!inks.has(name)) inks.set(name, { ...made, idle: hatched(made.tints[1]!, made.texts[1]!) });
+    const colors = inkOf(rgb(token(name)), rgb(token('--bg')));
+    if (!inks.has(name)) inks.set(name, { ...colors, idle: hatched(colors.tints[1]!, colors.texts[1]!) });
     return inks.get(name)!;
   }
 
@@ -96,11 +94,13 @@ export function paintStep(canvas: HTMLCanvasElement, picture: StepPicture): void
     write(label, texts[tint]!, left + 4, top + height / 2);
   }
 
-  /** A line through the begins on all ranks, and a mark where the last one comes. */
-  function join(one: JoinedCollective): void {
-    const ends = boxes.filter(({ collective, call, from }) => collective === one && from === call!.start_ns);
-    c.strokeStyle = token(one === hovered ? '--focus' : '--line-strong');
-    c.lineWidth = one === hovered ? 2 : 1;
+  /** Draw a line through the starts on all ranks, and a mark at the last one. */
+  function join(joined: JoinedCollective): void {
+    const ends = boxes.filter(
+      ({ collective, call, from }) => collective === joined && from === call!.start_ns,
+    );
+    c.strokeStyle = token(joined === hovered ? '--focus' : '--line-strong');
+    c.lineWidth = joined === hovered ? 2 : 1;
     c.beginPath();
     ends.sort((a, b) => a.top - b.top);
     ends.forEach(({ from, top, height }, i) => {
@@ -131,7 +131,7 @@ export function paintStep(canvas: HTMLCanvasElement, picture: StepPicture): void
   c.textAlign = 'left';
   rows.forEach(bounds);
   boxes.forEach(box);
-  collectives.forEach((one) => one.matched && join(one));
+  collectives.forEach((collective) => collective.matched && join(collective));
   c.globalAlpha = 0.6;
   if (range) fill(token('--selected'), x(range.from), STEP_RULER, x(range.to) - x(range.from), height);
   c.restore();

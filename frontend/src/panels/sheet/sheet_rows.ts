@@ -1,7 +1,14 @@
-/** Columns, keys and links of rows whose fields only the server knows. */
+/** Columns, keys and links of rows whose fields the server defines. */
 import type { Panel, SheetColumn, SheetTable } from '../../api/types';
 import type { HashChange } from '../../host/nav.svelte';
-import { NO_TIMELINE, toCategory, toCompilation, toKernel, toKernelRow, toPanel } from '../../links/places';
+import {
+  NO_TIMELINE,
+  toCategory,
+  toCompilation,
+  toKernel,
+  toKernelRow,
+  toPanel,
+} from '../../links/addresses';
 import { categoryLabel, isCategory } from '../../names/categories';
 import type { Cell, Column, ColumnKind } from '../../table/table';
 import { bytes, count, duration, location, percent, shortPath, significant } from '../../widgets/format';
@@ -53,7 +60,7 @@ function showOf(column: SheetColumn, i: number): Column<SheetRow>['show'] {
   return i === 0 ? (row) => deep(row) + textOf(row, column) : undefined;
 }
 
-/** Columns that no row knows are for those who choose them. */
+/** Columns that are empty in all rows are hidden until the user chooses them. */
 export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<SheetRow>[] {
   return columns.map((column, i) => {
     const { key, label, kind, bar, total, hidden, grow } = column;
@@ -71,10 +78,10 @@ export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<
   });
 }
 
-/** As the server makes it (`api/keys.py`). */
+/** Compute the key like the server (`api/keys.py`). */
 export function sheetKey({ names }: SheetTable, row: SheetRow): string {
-  const said = names.map((name) => row[name]).filter((value) => value !== null && value !== '');
-  return [...new Set(said.map(String))].join() || 'all';
+  const values = names.map((name) => row[name]).filter((value) => value !== null && value !== '');
+  return [...new Set(values.map(String))].join() || 'all';
 }
 
 const compilation = (id: string, epoch: unknown) =>
@@ -110,8 +117,8 @@ const LINKS: Record<
 };
 
 function elsewhere(row: SheetRow): HashChange {
-  const place = { ...toPanel('overview'), ...NO_TIMELINE, span: optional(row.span) };
-  return { ...place, worker: optional(row.worker) };
+  const target = { ...toPanel('overview'), ...NO_TIMELINE, span: optional(row.span) };
+  return { ...target, worker: optional(row.worker) };
 }
 
 /** Of a cell; null where it leads nowhere. */

@@ -1,11 +1,11 @@
 /** How the server's lanes and colours look. */
 import { bytes, count, duration, percent, plural } from '../../widgets/format';
-import type { Arrangement, LaneLook } from '../../widgets/timeline/lanes';
-import type { Arrow } from '../../widgets/timeline/paint';
+import type { Arrangement, LaneLook, LaidLane } from '../../widgets/timeline/lanes';
+import { type Arrow, exact } from '../../widgets/timeline/paint';
 import type { Reader } from '../../widgets/timeline/read';
 import type { Slice } from '../../widgets/timeline/tiles';
 import { categoryLabel, isCategory } from '../../names/categories';
-import { CAUSES } from '../../names/idle_causes';
+import { CAUSES } from '../../names/causes';
 import { phaseLabel } from '../../names/phases';
 import type {
   Category,
@@ -18,7 +18,7 @@ import type {
   TimelineSlice,
 } from '../../api/types';
 
-/** What neither a kernel does, nor the compiler, nor nobody. */
+/** Kinds of slices other than kernels, compile phases and idle time. */
 type Plain = Exclude<SliceKind, `gap_${string}` | `phase_${string}`>;
 
 const SLICES: Record<Plain, [label: string, token: string]> = {
@@ -36,9 +36,9 @@ const SLICES: Record<Plain, [label: string, token: string]> = {
   recompile: ['Recompile', '--bad'],
 };
 
-export type Color = Category | SliceKind;
+type Color = Category | SliceKind;
 
-/** Idle time has its cause's colour, as in all pictures of it. */
+/** Idle time has the colour of its cause, as in all other pictures. */
 export function lookOf(color: Color): { label: string; token: string; idle: boolean } {
   if (isCategory(color)) return { label: categoryLabel(color), token: `--cat-${color}`, idle: false };
   const cause = CAUSES[color.slice('gap_'.length) as Cause];
@@ -95,7 +95,7 @@ export function usualArrangement({ lanes, extent }: TimelineLanes): Arrangement 
   };
 }
 
-/** What the minimap draws: compilation, and how busy a GPU was or else the first thread. */
+/** Return the lanes of the minimap: compilation, and GPU utilization or otherwise the first thread. */
 export function mapLanes({ lanes }: TimelineLanes): number[] {
   const work = lanes.find(({ kind, unit }) => kind === 'counter' && unit === '%');
   const chosen = [work ?? lanes.find(({ kind }) => kind === 'thread') ?? lanes[0]];
@@ -149,4 +149,30 @@ export function arrowsOf(slice: TimelineSlice, read: Reader): Arrow[] {
     ...before.map((ref) => ({ from: end(ref), to: here })),
     ...[...slice.kernels, ...slice.backward].slice(0, 50).map((ref) => ({ from: here, to: end(ref) })),
   ];
+}
+
+/** A description of the picture in words. */
+export interface Words {
+  text: string;
+  /** The colours that are in view, by number. */
+  colors: number[];
+}
+
+export function inWords(read: Reader, lanes: Pick<LaidLane, 'id' | 'title' | 'look'>[]): Words {
+  const { from, to } = read.view;
+  const colors = new Set<number>();
+  const lines = lanes.map(({ id, title, look }) => {
+    if (look === 'plot') return `${title}: a plot`;
+    const tally = read.tally(id, colors);
+    if (!tally) return `${title}: further down`;
+    const { slices, names } = tally;
+    if (slices === 0) return `${title}: nothing in view`;
+    const more = slices > names.length ? ' …' : '';
+    return `${title}: ${plural(slices, look === 'marks' ? 'mark' : 'slice')} (${names.join(', ')}${more})`;
+  });
+  const head = `${time(to - from)} in view, from ${exact(from)} to ${exact(to)}, on ${count(lanes.length)} lanes.`;
+  return {
+    text: [head, ...lines.map((line) => `${line}.`)].join(' '),
+    colors: [...colors].sort((a, b) => a - b),
+  };
 }

@@ -1,4 +1,4 @@
-/** Hands a trace to Perfetto's page. Nothing is asked for before the reader clicks, and the bytes stay in the browser. */
+/** Hands a trace to Perfetto's page. Nothing is loaded before the reader clicks, and the bytes stay in the browser. */
 const PERFETTO = 'https://ui.perfetto.dev';
 const PATIENCE_MS = 60_000;
 
@@ -10,23 +10,23 @@ export async function openInPerfetto(trace: Promise<ArrayBuffer>, title: string)
   page.postMessage({ perfetto: { buffer, title } }, PERFETTO);
 }
 
-/** It says PONG to a PING once it listens. */
+/** Wait until the page answers PING with PONG. */
 function ready(page: Window): Promise<void> {
   return new Promise((resolve, reject) => {
     const end = (done: () => void) => {
-      clearInterval(asking);
-      clearTimeout(giving);
-      removeEventListener('message', heard);
+      clearInterval(pinging);
+      clearTimeout(timeout);
+      removeEventListener('message', onmessage);
       done();
     };
-    const heard = (event: MessageEvent) => {
+    const onmessage = (event: MessageEvent) => {
       if (event.source === page && event.origin === PERFETTO && event.data === 'PONG') end(resolve);
     };
-    const asking = setInterval(() => page.postMessage('PING', PERFETTO), 100);
-    const giving = setTimeout(
+    const pinging = setInterval(() => page.postMessage('PING', PERFETTO), 100);
+    const timeout = setTimeout(
       () => end(() => reject(new Error('ui.perfetto.dev does not answer.'))),
       PATIENCE_MS,
     );
-    addEventListener('message', heard);
+    addEventListener('message', onmessage);
   });
 }

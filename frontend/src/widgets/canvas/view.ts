@@ -1,4 +1,4 @@
-/** What stretch of an axis is in view; on the timeline in ns, where those that stand for events are whole. */
+/** The visible interval of an axis; on the timeline in ns, as integers for times of events. */
 export interface View {
   from: number;
   to: number;
@@ -36,4 +36,21 @@ export function kept(view: View, all: View): View {
 
 export function same(a: View, b: View): boolean {
   return Math.round(a.from) === Math.round(b.from) && Math.round(a.to) === Math.round(b.to);
+}
+
+/** Round steps for about `most` ticks over a width. */
+export function tickStep(width: number, most: number): number {
+  const raw = width / Math.max(1, most);
+  const power = 10 ** Math.floor(Math.log10(raw));
+  return ([1, 2, 5].find((m) => m * power >= raw) ?? 10) * power;
+}
+
+/** The brush of a canvas that is empty, of this size, and as sharp as the screen; it counts in CSS pixels. */
+export function blank(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
+  const scale = devicePixelRatio || 1;
+  canvas.width = Math.round(width * scale);
+  canvas.height = Math.round(height * scale);
+  const brush = canvas.getContext('2d')!;
+  brush.scale(scale, scale);
+  return brush;
 }

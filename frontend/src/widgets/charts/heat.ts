@@ -1,16 +1,16 @@
 /** A heat map's logic without its looks. */
 import { luminance, type Rgb } from '../timeline/ink';
 
-export interface HeatScale {
+interface HeatScale {
   least: number;
   most: number;
 }
 
-/** From 0, or from the least where all are far from it. `enough`: what the top stands for at least: noise stays pale. */
+/** From 0, or from the minimum if all values are far from 0. `enough`: the top is at least this, so noise stays pale. */
 export function heatScale(values: (number | null)[], enough = 0): HeatScale {
-  const known = values.filter((value) => value !== null);
-  const most = known.reduce((a, b) => Math.max(a, b), 0);
-  const least = known.reduce((a, b) => Math.min(a, b), most);
+  const numbers = values.filter((value) => value !== null);
+  const most = numbers.reduce((a, b) => Math.max(a, b), 0);
+  const least = numbers.reduce((a, b) => Math.min(a, b), most);
   return { least: least > most / 2 && least < most ? least : 0, most: Math.max(most, enough) };
 }
 
@@ -18,7 +18,7 @@ export function shareOf(value: number, { least, most }: HeatScale): number {
   return most > least ? Math.min(1, Math.max(0, (value - least) / (most - least))) : 0;
 }
 
-export interface Cells {
+interface Cells {
   width: number;
   height: number;
   /** Every n-th column has its name, and every n-th row. */

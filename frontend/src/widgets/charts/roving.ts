@@ -5,7 +5,7 @@ const STEPS: Record<string, number> = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 
  * part to part, and the one that was left is where Tab returns to. Not for an <svg> itself: one that is listened to for
  * focus is a stop of its own.
  */
-export function doors(node: Element) {
+export function rovingFocus(node: Element) {
   const all = () => [...node.querySelectorAll<HTMLElement | SVGElement>('[data-door]')];
   const mark = (current: Element | undefined) =>
     all().forEach((door) => door.setAttribute('tabindex', door === current ? '0' : '-1'));

@@ -1,7 +1,7 @@
 /** Which lines two texts have in common: Myers' algorithm, in rounds, so that it ends soon for any two texts. */
 
 /** A line of the left text and the equal line of the right one, numbered from 0. */
-export type LinePair = [left: number, right: number];
+type LinePair = [left: number, right: number];
 
 /** Differences that one round looks through: so many squared are steps, and four times as many bytes. */
 const ROUND = 2000;
@@ -35,13 +35,13 @@ interface Unique {
   lines: number[];
 }
 
-/** What stands on one side only can have no counterpart: in very different texts that is most of them. */
+/** Keep lines that occur in both texts: in very different texts most lines have no counterpart. */
 function inBoth(left: string[], right: string[]): [Unique, Unique] {
-  const known = new Map(left.map((text, i) => [text, i]));
-  const common = new Set(right.filter((text) => known.has(text)));
+  const codes = new Map(left.map((text, i) => [text, i]));
+  const common = new Set(right.filter((text) => codes.has(text)));
   const side = (texts: string[]): Unique => {
     const lines = texts.flatMap((text, i) => (common.has(text) ? [i] : []));
-    return { lines, codes: Int32Array.from(lines, (i) => known.get(texts[i]!)!) };
+    return { lines, codes: Int32Array.from(lines, (i) => codes.get(texts[i]!)!) };
   };
   return [side(left), side(right)];
 }

@@ -1,7 +1,7 @@
-/** Two texts beside each other: rows of lines that are equal, changed, or on one side only. */
+/** Two texts side by side: rows of lines that are equal, changed, or on one side only. */
 import { commonLines } from './common';
 
-export type LineKind = 'same' | 'changed' | 'removed' | 'added';
+type LineKind = 'same' | 'changed' | 'removed' | 'added';
 
 /** `left` and `right` are line numbers from 0; -1 where that side has no line. */
 export interface DiffRow {
@@ -9,7 +9,7 @@ export interface DiffRow {
   left: number;
   right: number;
   /** In one column: the line of the other side that this one took the place of, or that took its place. */
-  beside?: number;
+  counterpart?: number;
 }
 
 /** Equal rows that are not shown: `from` … `to` of the rows. */
@@ -34,8 +34,8 @@ export function diffRows(left: string[], right: string[], progress?: (fraction: 
 }
 
 export interface Changes {
-  /** Places with a change. */
-  places: number;
+  /** Runs of changed lines. */
+  hunks: number;
   removed: number;
   added: number;
 }
@@ -47,7 +47,7 @@ export function countChanges(rows: DiffRow[]): Changes {
     if (kind === 'removed' || kind === 'changed') removed++;
     if (kind === 'added' || kind === 'changed') added++;
   }
-  return { places: changeStarts(rows).length, removed, added };
+  return { hunks: changeStarts(rows).length, removed, added };
 }
 
 /** Rows to show: long runs of equal ones become a fold, with `context` rows kept around each change. */
@@ -90,8 +90,8 @@ export function inOneColumn(shown: (DiffRow | Fold)[]): (DiffRow | Fold)[] {
       continue;
     }
     const { left, right } = item;
-    if (left >= 0) lines.push({ kind: 'removed', left, right: -1, beside: right });
-    if (right >= 0) came.push({ kind: 'added', left: -1, right, beside: left });
+    if (left >= 0) lines.push({ kind: 'removed', left, right: -1, counterpart: right });
+    if (right >= 0) came.push({ kind: 'added', left: -1, right, counterpart: left });
   }
   return [...lines, ...came];
 }

@@ -1,7 +1,7 @@
 /** What the pieces of Python, C++ and JSON are, for their colours: one pattern a language, one group a kind. */
 import type { SCOPES } from './tokens';
 
-export type Scope = (typeof SCOPES)[number];
+type Scope = (typeof SCOPES)[number];
 
 interface Grammar {
   /** Every piece that is not plain, longest way of reading first; its named group is its scope. */
@@ -80,11 +80,11 @@ const LANGUAGES: Record<string, Grammar> = {
 
 /** The pieces of a text in their order, nothing left out; a language that is not known is one plain piece. */
 export function* scoped(text: string, language: string): Generator<[piece: string, scope: Scope]> {
-  const known = LANGUAGES[language];
+  const grammar = LANGUAGES[language];
   let at = 0;
-  for (const match of known ? text.matchAll(known.pattern) : []) {
+  for (const match of grammar ? text.matchAll(grammar.pattern) : []) {
     const [scope] = Object.entries(match.groups!).find(([, piece]) => piece !== undefined)!;
-    const word = scope === 'word' ? (known!.words.get(match[0]) ?? '') : (scope as Scope);
+    const word = scope === 'word' ? (grammar!.words.get(match[0]) ?? '') : (scope as Scope);
     if (match.index > at) yield [text.slice(at, match.index), ''];
     yield [match[0], word];
     at = match.index + match[0].length;

@@ -1,6 +1,6 @@
 /** Inductor's output code is Python that holds Triton (Python) and C++ in strings: each is highlighted as what it is. */
 
-export interface Segment {
+interface Segment {
   text: string;
   /** "string" for the quotes around the code inside. */
   language: string;

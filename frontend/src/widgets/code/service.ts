@@ -3,7 +3,7 @@ import type { Tokens } from './tokens';
 
 export type CodeTask =
   { what: 'highlight'; text: string; language: string } | { what: 'diff'; left: string[]; right: string[] };
-/** `fraction` says how far it is; any other answer is the last one. */
+/** `fraction` is progress; any other answer is final. */
 export type CodeAnswer = { tokens: Tokens } | { rows: DiffRow[] } | { fraction: number } | { error: string };
 
 /** What a worker makes of a text. Each question has a worker of its own, so that giving it up stops the work. */
@@ -30,7 +30,7 @@ export async function highlightText(text: string, language: string, signal: Abor
   return (await ask<{ tokens: Tokens }>({ what: 'highlight', text, language }, signal)).tokens;
 }
 
-/** Rows of both texts beside each other; `progress` hears how far it is, from 0 to 1. */
+/** Compute the rows of a side-by-side diff; `progress` is called with the fraction that is done. */
 export async function diffLines(
   left: string[],
   right: string[],

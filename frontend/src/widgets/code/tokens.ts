@@ -9,14 +9,14 @@ export interface Tokens {
   pairs: Uint32Array;
 }
 
-export interface Piece {
+interface Piece {
   text: string;
   scope: string;
   /** Number of the search hit that this piece is part of; -1 for none. */
   hit: number;
 }
 
-export interface Hit {
+interface Hit {
   line: number;
   from: number;
   to: number;
@@ -85,7 +85,7 @@ export function pieces(
   return result;
 }
 
-/** Every place where the query stands, ignoring case; at most `most`. */
+/** Find all occurrences of the query, ignoring case; at most `most`. */
 export function search(lines: string[], query: string, most = 10_000): Hit[] {
   const wanted = query.toLowerCase();
   const hits: Hit[] = [];

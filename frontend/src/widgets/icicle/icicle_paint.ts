@@ -1,8 +1,7 @@
-/** Draws an icicle: what is where comes from `icicle.ts`. */
+/** Draws an icicle; `icicle.ts` computes the positions. */
 import { duration } from '../format';
-import { tickStep } from '../canvas/ticks';
+import { tickStep, type View } from '../canvas/view';
 import { toX, type IcicleRows, type IcicleSlice, type Stretch } from './icicle';
-import type { View } from '../canvas/view';
 
 export const ROW = 18;
 export const AXIS = 20;
@@ -11,13 +10,13 @@ export const LABEL = 17;
 /** A slice narrower than this has no room for its name. */
 const NAMED = 28;
 
-export interface IciclePicture {
+interface IciclePicture {
   laid: IcicleRows[];
   stretches: Stretch[];
   view: View;
   width: number;
   height: number;
-  /** The group that stands out, "" for all. */
+  /** The highlighted group, "" for all. */
   chosen: string;
   cursor: IcicleSlice | null;
   hover: IcicleSlice | null;
@@ -28,10 +27,10 @@ type Context = CanvasRenderingContext2D;
 type Token = (name: string) => string;
 
 export function paintIcicle(c: Context, style: CSSStyleDeclaration, picture: IciclePicture): void {
-  const known = new Map<string, string>();
+  const cached = new Map<string, string>();
   const token = (name: string) => {
-    if (!known.has(name)) known.set(name, style.getPropertyValue(name).trim());
-    return known.get(name)!;
+    if (!cached.has(name)) cached.set(name, style.getPropertyValue(name).trim());
+    return cached.get(name)!;
   };
   c.clearRect(0, 0, picture.width, picture.height);
   c.font = `11px ${style.fontFamily}`;
@@ -49,16 +48,16 @@ export function paintIcicle(c: Context, style: CSSStyleDeclaration, picture: Ici
   }
 }
 
-const place = ({ view, width }: IciclePicture, x: number) =>
+const toPixel = ({ view, width }: IciclePicture, x: number) =>
   ((x - view.from) / (view.to - view.from)) * width;
 
 function paintRow(c: Context, token: Token, picture: IciclePicture, row: IcicleSlice[], y: number): void {
   const { stretches, width, chosen } = picture;
   let painted = -1;
   for (const slice of row) {
-    const x1 = place(picture, toX(stretches, slice.end));
+    const x1 = toPixel(picture, toX(stretches, slice.end));
     if (x1 < 0) continue;
-    const x0 = place(picture, toX(stretches, slice.start));
+    const x0 = toPixel(picture, toX(stretches, slice.start));
     if (x0 > width) break;
     const left = Math.max(x0, -1);
     const right = Math.max(Math.min(x1, width + 1), left + 1);
@@ -105,7 +104,7 @@ function paintAxis(c: Context, token: Token, picture: IciclePicture): void {
   const step = tickStep(view.to - view.from, width / 110);
   c.lineWidth = 1;
   for (const stretch of stretches) {
-    const [x0, x1] = [place(picture, stretch.x), place(picture, stretch.x + stretch.width)];
+    const [x0, x1] = [toPixel(picture, stretch.x), toPixel(picture, stretch.x + stretch.width)];
     if (x1 < 0 || x0 > width) continue;
     if (stretch.gap) paintGap(c, token, picture, x0, x1);
     else paintTicks(c, token, picture, stretch, step, x1);
@@ -133,7 +132,7 @@ function paintTicks(
   const first = Math.ceil((s.from + (Math.max(view.from, s.x) - s.x) - origin) / step);
   const last = Math.floor((s.from + (Math.min(view.to, s.x + s.width) - s.x) - origin) / step);
   for (let k = first; k <= last; k++) {
-    const x = place(picture, s.x + origin + k * step - s.from);
+    const x = toPixel(picture, s.x + origin + k * step - s.from);
     if (x > x1 - 8) break;
     vertical(c, token('--line'), x, height);
     const text = duration(k * step);

@@ -35,7 +35,7 @@ export class Camera {
     this.set(around(from, to, this.all, room));
   }
 
-  place(view: View): void {
+  moveTo(view: View): void {
     this.set(kept(view, this.all));
   }
 
@@ -55,7 +55,7 @@ export class Camera {
     if (start >= from && start + dur <= to) return;
     if (dur > length * 0.9) this.set(around(start, start + dur, this.all));
     else if (start + dur < from || start > to) {
-      this.place({ from: start + (dur - length) / 2, to: start + (dur + length) / 2 });
+      this.moveTo({ from: start + (dur - length) / 2, to: start + (dur + length) / 2 });
     }
   }
 

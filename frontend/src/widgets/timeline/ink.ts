@@ -63,7 +63,7 @@ export function inkOf(color: Rgb, paper: Rgb): Ink {
 
 const TILE = 6;
 
-/** Nothing runs: hatched, for eyes that the colour does not tell. What is written on it gains contrast from the stripes. */
+/** Nothing runs: hatched, for readers who do not see the colour. What is written on it gains contrast from the stripes. */
 export function hatched(tint: string, text: string): CanvasPattern {
   const tile = new OffscreenCanvas(TILE, TILE);
   const c = tile.getContext('2d')!;

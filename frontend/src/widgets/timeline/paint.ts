@@ -1,10 +1,9 @@
 /** Draws what is in view. All of it, for each frame: what is where comes from `tiles` and `lanes`. */
 import { duration } from '../format';
-import { tickStep } from '../canvas/ticks';
+import { tickStep, type View } from '../canvas/view';
 import type { Inks } from './ink';
 import { HEAD_HEIGHT, LINE_HEIGHT, type LaidLane } from './lanes';
 import { after, lengthOf, levelFor, type LaneTile, type Slice, type Tiles } from './tiles';
-import type { View } from '../canvas/view';
 
 export const RULER = 22;
 const NAMED = 24;
@@ -21,7 +20,7 @@ export interface Scene {
   width: number;
   height: number;
   scroll: number;
-  /** Names stand above their lanes instead of beside them. */
+  /** Names are above their lanes instead of next to them. */
   narrow: boolean;
   laid: LaidLane[];
   /** Times that are marked over the full height. */
@@ -150,7 +149,7 @@ export class Painter {
       this.#tile(lane, y, level, index, Math.max(view.from, index * length), (index + 1) * length);
   }
 
-  /** A tile, else both of the finer ones in it, else a coarser one around it. */
+  /** Find a tile, otherwise both finer tiles in it, otherwise a coarser one around it. */
   #tile(lane: LaidLane, y: number, level: number, index: number, from: number, to: number): void {
     const part = this.tiles.get(level, index, lane.id);
     if (part) return this.#part(lane, y, part, from, to);
@@ -231,7 +230,7 @@ export class Painter {
     return (label.cuts[letters] ??= label.text.slice(0, letters) + '…');
   }
 
-  /** A triangle where each begins, and what it is called: inside if there is room, else as far as the next. */
+  /** Draw a triangle at each start and its name: inside if it fits, otherwise up to the next one. */
   #marks(part: LaneTile, line: number, top: number, from: number, to: number): void {
     const { start, dur, name, names, count } = part.window;
     const high = part.lines[line + 1]!;
@@ -323,7 +322,7 @@ export class Painter {
     this.#c.fillRect(right - 1, 0, 1, height);
   }
 
-  /** Times count from the trace's first event; close up, from a round time that stands at the left. */
+  /** Times count from the trace's first event; zoomed in, from a round time shown at the left. */
   #ruler(): void {
     const { view, width, range } = this.#scene;
     const c = this.#c;

@@ -5,7 +5,7 @@ import { RULER } from './paint';
 import type { View } from '../canvas/view';
 
 /** What a pointer works on. */
-export interface Ground {
+interface Ground {
   camera: Camera;
   canvas: HTMLCanvasElement;
   scroller: HTMLElement;
@@ -35,7 +35,7 @@ export class Pointer {
   #drag: Drag | null = null;
   #fingers = new Fingers();
 
-  /** `ground` tells how things are now. */
+  /** `ground` returns the current state. */
   constructor(private ground: () => Ground) {}
 
   timeAt(clientX: number): number {
@@ -47,7 +47,7 @@ export class Pointer {
   wheel = (event: WheelEvent): void => {
     const { camera, width, focused } = this.ground();
     const sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY) || event.shiftKey;
-    // The page scrolls under a pointer that only passes; who has clicked or holds Ctrl means the picture.
+    // The page scrolls under a pointer that only passes; after a click or with Ctrl the picture zooms.
     if (sideways) camera.pan((event.deltaX || event.deltaY) / width);
     else if (event.ctrlKey || event.metaKey || focused) {
       const by = Math.max(-100, Math.min(100, event.deltaY)) / (event.ctrlKey ? 60 : 150);

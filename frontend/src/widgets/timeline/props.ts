@@ -14,18 +14,18 @@ export interface Strip {
 
 export interface TimelineProps {
   label: string;
-  /** Id of an element that tells in words what is in view. */
+  /** Id of an element that describes in words what is in view. */
   describedBy: string;
   lanes: LaneLook[];
   arrangement: Arrangement;
   all: View;
-  /** Where it opens, and where it goes when this changes. */
-  place: View;
+  /** The view when it opens, and when this changes. */
+  target: View;
   strip: Strip;
   fetch: Fetch;
   /** Colours of the slices, by number. */
   colors: Painted[];
-  /** Stretches that stand on the minimap and whose ends are drawn through all lanes. */
+  /** Intervals on the minimap whose ends are drawn through all lanes. */
   marks: View[];
   /** The lanes that are drawn in the minimap. */
   map: number[];
@@ -40,7 +40,7 @@ export interface TimelineProps {
   onarrange: (arrangement: Arrangement) => void;
   /** The view came to rest; after a jump the place before is worth returning to. */
   onrest: (view: View, jumped: boolean) => void;
-  /** What is shown changed, or more of it arrived; busy: more is to come. */
+  /** What is shown changed, or more data arrived; busy: more requests are pending. */
   onseen: (read: Reader, laid: LaidLane[], busy: boolean) => void;
   onselect: (slice: Slice | null, chosen: boolean) => void;
   onrange: (range: View | null) => void;

@@ -3,7 +3,7 @@ import type { LaidLane } from './lanes';
 import { after, lengthOf, levelFor, sliceOf, type LaneTile, type Slice, type Tiles } from './tiles';
 import type { ArrowKey, View } from '../canvas/view';
 
-export interface Tally {
+interface Tally {
   slices: number;
   /** A few names, outermost and earliest first. */
   names: string[];
@@ -45,7 +45,7 @@ export class Reader {
     return sliceOf(part, before <= next ? i - 1 : i, lane, line);
   }
 
-  /** The line that a row is drawn on; the first one where that cannot be told. */
+  /** The line that a row is drawn on; the first one if that is unknown. */
   lineOf(lane: number, row: number, start: number): number {
     const part = this.part(lane, start);
     for (let line = 0; part && line < part.lines.length - 1; line++) {
@@ -56,7 +56,7 @@ export class Reader {
     return 0;
   }
 
-  /** The slice of a line that begins next after a time (or last before it), in view or just beside. */
+  /** The slice of a line that begins next after a time (or last before it), in view or just outside. */
   next(lane: number, line: number, time: number, by: 1 | -1): Slice | null {
     const length = lengthOf(this.level);
     let index = Math.floor(time / length);
@@ -136,7 +136,7 @@ export function neighbour(read: Reader, laid: LaidLane[], slice: Slice | null, s
   return slice;
 }
 
-/** Below a slice the first one inside of it; else what is nearest in view. */
+/** Below a slice the first one inside it, otherwise the nearest in view. */
 function near(
   read: Reader,
   lane: number,

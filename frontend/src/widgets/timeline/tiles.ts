@@ -1,5 +1,5 @@
 /**
- * What the server tells of the lanes, in tiles: 1024 buckets of 2^level ns each, so that a bucket is about a pixel.
+ * The server's data of the lanes, in tiles: 1024 buckets of 2^level ns each, so that a bucket is about a pixel.
  * Tiles begin at multiples of their length: what was fetched once serves every view of its level.
  */
 import type { View } from '../canvas/view';
@@ -38,7 +38,7 @@ export interface Slice {
   start: number;
   dur: number;
   color: number;
-  /** More than one: slices too short to be told apart; `row` and `name` are those of the longest. */
+  /** More than one: slices too short to be drawn apart; `row` and `name` are those of the longest. */
   count: number;
   busy: number;
 }
@@ -215,18 +215,18 @@ export class Tiles {
 
   /** From the first slice of a lane to the end of its last one. */
   ends(lane: number): View | null {
-    let known = this.#ends.get(lane);
-    if (known !== undefined) return known;
+    let extent = this.#ends.get(lane);
+    if (extent !== undefined) return extent;
     const parts = this.whole(lane);
     if (parts.length < this.#between(this.root, this.all).length) return null;
-    known = { from: Infinity, to: -Infinity };
+    extent = { from: Infinity, to: -Infinity };
     for (const { lines, window } of parts)
       for (let i = lines[0] ?? 0; i < (lines.at(-1) ?? 0); i++) {
-        known.from = Math.min(known.from, window.start[i]!);
-        known.to = Math.max(known.to, window.start[i]! + window.dur[i]!);
+        extent.from = Math.min(extent.from, window.start[i]!);
+        extent.to = Math.max(extent.to, window.start[i]! + window.dur[i]!);
       }
-    this.#ends.set(lane, known);
-    return known;
+    this.#ends.set(lane, extent);
+    return extent;
   }
 
   /** Whether all that the view shows is there as fine as it can be, but for lanes that come later. */
@@ -236,16 +236,16 @@ export class Tiles {
     return this.#between(level, view).every((i) => soon.every((lane) => this.get(level, i, lane)));
   }
 
-  /** Asks for what the view shows and for what lies beside it; what is of no use any more is not waited for. */
+  /** Fetch the tiles of the view and next to it; cancel requests for tiles that are no longer needed. */
   want(view: View, width: number, lanes: number[]): void {
     if (Date.now() < this.#paused || lanes.length === 0) return;
     const wanted = this.#wanted(view, width);
     for (const [key, abort] of this.#coming) if (!wanted.has(key)) this.#drop(key, abort);
     for (const [key, [level, index]] of wanted) {
-      const known = this.#kept.get(key);
-      if (known) this.#touch(key, known);
+      const cached = this.#kept.get(key);
+      if (cached) this.#touch(key, cached);
       if (this.#coming.size >= AT_ONCE || this.#coming.has(key)) continue;
-      const missing = lanes.filter((lane) => !known?.has(lane));
+      const missing = lanes.filter((lane) => !cached?.has(lane));
       const soon = missing.filter((lane) => !this.later.has(lane));
       const next = soon.length > 0 ? soon : missing;
       if (next.length > 0) void this.#ask(key, level, index, next);
@@ -285,9 +285,9 @@ export class Tiles {
       const answer = await this.fetch(from, from + lengthOf(level), BUCKETS, lanes, abort.signal);
       if (abort.signal.aborted) return;
       const parts = decode(answer, lanes);
-      const known = this.#kept.get(key) ?? new Map<number, LaneTile>();
-      for (const [lane, part] of parts) known.set(lane, part);
-      this.#touch(key, known);
+      const cached = this.#kept.get(key) ?? new Map<number, LaneTile>();
+      for (const [lane, part] of parts) cached.set(lane, part);
+      this.#touch(key, cached);
       this.#forget();
       if (this.#paused) this.failed(null);
       this.#paused = 0;

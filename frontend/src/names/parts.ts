@@ -1,0 +1,49 @@
+/** Parts of bars, the same everywhere: what a GPU did while it was busy, and the parts of a step. */
+import { meaningOf } from '../api/meanings.svelte';
+import type { Gpu, Category, StepPart } from '../api/types';
+import { duration } from '../widgets/format';
+import { categoryColor, categoryHelp, categoryLabel, isCategory } from './categories';
+import { CAUSES, causeHelp, type Look } from './causes';
+
+type Busy = Pick<Gpu, 'compute_us' | 'exposed_communication_us' | 'exposed_memory_us'>;
+
+/** An unknown value is drawn as nothing and labelled as unknown. */
+export const barPart = (key: string, label: string, value: number | null, color: string, title: string) => ({
+  key,
+  label,
+  value: value ?? 0,
+  text: duration(value),
+  color,
+  title,
+});
+
+/** In the order of the bar. */
+const BUSY = [
+  ['compute', 'compute', 'compute_us', 'var(--measure)'],
+  ['communication', 'exposed communication', 'exposed_communication_us', 'var(--cat-communication)'],
+  ['memory', 'exposed memory', 'exposed_memory_us', 'var(--cat-memcpy)'],
+] as const;
+
+export const busyParts = (busy: Busy) =>
+  BUSY.map(([key, label, us, color]) => barPart(key, label, busy[us], color, meaningOf('device_parts', key)));
+
+/** A part of a step: kernels by category, then idle time by cause. */
+type PartName = Pick<StepPart, 'kind' | 'part'>;
+export const partKey = ({ kind, part }: PartName) => `${kind} ${part}`;
+
+const EXPOSED: Category[] = ['communication', 'memcpy', 'memset'];
+const HOST: Record<Exclude<StepPart['part'], Category>, Look> = {
+  ...CAUSES,
+  compiled_graph: ['compiled graph', categoryColor('cpp')],
+};
+
+export function styleOf({ kind, part }: PartName): [...Look, help: string] {
+  if (isCategory(part)) {
+    const label = categoryLabel(part);
+    const exposed = EXPOSED.includes(part) ? `exposed ${label.toLowerCase()}` : label;
+    return [exposed, categoryColor(part), categoryHelp(part)];
+  }
+  const [label, color] = HOST[part];
+  const help = part === 'compiled_graph' ? meaningOf('device_parts', part) : causeHelp(part);
+  return [kind === 'idle' ? `idle: ${label}` : label, color, help];
+}

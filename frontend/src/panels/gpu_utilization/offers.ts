@@ -1,2 +1,0 @@
-/** What other panels may show of this one. */
-export { heldUpKey, heldUpName } from './held_up_names';
