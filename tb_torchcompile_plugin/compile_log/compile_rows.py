@@ -151,14 +151,6 @@ def add_autotuned(span: CompileSpan, arguments: dict[str, Any]) -> None:
     span.choices = text_of(arguments.get("autotune_choices_stats"))
 
 
-def place_of_call(row: pb.Compilation, function: str, stack: list[pb.Frame]) -> None:
-    """Set the place of a compilation ahead of time: the program's line, and the function of torch called there."""
-    row.stack.extend(stack)
-    if stack:
-        row.file, row.line = stack[-1].file, stack[-1].line
-    row.function = function
-
-
 def torch_version(payload: str) -> str:
     """Parse the record of that name: an object since torch 2.13, a bare or quoted text before."""
     try:
@@ -240,15 +232,6 @@ class CompiledFrame:
         self.is_compilation = bool(self.key.compile_id)
         return self.forward_row()
 
-    def take_recovered(self, row: pb.Compilation) -> None:
-        """Take a compilation that was over before recording began."""
-        self.finished = True
-        if row.direction == pb.FORWARD:
-            self.forward, self.is_compilation = row, True
-        else:
-            self.backwards.append(row)
-            self.backwards_measured += 1
-
     def awaits_backward(self) -> bool:
         """Whether a backward of it may still be compiled, as far as is known."""
         return self.is_compilation and not self.backwards and not self.for_inference
@@ -286,15 +269,6 @@ class CompiledFrame:
             summary.recompiles.append(self.recompile)
         summary.graphs.extend(self.graphs)
 
-    def name_graph(self, key: str) -> pb.Graph | None:
-        """Give the newest graph without a key this one; None for a cache hit of old versions, before its code."""
-        for graph in reversed(self.graphs):
-            if not graph.graph_key:
-                graph.graph_key = key
-                return graph
-        self.cache_keys.append(key)
-        return None
-
 
 class CompiledFrames:
     """The frames of one process by epoch and compile id: ids restart when torch is reset."""
@@ -327,15 +301,6 @@ class CompiledFrames:
         """Return the key of a record that has this id now."""
         return pb.CompileKey(compile_id=compile_id, epoch=self.epoch_of(compile_id))
 
-    def called_ahead(self, compile_id: str, thread: int) -> pb.Compilation:
-        """Return the row of a compilation ahead of time, from any record of it."""
-        frame = self.now(compile_id)
-        is_new = not frame.is_compilation
-        row = frame.begun()
-        if is_new:
-            row.thread = thread
-        return row
-
     def begin(self, compile_id: str, mark: str, attempt: int = 0) -> CompiledFrame:
         """Return the frame of an id whose compilation begins. If it has begun before, torch was reset: a new epoch.
 
@@ -358,20 +323,25 @@ class CompiledFrames:
         """
         epochs: dict[tuple[int, str], int] = {}  # of the rows → of this log
         for row in recovered.compilations:
-            key = (row.key.epoch, row.key.compile_id)
+            epoch_and_id = (row.key.epoch, row.key.compile_id)
             if row.direction == pb.FORWARD:
                 self.epoch += self.now(row.key.compile_id).is_compilation
-                epochs[key] = self.epoch
-            row.key.epoch = epochs.get(key, self.epoch)
-            self.at(row.key.epoch, row.key.compile_id).take_recovered(row)
+                epochs[epoch_and_id] = self.epoch
+            row.key.epoch = epochs.get(epoch_and_id, self.epoch)
+            frame = self.at(row.key.epoch, row.key.compile_id)
+            frame.finished = True
+            if row.direction == pb.FORWARD:
+                frame.forward, frame.is_compilation = row, True
+            else:
+                frame.backwards.append(row)
+                frame.backwards_measured += 1
+        keys = [row.key for row in recovered.recompiles] + [row.key for row in recovered.graphs]
+        for key in keys:
+            key.epoch = epochs.get((key.epoch, key.compile_id), key.epoch)
         for recompile in recovered.recompiles:
-            self._of_recovered(recompile.key, epochs).recompile = recompile
+            self.at(recompile.key.epoch, recompile.key.compile_id).recompile = recompile
         for graph in recovered.graphs:
-            self._of_recovered(graph.key, epochs).graphs.append(graph)
-
-    def _of_recovered(self, key: pb.CompileKey, epochs: dict[tuple[int, str], int]) -> CompiledFrame:
-        key.epoch = epochs.get((key.epoch, key.compile_id), key.epoch)
-        return self.at(key.epoch, key.compile_id)
+            self.at(graph.key.epoch, graph.key.compile_id).graphs.append(graph)
 
     def put(self, summary: pb.CompileSummary) -> None:
         """Add the rows of all frames, compilations in order of time."""

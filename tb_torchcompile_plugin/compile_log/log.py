@@ -132,9 +132,16 @@ class CompileLog:
         """Return the id of a compilation ahead of time, whose row begins with its first record."""
         compile_id = self._ahead.owner(record.metadata, kind, record.thread, self.files)
         if compile_id:
-            row = self._frames.called_ahead(compile_id, record.thread)
+            frame = self._frames.now(compile_id)
+            is_new = not frame.is_compilation
+            row = frame.begun()
+            if is_new:
+                row.thread = record.thread
             if not row.stack and (call := self._ahead.calls.get(compile_id)):
-                compile_rows.place_of_call(row, call.function, self._stack(call.stack))
+                row.stack.extend(self._stack(call.stack))
+                if row.stack:
+                    row.file, row.line = row.stack[-1].file, row.stack[-1].line
+                row.function = call.function
         return compile_id
 
     def _direction(self, record: Record, compile_id: str) -> pb.Direction:
@@ -312,9 +319,11 @@ class CompileLog:
         details = self._loads(record.payload or "{}")
         frame, direction = self._frames.now(compile_id), self._direction(record, compile_id)
         if cache == "fx_graph" and (key := compile_rows.text_of(details.get("key"))):
-            graph = frame.name_graph(key)
-            if graph is not None:  # logs without spans: the code says so
-                direction = graph.direction
+            graph = next((graph for graph in reversed(frame.graphs) if not graph.graph_key), None)
+            if graph is None:  # old versions write a cache hit before its code
+                frame.cache_keys.append(key)
+            else:
+                graph.graph_key, direction = key, graph.direction  # in logs without spans the code says so
         row = self._caches.row(cache, result, details, frame.key, direction)
         self._row(record, compile_id).cache.append(row)
 

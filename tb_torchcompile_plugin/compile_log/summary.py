@@ -27,11 +27,8 @@ def load(path: str) -> CompileSummary:
             too_large = os.fstat(file.fileno()).st_size > _MAX_BYTES
             data = b"" if too_large else file.read(_MAX_BYTES)
     except OSError as error:
-        raise UserError(
-            f"the compile summary cannot be read ({error.strerror or error})",
-            file=path,
-            next_step="Check that it exists and its mode",
-        ) from error
+        problem = f"the compile summary cannot be read ({error.strerror or error})"
+        raise UserError(problem, file=path, next_step="Check that it exists and its mode") from error
     if too_large:
         raise UserError("the file is larger than any compile summary", file=path, next_step="Record it again")
     return _parse(data, path)
@@ -39,28 +36,21 @@ def load(path: str) -> CompileSummary:
 
 def _parse(data: bytes, path: str) -> CompileSummary:
     if not data:
-        raise UserError(
-            "the compile summary is empty",
-            file=path,
-            next_step="Its process was stopped while writing: record it again",
-        )
+        next_step = "Its process was stopped while writing: record it again"
+        raise UserError("the compile summary is empty", file=path, next_step=next_step)
     try:
         summary: CompileSummary = CompileSummary.FromString(data)
         unpack_rows(summary)
     except (DecodeError, zlib.error) as error:
-        raise UserError(
-            "the file is no compile summary, or is cut off or too large",
-            file=path,
-            next_step="Record it again",
-        ) from error
-    if summary.format_version == 0:
+        problem = "the file is no compile summary, or is cut off or too large"
+        raise UserError(problem, file=path, next_step="Record it again") from error
+    version = summary.format_version
+    if version == 0:
         raise UserError("the file is no compile summary", file=path, next_step="Record it again")
-    if summary.format_version > FORMAT_VERSION:
-        raise UserError(
-            f"the compile summary has format version {summary.format_version}, this reads up to {FORMAT_VERSION}",
-            file=path,
-            next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
-        )
+    if version > FORMAT_VERSION:
+        problem = f"the compile summary has format version {version}, this reads up to {FORMAT_VERSION}"
+        next_step = "Upgrade with: pip install --upgrade tb-torchcompile-plugin"
+        raise UserError(problem, file=path, next_step=next_step)
     return summary
 
 

@@ -102,16 +102,13 @@ def calls(code: str) -> list[CodeCall]:
         if comment := names.CALL_NODES.match(line):
             nodes, operators = _listed(comment[1]), _listed(comment[2] or "")
         elif match := names.CALL.match(line):
-            own = names.has_comment(match)
-            rows.append(
-                CodeCall(
-                    names.called_operator(match),
-                    names.called_kernel(match),
-                    nodes if own else [],
-                    frozenset(names.BUFFER.findall(line)),
-                    operators if own else [],
-                )
+            kernel = match["kernel"] or match["cpp_kernel"]
+            call = CodeCall(
+                names.called_operator(match), kernel, nodes, frozenset(names.BUFFER.findall(line)), operators
             )
+            # The comment above a C++ kernel in C++ is of an earlier call.
+            is_own = not (match["cpp_kernel"] or "").startswith(names.CPP)
+            rows.append(call if is_own else replace(call, source_nodes=[], aten_ops=[]))
     return rows
 
 

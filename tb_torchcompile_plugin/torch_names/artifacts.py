@@ -72,8 +72,7 @@ _KNOWN: dict[str, tuple[int, str]] = {
     "fx_graph_runnable": (GRAPH_STAGE, "Runnable script"),
     "inductor_input_graph": (GRAPH_STAGE, "Inductor input graph"),
     "before_post_grad_graph": (GRAPH_STAGE, "Before post-grad passes"),
-    POST_GRAD_GRAPHS[0]: (GRAPH_STAGE, "After post-grad passes"),
-    POST_GRAD_GRAPHS[1]: (GRAPH_STAGE, "After post-grad passes"),
+    **dict.fromkeys(POST_GRAD_GRAPHS, (GRAPH_STAGE, "After post-grad passes")),
     "graph_dump": (GRAPH_STAGE, "Graph dump"),
     **dict.fromkeys(WRAPPER_CODE, (GRAPH_STAGE, "AOTInductor wrapper code")),
     KERNEL_CODE: (GRAPH_STAGE, "AOTInductor kernel code"),
@@ -297,16 +296,6 @@ def cpp_body(code: str, kernel: KernelDefinition) -> str:
     """Return the text of a function in C++, as it is written."""
     end = code.find(_CPP_ENDS, kernel.opened)
     return code[kernel.start : end + len(_CPP_ENDS) if end >= 0 else len(code)]
-
-
-def has_comment(call: re.Match[str]) -> bool:
-    """Whether the comment above a call is its own: the one above a C++ kernel in C++ is of an earlier call."""
-    return not (call["cpp_kernel"] or "").startswith(CPP)
-
-
-def called_kernel(call: re.Match[str]) -> str | None:
-    """Return the variable of a generated kernel that is called."""
-    return call["kernel"] or call["cpp_kernel"]
 
 
 def state_path(name: str) -> str | None:

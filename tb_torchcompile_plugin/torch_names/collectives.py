@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
-from tb_torchcompile_plugin.torch_names.patterns import NameTable, begins
+from tb_torchcompile_plugin.torch_names.patterns import NameTable, begins, equals, first_group
 
 Operation = Literal[
     "all_reduce",
@@ -50,26 +49,17 @@ def operation_of(text: str) -> Operation:
 GPU_BACKENDS = ("nccl", "rccl", "ucc", "xccl", "hccl")
 PARAM_COMMS = "record_param_comms"  # what c10d records of each collective, where it is called
 _BACKENDS = "|".join((*GPU_BACKENDS, "gloo", "mpi"))
-_LABEL = re.compile(rf"(?:{_BACKENDS}):(?P<name>\w+)(?: .*)?$")  # `nccl:all_reduce`, `nccl:send 0->1`
+# Which collective a label is of: `nccl:all_reduce`, `nccl:send 0->1`.
+collective = first_group(rf"(?:{_BACKENDS}):(\w+)(?: .*)?\n?")
 # A call that communicates, on the host: a label, an operator, or what Python calls of torch.
 is_communication = begins(
     rf"(?:{_BACKENDS}):|_?c10d(?:_functional)?::|{PARAM_COMMS}$|.*torch\._C\._distributed_c10d"
 )
+is_coalesced = equals(rf"(?:{_BACKENDS}):coalesced(?: .*)?\n?")  # around the launch of several calls as one
 is_group_call = begins(r"c10d::")  # the operator that hands a collective to a process group
 is_of_fsdp = begins(r"FSDP::")  # a label of what FSDP2 does around a module: `FSDP::pre_forward (layers.3)`
 # A label of a back end that moves data on threads of the host, for as long as that takes.
 is_host_collective = begins(r"(?:gloo|mpi):\w+")
-
-
-def collective(name: str) -> str | None:
-    """Return which collective a label is of: `all_reduce` of `nccl:all_reduce`."""
-    match = _LABEL.match(name)
-    return match["name"] if match else None
-
-
-def is_coalesced(name: str) -> bool:
-    """Whether it is the label around the launch of several calls as one: `nccl:coalesced`."""
-    return collective(name) == "coalesced"
 
 
 def moves_data(word: str) -> bool:

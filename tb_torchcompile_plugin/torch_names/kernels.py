@@ -10,7 +10,14 @@ import re
 from functools import lru_cache
 from typing import Literal, get_args
 
-from tb_torchcompile_plugin.torch_names.patterns import CACHED_NAMES, NameTable, begins, contains, equals
+from tb_torchcompile_plugin.torch_names.patterns import (
+    CACHED_NAMES,
+    NameTable,
+    begins,
+    contains,
+    equals,
+    without,
+)
 
 Category = Literal[
     "triton_pointwise",
@@ -168,24 +175,11 @@ def launches(operator: str, kernel: str) -> bool:
     return operator == kernel or without_number(operator) == kernel
 
 
-_DESCRIPTOR = re.compile(r"(?:\.kd| \[clone \.kd\])$")
-
-
-def without_descriptor(symbol: str) -> str:
-    """Return a kernel's own name without the ending ".kd" of the descriptor that AMD's profiler names."""
-    return _DESCRIPTOR.sub("", symbol)
-
-
-def without_number(kernel: str) -> str:
-    """Return a name without the number that inductor gives the kernels of a graph."""
-    return re.sub(r"(?<=\D)_\d+$", "", kernel)
-
-
-def without_call(key: str) -> str:
-    """Return a kernel's name from provenance records, which count its calls: `triton_poi_fused_0:3`."""
-    return re.sub(r":\d+$", "", key)
-
-
+# What follows a kernel's own name: the ending of the descriptor that AMD's profiler names, the number that inductor
+# gives the kernels of a graph, and the number of the call in provenance records (`triton_poi_fused_0:3`).
+without_descriptor = without(r"(?:\.kd| \[clone \.kd\])$")
+without_number = without(r"(?<=\D)_\d+$")
+without_call = without(r":\d+$")
 _FUSED = re.compile(r"(?:graph_\d+_)?(?:triton_[a-z]+|cpp)_fused_+(.+)$")
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal, NamedTuple
 
-from tb_torchcompile_plugin.torch_names.patterns import NameTable, begins, contains, equals
+from tb_torchcompile_plugin.torch_names.patterns import NameTable, begins, contains, equals, without
 
 ATEN = "aten::"
 CONTIGUOUS, CAST, JOIN = "aten::contiguous", "aten::_to_copy", "aten::cat"
@@ -158,11 +157,8 @@ def landmark_of(operator: str) -> str | None:
     return _LANDMARKS.kind_of(operator.partition("::")[2])
 
 
-def both_ways(operator: str) -> str:
-    """Return the name that an operator shares with its backward, if their names show it: "aten::_cudnn_attention"."""
-    return re.sub(r"_(?:forward|backward)$", "", operator)
-
-
+# The name that an operator shares with its backward, if their names show it: "aten::_cudnn_attention".
+both_ways = without(r"_(?:forward|backward)$")
 # Kernels that operators launch, and those that inductor generates.
 # One of ATen's that only passes over its data, so that inductor makes several of them one.
 is_fusible = contains(r"at::native::.*(?:elementwise_kernel|reduce_kernel|[sS]oft[mM]ax|[nN]orm|CatArray)")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Generic, TypeVar
 
 NameTest = Callable[[str], bool]
@@ -31,6 +31,22 @@ def equals(pattern: str | re.Pattern[str]) -> NameTest:
     """Return a test for names that match a pattern as a whole."""
     fullmatch = re.compile(pattern).fullmatch
     return lambda name: fullmatch(name) is not None
+
+
+def first_group(pattern: str | re.Pattern[str]) -> Callable[[str], str | None]:
+    """Return a function that gives the first group of a pattern that matches a name as a whole, or None."""
+    fullmatch = re.compile(pattern).fullmatch
+
+    def group_of(name: str) -> str | None:
+        match = fullmatch(name)
+        return match[1] if match else None
+
+    return group_of
+
+
+def without(pattern: str) -> Callable[[str], str]:
+    """Return a function that removes what matches a pattern from a name."""
+    return partial(re.compile(pattern).sub, "")
 
 
 class NameTable(Generic[Kind]):

@@ -15,13 +15,19 @@ from functools import lru_cache
 from itertools import dropwhile, takewhile
 from typing import NamedTuple
 
-from tb_torchcompile_plugin.torch_names.patterns import CACHED_NAMES, begins, contains, equals
+from tb_torchcompile_plugin.torch_names.patterns import (
+    CACHED_NAMES,
+    begins,
+    contains,
+    equals,
+    first_group,
+    without,
+)
 
 RESUME = "torch_dynamo_resume_in_"  # before the name of what goes on after a graph break
 _MODULE = "nn.Module: "
 _FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _RESUME = re.compile(rf"{RESUME}(?P<function>.*)_at_(?P<line>\d+)")
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 _is_typed_in = begins(r"<(?:stdin>|console>|python-input-|ipython-input-|doctest )")
 _is_generated = contains(  # by inductor, by torch.fx, by Triton
@@ -53,6 +59,10 @@ _PACKAGES = {*_LIBRARIES.split(), *_STANDARD.split()}
 _MODULES = sys.stdlib_module_names - {"test"} - set(sys.builtin_module_names) | {"ipykernel_launcher"}
 
 is_module_call = begins(_MODULE)  # a slice that is a call of a module
+module_of = first_group(rf"(?s:{_MODULE}(.*))")  # `Linear_3`: the fourth Linear that ran
+without_address = without(
+    r" at 0x[0-9a-f]+"
+)  # the same for all objects: `<built-in method to of Tensor object>`
 wraps_module = begins("OptimizedModule_")  # what `torch.compile(module)` puts around a module
 # A function that only starts autograd and waits for it: what runs meanwhile is on autograd's thread.
 is_backward_call = contains(
@@ -120,16 +130,6 @@ def resumed_from(function: str) -> tuple[str, int] | None:
     """Return the function and the line of the graph break that this function goes on after."""
     match = _RESUME.fullmatch(function)
     return (match["function"], int(match["line"])) if match else None
-
-
-def without_address(name: str) -> str:
-    """Return a name that is the same for all objects of its kind: `<built-in method to of Tensor object>`."""
-    return _ADDRESS.sub("", name)
-
-
-def module_of(name: str) -> str | None:
-    """Return the module that a slice is a call of, `Linear_3`: the fourth Linear that ran. None for functions."""
-    return name.removeprefix(_MODULE) if is_module_call(name) else None
 
 
 # Tracebacks in torch's texts.

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any, Literal, NamedTuple, get_args
 
+from tb_torchcompile_plugin.torch_names.patterns import contains, equals, first_group, without
+
 ARTIFACT = "artifact"  # its own name says what it is: torch_names/artifacts.py
 CHROMIUM_EVENT = "chromium_event"  # marks of spans, and instants
 FILE_NAME = "str"  # a file name by number
@@ -176,8 +178,10 @@ _FUNCTIONS: dict[Phase, str] = {
 }
 _PHASE_OF = {name: phase for phase, names in _FUNCTIONS.items() for name in names.split()}
 _PHASE_OF_BEGINNING = {name[:-1]: phase for name, phase in _PHASE_OF.items() if name.endswith("*")}
-_PRECOMPILING = "_template_precompiling"
-_TEMPLATES = (_PRECOMPILING, "_template_autotuning")  # after the name of an operator
+# The templates of an operator are compiled before they are tuned.
+compiles_templates = contains(r"_template_precompiling\Z")
+tuned_operator = without(r"_template_(?:precompiling|autotuning)\Z")  # `mm` of `mm_template_autotuning`
+_tunes_templates = contains(r"_template_(?:precompiling|autotuning)\Z")
 
 
 def phase_of(name: str) -> Phase | None:
@@ -187,7 +191,7 @@ def phase_of(name: str) -> Phase | None:
     for beginning, phase in _PHASE_OF_BEGINNING.items():
         if name.startswith(beginning):
             return phase
-    return "autotune" if name.endswith(_TEMPLATES) else None
+    return "autotune" if _tunes_templates(name) else None
 
 
 def phase_inside(name: str, function: str, around: Phase | None) -> Phase:
@@ -200,23 +204,15 @@ def phase_of_backend(*, aot: bool) -> Phase:
     return "aot_autograd" if aot else "other"
 
 
-def tuned_operator(name: str) -> str:
-    """Return the operator whose templates a timed function compiles or tunes: `mm` of `mm_template_autotuning`."""
-    ending = next((ending for ending in _TEMPLATES if name.endswith(ending)), "")
-    return name.removesuffix(ending)
-
-
-def compiles_templates(name: str) -> bool:
-    """Whether it compiles the templates of an operator, before they are tuned."""
-    return name.endswith(_PRECOMPILING)
-
-
 # What the autotuner of a Triton kernel tells its logger.
 TUNING_LOGGER = "torch._inductor.runtime.triton_heuristics"
+tuned_kernel = first_group(
+    r"Benchmark all input configs for (\S+), get:"
+)  # that the lines after this one are about
 _MEASURED = re.compile(
     r"(?P<config>\w+: .+): (?P<ms>[\d.]+), nreg (?P<registers>\d+), nspill (?P<spills>\d+), #shared-mem (?P<shared>\d+)"
 )
-_UNSET = re.compile(
+_is_unset = equals(
     r"(?:num_ctas=1|maxnreg=None|num_buffers_warp_spec=0|num_consumer_groups=0|reg_\w+_warp_spec=0)"
 )
 
@@ -231,12 +227,6 @@ class Measured(NamedTuple):
     shared: int  # bytes of shared memory
 
 
-def tuned_kernel(line: str) -> str | None:
-    """Return the kernel that the lines after this one are about."""
-    match = re.fullmatch(r"Benchmark all input configs for (?P<kernel>\S+), get:", line)
-    return match["kernel"] if match else None
-
-
 def measured(line: str) -> Measured | None:
     """Parse the line of TUNING_LOGGER about one configuration."""
     match = _MEASURED.fullmatch(line)
@@ -248,5 +238,5 @@ def measured(line: str) -> Measured | None:
 
 def config_text(text: str) -> str:
     """Return a configuration as torch's records have it: `XBLOCK=128, num_warps=4, num_stages=1`."""
-    parts = text.replace(": ", "=").split(", ")
-    return ", ".join(part for part in parts if not _UNSET.fullmatch(part))
+    settings = text.replace(": ", "=").split(", ")
+    return ", ".join(setting for setting in settings if not _is_unset(setting))

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from tb_torchcompile_plugin.torch_names.patterns import NameTable, begins, equals
+from tb_torchcompile_plugin.torch_names.patterns import NameTable, begins, equals, first_group
 from tb_torchcompile_plugin.torch_names.records import COMPILATIONS, DYNAMO, phase_of, tuned_operator
 
 # Kinds of slices (`cat`) that are drawn apart.
@@ -64,19 +64,22 @@ CONTAINERS = "tree_manager_containers"  # by device, of a thread and of the auto
 NEW_FUNCTION = "cudagraphify.get_container"  # before a new function warms up
 RECORDING = "CUDAGraphNode.record"  # of one function; torch before 2.11 has the slice of its own clock alone
 _ID = r"!?\d+(?:/\d+)+"
-_REGION = re.compile(rf"Torch-Compiled Region\b(?:: (?P<id>{_ID}))?")  # no id before torch 2.6
-_GRAPH_CALL = re.compile(r"(?P<call>## Call CompiledFxGraph) (?P<key>\S+) ##")  # from torch 2.11 on
+_GRAPH_CALL = r"## Call CompiledFxGraph \S+ ##"  # with the graph's key, from torch 2.11 on
 _TIMED = " (dynamo_timed)"
 # From torch 2.11 on a timed function is there as `X` too, and as this, of almost no length.
 _TIMED_DATA = re.compile(rf"(?P<function>.+?)_data: (?:.*\b)?compile_id=(?P<id>{_ID}|\w+)")
 
 is_step = equals(r"ProfilerStep\s*#\s*\d+")  # of the profiler's schedule
-is_region = begins(_REGION)  # one call of one compiled frame
+is_region = begins(r"Torch-Compiled Region\b")  # one call of one compiled frame
+region_id = first_group(
+    rf"(?s:Torch-Compiled Region: ({_ID}).*)"
+)  # the compile id; torch before 2.6 does not write it
 is_graph_call = equals(_GRAPH_CALL)  # one execution of a graph that inductor made
+graph_key = first_group(r"## Call CompiledFxGraph (?!None )(\S+) ##")  # no key with inductor's caches off
 # One execution of a compiled graph, but for the mark that autograd sets around a backward.
-is_forward_graph = equals(rf"{FORWARD_GRAPH}|{_GRAPH_CALL.pattern}")
+is_forward_graph = equals(rf"{FORWARD_GRAPH}|{_GRAPH_CALL}")
 # One execution of a compiled graph, whichever back end made it, forward or backward.
-is_graph = equals(rf"{BACKWARD_GRAPH}|{FORWARD_GRAPH}|{_GRAPH_CALL.pattern}")
+is_graph = equals(rf"{BACKWARD_GRAPH}|{FORWARD_GRAPH}|{_GRAPH_CALL}")
 # Garbage collection: recorded with `record_python_gc_info`, by Python stacks where the program calls it, and by torch's
 # compiler, which calls it too.
 is_collection = begins(r"Python GC$|<built-in (?:function|method) collect\b|gc \(dynamo_timed\)\Z")
@@ -125,22 +128,9 @@ def is_chosen_label(name: str) -> bool:
     return not is_step(name) and not name.startswith("## ")
 
 
-def region_id(name: str) -> str | None:
-    """Return the compile id of a compiled region; None for other slices, and where torch does not write it."""
-    match = _REGION.match(name)
-    return match["id"] if match else None
-
-
-def graph_key(name: str) -> str | None:
-    """Return the key of the graph that is called; None for other slices, and with inductor's caches off."""
-    match = _GRAPH_CALL.fullmatch(name)
-    return None if match is None or match["key"] == "None" else match["key"]
-
-
 def without_key(name: str) -> str:
     """Return a graph call's name that is the same in every run."""
-    match = _GRAPH_CALL.fullmatch(name)
-    return match["call"] if match else name
+    return "## Call CompiledFxGraph" if is_graph_call(name) else name
 
 
 def timed_function(name: str) -> str | None:
