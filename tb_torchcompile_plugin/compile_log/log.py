@@ -45,17 +45,14 @@ class CompileLog:
         self._loads = loads
         self._payloads = PayloadStore() if payloads and source else None
         self._lanes = OpenSpans()
+        self._rows = pb.CompileSummary()  # rows that no later record changes
         self._has_spans = False  # logs of torch 2.4 have none
         self._frames = CompiledFrames()
         self._ahead = AheadOfTime()
-        self._issues: list[pb.ExportIssue] = []
         self._caches = CacheLookups(source=source)
-        self._recovered_breaks: list[pb.GraphBreak] = []
         self.codes: Counter[int] = Counter()  # hashes of the output code of all graphs
         self._breaks: dict[tuple[int, str, str], pb.GraphBreak] = {}
         self._spans: list[pb.PhaseSpan] = []
-        self._shape_events: list[pb.ShapeEvent] = []
-        self._runtime_metrics: list[pb.RuntimeMetrics] = []
         self._times: dict[str, list[float]] = {}
         self.files: dict[int, str] = {}  # torch's table of file names by number
         self.by_kind: Counter[str] = Counter()
@@ -93,7 +90,7 @@ class CompileLog:
             if self._payloads is not None:
                 record = Record({records.OUTPUT_CODE: {}}, code)
                 self._payloads.keep(records.OUTPUT_CODE, record, graph.key, graph.direction)
-        self._recovered_breaks.extend(recovered.graph_breaks)
+        self._rows.graph_breaks.extend(recovered.graph_breaks)
 
     def add(self, record: Record) -> None:
         """Take one record. Never raises."""
@@ -178,7 +175,7 @@ class CompileLog:
         text = str(arguments.get("compile_id") or "None")
         compile_id = compile_id if text == "None" else text
         if event.get("name") == records.CHANGED_SHAPE:
-            self._shape_events.append(
+            self._rows.shape_events.append(
                 change_event(arguments, self._frames.key(compile_id), record.attempt, source=self._source)
             )
         if mark not in ("B", "E"):
@@ -269,7 +266,7 @@ class CompileLog:
         row = pb.RuntimeMetrics(key=self._frames.now(compile_id).key)
         row.direction = pb.FORWARD if kind == records.RUNTIME_METRICS[0] else pb.BACKWARD
         row.metrics.update(compile_rows.metrics_json(metrics, source=self._source))
-        self._runtime_metrics.append(row)
+        self._rows.runtime_metrics.append(row)
 
     def _on_cudagraph_skip(self, record: Record, compile_id: str) -> None:
         """Add the reason, which quotes the user's code, where newer torch writes one that is known while compiling."""
@@ -277,19 +274,21 @@ class CompileLog:
             reason = {records.CUDAGRAPH_SKIP_REASON: json.dumps(record.payload.strip())}
             row = pb.RuntimeMetrics(key=self._frames.key(compile_id), metrics=reason)
             row.direction = self._direction(record, compile_id)
-            self._runtime_metrics.append(row)
+            self._rows.runtime_metrics.append(row)
 
     def _on_export_issue(self, record: Record, compile_id: str) -> None:
         details = record.metadata[records.kind_of(record.metadata)]
         stack = self._stack(details.get("user_stack") or [])
-        self._issues.append(export_issue(record, self._frames.key(compile_id), stack, source=self._source))
+        self._rows.export_issues.append(
+            export_issue(record, self._frames.key(compile_id), stack, source=self._source)
+        )
 
     def _on_shape(self, record: Record, compile_id: str) -> None:
         kind = records.kind_of(record.metadata)
         details = record.metadata[kind]
         key, attempt = self._frames.key(compile_id), record.attempt
         stack = self._stack(details.get("user_stack") or [])
-        self._shape_events.append(shape_event(kind, details, key, attempt, stack, source=self._source))
+        self._rows.shape_events.append(shape_event(kind, details, key, attempt, stack, source=self._source))
 
     def _on_torch_version(self, record: Record, compile_id: str) -> None:
         if record.payload:
@@ -361,17 +360,15 @@ class CompileLog:
     def summary(self) -> pb.CompileSummary:
         """Return all that is known so far; of `environment`, what records do not hold is the caller's."""
         summary = pb.CompileSummary(format_version=FORMAT_VERSION, compile_times_complete=False)
+        summary.MergeFrom(self._rows)
         self._facts.put(summary.environment)
         self._frames.put(summary)
-        summary.graph_breaks.extend([*self._recovered_breaks, *self._breaks.values()])
+        summary.graph_breaks.extend(self._breaks.values())
         summary.spans.extend(sorted(self._spans, key=lambda span: (span.start_ns, -span.duration_ns)))
         for span in self._lanes.still_open():
             row = compile_rows.span_row(span)
             row.unfinished, row.duration_ns = True, max(0, (self._facts.last_ns or 0) - span.start_ns)
             summary.spans.append(row)
-        summary.shape_events.extend(self._shape_events)
-        summary.runtime_metrics.extend(self._runtime_metrics)
-        summary.export_issues.extend(self._issues)
         summary.compile_times.extend(
             pb.FunctionTimes(function=name, seconds=s) for name, s in self._times.items()
         )

@@ -92,17 +92,14 @@ class GraphCode:
         self._read = read
 
     @property
-    def artifact(self) -> int | None:
-        """The artifact that holds the output code: of AOTInductor's texts the one that defines the kernels."""
-        return self._by_name[self._codes[0]] if len(self._codes) == 1 else self._defining
-
-    @property
     def _codes(self) -> list[str]:
         return [name for name in (OUTPUT_CODE, *AOT_CODE) if name in self._by_name]
 
     @once
-    def _defining(self) -> int | None:
-        defining = [name for name in self._codes if definitions(self._text(name))]
+    def artifact(self) -> int | None:
+        """The artifact that holds the output code: of AOTInductor's texts the one that defines the kernels."""
+        several = len(self._codes) > 1
+        defining = [name for name in self._codes if definitions(self._text(name))] if several else []
         return self._by_name.get(next(iter((*defining, *self._codes)), ""))
 
     @once
