@@ -16,9 +16,9 @@ _NO_NAME = re.compile(f"[{_CONTROL}\t\n]")
 
 
 def displayable(name: str) -> str:
-    """Return a file name as one line of text.
+    r"""Return a file name as one line of text.
 
-    What is no UTF-8 in it (Python keeps such bytes as lone surrogates) is written as `\\xff`, and so is what is
+    What is no UTF-8 in it (Python keeps such bytes as lone surrogates) is written as `\xff`, and so is what is
     invisible but a terminal or a browser would obey.
     """
     return _NO_NAME.sub(_escaped, name)

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from tb_torchcompile_plugin.torch_names.patterns import NameTable, begins, equals, first_group
 
-Operation = Literal[
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "barrier",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "send",
-    "recv",
-    "other",
-]
-# No rank finishes before all ranks have started.
-HOLD_ALL: tuple[Operation, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-PAIRED: tuple[Operation, ...] = ("send", "recv")  # between two ranks
+# No rank finishes before all ranks have started; one rank gives or takes all; two ranks.
+_OfAll = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"]
+_OfRoot = Literal["broadcast", "reduce", "gather", "scatter"]
+_OfPair = Literal["send", "recv"]
+Operation = Literal[_OfAll, _OfRoot, _OfPair, "other"]
+HOLD_ALL: tuple[Operation, ...] = get_args(_OfAll)
+PAIRED: tuple[Operation, ...] = get_args(_OfPair)
 # Of parameters and gradients, of which several may be put together.
 MERGEABLE: tuple[Operation, ...] = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
 _OPERATIONS = NameTable[Operation](
