@@ -27,11 +27,10 @@ from tb_torchcompile_plugin.torch_names.artifacts import (
 )
 from tb_torchcompile_plugin.torch_names.records import AOT_ROOTS, COMPILE_FILE, DESCRIBER, DUMP, kind_of
 
-# Chosen by eye: lookups that a miss is compared with, characters of a value (longer ones are dumps), and differences
-# that are stored with their values.
-_COMPARED_LOOKUPS = 32
-_MAX_VALUE_CHARS = 600
-_MAX_VALUES = 20
+# Limits that keep a summary small; they were not measured.
+_COMPARED_LOOKUPS = 32  # that a miss is compared with
+_MAX_VALUE_CHARS = 600  # longer values are dumps
+_MAX_VALUES = 20  # differences that are stored with their values
 
 
 @dataclass(slots=True)

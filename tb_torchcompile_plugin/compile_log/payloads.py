@@ -41,7 +41,7 @@ DAMAGED: tuple[type[Exception], ...] = (zlib.error, EOFError, *((lzma.LZMAError,
 _LZMA2, _FAST, _HC4 = 0x21, 1, 0x04  # lzma.FILTER_LZMA2, MODE_FAST, MF_HC4
 _FILTERS = [{"id": _LZMA2, "dict_size": 1 << 24, "mode": _FAST, "mf": _HC4, "nice_len": 64, "depth": 32}]
 
-# Limits in bytes against files that hold gigabytes in a few kB; far above the largest summary of any recording.
+# Limits in bytes against files that hold gigabytes in a few kB; they were not measured.
 MOST_ROWS = 64 << 20  # rows take some tens of times as much in memory
 MOST_TEXT = 512 << 20
 _LZMA_MEMORY = 128 << 20  # of the window that a stream asks for

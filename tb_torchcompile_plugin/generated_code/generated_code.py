@@ -60,7 +60,7 @@ class GraphPiece(msgspec.Struct, frozen=True):
     text: list[str]  # these lines
 
 
-_CONTEXT_LINES = 3  # before and after a line; by eye
+_CONTEXT_LINES = 3  # shown before and after a line; a choice of taste
 
 
 class GraphCode:

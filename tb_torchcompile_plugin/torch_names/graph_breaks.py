@@ -145,7 +145,7 @@ STRING = re.compile(
     r"(?P<name>\b[LG]\['\w+'\]|\btensor '|'(?= (?:dispatch|dtype|Tensor|requires_grad|rank|size|stride) ))"
     r"|'(?:\\.|[^'\\])*(?:'|\\?$)|\"(?:\\.|[^\"\\])*(?:\"|\\?$)"
 )
-# The tree of guards: its nodes, what a node guards, lines behind the tree, and the code behind a guard.
+# The tree of guards: its nodes, what a node guards, lines after the tree, and the code after a guard.
 TREE_NODE = re.compile(
     r"^(?P<bars>(?:\| )*)\+- (?P<label>[A-Z_a-z]\w*)(?: pair at index=\d+)?(?:: (?P<rest>.*))?$", re.DOTALL
 )

@@ -164,9 +164,8 @@ both_ways = without(r"_(?:forward|backward)$")
 is_fusible = contains(r"at::native::.*(?:elementwise_kernel|reduce_kernel|[sS]oft[mM]ax|[nN]orm|CatArray)")
 # One that inductor would fuse with its neighbours, were they in the same graph.
 is_fusible_in_graphs = begins(r"triton_(?:poi|red|per)_")
-is_generated_cast = begins(
-    r"triton_poi_fused__to_copy(?:_\d+)?$"
-)  # changes the type of one tensor, nothing else
+# One that changes the type of one tensor, and does nothing else.
+is_generated_cast = begins(r"triton_poi_fused__to_copy(?:_\d+)?$")
 # Puts numbers at the places that indices name: the operator around it sorts these.
 scatters = contains(r"indexing_backward_kernel|index_put|index_elementwise_kernel|scatter")
 # Of an optimizer with `fused=True`: one pass over many parameters and their state.
@@ -245,7 +244,7 @@ is_backward = begins(
 is_node = begins(_NODE)  # what autograd's engine runs for one node of its graph
 # A node of its own that neither a checkpoint nor compiled code runs.
 is_plain_node = begins(rf"(?s:{_NODE}(?!.*(?:Compiled|{CHECKPOINT_BACKWARD})))")
-# Where DDP and FSDP2 hand gradients to the other ranks, while a backward goes on.
+# Where DDP and FSDP2 hand gradients to the other ranks, while a backward runs.
 reduces_gradients = begins(rf"{ACCUMULATES}\Z|FSDP::post_backward_reduce")
 # A Python function with which anomaly mode notes where each node was made.
 keeps_stack = contains(r"traceback\.py\(\d+\): format_stack$")

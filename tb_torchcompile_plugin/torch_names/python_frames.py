@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.torch_names.patterns import (
     without,
 )
 
-RESUME = "torch_dynamo_resume_in_"  # before the name of what goes on after a graph break
+RESUME = "torch_dynamo_resume_in_"  # before the name of a function that resumes after a graph break
 _MODULE = "nn.Module: "
 _FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _RESUME = re.compile(rf"{RESUME}(?P<function>.*)_at_(?P<line>\d+)")
@@ -39,7 +39,7 @@ _is_installed = contains(
     r"|[\\/]pytorch[^\\/]*[\\/]torch[\\/]"  # a checkout of torch itself; a folder `torch` may be the user's
     r"|[\\/]torch[\\/](?:_[a-z]\w*|autograd|nn[\\/](?:modules|parallel|functional))\b"
 )
-# The compiler's own, and what stands between a program and torch: notebooks, debuggers, progress bars, this one.
+# The compiler's own, and what is between a program and torch: notebooks, debuggers, progress bars, this one.
 _LIBRARIES = """torch torchgen functorch triton numpy tqdm IPython ipykernel traitlets tornado debugpy pydevd _pytest
     pluggy tb_torchcompile_plugin"""
 # What people train with, installed or a copy: its lines count where the program has none.
@@ -127,7 +127,7 @@ def is_programs(name: str) -> bool:
 
 
 def resumed_from(function: str) -> tuple[str, int] | None:
-    """Return the function and the line of the graph break that this function goes on after."""
+    """Return the function and the line of the graph break that this function resumes after."""
     match = _RESUME.fullmatch(function)
     return (match["function"], int(match["line"])) if match else None
 

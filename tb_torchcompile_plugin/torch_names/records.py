@@ -204,7 +204,7 @@ def phase_of_backend(*, aot: bool) -> Phase:
     return "aot_autograd" if aot else "other"
 
 
-# What the autotuner of a Triton kernel tells its logger.
+# What the autotuner of a Triton kernel writes to its logger.
 TUNING_LOGGER = "torch._inductor.runtime.triton_heuristics"
 tuned_kernel = first_group(
     r"Benchmark all input configs for (\S+), get:"
