@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 _Path = tuple[str, ...]
+_Table = tuple[list[str], list[Row]]  # columns and rows
 _Fields = dict[str, tuple[Any, ...]]  # name → its types
 _VALUES = (str, int, float, bool, Literal)
-# What tables hang on: the table of its own values, and the ids in front of each row.
+# Objects that have tables: the name of the table of their own values, and the ids in front of each row.
 _NODES: dict[type, tuple[str, _Path]] = {
     Report: ("", ()),
     JobReport: ("job", ("run",)),
@@ -47,10 +48,10 @@ _NODES: dict[type, tuple[str, _Path]] = {
     UnreadSpan: ("spans", ("run", "worker", "span")),
 }
 _PAIR = {*Pair.__struct_fields__}
-_IN_HTML = ["severity", "title", "next_step"]
+_FINDING_COLUMNS = ["severity", "title", "next_step"]
 _PREFIXES: dict[type, str] = {JobReport: "job_"}  # spans have tables of the same names
 _SHORT = {"job_by_rank": "job_ranks"}
-_APART = (*_NODES, Run)
+_OBJECTS = (*_NODES, Run)  # no rows of the object that holds them
 
 
 class Tables(Mapping[str, "DataFrame"]):
@@ -58,36 +59,40 @@ class Tables(Mapping[str, "DataFrame"]):
 
     Columns and values are those of `report --json`, with the `run`, `worker` and `span` of the row in front. A list
     inside of an object is a table of both names: `tables.step_breakdown_steps`; so are those of a job: `job_waits` and,
-    by rank, `job_ranks`. What `spans`, `workers`, `compile` and `job` say in single values are tables, too.
-    A table without rows has its columns all the same. `verdict` is what the tab opens with; `findings`, what to do.
+    by rank, `job_ranks`. The single values of `spans`, `workers`, `compile` and `job` are tables, too.
+    A table without rows still has its columns. `verdict` is what the tab opens with; `findings`, what to do.
     """
 
     def __init__(self, frames: Mapping[str, DataFrame], verdict: str = "", logdir: str = "") -> None:
-        """verdict: the sentences that the tab opens with, a line each. logdir: where the runs are, of which
-        the whole path is kept: a program may change its folder."""
+        """verdict: the sentences that the tab opens with, a line each. logdir: where the runs are.
+
+        Its whole path is kept, because a program may change its folder.
+        """
         self._frames = dict(frames)
         self._logdir = logdir if is_remote(logdir) else os.path.abspath(plain_path(logdir))
         self.verdict = verdict
 
     def compare(self, a: str, b: str) -> Tables:
-        """Two runs of the logdir side by side, the newest span of each: which one is faster (`verdict`), and tables of
-        what differs. A number is three columns: `time_us_a`, `time_us_b` and their difference `time_us_delta`.
+        """Compare the newest spans of two runs of the logdir: which one is faster (`verdict`), and what differs.
 
-        Raises UserError where one of them is no run or holds nothing to compare.
+        A number is three columns: `time_us_a`, `time_us_b` and their difference `time_us_delta`. Raises UserError where
+        one of them is no run or holds nothing to compare.
         """
         session = Session([("", self._logdir)])
         runs = session.runs()
         ids = [newest_span(only_run(runs, run), self._logdir) for run in (a, b)]
-        report = full_report(Sides(*(session.side(*one) for one in ids)))
+        report = full_report(Sides(*(session.side(*span) for span in ids)))
         return Tables(_frames(compared_tables(report)), report.verdict, self._logdir)
 
     def _repr_html_(self) -> str:
-        """For notebooks: the verdict, the findings and what tables there are."""
-        said = "<br>".join(map(escape, self.verdict.splitlines()))
-        shown = self._frames.get("findings")
-        findings = "" if shown is None or shown.empty else shown[_IN_HTML].to_html(index=False)
-        rows = ", ".join(f"<code>{name}</code> {len(frame)}" for name, frame in self._frames.items())
-        return f"<p><strong>{said}</strong></p>{findings}<details><summary>Tables</summary>{rows}</details>"
+        """Return the verdict, the findings and a list of the tables, for notebooks."""
+        verdict = "<br>".join(map(escape, self.verdict.splitlines()))
+        rows = self._frames.get("findings")
+        findings = "" if rows is None or rows.empty else rows[_FINDING_COLUMNS].to_html(index=False)
+        names = ", ".join(f"<code>{name}</code> {len(frame)}" for name, frame in self._frames.items())
+        return (
+            f"<p><strong>{verdict}</strong></p>{findings}<details><summary>Tables</summary>{names}</details>"
+        )
 
     def __getitem__(self, name: str) -> DataFrame:
         return self._frames[name]
@@ -114,8 +119,8 @@ class Tables(Mapping[str, "DataFrame"]):
 def load(logdir: str) -> Tables:
     """Read a logdir, or one trace or log, to its end.
 
-    Raises ImportError without pandas, and UserError where nothing could be read. What could be read only in part has a
-    row in `warnings`.
+    Raises ImportError without pandas, and UserError where nothing could be read. A file that could be read only in part
+    has a row in `warnings`.
     """
     try:
         import pandas  # noqa: F401
@@ -129,30 +134,30 @@ def load(logdir: str) -> Tables:
     return Tables(_frames(tables(report)), _verdict(report), logdir)
 
 
-def _frames(rows_of: Mapping[str, tuple[list[str], list[Row]]]) -> dict[str, DataFrame]:
+def _frames(tables: Mapping[str, _Table]) -> dict[str, DataFrame]:
     from pandas import DataFrame
 
-    return {name: DataFrame(rows, columns=columns) for name, (columns, rows) in rows_of.items()}
+    return {name: DataFrame(rows, columns=columns) for name, (columns, rows) in tables.items()}
 
 
 def _verdict(report: Report) -> str:
-    """Of each job and span, behind its name where there are several."""
-    said: list[tuple[str, str]] = []
+    """Return the headline of each job and span, after its name where there are several."""
+    headlines: list[tuple[str, str]] = []
     for run in report.runs:
         if run.job:
-            said.append((run.run, run.job.headline))
+            headlines.append((run.run, run.job.headline))
         for worker in run.workers:
             spans = [span for span in worker.spans if isinstance(span, SpanReport)]
-            said += [(f"{run.run} {worker.worker}", span.overview.headline) for span in spans]
+            headlines += [(f"{run.run} {worker.worker}", span.overview.headline) for span in spans]
             if worker.compile and not spans:
-                said.append((f"{run.run} {worker.worker}", worker.compile.headlines["overview"]))
-    return "\n".join(f"{name}: {text}" if len(said) > 1 else text for name, text in said)
+                headlines.append((f"{run.run} {worker.worker}", worker.compile.headlines["overview"]))
+    return "\n".join(f"{name}: {text}" if len(headlines) > 1 else text for name, text in headlines)
 
 
-def compared_tables(report: FullReport) -> dict[str, tuple[list[str], list[Row]]]:
-    """Table → its columns and rows; `figures` first. Two sides of a number are columns of their own."""
+def compared_tables(report: FullReport) -> dict[str, _Table]:
+    """Return the tables by name, `figures` first. Two sides of a number are columns of their own."""
     values = msgspec.to_builtins(report)
-    by_name: dict[str, tuple[list[str], list[Row]]] = {}
+    by_name: dict[str, _Table] = {}
     for name, path, columns in _lists(FullReport):
         if name != "tables_layout":
             by_name[path[-1]] = _flat_names(columns), [_flat(row) for row in _rows(values, path)]
@@ -160,7 +165,7 @@ def compared_tables(report: FullReport) -> dict[str, tuple[list[str], list[Row]]
 
 
 def _flat_names(columns: _Fields) -> list[str]:
-    """Those of `_flat`, by the types: the same without any row."""
+    """Return the columns of `_flat` by the types: the same without any row."""
     names: list[str] = []
     for name, types in columns.items():
         names += [f"{name}_{side}" for side in Pair.__struct_fields__] if Pair in types else [name]
@@ -168,7 +173,7 @@ def _flat_names(columns: _Fields) -> list[str]:
 
 
 def _flat(row: Row) -> Row:
-    """With a Pair as three values: `time_us_a`, `time_us_b`, `time_us_delta`."""
+    """Return the row with a Pair as three values: `time_us_a`, `time_us_b`, `time_us_delta`."""
     flat: Row = {}
     for key, value in row.items():
         is_pair = isinstance(value, dict) and value.keys() == _PAIR
@@ -176,13 +181,13 @@ def _flat(row: Row) -> Row:
     return flat
 
 
-def tables(report: Report) -> dict[str, tuple[list[str], list[Row]]]:
-    """Table → its columns and rows, in the order of the report."""
-    by_name: dict[str, tuple[list[str], list[Row]]] = {}
-    for kind, (_, ids_of) in _NODES.items():
+def tables(report: Report) -> dict[str, _Table]:
+    """Return the tables by name, in the order of the report."""
+    by_name: dict[str, _Table] = {}
+    for kind, (_, id_names) in _NODES.items():
         for name, _, columns in _lists(kind):
-            known = by_name.setdefault(name, ([], []))[0]
-            known[:] = dict.fromkeys((*known, *ids_of, *columns))
+            all_columns = by_name.setdefault(name, ([], []))[0]
+            all_columns[:] = dict.fromkeys((*all_columns, *id_names, *columns))
     for node, ids in _nodes(report):
         values = msgspec.to_builtins(node)
         for name, path, _ in _lists(type(node)):
@@ -205,25 +210,24 @@ def _nodes(report: Report) -> Iterator[tuple[msgspec.Struct, Row]]:
 
 
 def _lists(kind: type, path: _Path = ()) -> Iterator[tuple[str, _Path, _Fields]]:
-    """(table, where its rows are in the node, their columns with their types): each list of rows in a node, and its
-    single values."""
+    """Yield each list of rows in a node, and its single values: table, path of its rows, their columns with types."""
     fields = _fields(kind)
     if not path and (own := _NODES.get(kind, ("", ()))[0]):
         yield own, (), {name: types for name, types in fields.items() if _is_value(types[0])}
     for name, types in fields.items():
-        here = (*path, name)
+        inner = (*path, name)
         origin: Any = get_origin(types[0])
         if origin in (list, tuple, Sequence):
             item = get_args(types[0])[0]
-            if _has_fields(item) and item not in _APART:
-                table = _PREFIXES.get(kind, "") + "_".join(here)
-                yield _SHORT.get(table, table), here, _fields(item)
-        elif _has_fields(types[0]) and types[0] not in _APART:
-            yield from _lists(types[0], here)
+            if _has_fields(item) and item not in _OBJECTS:
+                table = _PREFIXES.get(kind, "") + "_".join(inner)
+                yield _SHORT.get(table, table), inner, _fields(item)
+        elif _has_fields(types[0]) and types[0] not in _OBJECTS:
+            yield from _lists(types[0], inner)
 
 
 def _fields(kind: type) -> _Fields:
-    """Field → its type, or its types."""
+    """Return the type or the types of each field."""
     return {
         name: get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
         for name, type_ in get_type_hints(kind).items()
@@ -239,7 +243,7 @@ def _has_fields(kind: Any) -> bool:
 
 
 def _rows(node: Row, path: _Path) -> list[Row]:
-    """The rows at a place; the single values of the node itself at no place."""
+    """Return the rows at a path; without a path the single values of the node itself."""
     if not path:
         return [{key: value for key, value in node.items() if not isinstance(value, (dict, list, tuple))}]
     rows: Any = node

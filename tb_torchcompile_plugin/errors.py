@@ -1,8 +1,7 @@
 """What can go wrong that a user can act on.
 
-Two shapes for the same four facts (which file, what happened, what is still shown, what to do):
-`UserError` stops the one thing that was asked for, `Notice` travels with an answer that is still useful.
-Imported by both ends of the logdir, so it imports nothing but the standard library.
+`UserError` stops the one thing that was asked for, `Notice` goes with an answer that is still useful. Both say which
+file, what happened and what to do. Standard library only: the writer imports it, too.
 """
 
 from __future__ import annotations
@@ -10,20 +9,23 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# What is no character, what a terminal obeys, and what turns the letters around it to the other direction.
+# What is no character, what a terminal obeys, and what turns letters to the other direction.
 _CONTROL = "\ud800-\udfff\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _NO_TEXT = re.compile(f"[{_CONTROL}]")
 _NO_NAME = re.compile(f"[{_CONTROL}\t\n]")
 
 
 def displayable(name: str) -> str:
-    """A file name as one line of text: what is no UTF-8 in it (Python keeps such bytes as lone surrogates) is written
-    out as `\\xff`, and so is what nobody would see but a terminal or a browser would obey."""
+    r"""Return a file name as one line of text.
+
+    What is no UTF-8 in it (Python keeps such bytes as lone surrogates) is written as `\xff`, and so is what is
+    invisible but a terminal or a browser would obey.
+    """
     return _NO_NAME.sub(_escaped, name)
 
 
 def visible(text: str) -> str:
-    """The same of a text, which may have several lines."""
+    """Return a text, which may have several lines, with the same escapes."""
     return _NO_TEXT.sub(_escaped, text)
 
 
@@ -35,16 +37,12 @@ def _escaped(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class Notice:
-    """A warning that goes with a partial answer.
+    """A warning that goes with a partial answer."""
 
-    file: the path as the user knows it, empty where no single file is meant.
-    problem: what happened, one sentence. kept: what was read and is shown. next_step: what to do.
-    """
-
-    file: str
-    problem: str
-    kept: str = ""
-    next_step: str = ""
+    file: str  # the path as the user knows it, empty where no single file is meant
+    problem: str  # what happened, one sentence
+    kept: str = ""  # what was read and is shown
+    next_step: str = ""  # what to do
 
     def __post_init__(self) -> None:
         for part in ("file", "problem", "kept", "next_step"):
@@ -52,7 +50,7 @@ class Notice:
 
     @property
     def tells_of_a_cut(self) -> bool:
-        """Whether a file ends before what it holds does: somebody may still be writing it."""
+        """Whether a file ends before its content does: it may still be written."""
         return "is cut off" in self.problem
 
     def __str__(self) -> str:
@@ -75,7 +73,7 @@ class TorchCompilePluginError(Exception):
 
 
 class UserError(TorchCompilePluginError):
-    """Something the user can mend. `str()` is one clear line that names the file and the next step."""
+    """Something the user can fix. `str()` is one clear line that names the file and the next step."""
 
     code = "unreadable"  # the machine-readable word in HTTP error bodies
     status = 422
@@ -93,7 +91,7 @@ class NotFound(UserError):
 
 
 class WrongArgument(NotFound):
-    """What a command was asked about by name is not there: exit status 2."""
+    """A command was given a name that is not there: exit status 2."""
 
 
 class BadRequest(UserError):

@@ -1,7 +1,7 @@
-"""Lookups in the compile caches: what each found, and of a miss, which parts of its key are new.
+"""Which part of its key made a lookup in a compile cache miss, and whose are records without a compile id?
 
-torch tells a key part by part, each with a hash of its own. The parts of a miss are compared with those of the
-earlier lookups of the same process; the nearest one says what changed. Runs inside training: standard library and
+torch writes a key part by part, each with a hash of its own. The parts of a miss are compared with those of the
+earlier lookups of the same process; the nearest one shows what changed. Runs inside training: standard library and
 protobuf only.
 """
 
@@ -10,95 +10,99 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from tb_torchcompile_plugin.compile_log import compile_rows, prose
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.compile_rows import CompiledFrame, text_of
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileKey, Direction, KeyDifference
-from tb_torchcompile_plugin.torch_names import caches as cache_keys
 from tb_torchcompile_plugin.torch_names import caches as names
-from tb_torchcompile_plugin.torch_names.artifacts import AOT_CODE, WRAPPER_CODE, name_of
+from tb_torchcompile_plugin.torch_names.artifacts import (
+    AOT_CODE,
+    GRAPH_STAGE,
+    WRAPPER_CODE,
+    name_of,
+    stage_of,
+)
 from tb_torchcompile_plugin.torch_names.records import AOT_ROOTS, COMPILE_FILE, DESCRIBER, DUMP, kind_of
 
-_REMEMBERED = 32  # lookups that a miss is compared with
-_VALUE_CHARS = 600  # longer ones are dumps
-_VALUES = 20  # differences that are stored with their values
+# Limits that keep a summary small; they were not measured.
+_COMPARED_LOOKUPS = 32  # that a miss is compared with
+_MAX_VALUE_CHARS = 600  # longer values are dumps
+_MAX_VALUES = 20  # differences that are stored with their values
 
 
 @dataclass(slots=True)
 class _Lookup:
-    """settings: the same object wherever they are the same; they are most of a key's parts."""
+    """One lookup and the parts of its key."""
 
     compile_key: CompileKey
     key: str
-    settings: frozenset[str]
+    settings: frozenset[str]  # most parts of a key; the same object wherever they are equal
     parts: dict[str, str]  # name → "hash value"
     items: frozenset[tuple[str, str]]  # of `parts`, to be compared with many others
 
 
 class CacheLookups:
-    """The lookups of one process, in order. source: keep values, which may quote the user's code."""
+    """The lookups of one process, in order."""
 
     def __init__(self, *, source: bool) -> None:
+        """source: keep values, which may quote the user's code."""
         self._source = source
-        self._known: dict[tuple[str, int], deque[_Lookup]] = defaultdict(lambda: deque(maxlen=_REMEMBERED))
+        self._lookups: dict[tuple[str, int], deque[_Lookup]] = defaultdict(
+            lambda: deque(maxlen=_COMPARED_LOOKUPS)
+        )
         self._settings: dict[frozenset[str], frozenset[str]] = {}
         self._counts: Counter[tuple[int, str, str, int]] = Counter()
 
     def row(
         self, cache: str, result: str, details: dict[str, Any], key: CompileKey, direction: Direction
     ) -> CacheResult:
-        """One lookup from its record. Rows of one compile id are numbered as its graphs are."""
+        """Return the row of a lookup. Rows of one compile id are numbered as its graphs are."""
         row = cache_row(cache, result, details, source=self._source)
         kind = (key.epoch, key.compile_id, cache, int(direction))
         row.direction, row.graph = direction, self._counts[kind]
         self._counts[kind] += 1
-        known = self._known[cache, direction]
-        row.first = not known
+        earlier = self._lookups[cache, direction]
+        row.first = not earlier
         lookup = self._lookup(details, key)
         row.parts_told = bool(lookup.settings or lookup.parts)
         if result == "miss":
-            self._compare(row, lookup, known)
+            self._compare(row, lookup, earlier)
         if result != "bypass":
-            known.append(lookup)
+            earlier.append(lookup)
         return row
 
     def _lookup(self, details: dict[str, Any], key: CompileKey) -> _Lookup:
         settings, parts = [], {}
         for line in details.get("components") or ():
-            if cache_keys.is_setting(line):
+            if names.is_setting(line):
                 settings.append(line)
-            elif part := cache_keys.part_of(line):
-                value = "" if part.name == cache_keys.CODE or len(part.value) > _VALUE_CHARS else part.value
-                parts[part.name] = f"{part.hash} {value}"
-        same = frozenset(settings)
-        settings_of = self._settings.setdefault(same, same)
-        return _Lookup(key, text_of(details.get("key")), settings_of, parts, frozenset(parts.items()))
+            elif part := names.part_of(line):
+                is_shown = part.name != names.CODE and len(part.value) <= _MAX_VALUE_CHARS
+                parts[part.name] = f"{part.hash} {part.value if is_shown else ''}"
+        shared = self._settings.setdefault(frozenset(settings), frozenset(settings))
+        return _Lookup(key, text_of(details.get("key")), shared, parts, frozenset(parts.items()))
 
-    def _compare(self, row: CacheResult, lookup: _Lookup, known: deque[_Lookup]) -> None:
-        nearest = next((other for other in reversed(known) if other.key == lookup.key), None)
+    def _compare(self, row: CacheResult, lookup: _Lookup, earlier: deque[_Lookup]) -> None:
+        nearest = next((other for other in reversed(earlier) if other.key == lookup.key), None)
         if nearest is None and row.parts_told:
-            comparable = [other for other in reversed(known) if other.parts]
+            comparable = [other for other in reversed(earlier) if other.parts]
             nearest = min(comparable, key=lambda other: _distance(other, lookup), default=None)
         if nearest is None:
             return
         row.nearest.CopyFrom(nearest.compile_key)
         before, now = _differences(nearest, lookup)
         for number, name in enumerate({**before, **now}):
-            with_values = self._source and number < _VALUES
+            with_values = self._source and number < _MAX_VALUES
             row.differences.append(
                 KeyDifference(
                     part=name,
-                    before=_value(before.get(name)) if with_values else "",
-                    now=_value(now.get(name)) if with_values else "",
+                    before=before.get(name, "").partition(" ")[2] if with_values else "",
+                    now=now.get(name, "").partition(" ")[2] if with_values else "",
                 )
             )
-
-
-def _value(part: str | None) -> str:
-    return "" if part is None else part.partition(" ")[2]
 
 
 def _distance(one: _Lookup, other: _Lookup) -> int:
@@ -112,28 +116,28 @@ def _apart(one: frozenset[str], other: frozenset[str]) -> int:
 
 
 def _differences(one: _Lookup, other: _Lookup) -> tuple[dict[str, str], dict[str, str]]:
-    """The parts of each that the other one has not."""
+    """Return the parts of each lookup that the other one does not have."""
     if one.key == other.key:
         return {}, {}
     before, now = dict(one.items - other.items), dict(other.items - one.items)
     if one.settings is not other.settings:
         before.update(_named(one.settings - other.settings))
         now.update(_named(other.settings - one.settings))
-    order = {name: place for place, name in enumerate({**one.parts, **other.parts})}
+    order = {name: index for index, name in enumerate({**one.parts, **other.parts})}
 
-    def place(item: tuple[str, str]) -> tuple[int, str]:
+    def rank(item: tuple[str, str]) -> tuple[int, str]:
         return order.get(item[0], len(order)), item[0]
 
-    return dict(sorted(before.items(), key=place)), dict(sorted(now.items(), key=place))
+    return dict(sorted(before.items(), key=rank)), dict(sorted(now.items(), key=rank))
 
 
 def _named(settings: frozenset[str]) -> dict[str, str]:
-    parts = (cache_keys.part_of(line) for line in settings)
-    return {part.name: f"{part.hash} {part.value[:_VALUE_CHARS]}" for part in parts if part}
+    parts = (names.part_of(line) for line in settings)
+    return {part.name: f"{part.hash} {part.value[:_MAX_VALUE_CHARS]}" for part in parts if part}
 
 
 def cache_row(cache: str, result: str, details: dict[str, Any], *, source: bool) -> CacheResult:
-    """What the record itself says. A bypass says why, in words that may quote the graph."""
+    """Return the row of what the record itself says. A bypass says why, in words that may quote the graph."""
     row = CacheResult(cache=cache, result=result, key=text_of(details.get("key")))
     if reason := text_of(details.get("cache_bypass_reason")):
         row.reason = reason if source else prose.WITHHELD
@@ -148,37 +152,33 @@ def cache_row(cache: str, result: str, details: dict[str, Any], *, source: bool)
     return row
 
 
-# Compilations that torch gives no compile id: packages of AOTInductor, and exports. Here they get one.
-# `aot/0`, `aot/1` … and `export/0` … in the order in which they began in the process. What is written while
-# AOTInductor compiles on a thread belongs to its package. Logs of older torch do not say when that begins:
-# there the graphs and codes without an id are one package, until another graph follows on a code. An export
-# is told by the program's call of torch.export, and by the number of what describes its inputs, which is
-# new in each.
+class ProgramCall(NamedTuple):
+    """The program's call of torch that a compilation ahead of time is of."""
 
-
-@dataclass
-class Called:
-    """The program's call that a compilation ahead of time is of. stack: the program's, outermost first."""
-
-    compile_id: str
     function: str
-    stack: list[dict[str, Any]]
+    stack: list[dict[str, Any]]  # the program's, outermost first
 
 
 class AheadOfTime:
-    """Whose a record without a compile id is."""
+    """Finds whose a record without a compile id is: a package of AOTInductor's, or an export. Gives them ids.
+
+    `aot/0`, `aot/1` … and `export/0` … in the order in which they began in the process. What is written while
+    AOTInductor compiles on a thread belongs to its package. Logs of older torch do not say when that begins: there the
+    graphs and codes without an id are one package, until another graph follows a code. An export is recognised by the
+    program's call of torch.export, and by the number of what describes its inputs, which is new in each.
+    """
 
     def __init__(self) -> None:
         self._numbers: Counter[str] = Counter()
         self._open: dict[int, str] = {}  # thread → the package that is compiled on it
         self._loose = ""  # the package of logs without spans
-        self._loose_is_coded = False
+        self._loose_has_code = False
         self._export: tuple[object, str] = (None, "")  # the last one: by which call, and its id
         self._describers: dict[str, object] = {}
-        self.calls: dict[str, Called] = {}
+        self.calls: dict[str, ProgramCall] = {}
 
     def marked(self, name: str, mark: str, compile_id: str, thread: int) -> str:
-        """Whose a mark of a span is. compile_id: as far as is known. What workers do keeps its lane."""
+        """Return whose a mark of a span is. compile_id: as far as is known. Work of compile workers keeps its lane."""
         if compile_id and not names.is_ahead(compile_id):
             return compile_id
         if name == COMPILE_FILE:
@@ -189,51 +189,51 @@ class AheadOfTime:
         return self._open.pop(thread, "") if name in AOT_ROOTS else compile_id
 
     def owner(self, metadata: dict[str, Any], kind: str, thread: int, files: dict[int, str]) -> str:
-        """The id of what the record is of, "" of neither a package nor an export. files: torch's numbers of them."""
+        """Return the id of what the record is of, "" of neither a package nor an export.
+
+        files: torch's numbers of them.
+        """
         stack = metadata.get("stack")
-        paths = _paths(stack, files) if isinstance(stack, list) else []
-        place = names.export_call(paths)
-        if kind in names.ISSUES:  # of draft export, which tells them without saying where it is
+        if not isinstance(stack, list):
+            stack = []
+        paths = [str(files.get(row.get("filename"), row.get("filename"))) for row in stack]
+        export = next((index for index, path in enumerate(paths) if names.is_file_of_export(path)), None)
+        if kind in names.ISSUES:  # of draft export, which writes them without saying where it is
             return self._export[1]
         owner = self._open.get(thread) or (
-            self._exported(metadata, stack, place)
-            if place is not None
+            self._exported(metadata, stack, export)
+            if export is not None
             else self._package(name_of(kind) or kind, metadata)
         )
         if owner and owner not in self.calls and paths:
-            self._called(owner, stack, paths, place)
+            of_torch = (index for index, path in enumerate(paths) if names.is_file_of_torch(path))
+            call = next(of_torch, len(paths) - 1) if export is None else export
+            self.calls[owner] = ProgramCall(str(stack[call].get("name") or ""), stack[:call])
         return owner
 
     def _package(self, name: str, metadata: dict[str, Any]) -> str:
         dump = metadata.get(name)
         name = f"{name}_{dump['name']}" if isinstance(dump, dict) and dump.get("name") else name
-        code, graph = names.is_code(name), names.begins_graph(name)
-        if (code or graph) and (not self._loose or (graph and self._loose_is_coded)):
-            self._loose, self._loose_is_coded = self._next(names.AOT), False
-        self._loose_is_coded = self._loose_is_coded or code
-        return self._loose if code or graph or names.follows_graph(name) else ""
+        is_code, is_graph = name in names.CODE_TEXTS, name in names.GRAPH_TEXTS
+        if (is_code or is_graph) and (not self._loose or (is_graph and self._loose_has_code)):
+            self._loose, self._loose_has_code = self._next(names.AOT), False
+        self._loose_has_code = self._loose_has_code or is_code
+        return self._loose if is_code or is_graph or stage_of(name) == GRAPH_STAGE else ""
 
-    def _exported(self, metadata: dict[str, Any], stack: Any, place: int) -> str:
-        """An export that begins again, as draft export does, is the same one."""
-        call = [(row.get("filename"), row.get("line")) for row in stack[:place]]
+    def _exported(self, metadata: dict[str, Any], stack: list[dict[str, Any]], index: int) -> str:
+        """Return the id of an export; one that begins again, as draft export does, is the same one."""
+        call = [(row.get("filename"), row.get("line")) for row in stack[:index]]
         details = metadata.get(kind_of(metadata))
         describer = details.get(DESCRIBER) if isinstance(details, dict) else None
-        known, compile_id = self._export
-        if known != call or self._is_another(compile_id, describer, names.is_draft(stack[place])):
+        last_call, compile_id = self._export
+        is_draft = stack[index].get("name") == names.DRAFT_EXPORT
+        has_other_inputs = describer not in (None, self._describers.get(compile_id, describer))
+        if last_call != call or (has_other_inputs and not is_draft):
             compile_id = self._next(names.EXPORT)
         self._export = call, compile_id
         if describer is not None:
             self._describers[compile_id] = describer
         return compile_id
-
-    def _is_another(self, compile_id: str, describer: object, draft: bool) -> bool:
-        known = self._describers.get(compile_id)
-        return not draft and describer is not None and known is not None and describer != known
-
-    def _called(self, owner: str, stack: Any, paths: list[str], export: int | None) -> None:
-        place = export if export is not None else names.torch_call(paths)
-        place = len(paths) - 1 if place is None else place
-        self.calls[owner] = Called(owner, str(stack[place].get("name") or ""), stack[:place])
 
     def _next(self, kind: str) -> str:
         compile_id = f"{kind}/{self._numbers[kind]}"
@@ -241,21 +241,17 @@ class AheadOfTime:
         return compile_id
 
 
-def _paths(stack: list[dict[str, Any]], files: dict[int, str]) -> list[str]:
-    return [str(files.get(row.get("filename"), row.get("filename"))) for row in stack]  # type: ignore[arg-type]
-
-
 def add_code(frame: CompiledFrame, record: Record) -> None:
-    """A dump of AOTInductor: it writes the code of a graph in two texts, in older torch in one."""
+    """Add the dump of a graph's code: AOTInductor writes it in two texts, in older torch in one."""
     details = record.metadata[DUMP]
     name, graphs = f"{DUMP}_{details.get('name')}", frame.graphs
     if name in WRAPPER_CODE:
         file = str(details.get("filename") or "")
         graphs.append(pb.Graph(key=frame.key, output_code_file=file, index=len(graphs)))
     if name in AOT_CODE and graphs:
-        known = {kernel.name for kernel in graphs[-1].kernels}
+        names_of_graph = {kernel.name for kernel in graphs[-1].kernels}
         kernels = prose.generated_kernels(record.payload or "")
-        graphs[-1].kernels.extend(kernel for kernel in kernels if kernel.name not in known)
+        graphs[-1].kernels.extend(kernel for kernel in kernels if kernel.name not in names_of_graph)
     if name in WRAPPER_CODE:
         while frame.kernel_infos:
             compile_rows.add_kernel_info(graphs[-1], frame.kernel_infos.pop(0))
@@ -264,7 +260,7 @@ def add_code(frame: CompiledFrame, record: Record) -> None:
 def export_issue(
     record: Record, key: pb.CompileKey, stack: list[pb.Frame], *, source: bool
 ) -> pb.ExportIssue:
-    """A record of one of ISSUES. stack: of the user's code."""
+    """Return the row of a record of one of ISSUES. stack: of the user's code."""
     kind = kind_of(record.metadata)
     details = record.metadata[kind]
     row = pb.ExportIssue(key=key, kind=kind, stack=stack)

@@ -1,12 +1,12 @@
-"""Rows of the summary from what torch says about one compilation. Pure functions; standard library and protobuf.
+"""What does torch say about one compilation? Rows of the summary, and the frames that gather them.
 
-Each takes `source`: without it, nothing that quotes the user's code gets into the row.
+Functions that take `source` put nothing that quotes the user's code into a row without it. Standard library and
+protobuf only.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,18 +23,18 @@ from tb_torchcompile_plugin.torch_names.records import tuned_operator
 
 @dataclass
 class Recovered:
-    """Rows from before recording began (writer/recover.py), all marked so. codes: the output code of each graph."""
+    """Rows from before recording began (writer/recover.py), all marked so."""
 
     compilations: list[pb.Compilation] = field(default_factory=list)
     recompiles: list[pb.Recompile] = field(default_factory=list)
     graph_breaks: list[pb.GraphBreak] = field(default_factory=list)
     graphs: list[pb.Graph] = field(default_factory=list)
-    codes: list[str] = field(default_factory=list)
+    codes: list[str] = field(default_factory=list)  # the output code of each graph
     warnings: list[str] = field(default_factory=list)
 
 
 def stack_rows(entries: list[dict[str, Any]], files: dict[int, str], *, source: bool) -> list[pb.Frame]:
-    """A stack as records have it. files: torch's table of file names by number."""
+    """Return the frames of a stack as records have it. files: torch's table of file names by number."""
     frames = []
     for entry in entries:
         name = entry.get("filename")
@@ -47,7 +47,7 @@ def stack_rows(entries: list[dict[str, Any]], files: dict[int, str], *, source: 
 
 
 def break_row(text: str, *, source: bool, count: int = 1) -> pb.GraphBreak:
-    """A graph break from torch's text, without any of the user's code unless `source`."""
+    """Parse a graph break from torch's text, without any of the user's code unless `source`."""
     parsed = prose.parse_graph_break(text)
     row = pb.GraphBreak(docs_url=parsed.docs_url, file=parsed.file, stack=parsed.stack, count=count)
     if parsed.line is not None:
@@ -63,21 +63,13 @@ def break_row(text: str, *, source: bool, count: int = 1) -> pb.GraphBreak:
 
 
 def fill_from_metrics(row: pb.Compilation, metrics: dict[str, Any], *, source: bool) -> None:
-    """Copies what torch's compilation metrics say into a row. What spans have told before stands."""
+    """Copy what torch's compilation metrics say into a row; what is known from spans stays."""
     row.function = row.function or text_of(metrics.get("co_name"))
     row.file = row.file or text_of(metrics.get("co_filename"))
     for target, name in metric_names.COUNTS:
         if metrics.get(name) is not None:
             setattr(row, target, int(metrics[name]))
-    if not row.HasField("start_ns") and (start := _start_ns(metrics)) is not None:
-        row.start_ns = start
-    whole = not is_export(row.key.compile_id)  # of an export the metrics tell dynamo's part alone
-    if (
-        whole
-        and not row.HasField("duration_ns")
-        and (duration := _duration_ns(row.direction, metrics)) is not None
-    ):
-        row.duration_ns = duration
+    _fill_times(row, metrics)
     _fill_failure(row, metrics, source)
     row.metrics.update(metrics_json(metrics, source=source))
     if limit := metric_names.RECOMPILE_LIMIT_SET.search(text_of(metrics.get(metric_names.CONFIG_FIELDS[0]))):
@@ -85,16 +77,31 @@ def fill_from_metrics(row: pb.Compilation, metrics: dict[str, Any], *, source: b
 
 
 def metrics_json(metrics: dict[str, Any], *, source: bool) -> dict[str, str]:
-    """Every field that is not null, as JSON by name, but for the settings, which are stored as texts."""
-    return {
-        name: str(value) if type(value) is int else json.dumps(value, default=repr)  # most are numbers
-        for name, value in metrics.items()
-        if value is not None and name not in metric_names.CONFIG_FIELDS and (source or _is_safe(name, value))
-    }
+    """Return every field that is not null, as JSON by name, but for the settings, which are stored as texts."""
+    texts: dict[str, str] = {}
+    for name, value in metrics.items():
+        if value is None or name in metric_names.CONFIG_FIELDS:
+            continue
+        if source or isinstance(value, int | float) or name in metric_names.SAFE_TEXTS:
+            # Most are numbers.
+            texts[name] = str(value) if type(value) is int else json.dumps(value, default=repr)
+    return texts
 
 
-def _is_safe(name: str, value: object) -> bool:
-    return isinstance(value, int | float) or name in metric_names.SAFE_TEXTS
+def _fill_times(row: pb.Compilation, metrics: dict[str, Any]) -> None:
+    if not row.HasField("start_ns"):
+        if metrics.get("start_time_us") is not None:
+            row.start_ns = int(metrics["start_time_us"]) * 1000
+        elif metrics.get("start_time") is not None:
+            row.start_ns = nanoseconds(float(metrics["start_time"]) * 1e6)
+    # The metrics of an export are of dynamo's part alone.
+    if row.HasField("duration_ns") or is_export(row.key.compile_id):
+        return
+    is_forward = row.direction == pb.FORWARD
+    for name, factor in metric_names.FORWARD_DURATIONS if is_forward else metric_names.BACKWARD_DURATIONS:
+        if metrics.get(name) is not None:
+            row.duration_ns = round(float(metrics[name]) * factor)
+            return
 
 
 def _fill_failure(row: pb.Compilation, metrics: dict[str, Any], source: bool) -> None:
@@ -111,23 +118,8 @@ def _fill_failure(row: pb.Compilation, metrics: dict[str, Any], source: bool) ->
         row.restart_reasons.append(text if source else break_row(text, source=False).reason)
 
 
-def _start_ns(metrics: dict[str, Any]) -> int | None:
-    if metrics.get("start_time_us") is not None:
-        return int(metrics["start_time_us"]) * 1000
-    return None if metrics.get("start_time") is None else nanoseconds(float(metrics["start_time"]) * 1e6)
-
-
-def _duration_ns(direction: pb.Direction, metrics: dict[str, Any]) -> int | None:
-    for name, factor in (
-        metric_names.FORWARD_DURATIONS if direction == pb.FORWARD else metric_names.BACKWARD_DURATIONS
-    ):
-        if metrics.get(name) is not None:
-            return round(float(metrics[name]) * factor)
-    return None
-
-
 def set_duration(row: pb.Compilation, span: CompileSpan) -> None:
-    """Times of a row from the span of the whole compilation, with its phases."""
+    """Set the times and phases of a row from the span of the whole compilation."""
     assert span.duration_ns is not None
     row.start_ns, row.duration_ns, row.thread = span.start_ns, span.duration_ns, span.thread
     del row.phases[:]
@@ -135,7 +127,7 @@ def set_duration(row: pb.Compilation, span: CompileSpan) -> None:
 
 
 def span_row(span: CompileSpan) -> pb.PhaseSpan:
-    """The stored form of a span."""
+    """Return the stored form of a span."""
     return pb.PhaseSpan(
         key=pb.CompileKey(compile_id=span.compile_id, epoch=span.epoch),
         name=span.name,
@@ -150,16 +142,8 @@ def span_row(span: CompileSpan) -> pb.PhaseSpan:
     )
 
 
-def open_span_rows(spans: Iterable[CompileSpan], last_ns: int) -> Iterator[pb.PhaseSpan]:
-    """Of spans that did not end until then."""
-    for span in spans:
-        row = span_row(span)
-        row.unfinished, row.duration_ns = True, max(0, last_ns - span.start_ns)
-        yield row
-
-
 def add_autotuned(span: CompileSpan, arguments: dict[str, Any]) -> None:
-    """Which kernel a span autotuned, or which operator and shapes, and what came of it, from its end mark."""
+    """Add which kernel a span autotuned, or which operator and shapes, and the result, from its end mark."""
     if arguments.get("kernel_name"):
         span.kernel = str(arguments["kernel_name"])
     elif arguments.get("autotune_shape"):
@@ -167,22 +151,8 @@ def add_autotuned(span: CompileSpan, arguments: dict[str, Any]) -> None:
     span.choices = text_of(arguments.get("autotune_choices_stats"))
 
 
-def place_from_stack(row: pb.Compilation) -> None:
-    """Without metrics (the process died, or is still compiling) the innermost frame names the place."""
-    if row.stack and not row.file:
-        row.function, row.file, row.line = row.stack[-1].function, row.stack[-1].file, row.stack[-1].line
-
-
-def place_of_call(row: pb.Compilation, function: str, stack: list[pb.Frame]) -> None:
-    """Of a compilation ahead of time: the program's line, and what of torch it calls there."""
-    row.stack.extend(stack)
-    if stack:
-        row.file, row.line = stack[-1].file, stack[-1].line
-    row.function = function
-
-
 def torch_version(payload: str) -> str:
-    """Of the record of that name: an object since torch 2.13, a bare or quoted text before."""
+    """Parse the record of that name: an object since torch 2.13, a bare or quoted text before."""
     try:
         versions = json.loads(payload)
     except ValueError:
@@ -191,7 +161,7 @@ def torch_version(payload: str) -> str:
 
 
 def copy_place(row: pb.Compilation | pb.Recompile, forward: pb.Compilation) -> None:
-    """A backward and a recompile have the place of their frame."""
+    """Copy the place of a frame to its backward, or to its recompile."""
     row.file = forward.file
     if forward.HasField("line"):
         row.line = forward.line
@@ -200,7 +170,7 @@ def copy_place(row: pb.Compilation | pb.Recompile, forward: pb.Compilation) -> N
 
 
 def add_kernel_info(graph: pb.Graph, info: dict[str, dict[str, Any]]) -> None:
-    """`triton_kernel_info`: configurations tried and compile time by kernel.
+    """Add `triton_kernel_info` to a graph: configurations tried and compile time by kernel.
 
     The code is the reference for which kernels a graph has; only where none was found in it (a C++ wrapper) the
     names are taken from here.
@@ -220,20 +190,16 @@ def add_kernel_info(graph: pb.Graph, info: dict[str, dict[str, Any]]) -> None:
 
 
 def _config(pairs: object) -> str:
-    """[["XBLOCK", 128], ["num_warps", 4]] → "XBLOCK=128, num_warps=4"."""
+    """Return "XBLOCK=128, num_warps=4" of [["XBLOCK", 128], ["num_warps", 4]]."""
     if not isinstance(pairs, list | tuple):
         return ""
-    return ", ".join(
-        f"{pair[0]}={pair[1]}" for pair in pairs if isinstance(pair, list | tuple) and len(pair) == 2
-    )
+    pairs = [pair for pair in pairs if isinstance(pair, list | tuple) and len(pair) == 2]
+    return ", ".join(f"{name}={value}" for name, value in pairs)
 
 
 def text_of(value: object) -> str:
-    """A string field that may be missing, null, or the word "None"."""
+    """Return a string field that may be missing, null, or the word "None"."""
     return "" if value is None or value == "None" else str(value)
-
-
-# What a compile log gathers about each compile id, until it is asked for a summary.
 
 
 @dataclass
@@ -248,41 +214,23 @@ class CompiledFrame:
     backwards: list[pb.Compilation] = field(default_factory=list)
     backwards_measured: int = 0
     graphs: list[pb.Graph] = field(default_factory=list)
-    cache_keys: list[str] = field(default_factory=list)  # of cache records that came before their code
-    kernel_infos: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # that came before their code, as AOTInductor's do
+    # Of cache records, and of kernels as AOTInductor writes them, that came before their code.
+    cache_keys: list[str] = field(default_factory=list)
+    kernel_infos: list[dict[str, Any]] = field(default_factory=list)
     recompile: pb.Recompile | None = None
     attempt: int | None = None
     for_inference: bool = False  # AOTAutograd said so: it has no backward
 
     def forward_row(self) -> pb.Compilation:
-        """The row of the frame, or a place for what a stray record says."""
+        """Return the row of the frame, a new one for what a stray record says."""
         if self.forward is None:
             self.forward = pb.Compilation(key=self.key, direction=pb.FORWARD)
         return self.forward
 
     def begun(self) -> pb.Compilation:
-        """The row of the frame, from a record that proves its compilation."""
+        """Return the row of the frame, from a record that proves its compilation."""
         self.is_compilation = bool(self.key.compile_id)
         return self.forward_row()
-
-    def take_recovered(self, row: pb.Compilation) -> None:
-        """A compilation that was over before recording began."""
-        self.finished = True
-        if row.direction == pb.FORWARD:
-            self.forward, self.is_compilation = row, True
-        else:
-            self.backwards.append(row)
-            self.backwards_measured += 1
-
-    def begins_again(self, mark: str, attempt: int = 0) -> bool:
-        """Whether this mark of a beginning is that of another compilation under the same id.
-
-        torch 2.6 writes `dynamo_start` before the spans begin, 2.11 after: only the same mark twice, or one after the
-        end, tells. A restarted attempt is the same compilation.
-        """
-        return attempt == 0 and (self.finished or mark in self.marks)
 
     def awaits_backward(self) -> bool:
         """Whether a backward of it may still be compiled, as far as is known."""
@@ -291,16 +239,23 @@ class CompiledFrame:
     def put(
         self, summary: pb.CompileSummary, first: pb.Compilation | None = None, *, may_be_older: bool = False
     ) -> None:
-        """Adds the rows of this frame. first: the row of the first compilation of the same code.
+        """Add the rows of this frame.
 
-        may_be_older: its backwards may be of another frame, that had this id before torch was reset; so they get no
-        name from this one.
+        first: the row of the first compilation of the same code. may_be_older: its backwards may be of another frame,
+        which had this id before torch was reset; so they get no name from this one.
         """
         forward = self.forward if self.is_compilation else None
         if forward is not None:
             if self.attempt is not None:
                 forward.attempts = self.attempt + 1
-            place_from_stack(forward)
+            # Without metrics (the process died, or is still compiling) the innermost frame names the place.
+            if forward.stack and not forward.file:
+                innermost = forward.stack[-1]
+                forward.function, forward.file, forward.line = (
+                    innermost.function,
+                    innermost.file,
+                    innermost.line,
+                )
             if first is not None and not forward.file:
                 copy_place(forward, first)
             summary.compilations.append(forward)
@@ -314,31 +269,20 @@ class CompiledFrame:
             summary.recompiles.append(self.recompile)
         summary.graphs.extend(self.graphs)
 
-    def name_graph(self, key: str) -> pb.Graph | None:
-        """A cache record follows the code of its graph; only in old versions a hit comes before it: then None."""
-        for graph in reversed(self.graphs):
-            if not graph.graph_key:
-                graph.graph_key = key
-                return graph
-        self.cache_keys.append(key)
-        return None
-
 
 class CompiledFrames:
-    """The frames of one process by epoch and compile id. `epoch` is the newest: ids restart with torch's reset."""
+    """The frames of one process by epoch and compile id: ids restart when torch is reset."""
 
     def __init__(self) -> None:
         self._frames: dict[tuple[int, str], CompiledFrame] = {}
-        self.epoch = 0
-
-    def __iter__(self) -> Iterator[CompiledFrame]:
-        return iter(self._frames.values())
+        self.epoch = 0  # the newest
 
     def find(self, epoch: int, compile_id: str) -> CompiledFrame | None:
+        """Return the frame if there is one."""
         return self._frames.get((epoch, compile_id))
 
     def at(self, epoch: int, compile_id: str) -> CompiledFrame:
-        """That frame; a new one if it is the first that is heard of it."""
+        """Return the frame, a new one for its first record."""
         frame = self._frames.get((epoch, compile_id))
         if frame is None:
             key = pb.CompileKey(compile_id=compile_id, epoch=epoch)
@@ -346,71 +290,73 @@ class CompiledFrames:
         return frame
 
     def now(self, compile_id: str) -> CompiledFrame:
-        """The frame that has this id in the newest epoch."""
+        """Return the frame that has this id in the newest epoch."""
         return self.at(self.epoch_of(compile_id), compile_id)
 
     def epoch_of(self, compile_id: str) -> int:
-        """The newest; ids of what was compiled ahead of time do not restart."""
+        """Return the newest epoch of an id; ids of what was compiled ahead of time do not restart."""
         return 0 if is_ahead(compile_id) else self.epoch
 
     def key(self, compile_id: str) -> pb.CompileKey:
-        """Of a record that has this id now."""
+        """Return the key of a record that has this id now."""
         return pb.CompileKey(compile_id=compile_id, epoch=self.epoch_of(compile_id))
 
-    def called_ahead(self, compile_id: str, thread: int) -> pb.Compilation:
-        """The row of a compilation ahead of time, from any record of it."""
-        frame = self.now(compile_id)
-        known = frame.is_compilation
-        row = frame.begun()
-        row.thread = row.thread if known else thread
-        return row
-
     def begin(self, compile_id: str, mark: str, attempt: int = 0) -> CompiledFrame:
-        """The frame of an id whose compilation begins. If it has begun before, torch was reset: a new epoch."""
+        """Return the frame of an id whose compilation begins. If it has begun before, torch was reset: a new epoch.
+
+        torch 2.6 writes `dynamo_start` before the spans begin, 2.11 after: only the same mark twice, or one after the
+        end, shows another compilation under the same id. A restarted attempt is the same compilation.
+        """
         frame = self.now(compile_id)
-        if compile_id and not is_ahead(compile_id) and frame.begins_again(mark, attempt):
+        begins_again = attempt == 0 and (frame.finished or mark in frame.marks)
+        if compile_id and not is_ahead(compile_id) and begins_again:
             self.epoch += 1
             frame = self.now(compile_id)
         frame.marks.add(mark)
         return frame
 
     def start_from(self, recovered: Recovered) -> None:
-        """Takes rows from before recording began, or from a pause of it, in the order of their compilation.
+        """Take rows from before recording began, or from a pause of it, in the order of their compilation.
 
         An id that was compiled before begins a new epoch, also for the rows: they count epochs from their own start.
-        The keys of all rows are put right.
+        The keys of all rows are corrected.
         """
         epochs: dict[tuple[int, str], int] = {}  # of the rows → of this log
         for row in recovered.compilations:
-            key = (row.key.epoch, row.key.compile_id)
+            epoch_and_id = (row.key.epoch, row.key.compile_id)
             if row.direction == pb.FORWARD:
                 self.epoch += self.now(row.key.compile_id).is_compilation
-                epochs[key] = self.epoch
-            row.key.epoch = epochs.get(key, self.epoch)
-            self.at(row.key.epoch, row.key.compile_id).take_recovered(row)
+                epochs[epoch_and_id] = self.epoch
+            row.key.epoch = epochs.get(epoch_and_id, self.epoch)
+            frame = self.at(row.key.epoch, row.key.compile_id)
+            frame.finished = True
+            if row.direction == pb.FORWARD:
+                frame.forward, frame.is_compilation = row, True
+            else:
+                frame.backwards.append(row)
+                frame.backwards_measured += 1
+        keys = [row.key for row in recovered.recompiles] + [row.key for row in recovered.graphs]
+        for key in keys:
+            key.epoch = epochs.get((key.epoch, key.compile_id), key.epoch)
         for recompile in recovered.recompiles:
-            self._of_recovered(recompile.key, epochs).recompile = recompile
+            self.at(recompile.key.epoch, recompile.key.compile_id).recompile = recompile
         for graph in recovered.graphs:
-            self._of_recovered(graph.key, epochs).graphs.append(graph)
-
-    def _of_recovered(self, key: pb.CompileKey, epochs: dict[tuple[int, str], int]) -> CompiledFrame:
-        key.epoch = epochs.get((key.epoch, key.compile_id), key.epoch)
-        return self.at(key.epoch, key.compile_id)
+            self.at(graph.key.epoch, graph.key.compile_id).graphs.append(graph)
 
     def put(self, summary: pb.CompileSummary) -> None:
-        """Adds the rows of all frames, compilations in order of time."""
-        for frame in self:
+        """Add the rows of all frames, compilations in order of time."""
+        for frame in self._frames.values():
             frame.put(summary, first=self._first_of(frame), may_be_older=self._may_be_older(frame))
         summary.compilations.sort(key=lambda row: row.start_ns or 0)
 
     def _first_of(self, frame: CompiledFrame) -> pb.Compilation | None:
-        """The first compilation of the same code. One that hits the recompile limit says neither name nor place."""
+        """Return the first compilation of the same code: one that hits the recompile limit has no name and place."""
         if is_ahead(frame.key.compile_id):
             return None
         first = self.find(frame.key.epoch, f"{frame.key.compile_id.rpartition('/')[0]}/0")
         return first.forward if first is not None else None
 
     def _may_be_older(self, frame: CompiledFrame) -> bool:
-        """Whether a backward under this id may be of a frame from before torch was reset, which still lacks its own."""
+        """Whether a backward under this id may be of a frame from before torch was reset, which has none yet."""
         older = (self.find(epoch, frame.key.compile_id) for epoch in range(frame.key.epoch))
         return bool(frame.backwards) and any(other and other.awaits_backward() for other in older)

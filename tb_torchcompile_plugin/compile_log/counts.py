@@ -1,7 +1,7 @@
-"""What of a compile summary is counted, each with its place: numbers that are exact, however fast the machine is.
+"""How many graph breaks, recompiles, guards … does a compile summary hold, and where? Exact on any machine.
 
-The gate compares them between two runs, the pytest plugin asserts them. Standard library and protobuf only: the latter
-runs inside the program that compiles.
+The gate compares these counts between two runs, the pytest plugin asserts them. Standard library and protobuf only:
+the latter runs inside the program that compiles.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.compile_log.record import direction_of, forward_compilations, key_of, known_number
-from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary, Graph
+from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary
 from tb_torchcompile_plugin.torch_names.caches import is_ahead
 from tb_torchcompile_plugin.torch_names.graph_breaks import tells_skipped_frames
 from tb_torchcompile_plugin.torch_names.kernels import without_number
@@ -20,32 +20,34 @@ CountName = Literal["breaks", "skipped", "recompiles", "graphs", "guards", "kern
 
 
 class CountedRow(NamedTuple):
-    """One thing, and how many of it there are. why: torch's reason, "" where it needs none. line: None if unknown."""
+    """One thing that is counted, and how many of it there are."""
 
     what: str
-    why: str
+    why: str  # torch's reason, "" where it needs none
     file: str
-    line: int | None
+    line: int | None  # None if unknown
     number: int = 1
 
 
 class CountKind(NamedTuple):
-    """one, many: what it is called. rows_of: None where the summary does not tell; why_not: why it does not."""
+    """A kind of thing that is counted."""
 
     one: str
     many: str
-    rows_of: Callable[[CompileSummary], Iterator[CountedRow] | None]
-    why_not: str = ""
+    rows_of: Callable[
+        [CompileSummary], Iterator[CountedRow] | None
+    ]  # None where the summary does not hold it
+    why_not: str = ""  # why it may not hold it
 
 
 def counted(summary: CompileSummary, name: CountName) -> list[CountedRow] | None:
-    """Each row once, equal ones added up, in torch's order; None where the summary does not tell."""
+    """Return each row once, equal ones added up, in torch's order; None where the summary does not hold them."""
     rows = COUNTS[name].rows_of(summary)
     return None if rows is None else together(rows)
 
 
 def together(rows: Iterable[CountedRow]) -> list[CountedRow]:
-    """Equal rows are one, with the sum of their numbers."""
+    """Merge equal rows, with the sum of their numbers."""
     numbers: Counter[CountedRow] = Counter()
     for row in rows:
         numbers[row._replace(number=0)] += row.number
@@ -53,11 +55,11 @@ def together(rows: Iterable[CountedRow]) -> list[CountedRow]:
 
 
 def since(summary: CompileSummary, earlier: CompileSummary) -> CompileSummary:
-    """What was compiled after an earlier summary of the same process. A compile id is compiled once in an epoch."""
+    """Return what was compiled after an earlier summary of the same process: an id is compiled once in an epoch."""
     later = CompileSummary(environment=summary.environment)
     for table in ("compilations", "graph_breaks", "recompiles", "graphs"):
-        known = {_identity(row) for row in getattr(earlier, table)}
-        getattr(later, table).extend(row for row in getattr(summary, table) if _identity(row) not in known)
+        before = {_identity(row) for row in getattr(earlier, table)}
+        getattr(later, table).extend(row for row in getattr(summary, table) if _identity(row) not in before)
     return later
 
 
@@ -67,17 +69,17 @@ def _identity(row: object) -> tuple[object, ...]:
 
 
 def _breaks(summary: CompileSummary) -> Iterator[CountedRow]:
-    """Sites: attempts, callers and recompiles that break at one line for one reason are one."""
+    """Yield sites: attempts, callers and recompiles that break at one line for one reason are one."""
     sites = dict.fromkeys((row.reason, row.file, known_number(row, "line")) for row in summary.graph_breaks)
     return (CountedRow("graph break", *site) for site in sites)
 
 
 def _skipped(summary: CompileSummary) -> Iterator[CountedRow] | None:
-    """Of a torch that tells of some alone, none is unknown."""
-    given_up = [row for row in _frames(summary) if row.HasField("failure")]
-    if not given_up and not tells_skipped_frames(summary.environment.torch_version):
+    """Yield frames that dynamo gave up; None is unknown if torch records none of those that it skips."""
+    failures = [row for row in _frames(summary) if row.HasField("failure")]
+    if not failures and not tells_skipped_frames(summary.environment.torch_version):
         return None
-    return (_of(row, row.failure.reason or row.failure.type) for row in given_up)
+    return (_of(row, row.failure.reason or row.failure.type) for row in failures)
 
 
 def _recompiles(summary: CompileSummary) -> Iterator[CountedRow]:
@@ -100,16 +102,13 @@ def _guards(summary: CompileSummary) -> Iterator[CountedRow] | None:
 
 
 def _kernels(summary: CompileSummary) -> Iterator[CountedRow]:
-    """By graph: one that two frames share counts for both."""
+    """Yield kernels by graph: one that two frames share counts for both."""
     frames = forward_compilations(summary)
-    return (row for graph in summary.graphs for row in _kernels_of(graph, frames.get(key_of(graph.key))))
-
-
-def _kernels_of(graph: Graph, frame: Compilation | None) -> Iterator[CountedRow]:
-    why = direction_of(graph.direction)
-    for kernel in graph.kernels:
-        row = _of(frame, why) if frame else CountedRow("", why, "", None)
-        yield row._replace(what=without_number(kernel.name))
+    for graph in summary.graphs:
+        frame = frames.get(key_of(graph.key), Compilation())
+        for kernel in graph.kernels:
+            row = _of(frame, direction_of(graph.direction))
+            yield row._replace(what=without_number(kernel.name))
 
 
 def _cache_misses(summary: CompileSummary) -> Iterator[CountedRow] | None:
@@ -130,8 +129,10 @@ def _frames(summary: CompileSummary) -> Iterator[Compilation]:
 
 
 def _knows(summary: CompileSummary, field: str) -> bool:
-    """Whether torch says this of frames that it compiles: of one without a graph it says nothing, and of those that
-    were compiled before recording began nobody knows."""
+    """Whether torch writes this field of frames that it compiles.
+
+    It writes none for a frame without a graph; for frames compiled before recording began the field is unknown.
+    """
     compiled = [row for row in _frames(summary) if not row.HasField("failure")]
     without = [row for row in compiled if not row.HasField(field)]
     return not any(row.recovered for row in without) and (not compiled or len(without) < len(compiled))
@@ -142,9 +143,8 @@ def _of(row: Compilation, why: str = "", number: int = 1) -> CountedRow:
 
 
 def _first(reasons: Iterable[str]) -> str:
-    """The first line of the first of them, without the source that torch writes behind a guard."""
-    text = next(iter(reasons), "")
-    line = next(iter(text.splitlines()), "")
+    """Return the first line of the first reason, without the source that torch writes after a guard."""
+    line = next(iter(next(iter(reasons), "").splitlines()), "")
     return line.partition("  #")[0].rstrip()
 
 

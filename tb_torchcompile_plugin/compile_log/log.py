@@ -1,9 +1,7 @@
 """Compile records → CompileSummary: one path for live records and for lines of a TORCH_TRACE log.
 
 torch describes what it compiles as a stream of records: a metadata dict (one key names the kind, the others
-say for which compilation it holds) and a payload text. `CompileLog.add` takes one at a time and never raises;
-what it cannot read it counts by cause, what it does not know by kind. `summary` may be called at any time, again
-and again. Imports protobuf and the standard library only, because it runs inside training.
+say for which compilation it holds) and a payload text. Runs inside training: protobuf and the standard library only.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tb_torchcompile_plugin.compile_log import compile_rows, prose
@@ -24,38 +23,36 @@ from tb_torchcompile_plugin.compile_log.record import Facts, Record, loads, nano
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION
 from tb_torchcompile_plugin.torch_names import artifacts, records
-from tb_torchcompile_plugin.torch_names import caches as ahead_of_time
-from tb_torchcompile_plugin.torch_names import records as phases
 from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code
-from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON
+from tb_torchcompile_plugin.torch_names.caches import ISSUES, is_ahead
 
 
 class CompileLog:
-    """Collects records of one process.
+    """Collects records of one process: `add` takes them one by one, `summary` may be called at any time.
 
-    source: keep source lines, break texts and other strings that quote the user's code (`capture="full"`).
-    payloads: keep the payload texts themselves, compressed and each once (`summary.artifacts`).
-    loads: JSON text → value; raises ValueError. A reader of large logs has a faster one.
+    What it cannot read it counts by cause, what it does not know by kind.
     """
 
     def __init__(
         self, *, source: bool = True, payloads: bool = False, loads: Callable[[str], Any] = loads
     ) -> None:
+        """source: keep source lines, break texts and other strings that quote the user's code (`capture="full"`).
+
+        payloads: keep the payload texts themselves, compressed and each once (`summary.artifacts`).
+        loads: JSON text → value; raises ValueError. A reader of large logs has a faster one.
+        """
         self._source = source
         self._loads = loads
         self._payloads = PayloadStore() if payloads and source else None
         self._lanes = OpenSpans()
+        self._rows = pb.CompileSummary()  # rows that no later record changes
         self._has_spans = False  # logs of torch 2.4 have none
         self._frames = CompiledFrames()
         self._ahead = AheadOfTime()
-        self._issues: list[pb.ExportIssue] = []
         self._caches = CacheLookups(source=source)
-        self._recovered_breaks: list[pb.GraphBreak] = []
         self.codes: Counter[int] = Counter()  # hashes of the output code of all graphs
         self._breaks: dict[tuple[int, str, str], pb.GraphBreak] = {}
         self._spans: list[pb.PhaseSpan] = []
-        self._shape_events: list[pb.ShapeEvent] = []
-        self._runtime_metrics: list[pb.RuntimeMetrics] = []
         self._times: dict[str, list[float]] = {}
         self.files: dict[int, str] = {}  # torch's table of file names by number
         self.by_kind: Counter[str] = Counter()
@@ -79,26 +76,24 @@ class CompileLog:
         }
         self._handlers.update(dict.fromkeys(records.RUNTIME_METRICS, self._on_runtime_metrics))
         self._handlers.update(dict.fromkeys(records.SHAPE_KINDS, self._on_shape))
-        self._handlers.update(dict.fromkeys(ahead_of_time.ISSUES, self._on_export_issue))
+        self._handlers.update(dict.fromkeys(ISSUES, self._on_export_issue))
         for cache in artifacts.CACHES:
             for result in artifacts.CACHE_RESULTS:
                 kind = artifacts.kind(artifacts.cache_lookup(cache, result))
-                self._handlers[kind] = self._cache_handler(cache, result)
+                self._handlers[kind] = partial(self._on_cache, cache, result)
 
     def start_from(self, recovered: Recovered) -> None:
-        """Takes rows from before recording began, or from a pause of it, in the order of their compilation."""
+        """Take rows from before recording began, or from a pause of it, in the order of their compilation."""
         self._frames.start_from(recovered)
         for graph, code in zip(recovered.graphs, recovered.codes, strict=True):
             self.codes[hash(code)] += 1
             if self._payloads is not None:
                 record = Record({records.OUTPUT_CODE: {}}, code)
                 self._payloads.keep(records.OUTPUT_CODE, record, graph.key, graph.direction)
-        self._recovered_breaks.extend(recovered.graph_breaks)
-
-    # -- records in ---------------------------------------------------------------------------------------------
+        self._rows.graph_breaks.extend(recovered.graph_breaks)
 
     def add(self, record: Record) -> None:
-        """Takes one record. Never raises."""
+        """Take one record. Never raises."""
         kind = "record"
         try:
             if record.place is None:  # of a log the reader has seen to it
@@ -109,16 +104,13 @@ class CompileLog:
                 return
             if kind == records.ARTIFACT:
                 kind = artifacts.kind(record.metadata[kind]["name"])
-            self._count(kind)
+            self.by_kind[kind] += 1
+            if kind not in records.KINDS and artifacts.name_of(kind) is None:
+                self.unknown[kind] += 1
             self._add(kind, record)
         except Exception as error:
             if not record.damaged:
                 self.unreadable[f"{str(kind)[:60]}: {type(error).__name__}"] += 1
-
-    def _count(self, kind: str) -> None:
-        self.by_kind[kind] += 1
-        if kind not in records.KINDS and artifacts.name_of(kind) is None:
-            self.unknown[kind] += 1
 
     def _add(self, kind: str, record: Record) -> None:
         compile_id = records.compile_id_of(record.metadata) or self._ahead_id(kind, record)
@@ -134,27 +126,34 @@ class CompileLog:
             self._payloads.keep(kind, record, key, self._direction(record, compile_id))
 
     def _ahead_id(self, kind: str, record: Record) -> str:
-        """The id of a compilation ahead of time, whose row begins with its first record."""
+        """Return the id of a compilation ahead of time, whose row begins with its first record."""
         compile_id = self._ahead.owner(record.metadata, kind, record.thread, self.files)
         if compile_id:
-            row = self._frames.called_ahead(compile_id, record.thread)
+            frame = self._frames.now(compile_id)
+            is_new = not frame.is_compilation
+            row = frame.begun()
+            if is_new:
+                row.thread = record.thread
             if not row.stack and (call := self._ahead.calls.get(compile_id)):
-                compile_rows.place_of_call(row, call.function, self._stack(call.stack))
+                row.stack.extend(self._stack(call.stack))
+                if row.stack:
+                    row.file, row.line = row.stack[-1].file, row.stack[-1].line
+                row.function = call.function
         return compile_id
 
     def _direction(self, record: Record, compile_id: str) -> pb.Direction:
-        """Of what is being compiled: also that of a backward inside its frame."""
+        """Return the direction of what is being compiled, also of a backward inside its frame."""
         lane = (record.thread, compile_id)
-        return pb.BACKWARD if self._lanes.is_inside(lane, phases.COMPILING_BACKWARD) else pb.FORWARD
+        return pb.BACKWARD if self._lanes.is_inside(lane, records.COMPILING_BACKWARD) else pb.FORWARD
 
     def _row(self, record: Record, compile_id: str) -> pb.Compilation:
-        """The row that a record belongs to: the backward that is being compiled, or the frame."""
+        """Return the row that a record belongs to: the backward that is being compiled, or the frame."""
         frame = self._frames.now(compile_id)
-        if frame.backwards and self._lanes.is_inside((record.thread, compile_id), phases.BACKWARD_ROOTS):
+        if frame.backwards and self._lanes.is_inside((record.thread, compile_id), records.BACKWARD_ROOTS):
             return frame.backwards[-1]
         return frame.forward_row()
 
-    # -- one handler for each kind ------------------------------------------------------------------------------
+    # One handler for each kind of record.
 
     def _on_str(self, record: Record, compile_id: str) -> None:
         name, number = record.metadata[records.FILE_NAME]
@@ -176,8 +175,8 @@ class CompileLog:
         text = str(arguments.get("compile_id") or "None")
         compile_id = compile_id if text == "None" else text
         if event.get("name") == records.CHANGED_SHAPE:
-            self._shape_events.append(
-                change_event(arguments, *self._key_and_attempt(record, compile_id), source=self._source)
+            self._rows.shape_events.append(
+                change_event(arguments, self._frames.key(compile_id), record.attempt, source=self._source)
             )
         if mark not in ("B", "E"):
             return
@@ -202,12 +201,12 @@ class CompileLog:
     def _begin_span(self, span: CompileSpan, compile_id: str, record: Record) -> None:
         is_root = _is_root(span.name, compile_id)
         self._has_spans = self._has_spans or is_root
-        if is_root or span.name == phases.DYNAMO:
+        if is_root or span.name == records.DYNAMO:
             self._frames.begin(compile_id, span.name)
         span.compile_id, span.thread = compile_id, record.thread
         span.epoch = self._frames.epoch_of(compile_id)
-        span.worker_process = not compile_id and span.name == phases.COMPILE_FILE
-        if span.name in phases.BACKWARD_ROOTS and compile_id:
+        span.worker_process = not compile_id and span.name == records.COMPILE_FILE
+        if span.name in records.BACKWARD_ROOTS and compile_id:
             frame = self._frames.now(compile_id)
             frame.backwards.append(
                 pb.Compilation(
@@ -231,7 +230,7 @@ class CompileLog:
         if _is_root(span.name, span.compile_id):
             frame.finished = True
             compile_rows.set_duration(frame.forward_row(), span)
-        elif span.name in phases.BACKWARD_ROOTS:
+        elif span.name in records.BACKWARD_ROOTS:
             for row in reversed(frame.backwards):
                 if row.start_ns == span.start_ns:
                     compile_rows.set_duration(row, span)
@@ -267,30 +266,29 @@ class CompileLog:
         row = pb.RuntimeMetrics(key=self._frames.now(compile_id).key)
         row.direction = pb.FORWARD if kind == records.RUNTIME_METRICS[0] else pb.BACKWARD
         row.metrics.update(compile_rows.metrics_json(metrics, source=self._source))
-        self._runtime_metrics.append(row)
+        self._rows.runtime_metrics.append(row)
 
     def _on_cudagraph_skip(self, record: Record, compile_id: str) -> None:
-        """Into the field where newer torch puts it if it knows while compiling. The reason quotes the user's code."""
+        """Add the reason, which quotes the user's code, where newer torch writes one that is known while compiling."""
         if self._source and record.payload:
-            key, direction = self._key_and_attempt(record, compile_id)[0], self._direction(record, compile_id)
-            reason = {CUDAGRAPH_SKIP_REASON: json.dumps(record.payload.strip())}
-            self._runtime_metrics.append(pb.RuntimeMetrics(key=key, direction=direction, metrics=reason))
+            reason = {records.CUDAGRAPH_SKIP_REASON: json.dumps(record.payload.strip())}
+            row = pb.RuntimeMetrics(key=self._frames.key(compile_id), metrics=reason)
+            row.direction = self._direction(record, compile_id)
+            self._rows.runtime_metrics.append(row)
 
     def _on_export_issue(self, record: Record, compile_id: str) -> None:
         details = record.metadata[records.kind_of(record.metadata)]
         stack = self._stack(details.get("user_stack") or [])
-        key = self._frames.key(compile_id)
-        self._issues.append(export_issue(record, key, stack, source=self._source))
+        self._rows.export_issues.append(
+            export_issue(record, self._frames.key(compile_id), stack, source=self._source)
+        )
 
     def _on_shape(self, record: Record, compile_id: str) -> None:
         kind = records.kind_of(record.metadata)
         details = record.metadata[kind]
-        key, attempt = self._key_and_attempt(record, compile_id)
+        key, attempt = self._frames.key(compile_id), record.attempt
         stack = self._stack(details.get("user_stack") or [])
-        self._shape_events.append(shape_event(kind, details, key, attempt, stack, source=self._source))
-
-    def _key_and_attempt(self, record: Record, compile_id: str) -> tuple[pb.CompileKey, int]:
-        return self._frames.key(compile_id), record.attempt
+        self._rows.shape_events.append(shape_event(kind, details, key, attempt, stack, source=self._source))
 
     def _on_torch_version(self, record: Record, compile_id: str) -> None:
         if record.payload:
@@ -298,14 +296,14 @@ class CompileLog:
 
     def _on_graph_break(self, record: Record, compile_id: str) -> None:
         text = record.payload or ""
-        known = self._breaks.get((self._frames.epoch, compile_id, text))
-        if known is not None:  # the same break, met again in the next attempt
-            known.count += 1
+        break_ = (self._frames.epoch, compile_id, text)
+        if break_ in self._breaks:  # met again in the next attempt
+            self._breaks[break_].count += 1
             return
         row = compile_rows.break_row(text, source=self._source)
         row.key.CopyFrom(self._frames.now(compile_id).key)
         row.attempt = record.attempt
-        self._breaks[self._frames.epoch, compile_id, text] = row
+        self._breaks[break_] = row
 
     def _on_recompile(self, record: Record, compile_id: str) -> None:
         frame = self._frames.now(compile_id)
@@ -316,16 +314,15 @@ class CompileLog:
             if text not in frame.recompile.reasons:
                 frame.recompile.reasons.append(text)
 
-    def _cache_handler(self, cache: str, result: str) -> Callable[[Record, str], None]:
-        return lambda record, compile_id: self._on_cache(cache, result, record, compile_id)
-
     def _on_cache(self, cache: str, result: str, record: Record, compile_id: str) -> None:
         details = self._loads(record.payload or "{}")
         frame, direction = self._frames.now(compile_id), self._direction(record, compile_id)
         if cache == "fx_graph" and (key := compile_rows.text_of(details.get("key"))):
-            graph = frame.name_graph(key)
-            if graph is not None:  # logs without spans: the code says so
-                direction = graph.direction
+            graph = next((graph for graph in reversed(frame.graphs) if not graph.graph_key), None)
+            if graph is None:  # old versions write a cache hit before its code
+                frame.cache_keys.append(key)
+            else:
+                graph.graph_key, direction = key, graph.direction  # in logs without spans the code says so
         row = self._caches.row(cache, result, details, frame.key, direction)
         self._row(record, compile_id).cache.append(row)
 
@@ -355,45 +352,37 @@ class CompileLog:
 
     def _on_kernel_info(self, record: Record, compile_id: str) -> None:
         frame, info = self._frames.now(compile_id), self._loads(record.payload or "{}")
-        if frame.graphs and not ahead_of_time.is_ahead(compile_id):
+        if frame.graphs and not is_ahead(compile_id):
             compile_rows.add_kernel_info(frame.graphs[-1], info)
         else:
             frame.kernel_infos.append(info)
 
-    # -- summary out --------------------------------------------------------------------------------------------
-
     def summary(self) -> pb.CompileSummary:
-        """All that is known so far. `environment` holds what the records tell; the rest is the caller's."""
+        """Return all that is known so far; of `environment`, what records do not hold is the caller's."""
         summary = pb.CompileSummary(format_version=FORMAT_VERSION, compile_times_complete=False)
+        summary.MergeFrom(self._rows)
         self._facts.put(summary.environment)
         self._frames.put(summary)
-        summary.graph_breaks.extend([*self._recovered_breaks, *self._breaks.values()])
+        summary.graph_breaks.extend(self._breaks.values())
         summary.spans.extend(sorted(self._spans, key=lambda span: (span.start_ns, -span.duration_ns)))
-        summary.spans.extend(compile_rows.open_span_rows(self._lanes.still_open(), self._facts.last_ns or 0))
-        summary.shape_events.extend(self._shape_events)
-        summary.runtime_metrics.extend(self._runtime_metrics)
-        summary.export_issues.extend(self._issues)
+        for span in self._lanes.still_open():
+            row = compile_rows.span_row(span)
+            row.unfinished, row.duration_ns = True, max(0, (self._facts.last_ns or 0) - span.start_ns)
+            summary.spans.append(row)
         summary.compile_times.extend(
             pb.FunctionTimes(function=name, seconds=s) for name, s in self._times.items()
         )
-        self._put_counts(summary)
+        summary.records.by_kind.update(self.by_kind)
+        summary.records.unknown.update(self.unknown)
+        summary.records.unreadable.update(self.unreadable)
+        if self._lanes.unmatched_ends:
+            cause = f"{records.CHROMIUM_EVENT}: end without a beginning"
+            summary.records.unreadable[cause] = self._lanes.unmatched_ends
         if self._payloads is not None:
             self._payloads.put(summary)
         return summary
 
-    def _put_counts(self, summary: pb.CompileSummary) -> None:
-        for counter, target in (
-            (self.by_kind, summary.records.by_kind),
-            (self.unknown, summary.records.unknown),
-            (self.unreadable, summary.records.unreadable),
-        ):
-            for name, count in counter.items():
-                target[name] = count
-        if self._lanes.unmatched_ends:
-            cause = f"{records.CHROMIUM_EVENT}: end without a beginning"
-            summary.records.unreadable[cause] = self._lanes.unmatched_ends
-
 
 def _is_root(name: str, compile_id: str) -> bool:
     """Whether a span is the whole compilation of a frame, or of a package."""
-    return name in phases.FRAME_ROOTS or (name in phases.AOT_ROOTS and ahead_of_time.is_ahead(compile_id))
+    return name in records.FRAME_ROOTS or (name in records.AOT_ROOTS and is_ahead(compile_id))

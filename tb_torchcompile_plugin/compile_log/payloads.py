@@ -1,6 +1,6 @@
-"""Texts of records and where they belong (artifacts).
+"""Texts of records, and where they belong (artifacts).
 
-Live ones are stored, each once by content hash and compressed. Those of a log stay there: their place is kept.
+Live ones are stored, each once by content hash and compressed. Those of a log stay there: their position is kept.
 """
 
 from __future__ import annotations
@@ -41,21 +41,22 @@ DAMAGED: tuple[type[Exception], ...] = (zlib.error, EOFError, *((lzma.LZMAError,
 _LZMA2, _FAST, _HC4 = 0x21, 1, 0x04  # lzma.FILTER_LZMA2, MODE_FAST, MF_HC4
 _FILTERS = [{"id": _LZMA2, "dict_size": 1 << 24, "mode": _FAST, "mf": _HC4, "nice_len": 64, "depth": 32}]
 
-MOST_ROWS = 64 << 20  # bytes; what they become in memory is some tens of times as much
+# Limits in bytes against files that hold gigabytes in a few kB; they were not measured.
+MOST_ROWS = 64 << 20  # rows take some tens of times as much in memory
 MOST_TEXT = 512 << 20
 _LZMA_MEMORY = 128 << 20  # of the window that a stream asks for
 _IN_FRONT = ("format_version", "environment", "warnings", "payload_block")  # not among the rows of a file
 
 
 def has_text(kind: str, record: Record) -> bool:
-    """Whether there is something to keep. Most records are marks of spans, or describe an input in their envelope."""
+    """Whether there is a text to keep. Most records are marks of spans, or describe an input in their envelope."""
     if kind == CHROMIUM_EVENT:  # its content is in the spans
         return False
     return record.payload is not None or kind == METRICS or kind not in KINDS
 
 
 class PayloadStore:
-    """Memory is what the file will take: payloads are kept in compressed form only, or not at all."""
+    """The payloads of one process in compressed form only: memory is what the file will take."""
 
     def __init__(self) -> None:
         self._index: dict[bytes, int] = {}
@@ -64,33 +65,33 @@ class PayloadStore:
         self._settings: set[int] = set()
 
     def keep(self, kind: str, record: Record, key: pb.CompileKey, direction: pb.Direction) -> None:
-        """Stores the payload of one record, and the settings inside compilation metrics (the same in each of them)."""
+        """Store the payload of one record, and the settings inside compilation metrics (the same in each of them)."""
         if kind == METRICS:
             metrics = record.metadata[kind]
             for name in CONFIG_FIELDS:
                 if isinstance(metrics.get(name), str):
                     self._add(name, "json", metrics[name], record, key, direction)
-        text = record.payload or _whole_if_unknown(kind, record)
+        text = record.payload
+        if not text and kind not in KINDS and not name_of(kind):
+            text = json.dumps(record.metadata[kind], default=repr)  # of an unknown kind all that it says
         if not text:
             return
         encoding = "" if record.payload else "json"
-        if kind in NAMED_PARTS and record.metadata[kind].get(TYPE):
-            encoding = str(record.metadata[kind][TYPE])
+        name = name_of(kind) or kind
+        if kind in NAMED_PARTS:
+            encoding = str(record.metadata[kind].get(TYPE) or encoding)
+            part = record.metadata[kind].get("name")
+            name = f"{kind}_{part}" if part else name
         if name_of(kind):
             encoding = str(record.metadata[ARTIFACT].get("encoding") or "")
         if is_cache_lookup(kind) and encoding == "json" and record.place is None:
             text, settings = _with_settings_apart(text)
-            self._keep_settings(settings, record, key, direction)
-        self._add(_name(kind, record), encoding, text, record, key, direction)
-
-    def _keep_settings(
-        self, settings: list[str], record: Record, key: pb.CompileKey, direction: pb.Direction
-    ) -> None:
-        """Those in the key of a cache: mostly the same in all lookups of a process, and most of a log's bytes."""
-        digest = hash((key.epoch, key.compile_id, *settings))
-        if settings and digest not in self._settings:
-            self._settings.add(digest)
-            self._add(KEY_SETTINGS, "json", json.dumps(settings), record, key, direction)
+            # Mostly the same in all lookups of a process, and most of a log's bytes.
+            digest = hash((key.epoch, key.compile_id, *settings))
+            if settings and digest not in self._settings:
+                self._settings.add(digest)
+                self._add(KEY_SETTINGS, "json", json.dumps(settings), record, key, direction)
+        self._add(name, encoding, text, record, key, direction)
 
     def _add(
         self, name: str, encoding: str, text: str, record: Record, key: pb.CompileKey, direction: pb.Direction
@@ -116,43 +117,25 @@ class PayloadStore:
         index = self._index.get(digest)
         if index is None:
             index = self._index[digest] = len(self._payloads)
-            self._payloads.append(_pack(data, digest))
+            payload = pb.Payload(sha256=digest, codec=pb.Payload.ZLIB, data=zlib.compress(data, 6))
+            if len(payload.data) >= len(data):
+                payload.codec, payload.data = pb.Payload.RAW, data
+            self._payloads.append(payload)
         return index
 
     def put(self, summary: pb.CompileSummary) -> None:
-        """Appends all payloads and artifacts to `summary`."""
+        """Append all payloads and artifacts to `summary`."""
         summary.payloads.extend(self._payloads)
         summary.artifacts.extend(self._artifacts)
 
 
-def _name(kind: str, record: Record) -> str:
-    """The kind or the artifact's name; with the name of the part where a record is one of several of its kind."""
-    if kind in NAMED_PARTS and (part := record.metadata[kind].get("name")):
-        return f"{kind}_{part}"
-    return name_of(kind) or kind
-
-
-def _whole_if_unknown(kind: str, record: Record) -> str:
-    """What a record without a payload says, if nothing here understands its kind; else ""."""
-    if kind in KINDS or name_of(kind):
-        return ""
-    return json.dumps(record.metadata[kind], default=repr)
-
-
-def _pack(data: bytes, digest: bytes) -> pb.Payload:
-    packed = zlib.compress(data, 6)
-    if len(packed) < len(data):
-        return pb.Payload(sha256=digest, codec=pb.Payload.ZLIB, data=packed)
-    return pb.Payload(sha256=digest, codec=pb.Payload.RAW, data=data)
-
-
 def unpack(payload: pb.Payload) -> str:
-    """The text of a payload that has its own data. Raises zlib.error if it is damaged."""
+    """Return the text of a payload that has its own data. Raises zlib.error if it is damaged."""
     return _raw(payload).decode("utf-8", "replace")
 
 
 def text_of(summary: pb.CompileSummary, index: int) -> str:
-    """The text of payload `index`, wherever it is. Raises DAMAGED errors, and IndexError where there is none."""
+    """Return the text of payload `index`. Raises DAMAGED errors, and IndexError where there is none."""
     payload = summary.payloads[index]
     if payload.codec != pb.Payload.BLOCK:
         return unpack(payload)
@@ -164,7 +147,7 @@ def text_of(summary: pb.CompileSummary, index: int) -> str:
 
 
 def packed(summary: pb.CompileSummary) -> pb.CompileSummary:
-    """For the disk: the payloads of `summary` together in one stream, and everything else that grows in another.
+    """Return `summary` for the disk: its payloads together in one stream, everything else that grows in another.
 
     Without payloads it is `summary` itself, plain.
     """
@@ -181,7 +164,7 @@ def packed(summary: pb.CompileSummary) -> pb.CompileSummary:
 
 
 def _with_block(summary: pb.CompileSummary) -> pb.CompileSummary:
-    """A copy, its payloads in one stream: less than half of what they take one by one."""
+    """Return a copy with its payloads in one stream: less than half of what they take one by one."""
     copy = pb.CompileSummary()
     copy.CopyFrom(summary)
     if lzma is None or summary.payload_block:
@@ -200,7 +183,7 @@ def _with_block(summary: pb.CompileSummary) -> pb.CompileSummary:
 
 
 def unpack_rows(summary: pb.CompileSummary) -> None:
-    """Puts the rows of a file back into their fields. Raises zlib.error or DecodeError if they are damaged."""
+    """Put the rows of a file back into their fields. Raises zlib.error or DecodeError if they are damaged."""
     rows = summary.rows
     summary.ClearField("rows")
     if rows:
@@ -212,20 +195,20 @@ def _raw(payload: pb.Payload) -> bytes:
     return _decompressed(data, MOST_TEXT) if payload.codec == pb.Payload.ZLIB else data
 
 
-def _decompressed(data: bytes, most: int) -> bytes:
-    """Raises zlib.error, also for more than that: a few kB may hold gigabytes."""
+def _decompressed(data: bytes, max_bytes: int) -> bytes:
+    """Return the data. Raises zlib.error, also for more bytes than `max_bytes`."""
     stream = zlib.decompressobj()
-    whole = stream.decompress(data, most)
+    decompressed = stream.decompress(data, max_bytes)
     if not stream.eof:
         raise zlib.error("cut off, or too large")
-    return whole
+    return decompressed
 
 
 _last_block: tuple[tuple[bytes, ...], bytes] = ((), b"")
 
 
 def _block(digests: tuple[bytes, ...], raw: list[bytes]) -> bytes:
-    """One xz stream. The summary of a cycle in which nothing was compiled has the block of the one before."""
+    """Return one xz stream. A cycle in which nothing was compiled has the block of the one before."""
     global _last_block
     if _last_block[0] != digests:
         _last_block = (digests, lzma.compress(b"".join(raw), filters=_FILTERS))
@@ -244,7 +227,7 @@ def _inflated(block: bytes) -> bytes:
 
 
 def _with_settings_apart(payload: str) -> tuple[str, list[str]]:
-    """A cache record without what makes it large: the graph's code, which is a text of its own, and the settings."""
+    """Return a cache record without the graph's code, which is a text of its own, and its settings apart."""
     details = json.loads(payload)
     lines = details.get("components") or ()
     if lines:

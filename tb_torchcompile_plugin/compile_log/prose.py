@@ -1,11 +1,13 @@
-"""What torch says in prose: graph breaks, recompile reasons, generated code. Pure functions on text.
+"""What torch says in prose: graph breaks, recompile reasons, generated code, symbolic shapes.
 
 None of these texts is a contract upstream, so each function takes what it recognises and leaves the rest empty.
-Shapes seen: torch 2.4 to 2.6 ("Reason: …") and 2.7 to 2.13 ("Graph Break Reason: …", hints, a docs link).
+Shapes seen: torch 2.4 to 2.6 ("Reason: …") and 2.7 to 2.13 ("Graph Break Reason: …", hints, a docs link). Standard
+library and protobuf only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import textwrap
@@ -20,7 +22,7 @@ from tb_torchcompile_plugin.torch_names.kernels import Category, category_of, is
 from tb_torchcompile_plugin.torch_names.python_frames import first_traceback, places
 from tb_torchcompile_plugin.torch_names.records import CHANGED_SHAPE
 
-# What stands where the text was left out on purpose.
+# In place of a text that was left out on purpose.
 WITHHELD = 'not stored: capture="summary"'
 
 
@@ -38,9 +40,11 @@ class BreakText:
 
 
 def parse_graph_break(text: str) -> BreakText:
-    """The text of a `dynamo_graph_break_reason` record, or a key of the `graph_break` counters."""
-    head, stack_text = _split_stack(text)
-    parsed = BreakText(reason=_reason_of(head), stack=parse_traceback(stack_text))
+    """Parse the text of a `dynamo_graph_break_reason` record, or a key of the `graph_break` counters."""
+    stacks = [(text.find(head), head) for head in graph_breaks.STACK_HEADS if head in text]
+    start, title = min(stacks, default=(len(text), ""))
+    head = text[:start]
+    parsed = BreakText(reason=_reason_of(head), stack=parse_traceback(text[start + len(title) :]))
     if explanation := graph_breaks.EXPLANATION.search(head):
         parsed.explanation = _prose(explanation["text"])
     parsed.hints = [_prose(hint["text"]) for hint in graph_breaks.HINT.finditer(head)]
@@ -54,25 +58,18 @@ def parse_graph_break(text: str) -> BreakText:
 
 
 def _prose(text: str) -> str:
-    """The first paragraph on one line; what follows it (torch 2.13 quotes code there) keeps its lines."""
+    """Return the first paragraph on one line; what follows it (torch 2.13 quotes code there) keeps its lines."""
     first, _, rest = text.partition("\n\n")
     return "\n".join([" ".join(first.split()), textwrap.dedent(rest).strip()]).strip()
 
 
-def _split_stack(text: str) -> tuple[str, str]:
-    starts = [(text.find(head), head) for head in graph_breaks.STACK_HEADS if head in text]
-    if not starts:
-        return text, ""
-    start, head = min(starts)
-    return text[:start], text[start + len(head) :]
-
-
 def _reason_of(head: str) -> str:
-    """One line. The line above "Explanation:" is torch's own name of the break; the first one may be a preamble."""
+    """Return one line: the one above "Explanation:" is torch's own name of the break; the first may be a preamble."""
     lines = head.splitlines()
     for above, line in zip(["", *lines], lines, strict=False):
         if line.lstrip().startswith("Explanation:") and above.strip():
-            return _without_label(above.strip())
+            labelled = graph_breaks.REASON.match(above.strip())
+            return labelled["reason"].strip() if labelled else above.strip()
     if match := graph_breaks.REASON.search(head):
         return match["reason"].strip()
     return next(
@@ -80,68 +77,59 @@ def _reason_of(head: str) -> str:
     )
 
 
-def _without_label(line: str) -> str:
-    match = graph_breaks.REASON.match(line)
-    return match["reason"].strip() if match else line
-
-
 def parse_traceback(text: str) -> list[Frame]:
-    """Frames of a formatted Python traceback, outermost first, up to the first line that belongs to none."""
+    """Return the frames of a Python traceback, outermost first, up to the first line that belongs to none."""
     return [
-        Frame(file=place.file, line=place.line, function=place.function, source=place.source or None)
-        for place in places(first_traceback(text))
+        Frame(file=frame.file, line=frame.line, function=frame.function, source=frame.source or None)
+        for frame in places(first_traceback(text))
     ]
 
 
 def parse_recompile_reasons(payload: str) -> list[str]:
-    """The reasons of a `recompile_reasons` record: a JSON list, or a bare string where there is only one."""
+    """Return the reasons of a `recompile_reasons` record: a JSON list, or a bare string if there is only one."""
     text = payload.strip()
-    if text[:1] in ("[", '"'):
-        try:
+    reasons = [text] if text else []
+    if text.startswith(("[", '"')):
+        with contextlib.suppress(ValueError):
             decoded = json.loads(text)
-        except ValueError:
-            pass
-        else:
-            return [str(reason).strip() for reason in (decoded if isinstance(decoded, list) else [decoded])]
-    return [text] if text else []
+            reasons = decoded if isinstance(decoded, list) else [decoded]
+    return [str(reason).strip() for reason in reasons]
 
 
 def withhold_source(text: str) -> str:
-    """A guard or a recompile reason without the user's code, which follows the `#`, or stands in a traceback, and
-    without the strings that the code compares with or looks up. Names of variables stay."""
+    """Return a guard or a recompile reason without the user's code; names of variables stay.
+
+    The code follows the `#`, or is in a traceback; strings that the code compares with or looks up are left out, too.
+    """
     guard = re.split(r"\s*#|\s*\bUser stack trace:|\n", text, maxsplit=1)[0]
     return STRING.sub(lambda match: match["name"] or "'…'", guard)
 
 
 def withhold_break_reason(parsed: BreakText) -> str:
-    """The reason if it is one of torch's fixed names, which come with an explanation or a link; else a stand-in."""
+    """Return the reason if it is one of torch's fixed names, which have an explanation or a link; else a stand-in."""
     return parsed.reason if parsed.docs_url or parsed.explanation else f"Graph break ({WITHHELD})"
 
 
 def generated_kernels(code: str) -> list[GeneratedKernel]:
-    """The kernels that inductor's output code defines, in order; calls into libraries are not among them."""
+    """Return the kernels that inductor's output code defines, in order; calls into libraries are not among them."""
     kernels: dict[str, GeneratedKernel] = {}
     for kernel in kernel_definitions(code):
-        category = _category(kernel.name, kernel.language)
+        category: Category = category_of(kernel.name)
+        if kernel.language.startswith(CPP):
+            category = "cpp"
+        elif kernel.language == TRITON and not is_generated_name(kernel.name):
+            category = "triton_user"
         kernels.setdefault(kernel.name, GeneratedKernel(name=kernel.name, category=category))
     return list(kernels.values())
-
-
-def _category(name: str, language: str) -> Category:
-    if language.startswith(CPP):
-        return "cpp"
-    if language == TRITON and not is_generated_name(name):
-        return "triton_user"
-    return category_of(name)
-
-
-# What torch decides about symbolic shapes, record by record. Standard library and protobuf only.
 
 
 def shape_event(
     kind: str, details: dict[str, Any], key: CompileKey, attempt: int, stack: list[Frame], *, source: bool
 ) -> ShapeEvent:
-    """A record of one of SHAPE_KINDS. stack: of the user's code. source: keep what names the user's variables."""
+    """Return the row of a record of one of SHAPE_KINDS.
+
+    stack: of the user's code. source: keep what names the user's variables.
+    """
     row = ShapeEvent(key=key, attempt=attempt, kind=kind, stack=stack)
     row.symbol = _text(details.get("symbol") or details.get("expr"))
     row.value = _text(details.get("val") or details.get("value"))
@@ -154,7 +142,7 @@ def shape_event(
 
 
 def change_event(details: dict[str, Any], key: CompileKey, attempt: int, *, source: bool) -> ShapeEvent:
-    """An `automatic_dynamic` instant: an input that changed between two calls, so torch made it dynamic.
+    """Return the row of an `automatic_dynamic` instant: an input that changed between two calls was made dynamic.
 
     `value` is what it is now, `range` what it was before.
     """

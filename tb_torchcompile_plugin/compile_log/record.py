@@ -1,4 +1,4 @@
-"""One compile record, its time and its texts. Standard library only."""
+"""One compile record, and how rows of the summary are looked up. Standard library and protobuf only."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import Environment
 
 @dataclass(slots=True)
 class Record:
-    """One record. thread: the Python thread id, 0 where unknown (a log does not tell).
-
-    damaged: its payload is known to be incomplete, and has been counted as such.
-    place: (offset, bytes) of a record of a log, in its content; the text of its payload need not be stored then."""
+    """One record."""
 
     metadata: dict[str, Any]
     payload: str | None = None
-    thread: int = 0
-    damaged: bool = False
+    thread: int = 0  # the Python thread id, 0 where unknown: a log does not hold it
+    damaged: bool = False  # its payload is known to be incomplete, and has been counted as such
+    # (offset, bytes) of a record of a log, in its content; the text of its payload need not be stored then.
     place: tuple[int, int] | None = None
 
     @property
     def attempt(self) -> int:
-        """0 where it tells none. Raises ValueError and TypeError for what is no count."""
+        """The attempt at compiling a frame, 0 where unknown. Raises ValueError and TypeError for what is no count."""
         attempt = int(self.metadata.get("attempt") or 0)
         if not 0 <= attempt < 1 << 31:
             raise ValueError("no attempt: it does not fit into 31 bits")
@@ -33,7 +31,7 @@ class Record:
 
 
 def nanoseconds(microseconds: float) -> int:
-    """Epoch µs of a chromium event → ns. Multiplying the double as a whole would lose 256 ns."""
+    """Convert epoch µs of a chromium event to ns. Multiplying the double as a whole would lose 256 ns."""
     whole = int(microseconds)
     time_ns = whole * 1000 + round((microseconds - whole) * 1000)
     if abs(time_ns) >= 1 << 62:
@@ -42,7 +40,7 @@ def nanoseconds(microseconds: float) -> int:
 
 
 def readable(value: Any) -> Any:
-    """The same without lone surrogates, which no file can hold: those of file names that are no UTF-8."""
+    """Return the value without lone surrogates, which no file can hold: those of file names that are no UTF-8."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -53,62 +51,49 @@ def readable(value: Any) -> Any:
 
 
 def loads(text: str) -> Any:
-    """A JSON text. Raises ValueError."""
+    """Parse a JSON text. Raises ValueError."""
     value = json.loads(text)
     return readable(value) if "\\ud" in text.lower() else value
 
 
-# Fields of the summary's messages: whose a row is, and what may be missing in it.
-
-
+# Fields of the summary's messages.
 Direction = Literal["forward", "backward"]
-# Why a CUDA graph was recorded: for the first time; for sizes that it had not seen; because an input that is to stay
-# where it is (a parameter, say) lay elsewhere; because a result of an earlier graph did; because results of earlier
-# graphs were alive that were dead, or dead that were alive; behind another graph than before.
+# Why a CUDA graph was recorded: for the first time; for new sizes; because an input that should stay where it is (a
+# parameter, for example) had moved; because a result of an earlier graph had; because results of earlier graphs were
+# alive that were dead, or dead that were alive; after another graph than before.
 Reason = Literal["first", "size", "static_input", "earlier_result", "liveness", "order"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 Key = tuple[int, str]  # epoch and compile id: ids start anew when dynamo is reset
 
 
 def key_of(key: pb.CompileKey) -> Key:
-    """Epoch and compile id, to look up by."""
+    """Return epoch and compile id, to look up by."""
     return key.epoch, key.compile_id
 
 
 def direction_of(code: int) -> Direction:
-    """The word for a `summary.proto` Direction."""
+    """Return the word for a `summary.proto` Direction."""
     return "backward" if code == pb.BACKWARD else "forward"
 
 
 def known_number(row: Any, field: str) -> int | None:
-    """A whole number of a message, None where it is not there. Protobuf knows no base class with `HasField`."""
+    """Return an integer field of a message, None where it is missing. Protobuf has no base class with `HasField`."""
     return getattr(row, field) if row.HasField(field) else None
 
 
 def known_seconds(row: Any, field: str) -> float | None:
-    """A time in ns of a message as seconds, None where it is not there."""
+    """Return a time in ns of a message as seconds, None where it is missing."""
     time_ns = known_number(row, field)
     return None if time_ns is None else time_ns / 1_000_000_000
 
 
 def forward_compilations(summary: pb.CompileSummary) -> dict[Key, pb.Compilation]:
-    """The compilation of each frame, without its backwards; of several under one key the last."""
+    """Return the compilation of each frame, without its backwards; of several under one key the last."""
     return {key_of(row.key): row for row in summary.compilations if row.direction == pb.FORWARD}
 
 
-# What compile records tell of the process that wrote them: versions, rank, first and last time.
-
-
-_VERSIONS = (
-    ("torch_version", "pytorch_version"),
-    ("python_version", "python_version"),
-    ("cuda_version", "cuda_version"),
-    ("triton_version", "triton_version"),
-)
-
-
 class Facts:
-    """Each fact as it was told first; the time range grows."""
+    """What compile records show of their process: versions and rank as first recorded, first and last time."""
 
     def __init__(self) -> None:
         self._environment = Environment()
@@ -117,23 +102,25 @@ class Facts:
         self.last_ns: int | None = None
 
     def learn(self, name: str, value: Any) -> None:
-        """Raises TypeError and ValueError for what is no such fact."""
+        """Set a field unless it is set. Raises TypeError and ValueError for a value of another type."""
         if name not in self._known:
             setattr(self._environment, name, value)
             self._known.add(name)
 
     def learn_versions(self, metrics: dict[str, Any]) -> None:
-        """From torch's compilation metrics."""
-        for fact, name in _VERSIONS:
-            if metrics.get(name):
-                self.learn(fact, str(metrics[name]))
+        """Learn from torch's compilation metrics."""
+        for program in ("torch", "python", "cuda", "triton"):
+            version = metrics.get("pytorch_version" if program == "torch" else f"{program}_version")
+            if version:
+                self.learn(f"{program}_version", str(version))
 
     def see_time(self, time_ns: int) -> None:
+        """Extend the time range."""
         self.first_ns = time_ns if self.first_ns is None else min(time_ns, self.first_ns)
         self.last_ns = time_ns if self.last_ns is None else max(time_ns, self.last_ns)
 
     def put(self, environment: Environment) -> None:
-        """Copies what is known; the rest is the caller's."""
+        """Copy what is known; the rest is the caller's."""
         environment.MergeFrom(self._environment)
         if self.first_ns is not None and self.last_ns is not None:
             environment.recording_start_ns, environment.written_ns = self.first_ns, self.last_ns

@@ -1,7 +1,7 @@
 """Begin and end marks of torch's compiler → spans, and the exclusive time of each phase.
 
 torch writes a mark when a timed function starts and one when it ends, without saying which belong together.
-They nest within one thread and one compile id (a *lane*), so a stack per lane pairs them. What ends without
+They nest within one thread and one compile id (a *lane*), so a stack per lane pairs them. An end without
 a beginning is counted; what never ends is closed with its parent and flagged.
 """
 
@@ -35,12 +35,12 @@ class CompileSpan:
     duration_ns: int | None = None
     unfinished: bool = False
     kernel: str = ""  # that is autotuned
-    choices: str = ""  # what torch says of the templates tried
+    choices: str = ""  # what torch writes of the templates tried
     inside_ns: int = 0  # the sum of its direct children
     exclusive: dict[str, int] = field(default_factory=dict)  # phase → ns of itself and all inside it
 
     def phases(self) -> dict[str, int]:
-        """Phase → exclusive ns, in the order of PHASES; they sum to `duration_ns` exactly."""
+        """Return exclusive ns by phase, in the order of PHASES; they sum to `duration_ns` exactly."""
         assert self.duration_ns is not None
         if any(ns < 0 for ns in self.exclusive.values()):
             # The clock was set back while compiling: no split can be trusted, the sum still can.
@@ -56,12 +56,13 @@ class OpenSpans:
         self.unmatched_ends = 0
 
     def begin(self, span: CompileSpan) -> None:
+        """Open a span."""
         stack = self._open.setdefault(span.lane, [])
         span.phase = phase_inside(span.name, span.function, stack[-1].phase if stack else None)
         stack.append(span)
 
     def end(self, lane: Hashable, name: str, end_ns: int) -> list[CompileSpan]:
-        """The spans that this mark ends, inner ones first: the named one, and any inside it that never ended."""
+        """Return the spans that this mark ends, inner ones first: the named one, and any inside that never ended."""
         stack = self._open.get(lane, [])
         depth = next((i for i in range(len(stack) - 1, -1, -1) if stack[i].name == name), None)
         if depth is None:
@@ -94,5 +95,5 @@ class OpenSpans:
         return any(span.name in names for span in self._open.get(lane, ()))
 
     def still_open(self) -> list[CompileSpan]:
-        """Spans without an end so far."""
+        """Return the spans without an end so far."""
         return [span for stack in self._open.values() for span in stack]

@@ -5,7 +5,6 @@ Shared by the writer (inside training) and the reader (inside TensorBoard), so i
 
 from __future__ import annotations
 
-import contextlib
 import os
 import zlib
 
@@ -14,25 +13,22 @@ from google.protobuf.message import DecodeError
 from tb_torchcompile_plugin.compile_log.payloads import packed, unpack_rows
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.logdir.filesystem import opened
+from tb_torchcompile_plugin.logdir.filesystem import opened, replaced
 
 # Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
 FORMAT_VERSION = 2
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30  # half of protobuf's own limit of 2 GiB
 
 
 def load(path: str) -> CompileSummary:
-    """Reads one `.pt.compile.pb`. Raises UserError if it cannot be read or is of a newer format."""
+    """Read one `.pt.compile.pb`. Raises UserError if it cannot be read or is of a newer format."""
     try:
         with opened(path) as file:
-            too_large = os.fstat(file.fileno()).st_size > _MOST_BYTES
-            data = b"" if too_large else file.read(_MOST_BYTES)
+            too_large = os.fstat(file.fileno()).st_size > _MAX_BYTES
+            data = b"" if too_large else file.read(_MAX_BYTES)
     except OSError as error:
-        raise UserError(
-            f"the compile summary cannot be read ({error.strerror or error})",
-            file=path,
-            next_step="Check that it exists and its mode",
-        ) from error
+        problem = f"the compile summary cannot be read ({error.strerror or error})"
+        raise UserError(problem, file=path, next_step="Check that it exists and its mode") from error
     if too_large:
         raise UserError("the file is larger than any compile summary", file=path, next_step="Record it again")
     return _parse(data, path)
@@ -40,44 +36,30 @@ def load(path: str) -> CompileSummary:
 
 def _parse(data: bytes, path: str) -> CompileSummary:
     if not data:
-        raise UserError(
-            "the compile summary is empty",
-            file=path,
-            next_step="Its process was stopped while writing: record it again",
-        )
+        next_step = "Its process was stopped while writing: record it again"
+        raise UserError("the compile summary is empty", file=path, next_step=next_step)
     try:
         summary: CompileSummary = CompileSummary.FromString(data)
         unpack_rows(summary)
     except (DecodeError, zlib.error) as error:
-        raise UserError(
-            "the file is no compile summary, or is cut off or too large",
-            file=path,
-            next_step="Record it again",
-        ) from error
-    if summary.format_version == 0:
+        problem = "the file is no compile summary, or is cut off or too large"
+        raise UserError(problem, file=path, next_step="Record it again") from error
+    version = summary.format_version
+    if version == 0:
         raise UserError("the file is no compile summary", file=path, next_step="Record it again")
-    if summary.format_version > FORMAT_VERSION:
-        raise UserError(
-            f"the compile summary has format version {summary.format_version}, this reads up to {FORMAT_VERSION}",
-            file=path,
-            next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
-        )
+    if version > FORMAT_VERSION:
+        problem = f"the compile summary has format version {version}, this reads up to {FORMAT_VERSION}"
+        next_step = "Upgrade with: pip install --upgrade tb-torchcompile-plugin"
+        raise UserError(problem, file=path, next_step=next_step)
     return summary
 
 
 def save(summary: CompileSummary, path: str) -> None:
-    """Writes `summary` to `path`, atomically: readers see the old file or the whole new one.
+    """Write `summary` to `path`, atomically: readers see the old file or the whole new one.
 
-    The temporary file lies in the same folder, because only there os.replace is atomic. Raises OSError (disk full,
-    no permission) and EncodeError (over 2 GiB); nothing is left behind then, nor where it is interrupted.
+    Raises OSError (disk full, no permission) and EncodeError (over 2 GiB); nothing is left behind then, nor where it is
+    interrupted.
     """
     summary.format_version = FORMAT_VERSION
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(packed(summary).SerializeToString())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with replaced(path) as file:
+        file.write(packed(summary).SerializeToString())

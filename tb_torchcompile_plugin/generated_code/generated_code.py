@@ -1,13 +1,13 @@
-"""The generated code of a worker, by graph: for a kernel that ran, its definition and the user's lines.
+"""Which code did inductor generate for a kernel that ran, and which of the user's lines does it compute?
 
-Kernels are found by (graph key, name). Where torch does not tell the key, by compile id, direction and name; there a
+Kernels are found by (graph key, name). Where torch does not write the key, by compile id, direction and name; there a
 name that means different kernels finds none.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,13 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Graph
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code import user_lines as module_paths
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts
-from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition, calls, definitions
+from tb_torchcompile_plugin.generated_code.output_code import (
+    CodeCall,
+    Definition,
+    calls,
+    definitions,
+    only_owners,
+)
 from tb_torchcompile_plugin.generated_code.user_lines import (
     distinct_lines,
     lines_of,
@@ -47,26 +53,31 @@ LinesFrom = Literal["provenance", "comments"]
 
 
 class GraphPiece(msgspec.Struct, frozen=True):
-    """Nodes of a printed graph: the artifact that it is, the numbers of their lines in it (from 1), and these lines."""
+    """Nodes of a printed graph."""
 
-    artifact: int
-    lines: list[int]
-    text: list[str]
+    artifact: int  # the printed graph
+    lines: list[int]  # the numbers of their lines in it, from 1
+    text: list[str]  # these lines
 
 
-Read = Callable[[int], str]
-
-_AROUND = 3
+_CONTEXT_LINES = 3  # shown before and after a line; a choice of taste
 
 
 class GraphCode:
-    """One output of inductor. Its texts are read when first asked for; one that cannot be read is as if not there."""
+    """One output of inductor. Its texts are read when first asked for; one that cannot be read counts as missing."""
 
     def __init__(
-        self, graph: Graph, texts: list[Artifact], users: list[Artifact], before: Artifact | None, read: Read
+        self,
+        graph: Graph,
+        texts: list[Artifact],
+        captured: list[Artifact],
+        before: Artifact | None,
+        read: Callable[[int], str],
     ) -> None:
-        """texts: the artifacts of this graph. users: the graphs that dynamo captured for its compile id. before: what
-        AOTAutograd made of it."""
+        """texts: the artifacts of this graph. captured: the graphs that dynamo captured for its compile id.
+
+        before: what AOTAutograd made of them.
+        """
         self.compile_id = graph.key.compile_id
         self.epoch = graph.key.epoch
         self.graph_key = graph.graph_key or None
@@ -76,62 +87,60 @@ class GraphCode:
         self.user_kernels = {kernel.name for kernel in graph.kernels if kernel.category == "triton_user"}
         self.configs = {kernel.name: kernel.config for kernel in graph.kernels if kernel.config}
         self._by_name = {row.name: row.id for row in texts}
-        self._users = [row.id for row in users]
+        self._captured = [row.id for row in captured]
         self._before = before.id if before else None
         self._read = read
-
-    @property
-    def artifact(self) -> int | None:
-        """The artifact that holds the output code: of AOTInductor's texts the one that defines the kernels."""
-        return self._by_name[self._codes[0]] if len(self._codes) == 1 else self._defining
 
     @property
     def _codes(self) -> list[str]:
         return [name for name in (OUTPUT_CODE, *AOT_CODE) if name in self._by_name]
 
     @once
-    def _defining(self) -> int | None:
-        defining = [name for name in self._codes if definitions(self._text(name))]
+    def artifact(self) -> int | None:
+        """The artifact that holds the output code: of AOTInductor's texts the one that defines the kernels."""
+        several = len(self._codes) > 1
+        defining = [name for name in self._codes if definitions(self._text(name))] if several else []
         return self._by_name.get(next(iter((*defining, *self._codes)), ""))
 
     @once
     def definitions(self) -> dict[str, Definition]:
-        each = [definitions(self._text(name)) for name in reversed(self._codes)]
-        return {name: row for rows in each for name, row in rows.items()}
+        """The kernels that the code defines, by name."""
+        tables = [definitions(self._text(name)) for name in reversed(self._codes)]
+        return {name: row for table in tables for name, row in table.items()}
 
     @once
     def calls(self) -> list[CodeCall]:
+        """The calls of the code, in order."""
         return [call for name in self._codes for call in calls(self._text(name))]
 
     @once
     def nodes(self) -> dict[str, Frame]:
-        """Node of the graph after post-grad passes → the user's line. A graph out of the cache tells the lines that it
-        was first compiled for: what AOTAutograd made of this one, with nodes of the same names, tells its own."""
-        late = next((places for name in POST_GRAD_GRAPHS if (places := node_lines(self._text(name)))), {})
+        """The user's line of each node of the graph after post-grad passes.
+
+        A graph out of the cache has the lines that it was first compiled for: what AOTAutograd made of this one, with
+        nodes of the same names, has its own.
+        """
+        late = next((lines for name in POST_GRAD_GRAPHS if (lines := node_lines(self._text(name)))), {})
         own = node_lines(self._payload(self._before)) if late and self._before is not None else {}
-        moved = {late[node]: place for node, place in own.items() if node in late}
-        return {node: own.get(node) or moved.get(place, place) for node, place in late.items()}
+        moved = {late[node]: frame for node, frame in own.items() if node in late}
+        return {node: own.get(node) or moved.get(frame, frame) for node, frame in late.items()}
 
     @once
     def user_nodes(self) -> dict[str, Frame]:
-        """Node of the graph that dynamo captured → the user's line."""
-        places: dict[str, Frame] = {}
-        for number in self._users:
-            places |= node_lines(self._payload(number))
-        return places
+        """The user's line of each node of the graph that dynamo captured."""
+        graphs = [node_lines(self._payload(number)) for number in self._captured]
+        return {node: frame for graph in graphs for node, frame in graph.items()}
 
     @once
     def _captured_modules(self) -> dict[str, str]:
-        """Node of the graph that dynamo captured → the path of its module."""
-        paths: dict[str, str] = {}
-        for number in self._users:
-            paths |= module_paths.captured_modules(self._payload(number))
-        return paths
+        """The path of the module of each node of the graph that dynamo captured."""
+        graphs = [module_paths.captured_modules(self._payload(number)) for number in self._captured]
+        return {node: path for graph in graphs for node, path in graph.items()}
 
     @once
     def _inputs(self) -> list[module_paths.Input]:
-        """Of the graph that dynamo captured; [] where there are several."""
-        return module_paths.inputs(self._payload(self._users[0])) if len(self._users) == 1 else []
+        """The inputs of the graph that dynamo captured; [] where there are several."""
+        return module_paths.inputs(self._payload(self._captured[0])) if len(self._captured) == 1 else []
 
     @once
     def _late(self) -> tuple[dict[str, tuple[int, str]], dict[str, str]]:
@@ -151,32 +160,32 @@ class GraphCode:
         return provenance(self._text(STACK_TRACES))
 
     def lines(self, definition: Definition) -> tuple[list[Frame], LinesFrom | None]:
-        """The user's lines of a kernel and where they are known from."""
+        """Return the user's lines of a kernel and where they are known from."""
         if definition.name in self._stacks:
             return self._stacks[definition.name], "provenance"
         if definition.path:
             file, line = definition.path
             return [Frame(file, line, definition.name, definition.signature)], "comments"
-        frames = (
-            lines_of(definition.nodes, self.nodes)
-            or lines_of(definition.source_nodes, self.user_nodes)
-            or self._consumers_lines(definition)
-        )
+        frames = lines_of(definition.nodes, self.nodes) or lines_of(definition.source_nodes, self.user_nodes)
+        if not frames and (consumer := self._consumer(definition)):
+            frames = self.call_lines(consumer)
         # The comment at the definition is of its first call: another layer may call the same kernel at other lines.
         others = (frame for call in self.calls_of(definition)[1:] for frame in self.call_lines(call))
         frames = distinct_lines((*frames, *others))
         return frames, "comments" if frames else None
 
     def call_lines(self, call: CodeCall) -> list[Frame]:
-        """The lines of one call of a library or of a generated kernel."""
+        """Return the lines of one call of a library or of a generated kernel."""
         if call.operator:
             return lines_of(_call_nodes(call), self.nodes) or lines_of(call.source_nodes, self.user_nodes)
         # In a backward nodes of the captured graph are only those whose results it takes.
-        tried = (self.nodes, self.user_nodes)[:: 1 if self.direction == "backward" else -1]
-        return next((lines for nodes in tried if (lines := lines_of(call.source_nodes, nodes))), [])
+        first, second = self.nodes, self.user_nodes
+        if self.direction != "backward":
+            first, second = second, first
+        return lines_of(call.source_nodes, first) or lines_of(call.source_nodes, second)
 
     def calls_of(self, definition: Definition) -> list[CodeCall]:
-        """The calls of a generated kernel, in the order in which they run."""
+        """Return the calls of a generated kernel, in the order in which they run."""
         return self._calls_by_kernel.get(definition.variable, [])
 
     @once
@@ -184,11 +193,13 @@ class GraphCode:
         return grouped(self.calls, lambda call: call.kernel)
 
     def modules(self, made: Definition | CodeCall) -> list[str]:
-        """The paths of the modules that a kernel or a call computes, "" being the one that was compiled: of the nodes
-        that dynamo captured, else of the parameters that it takes, else what all modules at its lines have in common;
-        [] where nothing tells."""
+        """Return the paths of the modules that a kernel or a call computes, "" being the one that was compiled.
+
+        They are those of the nodes that dynamo captured, else of the parameters that it takes, else what all modules at
+        its lines have in common; [] where they are unknown.
+        """
         library = isinstance(made, CodeCall) and made.operator is not None
-        # Nodes of a library's call stand in their order: in a forward the others only lead to it.
+        # Nodes of a library's call are in their order: in a forward the others only lead to it.
         named = made.source_nodes[-1:] if library and self.direction == "forward" else made.source_nodes
         if paths := [self._captured_modules[node] for node in named if node in self._captured_modules]:
             return list(dict.fromkeys(paths))
@@ -202,24 +213,24 @@ class GraphCode:
         return [module_paths.common(at_lines)] if at_lines else []
 
     def piece(self, made: Definition | Iterable[CodeCall]) -> GraphPiece | None:
-        """What a kernel or these calls compute: nodes of the graph after post-grad passes, else of the one that dynamo
-        captured; None where neither was recorded, or has none of them."""
+        """Return the nodes that a kernel or these calls compute.
+
+        They are of the graph after post-grad passes, else of the one that dynamo captured; None where neither was
+        recorded, or has none of them.
+        """
         if isinstance(made, Definition) and not (made.nodes or made.source_nodes):
-            taker = self._taker(made)
-            made = [taker] if taker else []
-        calls = [] if isinstance(made, Definition) else list(made)
-        nodes = (
-            made.nodes if isinstance(made, Definition) else [n for call in calls for n in _call_nodes(call)]
-        )
-        # Nodes of a call stand in their order: it is the last one, the others lead to it.
-        users = (
-            made.source_nodes
-            if isinstance(made, Definition)
-            else [n for c in calls for n in c.source_nodes[-1:]]
-        )
+            consumer = self._consumer(made)
+            made = [consumer] if consumer else []
+        if isinstance(made, Definition):
+            nodes, source_nodes = made.nodes, made.source_nodes
+        else:
+            calls = list(made)
+            nodes = [node for call in calls for node in _call_nodes(call)]
+            # Nodes of a call are in their order: it is the last one, the others lead to it.
+            source_nodes = [node for call in calls for node in call.source_nodes[-1:]]
         late = [self._by_name[name] for name in POST_GRAD_GRAPHS if name in self._by_name]
-        tried = [*((number, nodes) for number in late), *((number, users) for number in self._users)]
-        return next((piece for number, wanted in tried if (piece := self._piece(number, wanted))), None)
+        pieces = [(number, nodes) for number in late] + [(number, source_nodes) for number in self._captured]
+        return next((piece for number, of in pieces if (piece := self._piece(number, of))), None)
 
     def _piece(self, number: int, nodes: list[str]) -> GraphPiece | None:
         rows = node_rows(self._payload(number)) if nodes else {}
@@ -227,26 +238,21 @@ class GraphCode:
         return GraphPiece(number, [row for row, _ in lines], [text for _, text in lines]) if lines else None
 
     def context(self, lines: list[Frame]) -> list[Frame]:
-        """The known lines at most _AROUND from these, which are among them; in the order of the files."""
-        known = {
-            (frame.file, frame.line): frame for frame in (*self.user_nodes.values(), *self.nodes.values())
-        }
-        known |= {(frame.file, frame.line): frame for frame in lines}
-        near = {(line.file, line.line + by) for line in lines for by in range(-_AROUND, _AROUND + 1)}
-        return [known[place] for place in sorted(near & known.keys())]
+        """Return these lines and the known ones at most _CONTEXT_LINES away, in the order of the files."""
+        frames = (*self.user_nodes.values(), *self.nodes.values(), *lines)
+        known = {(frame.file, frame.line): frame for frame in frames}
+        offsets = range(-_CONTEXT_LINES, _CONTEXT_LINES + 1)
+        near = {(line.file, line.line + offset) for line in lines for offset in offsets}
+        return [known[line] for line in sorted(near & known.keys())]
 
-    def _consumers_lines(self, definition: Definition) -> list[Frame]:
-        taker = self._taker(definition)
-        return self.call_lines(taker) if taker else []
-
-    def _taker(self, definition: Definition) -> CodeCall | None:
-        """A kernel that only changes a layout has no node of its own: it belongs to the call that takes its result."""
+    def _consumer(self, definition: Definition) -> CodeCall | None:
+        """Return the call that takes the result of a kernel without a node of its own: it only changes a layout."""
         if definition.source_nodes or definition.nodes:
             return None
-        for place, call in enumerate(self.calls):
+        for index, call in enumerate(self.calls):
             if call.kernel == definition.name and call.buffers:
-                takers = (c for c in self.calls[place + 1 :] if c.operator and c.buffers & call.buffers)
-                return next(takers, None)
+                later = (c for c in self.calls[index + 1 :] if c.operator and c.buffers & call.buffers)
+                return next(later, None)
         return None
 
     def _text(self, name: str) -> str:
@@ -260,7 +266,7 @@ class GraphCode:
 
 
 def _call_nodes(call: CodeCall) -> list[str]:
-    """The node of a library call: its comment also lists what led to it, but one called like its operator is it."""
+    """Return the node of a library call: of all in its comment the last one that is named like its operator."""
     operator = (call.operator or "").rpartition("::")[2]
     return [node for node in call.source_nodes if re.fullmatch(re.escape(operator) + r"(_\d+)?", node)][-1:]
 
@@ -274,6 +280,7 @@ class Generated:
 
     @property
     def lines(self) -> tuple[list[Frame], LinesFrom | None]:
+        """The user's lines, and where they are known from."""
         return self.code.lines(self.definition)
 
 
@@ -286,24 +293,21 @@ class GeneratedCode:
         self._by_id = grouped(self.graphs, lambda graph: graph.compile_id)
 
     def graph(self, compile_id: str | None, graph_key: str | None) -> GraphCode | None:
-        """The graph of this key; of several compile ids that share it this one's, of several epochs the newest."""
+        """Return the graph of this key; of several compile ids that share it this one's, of epochs the newest."""
         graphs = self._by_key.get(graph_key, []) if graph_key else []
-        mine = [graph for graph in graphs if graph.compile_id == compile_id] or graphs
-        return mine[-1] if mine else None
+        graphs = [graph for graph in graphs if graph.compile_id == compile_id] or graphs
+        return graphs[-1] if graphs else None
 
     def find(
         self, name: str, compile_id: str | None, graph_key: str | None, direction: Direction | None = None
     ) -> Generated | None:
-        """The definition of the kernel that the GPU calls `name`. C++ kernels are traced as graph_3_<name>."""
+        """Return the definition of the kernel that the GPU calls `name`. C++ kernels are traced as graph_3_<name>."""
         graph = self.graph(compile_id, graph_key)
         if graph is not None:
-            return _in(graph, name)
+            return _generated(graph, name)
         graphs = self._by_id.get(compile_id or "", [])
-        matches = [
-            generated
-            for graph in graphs
-            if direction in (None, graph.direction) and (generated := _in(graph, name))
-        ]
+        graphs = [graph for graph in graphs if direction in (None, graph.direction)]
+        matches = [generated for graph in graphs if (generated := _generated(graph, name))]
         sources = {generated.definition.source for generated in matches}
         return matches[-1] if len(sources) == 1 else None
 
@@ -315,42 +319,34 @@ class GeneratedCode:
     @once
     def packages(self) -> dict[str, str]:
         """Kernel names that exactly one package of AOTInductor defines, with its compile id."""
-        owners: dict[str, set[str]] = defaultdict(set)
-        for graph in self.graphs:
-            for name in graph.names if is_package(graph.compile_id) else ():
-                owners[name].add(graph.compile_id)
-        return {name: ids.pop() for name, ids in owners.items() if len(ids) == 1}
+        graphs = [graph for graph in self.graphs if is_package(graph.compile_id)]
+        return only_owners((name, graph.compile_id) for graph in graphs for name in graph.names)
 
     @once
     def defined_once(self) -> dict[str, GraphCode]:
         """Kernel names that exactly one graph defines, with it."""
-        owners: dict[str, list[GraphCode]] = defaultdict(list)
-        for graph in self.graphs:
-            for name in graph.names:
-                owners[name].append(graph)
-        return {name: graphs[0] for name, graphs in owners.items() if len(graphs) == 1}
+        return only_owners((name, graph) for graph in self.graphs for name in graph.names)
 
 
-def _in(graph: GraphCode, name: str) -> Generated | None:
+def _generated(graph: GraphCode, name: str) -> Generated | None:
     definition = graph.definitions.get(name) or graph.definitions.get(defined_name(name))
     return Generated(graph, definition) if definition else None
 
 
 def _graphs(data: CompileData) -> list[GraphCode]:
-    """In the order of the summary. Within a compile id the n-th graph owns the n-th set of texts."""
-    texts: dict[tuple[int, str], list[Artifact]] = {}
-    counted: dict[tuple[int, str], int] = defaultdict(int)
+    """Return the graphs in the order of the summary. Within a compile id the n-th graph owns the n-th set of texts."""
+    number_of: Counter[tuple[int, str]] = Counter()
     graphs = []
     for graph in data.summary.graphs:
         key = key_of(graph.key)
-        if key not in texts:
-            texts[key] = data.of(artifacts, *key)
-        users = [row for row in texts[key] if is_captured_graph(row.name)]
+        rows = data.of(artifacts, *key)
         if is_ahead(graph.key.compile_id):
-            users = [row for row in texts[key] if row.name == EXPORTED_GRAPH]
-        mine = [row for row in texts[key] if row.graph == counted[key]]
-        counted[key] += 1
-        before = [row for row in texts[key] if is_aot_graph(row.name, backward=graph.direction == BACKWARD)]
-        last = before[0] if len(before) == 1 else None
-        graphs.append(GraphCode(graph, mine, users, last, partial(read_payload, data)))
+            captured = [row for row in rows if row.name == EXPORTED_GRAPH]
+        else:
+            captured = [row for row in rows if is_captured_graph(row.name)]
+        texts = [row for row in rows if row.graph == number_of[key]]
+        number_of[key] += 1
+        before = [row for row in rows if is_aot_graph(row.name, backward=graph.direction == BACKWARD)]
+        only = before[0] if len(before) == 1 else None
+        graphs.append(GraphCode(graph, texts, captured, only, partial(read_payload, data)))
     return graphs

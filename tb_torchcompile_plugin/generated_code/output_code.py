@@ -1,7 +1,7 @@
 """Which kernels does an output code define, and what does it say of each?
 
 Inductor writes `NAME = async_compile.triton('NAME', '''source''')`, and above it a comment that names the operators and
-the nodes of the graph that were fused. The comments are no contract of torch: what is not there is not known.
+the nodes of the graph that were fused. The comments are no contract of torch: what they do not say is unknown.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import ast
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import msgspec
 
 from tb_torchcompile_plugin.compile_log.record import Direction, direction_of
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Graph
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -24,114 +24,97 @@ from tb_torchcompile_plugin.torch_names import artifacts as names
 from tb_torchcompile_plugin.torch_names.artifacts import BENCHMARKED, TUNING_SETTING
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
 
+Owner = TypeVar("Owner")
+
 
 @dataclass(frozen=True)
 class Definition:
-    """One kernel of an output code.
+    """One kernel of an output code."""
 
-    name: what the GPU calls it, or would with unique names; variable: what the code calls it. language: inductor's word
-    for what compiles it ("triton", "cpp_pybinding", …). line: of the definition, from 1. aten_ops: "aten.relu".
-    source_nodes: of the user's graph; nodes: of the graph after post-grad passes. path: file and line of a kernel that
-    the user wrote. num_gb, flop: what inductor computed for one launch; None where it was not asked to.
-    """
-
-    name: str
-    language: str
-    line: int
+    name: str  # what the GPU calls it, or would with unique names
+    language: str  # inductor's word for what compiles it: "triton", "cpp_pybinding", …
+    line: int  # of the definition, from 1
     source: str
-    aten_ops: list[str] = field(default_factory=list)
-    source_nodes: list[str] = field(default_factory=list)
-    nodes: list[str] = field(default_factory=list)
-    path: tuple[str, int] | None = None
+    aten_ops: list[str] = field(default_factory=list)  # "aten.relu"
+    source_nodes: list[str] = field(default_factory=list)  # of the user's graph
+    nodes: list[str] = field(default_factory=list)  # of the graph after post-grad passes
+    path: tuple[str, int] | None = None  # file and line of a kernel that the user wrote
+    # What inductor computed for one launch; None where it was not asked to.
     num_gb: float | None = None
     flop: float | None = None
-    variable: str = ""
+    variable: str = ""  # what the code calls it
 
     @property
     def signature(self) -> str | None:
-        """Of a Triton kernel its first line: "def scale(x, y, N: tl.constexpr):"; None of another."""
+        """The first line of a Triton kernel: "def scale(x, y, N: tl.constexpr):"; None of another."""
         return next((line for line in self.source.splitlines() if line.startswith(f"def {self.name}(")), None)
 
     @property
     def has_benchmark(self) -> bool:
-        """Whether inductor wrote its own benchmark beside the kernel: TORCHINDUCTOR_BENCHMARK_KERNEL=1."""
+        """Whether inductor wrote its own benchmark next to the kernel: TORCHINDUCTOR_BENCHMARK_KERNEL=1."""
         return len(set(names.HARNESS.findall(self.source))) == 3
 
 
 def definitions(code: str) -> dict[str, Definition]:
-    """The kernels that an output code defines, by name, in order. Of a name that is defined twice the first counts."""
+    """Return the kernels that an output code defines, by name, in order; of a name that is defined twice the first."""
     by_name: dict[str, Definition] = {}
     line, counted = 1, 0
     for kernel in names.kernel_definitions(code):
         line += code.count("\n", counted, kernel.start)
         counted = kernel.start
         by_name.setdefault(kernel.name, _definition(code, kernel, line))
-    return _with_calls(by_name, code) if names.is_cpp(code) else by_name
-
-
-def _with_calls(by_name: dict[str, Definition], code: str) -> dict[str, Definition]:
-    """In C++ what was fused into a Triton kernel stands above its first call."""
-    first: dict[str | None, CodeCall] = {}
-    for call in calls(code):
-        first.setdefault(call.kernel, call)
-    for name, row in by_name.items():
-        if row.language == names.TRITON and name in first:
-            own = first[name]
-            by_name[name] = replace(row, source_nodes=own.source_nodes, aten_ops=own.aten_ops)
+    if names.is_cpp(code):  # what was fused into a Triton kernel is above its first call
+        first_calls = {call.kernel: call for call in reversed(calls(code))}
+        for name, row in by_name.items():
+            if row.language == names.TRITON and name in first_calls:
+                call = first_calls[name]
+                by_name[name] = replace(row, source_nodes=call.source_nodes, aten_ops=call.aten_ops)
     return by_name
 
 
 def call_places(code: str) -> dict[str, list[int]]:
-    """Variable → the lines on which it is called, from 1."""
-    places: dict[str, list[int]] = defaultdict(list)
+    """Return the lines on which each variable is called, from 1."""
+    lines: dict[str, list[int]] = defaultdict(list)
     for number, line in enumerate(code.split("\n"), 1):
-        if called := names.CALLED.match(line):
-            places[called[1]].append(number)
-    return places
+        if call := names.CALLED.match(line):
+            lines[call[1]].append(number)
+    return lines
 
 
 @dataclass(frozen=True)
 class CodeCall:
-    """One call in the body of an output code.
+    """One call in the body of an output code."""
 
-    operator: "aten::mm" of a library call, else None. kernel: the variable of a generated kernel. source_nodes: from
-    the comment above it. buffers: names among its arguments and results. aten_ops: from the comment, too.
-    """
-
-    operator: str | None
-    kernel: str | None
-    source_nodes: list[str]
-    buffers: frozenset[str]
-    aten_ops: list[str] = field(default_factory=list)
+    operator: str | None  # "aten::mm" of a library call, else None
+    kernel: str | None  # the variable of a generated kernel
+    source_nodes: list[str]  # from the comment above it
+    buffers: frozenset[str]  # names among its arguments and results
+    aten_ops: list[str] = field(default_factory=list)  # from the comment, too
 
 
 def calls(code: str) -> list[CodeCall]:
-    """The calls of kernels and of libraries in the body of an output code, in order."""
+    """Return the calls of kernels and of libraries in the body of an output code, in order."""
     rows: list[CodeCall] = []
     nodes: list[str] = []
     operators: list[str] = []
     body = max(*(code.rfind(body) for body in names.BODIES), 0)
     for line in code[body:].splitlines():
-        comment = names.CALL_NODES.match(line)
-        if comment:
+        if comment := names.CALL_NODES.match(line):
             nodes, operators = _listed(comment[1]), _listed(comment[2] or "")
         elif match := names.CALL.match(line):
-            own = names.has_comment(match)
-            rows.append(
-                CodeCall(
-                    names.called_operator(match),
-                    names.called_kernel(match),
-                    nodes if own else [],
-                    frozenset(names.BUFFER.findall(line)),
-                    operators if own else [],
-                )
+            kernel = match["kernel"] or match["cpp_kernel"]
+            call = CodeCall(
+                names.called_operator(match), kernel, nodes, frozenset(names.BUFFER.findall(line)), operators
             )
+            # The comment above a C++ kernel in C++ is of an earlier call.
+            is_own = not (match["cpp_kernel"] or "").startswith(names.CPP)
+            rows.append(call if is_own else replace(call, source_nodes=[], aten_ops=[]))
     return rows
 
 
 def _definition(code: str, kernel: names.KernelDefinition, line: int) -> Definition:
     source = _source(code, kernel)
-    comment = "\n".join(reversed(list(_comment_above(code, kernel.start))))
+    comment = _comment_above(code, kernel.start)
     original = names.FUSED.search(comment)
     return Definition(
         name=kernel.name,
@@ -149,7 +132,7 @@ def _definition(code: str, kernel: names.KernelDefinition, line: int) -> Definit
 
 
 def _source(code: str, kernel: names.KernelDefinition) -> str:
-    """The text between the quotes; of a definition without a text, its own line."""
+    """Return the text between the quotes; of a definition without a text, its own line."""
     if kernel.language == names.CPP:
         return names.cpp_body(code, kernel)
     line_end = code.find("\n", kernel.opened)
@@ -165,15 +148,15 @@ def _source(code: str, kernel: names.KernelDefinition) -> str:
     return textwrap.dedent(str(text)).strip("\n") + "\n"
 
 
-def _comment_above(code: str, end: int) -> Iterator[str]:
-    """The lines of the comment that ends there, last one first."""
-    while end > 0:
-        start = code.rfind("\n", 0, end - 1) + 1
-        line = code[start : end - 1]
-        if not line.startswith("#"):
-            return
-        yield line
-        end = start
+def _comment_above(code: str, end: int) -> str:
+    """Return the comment that ends there."""
+    start = end
+    while start > 0:
+        line_start = code.rfind("\n", 0, start - 1) + 1
+        if not code.startswith("#", line_start, start - 1):
+            break
+        start = line_start
+    return code[start : max(start, end - 1)]
 
 
 def _listed(text: str) -> list[str]:
@@ -183,9 +166,6 @@ def _listed(text: str) -> list[str]:
 def _number(pattern: re.Pattern[str], source: str) -> float | None:
     match = pattern.search(source)
     return float(match[1]) if match else None
-
-
-# Which kernels did inductor generate? Known from the compile log alone, also where no trace is.
 
 
 class GeneratedKernels(msgspec.Struct, frozen=True):
@@ -201,38 +181,41 @@ class GeneratedKernels(msgspec.Struct, frozen=True):
 
 
 def generated_kernels(data: CompileData) -> list[GeneratedKernels]:
-    """One row per graph and category, graphs in the order in which inductor wrote them."""
-    return [row for graph in data.summary.graphs for row in _rows(graph)]
-
-
-def _rows(graph: Graph) -> Iterator[GeneratedKernels]:
-    known = set(CATEGORIES)  # a newer writer may know more
-    by_category = grouped(graph.kernels, lambda row: row.category if row.category in known else "other")
-    for category in (category for category in CATEGORIES if category in by_category):
-        yield GeneratedKernels(
-            compile_id=graph.key.compile_id,
-            epoch=graph.key.epoch,
-            direction=direction_of(graph.direction),
-            graph_key=graph.graph_key or None,
-            output_code_file=graph.output_code_file,
-            category=category,
-            kernels=[kernel.name for kernel in by_category[category]],
+    """Return one row per graph and category, known from the compile log alone, graphs in inductor's order."""
+    rows: list[GeneratedKernels] = []
+    for graph in data.summary.graphs:
+        # A newer writer may have more categories.
+        by_category = grouped(
+            graph.kernels, lambda row: row.category if row.category in CATEGORIES else "other"
         )
+        rows += [
+            GeneratedKernels(
+                compile_id=graph.key.compile_id,
+                epoch=graph.key.epoch,
+                direction=direction_of(graph.direction),
+                graph_key=graph.graph_key or None,
+                output_code_file=graph.output_code_file,
+                category=category,
+                kernels=[kernel.name for kernel in by_category[category]],
+            )
+            for category in CATEGORIES
+            if category in by_category
+        ]
+    return rows
 
 
 def unique_graph_keys(data: CompileData) -> dict[str, str]:
-    """Graph keys that belong to exactly one compile id, with it."""
-    owners: dict[str, set[str]] = defaultdict(set)
-    for graph in data.summary.graphs:
-        if graph.graph_key:
-            owners[graph.graph_key].add(graph.key.compile_id)
-    return {key: ids.pop() for key, ids in owners.items() if len(ids) == 1}
+    """Return the compile id of each graph key that belongs to exactly one."""
+    graphs = (graph for graph in data.summary.graphs if graph.graph_key)
+    return only_owners((graph.graph_key, graph.key.compile_id) for graph in graphs)
 
 
-# A kernel as a program of its own: inductor's benchmark of it, made to listen to
-# TORCHINDUCTOR_MAX_AUTOTUNE. Inductor writes the benchmark into the source of each Triton kernel when
-# TORCHINDUCTOR_BENCHMARK_KERNEL=1 is set while it compiles. The text is only ever written out, never run
-# here.
+def only_owners(pairs: Iterable[tuple[str, Owner]]) -> dict[str, Owner]:
+    """Return the owner of each name that has exactly one."""
+    owners: dict[str, set[Owner]] = defaultdict(set)
+    for name, owner in pairs:
+        owners[name].add(owner)
+    return {name: of_name.pop() for name, of_name in owners.items() if len(of_name) == 1}
 
 
 _HEAD = """\
@@ -252,7 +235,13 @@ MAX_AUTOTUNE = os.environ.get("TORCHINDUCTOR_MAX_AUTOTUNE") == "1"
 
 
 def benchmark(definition: Definition, where: str, file: str) -> str:
-    """The text of the program. where: the run and graph that it is of. Raises UserError where there is no benchmark."""
+    """Return a kernel as a program of its own: inductor's benchmark of it, which obeys TORCHINDUCTOR_MAX_AUTOTUNE.
+
+    Inductor writes the benchmark into the source of each Triton kernel if TORCHINDUCTOR_BENCHMARK_KERNEL=1 is set while
+    it compiles. The text is only written out, never run here. Raises UserError where there is no benchmark.
+
+    where: the run and graph of the kernel.
+    """
     if not definition.has_benchmark:
         raise UserError(
             f"the source of {definition.name} holds no benchmark",

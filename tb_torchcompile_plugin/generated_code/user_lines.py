@@ -1,11 +1,17 @@
-"""Which lines of the user's program does a kernel compute?
+"""Which lines, and which modules, of the user's program does a kernel compute?
 
-torch's provenance records tell, where the user had them recorded. Else the comment above the kernel names the nodes
-that were fused into it, and the printed graph has the user's line above each node.
+torch's provenance records hold the lines, if the user recorded them. Otherwise the comment above the kernel names the
+nodes that were fused into it, and the printed graph has the user's line above each node.
+
+torch calls no modules in compiled code, but its graphs name their inputs. A parameter's name is the path of its module:
+`L_self_modules_0_modules_up_parameters_weight_` is `weight` of `0.up`. A node that takes one belongs to that module.
+Another one belongs to the module whose `forward` it is in: what the modules that are called around it, from the same
+function and onwards in its lines, have in common.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -31,22 +37,21 @@ from tb_torchcompile_plugin.torch_names.python_frames import places
 
 
 def node_lines(graph: str) -> dict[str, Frame]:
-    """Node of a printed graph → the user's line that stands in the comment above it."""
-    places: dict[str, Frame] = {}
-    at: Frame | None = None
+    """Return the user's line in the comment above each node of a printed graph."""
+    frames: dict[str, Frame] = {}
+    frame: Frame | None = None
     for line in graph.splitlines():
-        place = NODE_PLACE.match(line)
-        if place:
-            at = Frame(place[1], int(place[2]), place[3], place[4])
+        if comment := NODE_PLACE.match(line):
+            frame = Frame(comment[1], int(comment[2]), comment[3], comment[4])
         elif NO_PLACE.match(line):
-            at = None
-        elif at and (node := NODE.match(line)):
-            places[node[1]] = at
-    return places
+            frame = None
+        elif frame and (node := NODE.match(line)):
+            frames[node[1]] = frame
+    return frames
 
 
 def node_rows(graph: str) -> dict[str, tuple[int, str]]:
-    """Node of a printed graph → the number of its line, from 1, and the line."""
+    """Return the number of its line, from 1, and the line of each node of a printed graph."""
     rows: dict[str, tuple[int, str]] = {}
     for number, line in enumerate(graph.splitlines(), 1):
         if node := NODE.match(line):
@@ -54,17 +59,18 @@ def node_rows(graph: str) -> dict[str, tuple[int, str]]:
     return rows
 
 
-def lines_of(nodes: Iterable[str], places: dict[str, Frame]) -> list[Frame]:
-    """The distinct lines of these nodes, in their order."""
-    return distinct_lines(places[node] for node in nodes if node in places)
+def lines_of(nodes: Iterable[str], frames: dict[str, Frame]) -> list[Frame]:
+    """Return the distinct lines of these nodes, in their order."""
+    return distinct_lines(frames[node] for node in nodes if node in frames)
 
 
 def distinct_lines(frames: Iterable[Frame]) -> list[Frame]:
+    """Return the last frame of each line, in the order of the lines."""
     return list({(frame.file, frame.line): frame for frame in frames}.values())
 
 
 def provenance(text: str) -> dict[str, list[Frame]]:
-    """`inductor_provenance_tracking_kernel_stack_traces`: kernel → the innermost line of each of its stacks.
+    """Parse `inductor_provenance_tracking_kernel_stack_traces`: the innermost line of each stack, by kernel.
 
     Names there end in a number for each call (`triton_poi_fused_0:3`). What is no such record has no lines.
     """
@@ -79,8 +85,10 @@ def provenance(text: str) -> dict[str, list[Frame]]:
 
 
 def stack_lines(texts: Iterable[str]) -> list[Frame]:
-    """`stack` of kernels in a trace, as torch's inductor_trace_handler writes it: a list of stacks in JSON.
-    The distinct innermost lines of all; what is no stack has none."""
+    """Return the distinct innermost lines of the stacks of kernels in a trace; what is no stack has none.
+
+    torch's inductor_trace_handler writes `stack`: a list of stacks in JSON.
+    """
     frames: list[Frame] = []
     for text in texts:
         try:
@@ -98,56 +106,52 @@ def _innermost(stacks: object) -> Iterator[Frame]:
             yield Frame(*innermost[:3], innermost.source or None)
 
 
-# Which `nn.Module` does a kernel compute? torch calls no modules in compiled code, but its graphs name
-# their inputs. A parameter's name is the path of its module:
-# `L_self_modules_0_modules_up_parameters_weight_` is `weight` of `0.up`. A node that takes one belongs to
-# that module. Another one belongs to the module whose `forward` it stands in: what the modules that are
-# called around it, from the same function and onwards in its lines, have in common.
-
-
 ROOT = ""  # the module that was compiled
 
 
 class Input(NamedTuple):
-    """Of a graph: the path of the module whose parameter or buffer it is, None for others; its type and sizes."""
+    """An input of a graph."""
 
-    module: str | None
-    shape: str
+    module: str | None  # the path of the module whose parameter or buffer it is, None for others
+    shape: str  # its type and sizes
 
 
 def inputs(graph: str) -> list[Input]:
-    """Of a captured graph, in their order."""
+    """Return the inputs of a captured graph, in their order."""
     return [Input(state_path(name), shape) for name, shape in shapes(graph).items()]
 
 
 def captured_modules(graph: str) -> dict[str, str]:
-    """Node of the graph that dynamo captured → the path of its module; nodes without a line are left out."""
-    rows, places = node_rows(graph), node_lines(graph)
-    taken = {node: _taken(rows[node][1]) for node in places if node in rows}
-    owner: dict[str, str] = {}
-    for run in _runs(list(taken), places):
-        container = common([_parent(path) for node in run for path in taken[node]]) or ROOT
-        owner |= {node: common(taken[node]) if taken[node] else container for node in run}
-    return owner
+    """Return the path of its module for each node of the graph that dynamo captured, unless it has no line."""
+    rows, frames = node_rows(graph), node_lines(graph)
+    modules_taken = {node: _modules_taken(rows[node][1]) for node in frames if node in rows}
+    owners: dict[str, str] = {}
+    for nodes in _calls_of_functions(list(modules_taken), frames):
+        container = common(path.rpartition(".")[0] for node in nodes for path in modules_taken[node])
+        owners |= {node: common(modules_taken[node]) if modules_taken[node] else container for node in nodes}
+    return owners
 
 
-def taken_primals(statements: Iterable[str], known: list[Input], primals: dict[str, str]) -> list[str]:
-    """The modules of the parameters that lines of a later graph take: it calls the n-th input of the captured graph
-    `primals_n`. primals: their shapes there; where they differ, the inputs are not the same."""
+def taken_primals(statements: Iterable[str], captured: list[Input], primals: dict[str, str]) -> list[str]:
+    """Return the modules of the parameters that lines of a later graph take.
+
+    It calls the n-th input of the captured graph `primals_n`. primals: their shapes there; where they differ, the
+    inputs are not the same.
+    """
     numbers = {match[0]: int(match[1]) for line in statements for match in PRIMAL.finditer(line)}
-    known_as = {name: known[number - 1] for name, number in numbers.items() if 0 < number <= len(known)}
-    same = (one.module for name, one in known_as.items() if primals.get(name) == one.shape)
-    return [path for path in same if path is not None]
+    named = {name: captured[number - 1] for name, number in numbers.items() if 0 < number <= len(captured)}
+    modules = (row.module for name, row in named.items() if primals.get(name) == row.shape)
+    return [path for path in modules if path is not None]
 
 
 def shapes(graph: str) -> dict[str, str]:
-    """The inputs of a graph by name, in their order: "f32[64, 3, 7, 7]". Strides are left out: passes change them."""
+    """Return the shapes of a graph's inputs by name, in their order: "f32[64, 3, 7, 7]". Passes change strides."""
     head = next((line for line in graph.splitlines() if line.lstrip().startswith("def forward(")), "")
     return {match["name"]: match["shape"] for match in INPUT.finditer(head)}
 
 
 def common(paths: Iterable[str]) -> str:
-    """The innermost module that holds all of these; ROOT for none."""
+    """Return the innermost module that holds all of these; ROOT for none."""
     split = [path.split(".") if path else [] for path in paths]
     shared: list[str] = []
     for parts in zip(*split):
@@ -157,47 +161,37 @@ def common(paths: Iterable[str]) -> str:
     return ".".join(shared)
 
 
-def _taken(statement: str) -> list[str]:
-    """The modules whose parameters a line takes, what it forgets after it (`x = None`) aside."""
+def _modules_taken(statement: str) -> list[str]:
+    """Return the modules whose parameters a line takes, not counting what it deletes after it (`x = None`)."""
     paths = (state_path(word) for word in WORD.findall(statement.split(";", 1)[0].partition("=")[2]))
     return list(dict.fromkeys(path for path in paths if path is not None))
 
 
-def _parent(path: str) -> str:
-    return path.rpartition(".")[0]
-
-
-def _runs(nodes: list[str], places: dict[str, Frame]) -> Iterator[list[str]]:
-    """Nodes of one call of a function: they follow one another in it, and their lines do not go back."""
-    run = nodes[:1]
+def _calls_of_functions(nodes: list[str], frames: dict[str, Frame]) -> Iterator[list[str]]:
+    """Yield the nodes of one call of a function: they follow one another in it, and their lines do not go back."""
+    call = nodes[:1]
     for before, node in pairwise(nodes):
-        a, b = places[before], places[node]
+        a, b = frames[before], frames[node]
         if (a.file, a.function) != (b.file, b.function) or b.line < a.line:
-            yield run
-            run = []
-        run.append(node)
-    if run:
-        yield run
-
-
-# Which lines ask for the checkpoints inside of a compiled graph? What dynamo captured has them as
-# operators.
+            yield call
+            call = []
+        call.append(node)
+    if call:
+        yield call
 
 
 def checkpoint_lines(data: CompileData, compile_id: str) -> list[Frame]:
-    """In the order of the graph; [] where its text was not kept."""
-    return distinct_lines(frame for text in _captured(data, compile_id) for frame in _lines(text))
+    """Return the lines that ask for checkpoints inside of a compiled graph, in its order; [] without its text.
 
-
-def _captured(data: CompileData, compile_id: str) -> Iterator[str]:
+    What dynamo captured has checkpoints as operators.
+    """
+    frames: list[Frame] = []
     for number, row in enumerate(data.summary.artifacts):
-        if row.key.compile_id == compile_id and is_captured_graph(row.name):
-            try:
-                yield read_payload(data, number)
-            except UserError:  # whoever asks for the text is told
-                continue
-
-
-def _lines(graph: str) -> Iterator[Frame]:
-    rows = node_rows(graph)
-    return (frame for node, frame in node_lines(graph).items() if is_captured_checkpoint(rows[node][1]))
+        if row.key.compile_id != compile_id or not is_captured_graph(row.name):
+            continue
+        with contextlib.suppress(UserError):  # shown to whoever asks for the text
+            graph = read_payload(data, number)
+            rows = node_rows(graph)
+            lines = node_lines(graph).items()
+            frames += [frame for node, frame in lines if is_captured_checkpoint(rows[node][1])]
+    return distinct_lines(frames)

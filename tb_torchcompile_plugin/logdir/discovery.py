@@ -1,7 +1,7 @@
-"""File names of a logdir, and what lies in it: runs, workers, spans.
+"""Which runs, workers and spans are in a logdir, by the names of its files?
 
-The one place that knows how files are called. The writer asks it for names, the readers ask it what is there.
-Discovery looks at names and the first bytes of files only; it never parses one. Folders may be local or remote.
+The writer takes its file names from here, too. Discovery looks at names and the first bytes of files only; it never
+parses one. Folders may be local or remote.
 """
 
 from __future__ import annotations
@@ -29,31 +29,34 @@ _LOG_RANK = re.compile(r"_rank_(\d+)[_.]")
 _JSON = re.compile(r"^(?P<stem>.+?)\.json(?:\.gz)?$")
 _PERFETTO = re.compile(r"\.pftrace(?:\.gz)?$")  # what torch 2.14 and later can write, too
 _COPY = re.compile(r"^copy-[0-9a-f]{40}$")
+# The files that count, of any name that they may have.
+_FILES = (_JSON, _SUMMARY, _DIGEST, _LOG, _PERFETTO)
 _LOG_LINE = re.compile(rb"^V\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] \{")
-_SNIFF_BYTES = 64 * 1024
-_REMEMBERED = 4096  # files whose first bytes were looked at
+_SNIFF_BYTES = 64 * 1024  # of a JSON file, which is a trace if they hold `traceEvents`
+_CACHED_FILES = 4096  # whose first bytes were looked at
+_GIVE_RIGHT = "Give the user that runs TensorBoard the right to read it, then reload"
 
 
 def summary_name(worker: str, time_ns: int) -> str:
-    """`{worker}.{time_ns}.pt.compile.pb`; sorts beside the trace of the same cycle."""
+    """Return `{worker}.{time_ns}.pt.compile.pb`, which sorts next to the trace of the same cycle."""
     return f"{worker}.{time_ns}.pt.compile.pb"
 
 
 def digest_name(worker: str, span: str) -> str:
-    """`{worker}.{span}.pt.digest.pb`; sorts beside the trace that it is of. span: its id, of digits."""
+    """Return `{worker}.{span}.pt.digest.pb`, which sorts next to its trace. span: its id, of digits."""
     return f"{worker}.{span}.pt.digest.pb"
 
 
 def copy_name(key: str) -> str:
-    """The folder of the cache that holds the copy of a remote file, by 40 hexadecimal digits."""
+    """Return the folder of the cache that holds the copy of a remote file, by 40 hexadecimal digits."""
     return f"copy-{key}"
 
 
 @dataclass(frozen=True)
 class SpanFile:
-    """One profiler cycle: one trace file. `span` is unique among the spans of its worker."""
+    """One profiler cycle: one trace file."""
 
-    span: str
+    span: str  # unique among the spans of its worker
     file: File
 
 
@@ -70,42 +73,43 @@ class WorkerFiles:
 
     @property
     def compile_files(self) -> tuple[File, ...]:
-        """What its compile data is made of."""
+        """The files that its compile data is made of."""
         return (*self.summaries, *([self.log] if self.log else []))
 
 
 @dataclass
 class RunFiles:
-    """One folder of the logdir that holds files of ours. `run` is its relative path, "." for the logdir itself."""
+    """One folder of the logdir that holds files of ours."""
 
-    run: str
+    run: str  # its relative path, "." for the logdir itself
     folder: str
     workers: dict[str, WorkerFiles] = field(default_factory=dict)
     logs: list[File] = field(default_factory=list)  # TORCH_TRACE logs not yet joined to a worker
-    alone: bool = False  # one trace was asked for: what lies beside it counts only where it joins
+    alone: bool = False  # one trace was asked for: files next to it count only where they join
 
     def worker(self, name: str) -> WorkerFiles:
+        """Return the files of a worker, which may be new."""
         return self.workers.setdefault(name, WorkerFiles(name))
 
 
 def discover(path: str, prefix: str = "", within: str = "") -> tuple[list[RunFiles], list[Notice]]:
-    """The runs below `path`, sorted by name, and what could not be looked at.
+    """Return the runs below `path`, sorted by name, and what could not be looked at.
 
-    path: a folder, or one file, which then stands alone; or the URL of one. prefix: the name given to it by
-    `--logdir_spec`. A folder that cannot be listed becomes a Notice; links are followed, each folder once. within: a
-    local folder, what does not lie in which is left out, links that lead out of it as well.
+    A folder that cannot be listed becomes a Notice; links are followed, each folder once.
+
+    path: a folder, or one file, which then is alone; or the URL of one. prefix: its name from `--logdir_spec`. within:
+    a local folder; what is not in it is left out, links that lead out of it as well.
     """
     notices: list[Notice] = []
     path = filesystem.plain_path(path)
+    remote = filesystem.is_remote(path)
     try:
-        file = filesystem.remote_file(path) if filesystem.is_remote(path) else filesystem.local_file(path)
+        file = filesystem.remote_file(path) if remote else filesystem.local_file(path)
         if file is not None and _PERFETTO.search(file.name):
             return [], [_not_read_yet(file)]
         if file is not None:
-            return _discover_file(file, prefix, within), notices
-        folders = (
-            _remote_folders(path) if filesystem.is_remote(path) else _local_folders(path, notices, within)
-        )
+            return [_run_of_file(file, prefix, within)], notices
+        folders = _remote_folders(path) if remote else _local_folders(path, notices, within)
         runs = [_run_of(folder, _run_name(path, folder, prefix), files, notices) for folder, files in folders]
     except UserError as error:
         return [], [error.notice]
@@ -113,8 +117,10 @@ def discover(path: str, prefix: str = "", within: str = "") -> tuple[list[RunFil
 
 
 def run_of_files(paths: Sequence[str]) -> RunFiles:
-    """The run of local files of one folder whose names say what they are; those that are not there are left out. Lists
-    nothing: the folder of a job may hold thousands."""
+    """Return the run of local files of one folder whose names say what they are; missing ones are left out.
+
+    Lists nothing: the folder of a job may hold thousands.
+    """
     run = RunFiles(".", os.path.dirname(paths[0]))
     for file in filter(None, map(filesystem.local_file, paths)):
         _place(run, file.name, file)
@@ -122,22 +128,14 @@ def run_of_files(paths: Sequence[str]) -> RunFiles:
 
 
 def log_rank(name: str) -> int | None:
-    """The rank in the name of a TORCH_TRACE log, None where it has none."""
+    """Return the rank in the name of a TORCH_TRACE log, None where it has none."""
     match = _LOG_RANK.search(name)
     return int(match[1]) if match else None
 
 
 def span_time_ns(span: str) -> int | None:
-    """When torch's handler wrote the span, which it puts into the name; None where the name does not tell."""
+    """Return when torch's handler wrote the span, which it puts into the name; None where it did not."""
     return int(span) if len(span) == _NS_DIGITS and span.isdigit() else None
-
-
-def is_log(name: str) -> bool:
-    return _LOG.match(name) is not None
-
-
-def is_summary(name: str) -> bool:
-    return _SUMMARY.match(name) is not None
 
 
 def _run_name(root: str, folder: str, prefix: str) -> str:
@@ -148,31 +146,30 @@ def _run_name(root: str, folder: str, prefix: str) -> str:
 
 
 def _remote_folders(root: str) -> Iterator[tuple[str, list[File]]]:
-    """Each folder that holds files; stores have no others."""
-    files = filesystem.remote_files(root)
-    in_order = sorted(files, key=lambda file: os.path.split(file.path))
-    for folder, inside in groupby(in_order, lambda file: os.path.dirname(file.path)):
+    """Yield each folder that holds files; stores have no others."""
+    files = sorted(filesystem.remote_files(root), key=lambda file: os.path.split(file.path))
+    for folder, inside in groupby(files, lambda file: os.path.dirname(file.path)):
         yield folder, list(inside)
 
 
 def _local_folders(root: str, notices: list[Notice], within: str) -> Iterator[tuple[str, list[File]]]:
     seen: set[tuple[int, int]] = set()
 
-    def unreadable(error: OSError) -> None:
+    def add_notice(error: OSError) -> None:
         notices.append(_folder_notice(error))
 
-    for folder, children, _ in os.walk(root, onerror=unreadable, followlinks=True):
+    for folder, children, _ in os.walk(root, onerror=add_notice, followlinks=True):
         try:
             status = os.stat(folder)
         except OSError as error:
-            unreadable(error)
+            add_notice(error)
             continue
         # A link back to a folder that was already visited, or one that leads out.
         if (status.st_dev, status.st_ino) in seen or not filesystem.lies_in(folder, within):
             children.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
-        # The cache may lie in a logdir.
+        # The cache may be in a logdir.
         children[:] = sorted(name for name in children if not _COPY.match(name))
         yield folder, [file for file in _files_in(folder) if filesystem.lies_in(file.path, within)]
 
@@ -182,13 +179,9 @@ def _files_in(folder: str) -> list[File]:
         names = sorted(os.listdir(folder))
     except OSError:  # os.walk has reported it, or it has just gone
         return []
-    files = (filesystem.local_file(os.path.join(folder, name)) for name in names if _may_count(name))
+    names = [name for name in names if any(pattern.search(name) for pattern in _FILES)]
+    files = (filesystem.local_file(os.path.join(folder, name)) for name in names)
     return [file for file in files if file is not None]
-
-
-def _may_count(name: str) -> bool:
-    kinds = (_JSON.match, _SUMMARY.match, _DIGEST.match, _LOG.match, _PERFETTO.search)
-    return any(is_it(name) for is_it in kinds)
 
 
 def _folder_notice(error: OSError) -> Notice:
@@ -196,21 +189,17 @@ def _folder_notice(error: OSError) -> Notice:
         errno.ENOENT: "Check the path; if nothing has been written there yet, reload later",
         errno.ENOTDIR: "Give a folder, or a regular file",
     }
-    return Notice(
-        str(error.filename or ""),
-        f"this folder cannot be listed ({error.strerror or error})",
-        "Everything else in the logdir is shown",
-        steps.get(error.errno or 0, "Give the user that runs TensorBoard the right to read it, then reload"),
-    )
+    problem = f"this folder cannot be listed ({error.strerror or error})"
+    return _notice(str(error.filename or ""), problem, steps.get(error.errno or 0, _GIVE_RIGHT))
+
+
+def _notice(path: str, problem: str, next_step: str) -> Notice:
+    return Notice(path, problem, "Everything else in the logdir is shown", next_step)
 
 
 def _not_read_yet(file: File) -> Notice:
-    return Notice(
-        file.path,
-        "this is a Perfetto trace, which is not read yet",
-        "Everything else in the logdir is shown",
-        "Record as .json: what export_chrome_trace writes depends on the end of the name",
-    )
+    next_step = "Record as .json: what export_chrome_trace writes depends on the end of the name"
+    return _notice(file.path, "this is a Perfetto trace, which is not read yet", next_step)
 
 
 def _run_of(folder: str, name: str, files: list[File], notices: list[Notice]) -> RunFiles:
@@ -219,12 +208,14 @@ def _run_of(folder: str, name: str, files: list[File], notices: list[Notice]) ->
     for file in loose:
         _place_loose(run, file, notices)
     notices += [_not_read_yet(file) for file in files if _PERFETTO.search(file.name)]
-    _sort(run)
+    for worker in run.workers.values():
+        worker.spans.sort(key=lambda span: (len(span.span), span.span))  # numeric order of time stamps
+        worker.summaries.sort(key=_summary_time, reverse=True)
     return run
 
 
 def _place(run: RunFiles, name: str, file: File) -> bool:
-    """Put a file whose name says what it is in its place; False where the name says nothing."""
+    """Add a file whose name says what it is to its worker; return False where the name says nothing."""
     if match := _TRACE.match(name):
         _add_span(run.worker(match["worker"] or "trace"), match["span"] or "0", file)
     elif match := _SUMMARY.match(name):
@@ -239,40 +230,38 @@ def _place(run: RunFiles, name: str, file: File) -> bool:
 
 
 def _add_span(worker: WorkerFiles, span: str, file: File) -> None:
-    """Two files may claim one span id (`x.json` and `x.json.gz`): the second is known by its whole name."""
-    taken = {known.span for known in worker.spans}
-    worker.spans.append(SpanFile(span if span not in taken else file.name, file))
+    """Add a span. Two files may claim one id (`x.json` and `x.json.gz`): the second gets its whole name."""
+    is_taken = any(other.span == span for other in worker.spans)
+    worker.spans.append(SpanFile(file.name if is_taken else span, file))
 
 
 def _place_loose(run: RunFiles, file: File, notices: list[Notice]) -> None:
-    """A JSON file of any name is a trace when its first 64 KiB hold `traceEvents`."""
+    """Add a JSON file of any name, which is a trace when its first 64 KiB hold `traceEvents`."""
     try:
-        counts = _is_trace(file)
+        is_trace = _is_trace(file)
     except UserError as error:
         notices.append(error.notice)
         return
     except OSError as error:
-        notices.append(
-            Notice(
-                file.path,
-                f"this file cannot be opened ({error.strerror or error})",
-                "Everything else in the logdir is shown",
-                "Give the user that runs TensorBoard the right to read it, then reload",
-            )
-        )
+        problem = f"this file cannot be opened ({error.strerror or error})"
+        notices.append(_notice(file.path, problem, _GIVE_RIGHT))
         return
-    if counts:
-        match = _JSON.match(file.name)
-        _add_span(run.worker(match["stem"] if match else file.name), "0", file)
+    if is_trace:
+        _add_span(run.worker(_stem(file)), "0", file)
 
 
-@lru_cache(_REMEMBERED)  # the file's size and time are part of its name here, and failures are not kept
+def _stem(file: File) -> str:
+    match = _JSON.match(file.name)
+    return match["stem"] if match else file.name
+
+
+@lru_cache(_CACHED_FILES)  # the file's size and time are part of its name here, and failures are not kept
 def _is_trace(file: File) -> bool:
     return file.size > 0 and b'"traceEvents"' in read_head(file.path)
 
 
 def read_head(path: str, limit: int = _SNIFF_BYTES) -> bytes:
-    """The first `limit` bytes of a file, inflated when it is gzip (told by its magic, not its name).
+    """Return the first `limit` bytes of a file, inflated when it is gzip (by its magic, not its name).
 
     path: a path, or the URL of a file that is not empty. Raises OSError; of a remote one UserError.
     """
@@ -285,19 +274,13 @@ def read_head(path: str, limit: int = _SNIFF_BYTES) -> bytes:
         return b""
 
 
-def _sort(run: RunFiles) -> None:
-    for worker in run.workers.values():
-        worker.spans.sort(key=lambda span: (len(span.span), span.span))  # numeric order of time stamps
-        worker.summaries.sort(key=_summary_time, reverse=True)
-
-
 def _summary_time(file: File) -> int:
     match = _SUMMARY.match(file.name)
     return int(match["time"]) if match else 0
 
 
-def _discover_file(file: File, prefix: str, within: str) -> list[RunFiles]:
-    """One file as a logdir: a trace of any name with the compile data of its worker, or compile data alone."""
+def _run_of_file(file: File, prefix: str, within: str) -> RunFiles:
+    """Return one file as a logdir: a trace of any name with the compile data of its worker, or compile data alone."""
     if not filesystem.is_remote(file.path):
         file = replace(file, path=os.path.abspath(file.path))
     run = RunFiles(prefix or ".", os.path.dirname(file.path))
@@ -305,11 +288,10 @@ def _discover_file(file: File, prefix: str, within: str) -> list[RunFiles]:
         if _LOG_LINE.match(_head_or_nothing(file)):
             run.logs.append(file)
         else:
-            match = _JSON.match(file.name)
-            run.worker(match["stem"] if match else file.name).spans.append(SpanFile("0", file))
+            run.worker(_stem(file)).spans.append(SpanFile("0", file))
     if any(worker.spans for worker in run.workers.values()):
-        _add_compile_data_beside(run, within)
-    return [run]
+        _add_compile_data(run, within)
+    return run
 
 
 def _head_or_nothing(file: File) -> bytes:
@@ -319,15 +301,16 @@ def _head_or_nothing(file: File) -> bytes:
         return b""
 
 
-def _add_compile_data_beside(run: RunFiles, within: str) -> None:
+def _add_compile_data(run: RunFiles, within: str) -> None:
+    """Add the logs and summaries in the folder of a trace."""
     remote = filesystem.is_remote(run.folder)
     files = filesystem.remote_files(run.folder, below=False) if remote else _files_in(run.folder)
-    mine = [file for file in files if is_log(file.name) or is_summary(file.name)]
+    files = [file for file in files if _LOG.match(file.name) or _SUMMARY.match(file.name)]
     if not remote:
-        mine = [file for file in mine if filesystem.lies_in(file.path, within)]
-    beside = _run_of(run.folder, run.run, mine, [])
+        files = [file for file in files if filesystem.lies_in(file.path, within)]
+    neighbors = _run_of(run.folder, run.run, files, [])
     run.alone = True
-    run.logs = beside.logs
+    run.logs = neighbors.logs
     for name, worker in run.workers.items():
-        if name in beside.workers:
-            worker.summaries = beside.workers[name].summaries
+        if name in neighbors.workers:
+            worker.summaries = neighbors.workers[name].summaries

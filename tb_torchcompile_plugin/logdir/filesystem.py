@@ -1,7 +1,7 @@
 """Files by path or URL: what is there, and some of its bytes.
 
-The one module that knows fsspec. It is imported when a URL is first met, so local folders need none of it. Whatever
-a store raises becomes a UserError that says what to do; local files raise OSError, as ever.
+The one module that uses fsspec, which is imported for the first URL, so local folders do not need it. Whatever a store
+raises becomes a UserError that says what to do; local files raise OSError, as ever.
 """
 
 from __future__ import annotations
@@ -22,13 +22,9 @@ from tb_torchcompile_plugin.errors import UserError, displayable
 _URL = re.compile(r"(?P<root>[a-zA-Z][0-9a-zA-Z+.-]*://[^/]*)/*")
 _LOCAL = "file://"
 _PACKAGES = {
-    "s3": "'tb-torchcompile-plugin[remote]'",
-    "s3a": "'tb-torchcompile-plugin[remote]'",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "az": "adlfs",
-    "abfs": "adlfs",
-    "abfss": "adlfs",
+    **dict.fromkeys(("s3", "s3a"), "'tb-torchcompile-plugin[remote]'"),
+    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
+    **dict.fromkeys(("az", "abfs", "abfss"), "adlfs"),
 }
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 _TAGS = ("ETag", "etag", "md5Hash", "content_md5")
@@ -36,37 +32,33 @@ _TAGS = ("ETag", "etag", "md5Hash", "content_md5")
 
 @dataclass(frozen=True)
 class File:
-    """A regular file, identified the way caches key it.
+    """A regular file, identified the way caches key it."""
 
-    path: a path or a URL. size in bytes. mtime_ns: Unix time, 0 where a store does not tell.
-    tag: a store's own word for this very content (an ETag), "" where there is none.
-    """
-
-    path: str
-    size: int
-    mtime_ns: int
-    tag: str = ""
+    path: str  # a path or a URL
+    size: int  # bytes
+    mtime_ns: int  # Unix time, 0 where a store does not give it
+    tag: str = ""  # a store's own id of this very content (an ETag), "" where there is none
 
     @property
     def name(self) -> str:
-        """For people and for ids; it need not open anything."""
+        """The name for people and for ids; it may not open anything."""
         return displayable(os.path.basename(self.path))
 
 
 def is_remote(path: str) -> bool:
-    """Whether it is a URL of anything but a local file."""
+    """Whether a path is a URL of anything but a local file."""
     return _URL.match(path) is not None and not path.startswith(_LOCAL)
 
 
 def plain_path(path: str) -> str:
-    """The path itself, or that of a `file://` URL, or a URL without slashes at its end."""
+    """Return the path itself, or that of a `file://` URL, or a URL without slashes at its end."""
     if is_remote(path):
         return path.rstrip("/") if path.rstrip("/")[-1:] != ":" else path
     return path.removeprefix(_LOCAL)
 
 
 def local_file(path: str) -> File | None:
-    """None for what cannot be opened without risk: folders, FIFOs, devices, broken links."""
+    """Return a file; None for what cannot be opened without risk: folders, FIFOs, devices, broken links."""
     try:
         status = os.stat(path)
     except OSError:
@@ -75,7 +67,7 @@ def local_file(path: str) -> File | None:
 
 
 def lies_in(path: str, folder: str) -> bool:
-    """Whether a local path leads to what is in a folder, whatever links are on the way; folder: "" for anywhere."""
+    """Whether a local path leads into a folder, whatever links are on the way; "" is any folder."""
     if not folder:
         return True
     real = os.path.realpath(folder)
@@ -83,8 +75,10 @@ def lies_in(path: str, folder: str) -> bool:
 
 
 def open_regular(path: str) -> int:
-    """A descriptor to read from. What was a file when the folder was listed may be a pipe now, which nobody must wait
-    for. Raises OSError, also for whatever is no regular file."""
+    """Return a descriptor to read from. Raises OSError, also for whatever is no regular file.
+
+    What was a file when the folder was listed may be a pipe now: opening it must not wait.
+    """
     flags = (
         os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     )
@@ -96,12 +90,12 @@ def open_regular(path: str) -> int:
 
 
 def opened(path: str) -> BinaryIO:
-    """The same as a stream of bytes."""
+    """Open a regular file as a stream of bytes. Raises OSError."""
     return os.fdopen(open_regular(path), "rb")
 
 
 def remote_file(url: str) -> File | None:
-    """The file as it is now, None where the URL is a folder. Raises UserError."""
+    """Return the file as it is now, None where the URL is a folder. Raises UserError."""
     with _explained(url):
         store, path = _open(url)
         store.invalidate_cache()
@@ -110,17 +104,16 @@ def remote_file(url: str) -> File | None:
 
 
 def remote_files(url: str, *, below: bool = True) -> list[File]:
-    """The files in a remote folder, sorted by URL, with those of the folders below it or without. Raises UserError."""
+    """Return the files in a remote folder, sorted by URL. Raises UserError. below: also those of folders in it."""
     with _explained(url):
         store, path = _open(url)
         store.invalidate_cache()
         if store.info(path)["type"] == "file":
             raise NotADirectoryError(url)
-        listed = (
-            store.find(path, detail=True)
-            if below
-            else {info["name"]: info for info in store.ls(path, detail=True)}
-        )
+        if below:
+            listed = store.find(path, detail=True)
+        else:
+            listed = {info["name"]: info for info in store.ls(path, detail=True)}
         prefix = store._strip_protocol(path).rstrip("/") + "/"
         files = [
             _file(f"{url}/{name.removeprefix(prefix)}", info)
@@ -131,7 +124,7 @@ def remote_files(url: str, *, below: bool = True) -> list[File]:
 
 
 def read_range(path: str, start: int, stop: int) -> bytes:
-    """Bytes of a file from `start` to `stop`; fewer at its end. Raises OSError; of a remote one UserError."""
+    """Read the bytes of a file from `start` to `stop`, fewer at its end. Raises OSError; of a remote one UserError."""
     if not is_remote(path):
         with opened(path) as stream:
             stream.seek(start)
@@ -142,8 +135,10 @@ def read_range(path: str, start: int, stop: int) -> bytes:
 
 
 def write_whole(path: str, data: bytes) -> None:
-    """A new file, or another one in its place: whole or not at all, in a folder that is made if need be. Raises OSError
-    (disk full, no permission) and leaves nothing behind then; of a remote one UserError."""
+    """Write or replace a file, whole or not at all, and create its folder.
+
+    Raises OSError (disk full, no permission) and leaves nothing behind then; of a remote one UserError.
+    """
     if is_remote(path):
         with _explained(path, writing=True):
             store, inner = _open(path)
@@ -155,7 +150,7 @@ def write_whole(path: str, data: bytes) -> None:
 
 @contextlib.contextmanager
 def written(path: str) -> Iterator[None]:
-    """Around what writes a file that the user named. Raises UserError where it cannot be written."""
+    """Raise UserError where a file that the user named cannot be written."""
     try:
         yield
     except OSError as error:
@@ -166,7 +161,10 @@ def written(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replaced(path: str) -> Iterator[BinaryIO]:
-    """What is written becomes the local file in the end, whole or not at all. Raises OSError."""
+    """Yield a stream that replaces a local file in the end, whole or not at all, and create its folder. Raises OSError.
+
+    The temporary file is in the same folder, because only there os.replace is atomic.
+    """
     temporary = f"{path}.{os.getpid()}.tmp"
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     try:
@@ -180,7 +178,7 @@ def replaced(path: str) -> Iterator[BinaryIO]:
 
 
 def read_blocks(url: str, size: int, block: int, at_once: int) -> Iterator[bytes]:
-    """A remote file of `size` bytes, block by block, `at_once` requests at a time. Raises UserError."""
+    """Yield a remote file of `size` bytes, block by block, `at_once` requests at a time. Raises UserError."""
     for begin in range(0, size, block * at_once):
         starts = list(range(begin, min(size, begin + block * at_once), block))
         ends = [min(size, start + block) for start in starts]
@@ -191,8 +189,7 @@ def read_blocks(url: str, size: int, block: int, at_once: int) -> Iterator[bytes
 
 
 def read_all(files: Sequence[File], at_once: int) -> Iterator[bytes | UserError]:
-    """Small files as a whole, one after the other, of a remote folder `at_once` requests at a time; or why one cannot
-    be read."""
+    """Yield small files as a whole, of a remote folder `at_once` requests at a time; or why one cannot be read."""
     for first in range(0, len(files), at_once):
         yield from _read_some(files[first : first + at_once])
 
@@ -203,24 +200,15 @@ def _read_some(files: Sequence[File]) -> list[bytes | UserError]:
     try:
         with _explained(files[0].path):
             store, paths = _open(files[0].path)[0], [_open(file.path)[1] for file in files]
-            read = (
-                store.cat(paths, on_error="return")
-                if len(paths) > 1
-                else {paths[0]: store.cat_file(paths[0])}
-            )
+            several = len(paths) > 1
+            read = store.cat(paths, on_error="return") if several else {paths[0]: store.cat_file(paths[0])}
     except UserError as error:
         return [error] * len(files)
-    return [_whole(file, read[path]) for file, path in zip(files, paths)]
-
-
-def _whole(file: File, read: bytes | Exception) -> bytes | UserError:
-    try:
-        with _explained(file.path):
-            if isinstance(read, Exception):
-                raise read
-    except UserError as error:
-        return error
-    return bytes(read)
+    contents = [read[path] for path in paths]
+    return [
+        _user_error(file.path, content) if isinstance(content, Exception) else bytes(content)
+        for file, content in zip(files, contents)
+    ]
 
 
 def _read_whole(file: File) -> bytes | UserError:
@@ -228,14 +216,12 @@ def _read_whole(file: File) -> bytes | UserError:
         with opened(file.path) as stream:
             return stream.read(file.size)
     except OSError as error:
-        why = error.strerror or error
-        return UserError(
-            f"cannot be read ({why})", file=file.path, next_step="Check that it exists and its mode"
-        )
+        problem = f"cannot be read ({error.strerror or error})"
+        return UserError(problem, file=file.path, next_step="Check that it exists and its mode")
 
 
 def _open(url: str) -> tuple[Any, str]:
-    """The store of a URL, and the path in it."""
+    """Return the store of a URL, and the path in it."""
     match = _URL.match(url)
     assert match, url
     store = _store(match["root"])
@@ -284,18 +270,18 @@ def _explained(url: str, *, writing: bool = False) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        raise (_not_written if writing else _not_read)(url, error) from error
+        raise _user_error(url, error, writing=writing) from error
 
 
-def _not_written(url: str, error: Exception) -> UserError:
-    return UserError(
-        f"the store cannot be written ({_one_line(error)})",
-        file=url,
-        next_step="Give this process credentials that may write there, or name another place with --out",
-    )
-
-
-def _not_read(url: str, error: Exception) -> UserError:
+def _user_error(url: str, error: Exception, *, writing: bool = False) -> UserError:
+    if isinstance(error, UserError):
+        return error
+    if writing:
+        return UserError(
+            f"the store cannot be written ({_one_line(error)})",
+            file=url,
+            next_step="Give this process credentials that may write there, or name another place with --out",
+        )
     if isinstance(error, FileNotFoundError):
         return UserError(
             "there is no such file, folder or bucket",

@@ -1,6 +1,7 @@
-"""Texts that torch's compiler leaves behind, by name: what each is, when it is made, and in which language.
+"""Texts that torch's compiler writes, by name: what each is, when it is made, in which language, and what is in it.
 
-A text is a record of the compile log with a payload, or an *artifact*: a record that has a name of its own.
+A text is a record of the compile log with a payload, or an *artifact*: a record that has a name of its own. Standard
+library only: this runs inside training.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.torch_names.kernels import is_anonymous
 from tb_torchcompile_plugin.torch_names.operators import ATEN
+from tb_torchcompile_plugin.torch_names.patterns import begins, contains
 from tb_torchcompile_plugin.torch_names.records import ARTIFACT, CONFIG_FIELDS, INFERENCE_GRAPH, OUTPUT_CODE
 
 Language = Literal["python", "cpp", "json", "text"]
@@ -26,17 +28,9 @@ COLLECTIVES = "inductor_collective_schedule"
 EXECUTION_ORDER = "graph_execution"
 EXECUTED = "graph_execution_order"  # what it lists
 # The texts that are kept of a Triton kernel: ending of its file in Triton's cache → name of the artifact.
-TRITON_TEXTS = {
-    "ttir": "triton_ttir",
-    "ttgir": "triton_ttgir",
-    "ptx": "triton_ptx",
-    "amdgcn": "triton_amdgcn",
-}
-NAMED_PARTS = (
-    "optimize_ddp_split_child",
-    "graph_dump",
-    *TRITON_TEXTS.values(),
-)  # one of several: its record names the part
+TRITON_TEXTS = {ending: f"triton_{ending}" for ending in ("ttir", "ttgir", "ptx", "amdgcn")}
+# One of several: its record names the part.
+NAMED_PARTS = ("optimize_ddp_split_child", "graph_dump", *TRITON_TEXTS.values())
 TYPE = "type"  # of a dump: the language of its text
 # What AOTInductor writes instead of output code: older torch all in one text.
 WRAPPER_CODE = ("graph_dump_inductor_aot_wrapper_code", "graph_dump_inductor_aot_code")
@@ -78,8 +72,7 @@ _KNOWN: dict[str, tuple[int, str]] = {
     "fx_graph_runnable": (GRAPH_STAGE, "Runnable script"),
     "inductor_input_graph": (GRAPH_STAGE, "Inductor input graph"),
     "before_post_grad_graph": (GRAPH_STAGE, "Before post-grad passes"),
-    POST_GRAD_GRAPHS[0]: (GRAPH_STAGE, "After post-grad passes"),
-    POST_GRAD_GRAPHS[1]: (GRAPH_STAGE, "After post-grad passes"),
+    **dict.fromkeys(POST_GRAD_GRAPHS, (GRAPH_STAGE, "After post-grad passes")),
     "graph_dump": (GRAPH_STAGE, "Graph dump"),
     **dict.fromkeys(WRAPPER_CODE, (GRAPH_STAGE, "AOTInductor wrapper code")),
     KERNEL_CODE: (GRAPH_STAGE, "AOTInductor kernel code"),
@@ -116,109 +109,100 @@ _KNOWN: dict[str, tuple[int, str]] = {
     "compiled_function_backward": (_AOT, "AOT runtime: backward"),
     "compiled_fn_wrapper": (_AOT, "AOT runtime: wrapper of the compiled function"),
     "runtime_wrapper_orchestration": (_AOT, "AOT runtime: wrapper"),
+    **{name: (_REST, f"Triton: {ending.upper()}") for ending, name in TRITON_TEXTS.items()},
 }
-_KNOWN |= {name: (_REST, f"Triton: {ending.upper()}") for ending, name in TRITON_TEXTS.items()}
-_ORDER = {name: place for place, name in enumerate(_KNOWN)}
-_BYTECODE = ("_ORIGINAL_BYTECODE", "_MODIFIED_BYTECODE")
-_BACKWARD_ONLY = frozenset(
-    {"aot_backward_graph", "backward_prologue", "backward_epilogue", "compiled_function_backward"}
-)
-_FORWARD_ONLY = frozenset({"aot_forward_graph", "aot_joint_graph", INFERENCE_GRAPH})
+_BYTECODE = {"_ORIGINAL_BYTECODE": "Original bytecode", "_MODIFIED_BYTECODE": "Modified bytecode"}
+_ORIGINAL_BYTECODE = next(iter(_BYTECODE))
+_is_bytecode = contains(rf"(?:{'|'.join(_BYTECODE)})\Z")
+_ORDER = {name: index for index, name in enumerate(_KNOWN)}
+_IS_BACKWARD = {
+    **dict.fromkeys(
+        ("aot_backward_graph", "backward_prologue", "backward_epilogue", "compiled_function_backward"), True
+    ),
+    **dict.fromkeys(("aot_forward_graph", "aot_joint_graph", INFERENCE_GRAPH), False),
+}
 _JSON = frozenset({*CONFIG_FIELDS, "inductor_provenance_tracking_node_mappings", "torch._functorch.config"})
 _TEXT = frozenset({GUARDS, "dynamo_guards", GRAPH_BREAK, "dynamo_error", "dynamo_side_effects"})
 
+is_cache_lookup = contains("_cache_")
+is_captured_graph = begins("dynamo_output_graph|optimize_ddp_split")  # by dynamo, or what DDP made of that
+
 
 def kind(name: str) -> str:
-    """The kind that an artifact counts as among records."""
+    """Return the kind that an artifact counts as among records."""
     return f"{ARTIFACT}:{name}"
 
 
 def name_of(kind: str) -> str | None:
-    """The name of an artifact's kind; None for other records."""
+    """Return the name of an artifact's kind; None for other records."""
     return kind.removeprefix(f"{ARTIFACT}:") if kind.startswith(f"{ARTIFACT}:") else None
 
 
 def cache_lookup(cache: str, result: str) -> str:
-    """What torch tells of a lookup in one of CACHES."""
+    """Return the name of what torch writes of a lookup in one of CACHES."""
     return f"{cache}_cache_{result}"
 
 
 def title_of_cache(cache: str) -> str:
-    """ "FX graph cache"; a cache that is not known keeps torch's name."""
+    """Return "FX graph cache"; an unknown cache keeps torch's name."""
     return f"{next((title for name, title in CACHES.items() if name == cache), cache)} cache"
 
 
-def is_cache_lookup(name: str) -> bool:
-    return "_cache_" in name
-
-
-def is_captured_graph(name: str) -> bool:
-    """A graph as dynamo captured it, or what DDP made of that."""
-    return name.startswith(("dynamo_output_graph", "optimize_ddp_split"))
-
-
 def is_aot_graph(name: str, *, backward: bool) -> bool:
-    """A graph as AOTAutograd hands it to inductor."""
+    """Whether it is a graph as AOTAutograd hands it to inductor."""
     return name in (("aot_backward_graph",) if backward else ("aot_forward_graph", INFERENCE_GRAPH))
 
 
-def kind_and_part(name: str) -> tuple[str, str]:
-    """`optimize_ddp_split_child_submod_0` is submod_0 of its kind."""
+def _kind_and_part(name: str) -> tuple[str, str]:
+    """Return the kind and the part: `optimize_ddp_split_child_submod_0` is submod_0 of its kind."""
     if name in _KNOWN:
         return name, ""
-    for several in NAMED_PARTS:
-        if name.startswith(f"{several}_"):
-            return several, name[len(several) + 1 :]
+    for kind in NAMED_PARTS:
+        if name.startswith(f"{kind}_"):
+            return kind, name[len(kind) + 1 :]
     return name, ""
 
 
 def stage_of(name: str) -> int:
-    if name.endswith(_BYTECODE):
-        return _DYNAMO
-    return _KNOWN.get(kind_and_part(name)[0], (_REST, ""))[0]
+    """Return the stage of the compiler that writes a text."""
+    return _DYNAMO if _is_bytecode(name) else _KNOWN.get(_kind_and_part(name)[0], (_REST, ""))[0]
 
 
 def place_in_stage(name: str) -> int:
-    """Sorts the texts of one stage."""
-    return 0 if name.endswith(_BYTECODE[0]) else 1 + _ORDER.get(kind_and_part(name)[0], len(_ORDER))
+    """Return the rank of a text among those of its stage."""
+    if name.endswith(_ORIGINAL_BYTECODE):
+        return 0
+    return 1 + _ORDER.get(_kind_and_part(name)[0], len(_ORDER))
 
 
 def title_of(name: str) -> str:
-    """What it is called here; a name that is not known stays."""
-    for end, title in zip(_BYTECODE, ("Original bytecode", "Modified bytecode"), strict=True):
-        if name.endswith(end):
-            return f"{title} of {name.removesuffix(end)}"
-    kind, part = kind_and_part(name)
+    """Return the title of a text; an unknown one keeps torch's name."""
+    for ending, title in _BYTECODE.items():
+        if name.endswith(ending):
+            return f"{title} of {name.removesuffix(ending)}"
+    kind, part = _kind_and_part(name)
     if kind not in _KNOWN:
         return name
     return f"{_KNOWN[kind][1]}: {part}" if part else _KNOWN[kind][1]
 
 
 def is_backward(name: str) -> bool | None:
-    """None where the name does not tell."""
-    return name in _BACKWARD_ONLY if name in _BACKWARD_ONLY | _FORWARD_ONLY else None
+    """Whether a text is of a backward; None where its name does not show it."""
+    return _IS_BACKWARD.get(name)
 
 
 def language_of(name: str, encoding: str = "") -> Language:
-    """Of output code that is in a Python file. encoding: as torch tells it."""
+    """Return the language of a text; output code is taken for a Python file. encoding: as torch gives it."""
     if encoding == "json" or name in _JSON:
         return "json"
     if encoding == "cpp":
         return "cpp"
-    is_text = (
-        name in _TEXT
-        or name.startswith(tuple(TRITON_TEXTS.values()))
-        or name.endswith(_BYTECODE)
-        or kind_and_part(name)[0] not in _KNOWN
-    )
-    return "text" if is_text else "python"
+    is_text = name in _TEXT or name.startswith(tuple(TRITON_TEXTS.values())) or _is_bytecode(name)
+    return "text" if is_text or _kind_and_part(name)[0] not in _KNOWN else "python"
 
 
-# Inductor's output code and printed graphs, as text: what defines a kernel, calls one, and says where it is
-# from. The comments are no contract of torch: what is not there is not known. Standard library only: this
-# runs inside training.
-
-
+# Inductor's output code and printed graphs, as text: what defines a kernel, calls one, and says where it is from. The
+# comments are no contract of torch: what they do not say is unknown.
 # In the comment above a kernel, and in its source.
 TEXT_OPENS = re.compile(r"[rR]?('''|\"\"\")")
 FUSED = re.compile(r"^# .*?Source Nodes: \[(.*?)\], Original ATen: \[(.*?)\]", re.MULTILINE)
@@ -269,21 +253,20 @@ _CPP_ENDS = "\n}\n"
 
 
 class KernelDefinition(NamedTuple):
-    """`variable = async_compile.triton('name', …` or a sister. language: inductor's. opened: behind the bracket."""
+    """The definition of a kernel in output code: `variable = async_compile.triton('name', …`."""
 
     name: str
     variable: str
-    language: str
+    language: str  # inductor's word: "triton", "cpp_pybinding"
     start: int
-    opened: int
+    opened: int  # after the bracket
 
 
 def kernel_definitions(code: str) -> Iterator[KernelDefinition]:
-    """Those at the beginning of a line, and those of a text in C++. Trying the pattern at each line would take seconds
-    of a large log.
+    """Yield the definitions at the beginning of a line, and those of a text in C++.
 
     A user's own kernel keeps its name in the call, and gets a number on the left side. Without unique names the call
-    says `triton_` of all.
+    says `triton_` of all. Trying the pattern at each line would take seconds of a large log.
     """
     at = code.find(_COMPILED)
     while at >= 0:
@@ -297,41 +280,30 @@ def kernel_definitions(code: str) -> Iterator[KernelDefinition]:
             )
         at = code.find(_COMPILED, at + 1)
     if is_cpp(code):
-        yield from _in_cpp(code)
+        for match in _EMBEDDED.finditer(code):
+            name = match["name"]
+            yield KernelDefinition(name, name, match["language"], match.start(), match.end())
+        for match in _CPP_KERNEL.finditer(code):
+            yield KernelDefinition(match["name"], match["name"], CPP, match.start(), match.end())
 
 
 def is_cpp(code: str) -> bool:
-    """Whether it is what AOTInductor writes, or inductor's wrapper in C++."""
+    """Whether a text is what AOTInductor writes, or inductor's wrapper in C++."""
     return _CPP_INCLUDE in code[:2000]
 
 
-def _in_cpp(code: str) -> Iterator[KernelDefinition]:
-    for match in _EMBEDDED.finditer(code):
-        name = match["name"]
-        yield KernelDefinition(name, name, match["language"], match.start(), match.end())
-    for match in _CPP_KERNEL.finditer(code):
-        yield KernelDefinition(match["name"], match["name"], CPP, match.start(), match.end())
-
-
 def cpp_body(code: str, kernel: KernelDefinition) -> str:
-    """The text of a function in C++, as it stands there."""
+    """Return the text of a function in C++, as it is written."""
     end = code.find(_CPP_ENDS, kernel.opened)
     return code[kernel.start : end + len(_CPP_ENDS) if end >= 0 else len(code)]
 
 
-def has_comment(call: re.Match[str]) -> bool:
-    """Whether the comment above a call is its own: above a C++ kernel in C++ stands what an earlier call is of."""
-    return not (call["cpp_kernel"] or "").startswith(CPP)
-
-
-def called_kernel(call: re.Match[str]) -> str | None:
-    """The variable of a generated kernel that is called."""
-    return call["kernel"] or call["cpp_kernel"]
-
-
 def state_path(name: str) -> str | None:
-    """The path of the module whose parameter or buffer an input of a captured graph is, "" of the compiled one itself;
-    None for other inputs. Of several modules that a function was given, the path begins with the variable."""
+    """Return the path of the module whose parameter or buffer an input of a captured graph is.
+
+    "" is the compiled module itself, None is for other inputs. If a function was given several modules, the path begins
+    with the variable.
+    """
     match = _STATE.fullmatch(name)
     if match is None:
         return None
@@ -346,7 +318,7 @@ def is_backward_code(code: str) -> bool | None:
 
 
 def called_operator(call: re.Match[str]) -> str | None:
-    """The operator of a library call, `aten::mm`, as a trace names it."""
+    """Return the operator of a library call, `aten::mm`, as a trace names it."""
     if call["op"]:
         return f"{call['space']}::{call['op']}"
     if call["shim"]:

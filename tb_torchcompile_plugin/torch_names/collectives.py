@@ -1,79 +1,55 @@
-"""What is called what where ranks communicate: back ends, labels, operators, and what each collective moves."""
+"""What torch and its back ends call collectives, and what each of them moves."""
 
 from __future__ import annotations
 
-import re
-from typing import Literal
+from typing import Literal, get_args
 
-GPU_BACKENDS = ("nccl", "rccl", "ucc", "xccl", "hccl")
-PARAM_COMMS = "record_param_comms"  # what c10d says of each collective, where it is called
-_BACKENDS = "|".join((*GPU_BACKENDS, "gloo", "mpi"))
-_LABEL = re.compile(rf"(?:{_BACKENDS}):(?P<name>\w+)(?: .*)?$")  # `nccl:all_reduce`, `nccl:send 0->1`
-_HOST_LABEL = re.compile(r"(?:gloo|mpi):\w+")
-_CALL = re.compile(
-    rf"(?:{_BACKENDS}):|_?c10d(?:_functional)?::|{PARAM_COMMS}$|.*torch\._C\._distributed_c10d"
-)
+from tb_torchcompile_plugin.torch_names.patterns import NameTable, begins, equals, first_group
 
-Operation = Literal[
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "barrier",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "send",
-    "recv",
-    "other",
-]
-# In torch's word, a label or a kernel's name, in any spelling; first match.
-_OPERATIONS: tuple[tuple[str, Operation], ...] = (
-    ("allreduce", "all_reduce"),
-    ("allgather", "all_gather"),
-    ("reducescatter", "reduce_scatter"),
-    ("alltoall", "all_to_all"),
+# No rank finishes before all ranks have started; one rank gives or takes all; two ranks.
+_OfAll = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"]
+_OfRoot = Literal["broadcast", "reduce", "gather", "scatter"]
+_OfPair = Literal["send", "recv"]
+Operation = Literal[_OfAll, _OfRoot, _OfPair, "other"]
+HOLD_ALL: tuple[Operation, ...] = get_args(_OfAll)
+PAIRED: tuple[Operation, ...] = get_args(_OfPair)
+# Of parameters and gradients, of which several may be put together.
+MERGEABLE: tuple[Operation, ...] = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
+_OPERATIONS = NameTable[Operation](
+    ("all_reduce", "allreduce"),
+    ("all_gather", "allgather"),
+    ("reduce_scatter", "reducescatter"),
+    ("all_to_all", "alltoall"),
     ("barrier", "barrier"),
     ("broadcast", "broadcast"),
-    ("sendrecv", "other"),  # a kernel of both: torch's word tells which
+    ("other", "sendrecv"),  # a kernel of both: torch's word shows which
     ("scatter", "scatter"),
     ("gather", "gather"),
     ("reduce", "reduce"),
     ("recv", "recv"),
     ("send", "send"),
 )
-# Nobody is done before everybody has come.
-HOLD_ALL: tuple[Operation, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-PAIRED: tuple[Operation, ...] = ("send", "recv")  # between two ranks
-# Of parameters and gradients, of which several may be put together.
-MERGEABLE: tuple[Operation, ...] = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
-_ELEMENT_BYTES = {
-    "Byte": 1,
-    "Char": 1,
-    "Bool": 1,
-    "Short": 2,
-    "Half": 2,
-    "BFloat16": 2,
-    "Int": 4,
-    "Float": 4,
-    "Long": 8,
-    "Double": 8,
-    "ComplexHalf": 4,
-    "ComplexFloat": 8,
-    "ComplexDouble": 16,
-}
 
 
-def collective(name: str) -> str | None:
-    """Which collective a label is of: `all_reduce` of `nccl:all_reduce`."""
-    match = _LABEL.match(name)
-    return match["name"] if match else None
+def operation_of(text: str) -> Operation:
+    """Return what a collective does, from torch's word ("_allgather_base"), a label or the name of a kernel."""
+    return _OPERATIONS.kind_of(text.lower().replace("_", "")) or "other"
 
 
-def is_coalesced(name: str) -> bool:
-    """The label around the launch of several calls as one: `nccl:coalesced`."""
-    return collective(name) == "coalesced"
+GPU_BACKENDS = ("nccl", "rccl", "ucc", "xccl", "hccl")
+PARAM_COMMS = "record_param_comms"  # what c10d records of each collective, where it is called
+_BACKENDS = "|".join((*GPU_BACKENDS, "gloo", "mpi"))
+# Which collective a label is of: `nccl:all_reduce`, `nccl:send 0->1`.
+collective = first_group(rf"(?:{_BACKENDS}):(\w+)(?: .*)?\n?")
+# A call that communicates, on the host: a label, an operator, or what Python calls of torch.
+is_communication = begins(
+    rf"(?:{_BACKENDS}):|_?c10d(?:_functional)?::|{PARAM_COMMS}$|.*torch\._C\._distributed_c10d"
+)
+is_coalesced = equals(rf"(?:{_BACKENDS}):coalesced(?: .*)?\n?")  # around the launch of several calls as one
+is_group_call = begins(r"c10d::")  # the operator that hands a collective to a process group
+is_of_fsdp = begins(r"FSDP::")  # a label of what FSDP2 does around a module: `FSDP::pre_forward (layers.3)`
+# A label of a back end that moves data on threads of the host, for as long as that takes.
+is_host_collective = begins(r"(?:gloo|mpi):\w+")
 
 
 def moves_data(word: str) -> bool:
@@ -81,46 +57,33 @@ def moves_data(word: str) -> bool:
     return bool(word) and word != "wait"
 
 
-def is_communication(name: str) -> bool:
-    """A call that communicates, on the host: a label, an operator, or what Python calls of torch."""
-    return _CALL.match(name) is not None
-
-
-def is_group_call(name: str) -> bool:
-    """The operator of c10d that hands a collective to a process group."""
-    return name.startswith("c10d::")
-
-
-def is_of_fsdp(name: str) -> bool:
-    """A label of what FSDP2 does around a module: `FSDP::pre_forward (layers.3)`."""
-    return name.startswith("FSDP::")
-
-
-def is_host_collective(name: str) -> bool:
-    """A label of a back end that moves data on threads of the host, for as long as that takes."""
-    return _HOST_LABEL.match(name) is not None
-
-
-def operation_of(text: str) -> Operation:
-    """What a collective does: of torch's word ("_allgather_base"), a label or the name of a kernel."""
-    plain = text.lower().replace("_", "")
-    return next((operation for part, operation in _OPERATIONS if part in plain), "other")
+_DTYPES = {
+    1: ("Byte", "Char", "Bool"),
+    2: ("Short", "Half", "BFloat16"),
+    4: ("Int", "Float", "ComplexHalf"),
+    8: ("Long", "Double", "ComplexFloat"),
+    16: ("ComplexDouble",),
+}
+_ELEMENT_BYTES = {dtype: size for size, dtypes in _DTYPES.items() for dtype in dtypes}
 
 
 def element_bytes(dtype: str) -> int | None:
-    """Size of a scalar by torch's name of its type; None for one that is not known."""
+    """Return the size of a scalar by torch's name of its type; None for an unknown one."""
     return 1 if dtype.startswith("Float8") else _ELEMENT_BYTES.get(dtype)
 
 
 def message_bytes(operation: Operation, in_bytes: int, out_bytes: int) -> int:
-    """The message as nccl-tests counts it: what is gathered or scattered as a whole, of others what one rank gives."""
+    """Return the size of a message as nccl-tests counts it.
+
+    That is what is gathered or scattered as a whole, and for other operations what one rank gives.
+    """
     if operation in ("all_gather", "gather"):
         return out_bytes
     return max(in_bytes, out_bytes) if operation in ("all_to_all", "recv") else in_bytes
 
 
 def bus_factor(operation: Operation, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth, as nccl-tests defines it."""
+    """Return bus bandwidth over algorithm bandwidth, as nccl-tests defines it."""
     if operation == "all_reduce":
         return 2 * (ranks - 1) / ranks
     return (ranks - 1) / ranks if operation in ("all_gather", "reduce_scatter", "all_to_all") else 1.0

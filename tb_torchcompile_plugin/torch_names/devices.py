@@ -1,7 +1,7 @@
 """What a device can do at most, by the name that the profiler writes: memory bandwidth and arithmetic.
 
-Figures are of data sheets, dense (no sparsity), per device as the driver counts them: one MI250X die is one device.
-docs/devices.md lists the same table with the source of each row: what no vendor has published is not in it, nor is a
+Figures are from data sheets, dense (no sparsity), per device as the driver counts them: one MI250X die is one device.
+docs/devices.md lists the same table with the source of each row. It holds nothing that no vendor has published, and no
 part of a device (MIG). TB_TORCHCOMPILE_PEAKS adds to it or replaces rows of it.
 """
 
@@ -16,16 +16,12 @@ VARIABLE = "TB_TORCHCOMPILE_PEAKS"
 
 
 class Peak(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """GB/s of device memory; TFLOP/s for float32 (outside of tensor cores; on AMD's matrix cores), for TF32, and for
-    bfloat16 and float16.
-
-    None where the device cannot, or where its data sheet does not tell.
-    """
+    """What a device can do at most; None where it cannot, or where its data sheet does not give a figure."""
 
     bandwidth_gb_s: float | None = None
-    fp32_tflop_s: float | None = None
+    fp32_tflop_s: float | None = None  # outside of tensor cores; on AMD's matrix cores
     tf32_tflop_s: float | None = None
-    bf16_tflop_s: float | None = None
+    bf16_tflop_s: float | None = None  # bfloat16 and float16
 
 
 # (pattern for the whole name, GB/s, FP32, TF32, BF16 or FP16). First match wins, so variants stand above their family.
@@ -66,33 +62,29 @@ _TABLE: tuple[tuple[str, float, float | None, float | None, float | None], ...] 
 
 
 def peak_of(name: str | None) -> Peak | None:
-    """The peaks of a device, the user's own figures first; None for a device that is not known.
+    """Return the peaks of a device, the user's own figures first; None for an unknown device.
 
     Raises ValueError where TB_TORCHCOMPILE_PEAKS cannot be read.
     """
     if name is None:
         return None
-    mine = _users().get(name)
-    return mine if mine is not None else _known(name)
+    if (peak := _peaks_of_user().get(name)) is not None:
+        return peak
+    if " MIG " in name:
+        return None
+    matches = (peak for pattern, peak in table() if re.fullmatch(pattern, name.strip(), re.IGNORECASE))
+    return next(matches, None)
 
 
 def table() -> list[tuple[str, Peak]]:
-    """(pattern, peaks), in the order in which they are tried."""
+    """Return pairs of a pattern and its peaks, in the order in which they are tried."""
     return [
-        (pattern, Peak(*(None if one is None else float(one) for one in figures)))
+        (pattern, Peak(*(None if figure is None else float(figure) for figure in figures)))
         for pattern, *figures in _TABLE
     ]
 
 
-def _known(name: str) -> Peak | None:
-    if " MIG " in name:
-        return None
-    return next(
-        (peak for pattern, peak in table() if re.fullmatch(pattern, name.strip(), re.IGNORECASE)), None
-    )
-
-
-def _users() -> dict[str, Peak]:
+def _peaks_of_user() -> dict[str, Peak]:
     text = os.environ.get(VARIABLE, "")
     try:
         return msgspec.json.decode(text, type=dict[str, Peak]) if text.strip() else {}

@@ -1,9 +1,14 @@
-"""Records of torch's compile log by kind, and the keys around what they say. Standard library only."""
+"""Records of torch's compile log: their kinds and keys, the fields of metrics, and timed functions by phase.
+
+Both the compile log and traces name timed functions. Standard library only: this runs inside training.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Literal, NamedTuple, get_args
+
+from tb_torchcompile_plugin.torch_names.patterns import contains, equals, first_group, without
 
 ARTIFACT = "artifact"  # its own name says what it is: torch_names/artifacts.py
 CHROMIUM_EVENT = "chromium_event"  # marks of spans, and instants
@@ -45,7 +50,7 @@ KINDS = frozenset(
 
 
 def kind_of(metadata: dict[str, Any]) -> str:
-    """The record key of an envelope ("chromium_event"), "" if there is none. Old logs carry explicit nulls."""
+    """Return the record key of an envelope ("chromium_event"), "" if there is none. Old logs have explicit nulls."""
     for key, value in metadata.items():
         if value is not None and key not in ENVELOPE:
             return key
@@ -53,7 +58,7 @@ def kind_of(metadata: dict[str, Any]) -> str:
 
 
 def compile_id_of(metadata: dict[str, Any]) -> str:
-    """The compile id in torch's spelling: "0/0", "!1/2/0" or "!1" under compiled autograd, "" if there is none."""
+    """Return torch's compile id: "0/0", under compiled autograd "!1/2/0" or "!1", "" if there is none."""
     autograd, frame = metadata.get("compiled_autograd_id"), metadata.get("frame_id")
     forward = "" if frame is None else f"{frame}/{metadata.get('frame_compile_id')}"
     if autograd is None:
@@ -61,10 +66,7 @@ def compile_id_of(metadata: dict[str, Any]) -> str:
     return f"!{autograd}/{forward}" if forward else f"!{autograd}"
 
 
-# Fields of torch's compilation metrics: what they are about, and which may quote the user's code. Standard
-# library only: this runs inside training.
-
-
+# Fields of torch's compilation metrics.
 # Dumps of settings.
 CONFIG_FIELDS = ("dynamo_config", "inductor_config", "compiler_config", "functorch_config")
 SUPPRESS_ERRORS = "config_suppress_errors"
@@ -133,12 +135,7 @@ GROUPS: dict[str, str] = {
     "versions": """pytorch_version python_version cuda_version triton_version log_format_version""",
 }
 
-
-# Timed functions of torch's compiler by name, and the phase of a compilation that each belongs to. Both the
-# compile log and traces name them. And what the autotuner of a Triton kernel tells its logger. Standard
-# library only: this runs inside training.
-
-
+# Timed functions of torch's compiler, and the phase of a compilation that each belongs to.
 Phase = Literal["dynamo", "aot_autograd", "inductor", "triton", "autotune", "cache", "other"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
@@ -159,98 +156,79 @@ AOT_COMPILE = "create_aot_dispatcher_function"
 FX_COMPILES = frozenset({"fx_codegen_and_compile", "compile_fx_inner"})
 AUTOTUNER = "CachingAutotuner."  # tunes a Triton kernel
 
-_NAMES: dict[Phase, str] = {
-    "dynamo": """bytecode_tracing build_guards insert_deferred_runtime_asserts fullgraph_capture guard_collective
-        compiler_collective get_fake_value TranslationValidator.validate""",
-    "aot_autograd": "create_aot_dispatcher_function min_cut_rematerialization_partition",
+# Functions by phase; a `*` stands for any ending.
+_FUNCTIONS: dict[Phase, str] = {
+    "dynamo": f"""{" ".join(FRAME_ROOTS)} bytecode_tracing build_guards insert_deferred_runtime_asserts
+        fullgraph_capture guard_collective compiler_collective get_fake_value TranslationValidator.validate
+        compile_attempt_* bytecode_hooks* precompile_*""",
+    "aot_autograd": f"""{" ".join(BACKWARD_ROOTS)} create_aot_dispatcher_function
+        min_cut_rematerialization_partition aot_* invoke_subgraph_*""",
     "inductor": """joint_graph_passes inductor_compile compile_fx_inner fx_codegen_and_compile code_gen
-        codegen_and_compile additional_fake_tensor_prop generate_kernel_code_from_nodes""",
-    # cpp_wrapper_compile: from torch 2.14 on
+        codegen_and_compile additional_fake_tensor_prop generate_kernel_code_from_nodes _recursive_* pass.* compile_fx*
+        GraphLowering.* Scheduler.* PythonWrapperCodegen.* CppWrapper* fx.bucketing.*""",
+    # cpp_wrapper_compile: from torch 2.14 on. The autotuner's that compile are before all of the autotuner's.
     "triton": f"""{COMPILE_FILE} reload_kernel_in_parent PyCodeCache.load_by_key_path AotCodeCompiler.compile
-        cpp_wrapper_compile""",
-    "cache": "inductor_codecache_torch_key",
-    "autotune": "benchmark_fused_nodes benchmark_codegened_module collective_compute_do_bench",
+        cpp_wrapper_compile async_compile.* StaticAutotunerFuture.* {AUTOTUNER}slow_precompile* {AUTOTUNER}precompile*
+        aoti_compile* aoti_precompile*""",
+    "autotune": f"""benchmark_fused_nodes benchmark_codegened_module collective_compute_do_bench {AUTOTUNER}*
+        AlgorithmSelectorCache.*""",
+    "cache": """inductor_codecache_torch_key TritonBundler.* CacheBase.* FxGraphCache.* AOTAutogradCache.* pgo.*
+        GraphPickler.* CompiledArtifact.*""",
     "other": "gc",
 }
-_BEGINNINGS: dict[Phase, str] = {  # those of triton before those of autotune, which they are longer than
-    "dynamo": "compile_attempt_ bytecode_hooks precompile_",
-    "aot_autograd": "aot_ invoke_subgraph_",
-    "inductor": """_recursive_ pass. compile_fx GraphLowering. Scheduler. PythonWrapperCodegen. CppWrapper
-        fx.bucketing.""",
-    "triton": f"""async_compile. StaticAutotunerFuture. {AUTOTUNER}slow_precompile {AUTOTUNER}precompile
-        aoti_compile aoti_precompile""",
-    "autotune": f"{AUTOTUNER} AlgorithmSelectorCache.",
-    "cache": "TritonBundler. CacheBase. FxGraphCache. AOTAutogradCache. pgo. GraphPickler. CompiledArtifact.",
-}
-_EXACT = {name: phase for phase, names in _NAMES.items() for name in names.split()}
-_PREFIXES = {beginning: phase for phase, texts in _BEGINNINGS.items() for beginning in texts.split()}
-_PRECOMPILING = "_template_precompiling"
-_TEMPLATES = (_PRECOMPILING, "_template_autotuning")  # behind the name of an operator
+_PHASE_OF = {name: phase for phase, names in _FUNCTIONS.items() for name in names.split()}
+_PHASE_OF_BEGINNING = {name[:-1]: phase for name, phase in _PHASE_OF.items() if name.endswith("*")}
+# The templates of an operator are compiled before they are tuned.
+compiles_templates = contains(r"_template_precompiling\Z")
+tuned_operator = without(r"_template_(?:precompiling|autotuning)\Z")  # `mm` of `mm_template_autotuning`
+_tunes_templates = contains(r"_template_(?:precompiling|autotuning)\Z")
 
 
 def phase_of(name: str) -> Phase | None:
-    """The phase of a timed function, or None where it belongs to the phase of the span around it."""
-    if name in FRAME_ROOTS:
-        return "dynamo"
-    if name in BACKWARD_ROOTS:
-        return "aot_autograd"
-    if name in _EXACT:
-        return _EXACT[name]
-    for prefix, phase in _PREFIXES.items():
-        if name.startswith(prefix):
+    """Return the phase of a timed function, or None where it belongs to the phase of the span around it."""
+    if name in _PHASE_OF:
+        return _PHASE_OF[name]
+    for beginning, phase in _PHASE_OF_BEGINNING.items():
+        if name.startswith(beginning):
             return phase
-    return "autotune" if name.endswith(_TEMPLATES) else None
-
-
-def tuned_operator(name: str) -> str:
-    """The operator whose templates a timed function compiles or tunes: `mm` of `mm_template_autotuning`."""
-    ending = next((ending for ending in _TEMPLATES if name.endswith(ending)), "")
-    return name.removesuffix(ending)
+    return "autotune" if _tunes_templates(name) else None
 
 
 def phase_inside(name: str, function: str, around: Phase | None) -> Phase:
-    """Of a timed function; of one that has none of its own the phase of the one around it."""
+    """Return the phase of a timed function; of one that has none of its own the phase of the one around it."""
     return phase_of(name) or phase_of(function) or around or "other"
 
 
 def phase_of_backend(*, aot: bool) -> Phase:
-    """Of one of BACKEND_CALLS, by whether AOTAutograd ran inside of it."""
+    """Return the phase of one of BACKEND_CALLS, by whether AOTAutograd ran inside of it."""
     return "aot_autograd" if aot else "other"
 
 
-def compiles_templates(name: str) -> bool:
-    """Whether it compiles the templates of an operator, before they are tuned."""
-    return name.endswith(_PRECOMPILING)
-
-
+# What the autotuner of a Triton kernel writes to its logger.
 TUNING_LOGGER = "torch._inductor.runtime.triton_heuristics"
-_BENCHMARK = re.compile(r"Benchmark all input configs for (?P<kernel>\S+), get:")
+tuned_kernel = first_group(
+    r"Benchmark all input configs for (\S+), get:"
+)  # that the lines after this one are about
 _MEASURED = re.compile(
     r"(?P<config>\w+: .+): (?P<ms>[\d.]+), nreg (?P<registers>\d+), nspill (?P<spills>\d+), #shared-mem (?P<shared>\d+)"
 )
-_UNSET = re.compile(
+_is_unset = equals(
     r"(?:num_ctas=1|maxnreg=None|num_buffers_warp_spec=0|num_consumer_groups=0|reg_\w+_warp_spec=0)"
 )
 
 
 class Measured(NamedTuple):
-    """One configuration that an autotuner measured. shared: bytes."""
+    """One configuration that an autotuner measured."""
 
     config: str
     time_us: float
     registers: int
     spills: int
-    shared: int
-
-
-def tuned_kernel(line: str) -> str | None:
-    """The kernel that the lines after this one are about."""
-    match = _BENCHMARK.fullmatch(line)
-    return match["kernel"] if match else None
+    shared: int  # bytes of shared memory
 
 
 def measured(line: str) -> Measured | None:
-    """What a line of TUNING_LOGGER tells of one configuration."""
+    """Parse the line of TUNING_LOGGER about one configuration."""
     match = _MEASURED.fullmatch(line)
     if match is None:
         return None
@@ -259,6 +237,6 @@ def measured(line: str) -> Measured | None:
 
 
 def config_text(text: str) -> str:
-    """A configuration as torch's records have it: `XBLOCK=128, num_warps=4, num_stages=1`."""
-    parts = text.replace(": ", "=").split(", ")
-    return ", ".join(part for part in parts if not _UNSET.fullmatch(part))
+    """Return a configuration as torch's records have it: `XBLOCK=128, num_warps=4, num_stages=1`."""
+    settings = text.replace(": ", "=").split(", ")
+    return ", ".join(setting for setting in settings if not _is_unset(setting))

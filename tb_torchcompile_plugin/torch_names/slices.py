@@ -1,6 +1,6 @@
 """Slices of a trace by kind and by name: what torch, its compiler and Kineto call them.
 
-Everything that asks what a slice is asks here. Labels of torch 2.4 to 2.14, with what differs between them.
+Labels of torch 2.4 to 2.14, with what differs between them.
 """
 
 from __future__ import annotations
@@ -9,30 +9,14 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
+from tb_torchcompile_plugin.torch_names.patterns import NameTable, begins, equals, first_group
 from tb_torchcompile_plugin.torch_names.records import COMPILATIONS, DYNAMO, phase_of, tuned_operator
 
-# Kinds of slices (`cat`).
-Cat = Literal[
-    "cpu_op",
-    "user_annotation",
-    "gpu_user_annotation",
-    "python_function",
-    "cpu_instant_event",
-    "overhead",
-    "Trace",
-    "kernel",
-    "gpu_memcpy",
-    "gpu_memset",
-    "cuda_runtime",
-    "cuda_driver",
-    "cuda_sync",
-    "hip_runtime",
-    "hip_driver",
-    "ac2g",
-    "fwdbwd",
-]
-# Those that are told apart where slices are drawn.
+# Kinds of slices (`cat`) that are drawn apart.
 OwnCat = Literal["cpu_op", "user_annotation", "python_function", "gpu_user_annotation", "overhead"]
+GpuCat = Literal["kernel", "gpu_memcpy", "gpu_memset"]
+RuntimeCat = Literal["cuda_runtime", "cuda_driver", "cuda_sync", "hip_runtime", "hip_driver"]
+Cat = Literal[OwnCat, GpuCat, RuntimeCat, "cpu_instant_event", "Trace", "ac2g", "fwdbwd"]
 OPERATOR: OwnCat = "cpu_op"
 LABEL: OwnCat = "user_annotation"
 GPU_LABEL: OwnCat = "gpu_user_annotation"  # a label again, over the GPU work that it launched: no work itself
@@ -53,99 +37,108 @@ TORCH_CATS = frozenset(
 )
 MEMORY_MOMENT = "[memory]"  # the moment of an allocation or a free
 
+# Names.
 LOOKUPS = ("TorchDynamo Cache Lookup",)  # of a compiled version whose guards hold
 WRAPPERS = ("Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue")  # torch before 2.8 has neither
 FORWARD_GRAPH = "CompiledFunction"  # a graph that has a backward
 BACKWARD_GRAPH = "CompiledFunctionBackward"
 DATA_PARALLEL = "DataParallel.forward"
 ALL_STEPS = "ProfilerStep*"  # what torch's own tables call all steps together
-_ID = r"!?\d+(?:/\d+)+"
-_STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
-_REGION = re.compile(rf"Torch-Compiled Region\b(?:: (?P<id>{_ID}))?")  # no id before torch 2.6
-_GRAPH_CALL = re.compile(r"(?P<call>## Call CompiledFxGraph) (?P<key>\S+) ##")  # from torch 2.11 on
-_TIMED = " (dynamo_timed)"
-# From torch 2.11 on a timed function is there as `X` too, and as this, of almost no length.
-_TIMED_DATA = re.compile(rf"(?P<function>.+?)_data: (?:.*\b)?compile_id=(?P<id>{_ID}|\w+)")
-_GARBAGE = re.compile(r"Python GC$|<built-in (?:function|method) collect\b")
-_OPTIMIZER = re.compile(r"Optimizer\.(?P<what>step|zero_grad)#")
-_DATA_LOADING = re.compile(r"enumerate\(DataLoader\)#|.*\btorch[\\/]utils[\\/]data[\\/]")
-_REPLAY = re.compile(r"(?:cuda|cu|hip)GraphLaunch")
-_SYNCHRONISES = re.compile(r"(?:cuda|cu|hip)[A-Z]\w*Synchronize$|(?:cuda|hip)Memcpy$|hipMemcpyWithStream$")
 # torch's CUDA graph trees (`torch/_inductor/cudagraph_trees.py`): a function is first run to warm up, then recorded,
 # then replayed; each set of symbolic sizes is a function of its own.
 TREES_MODULE = "torch._inductor.cudagraph_trees"
 CONTAINERS = "tree_manager_containers"  # by device, of a thread and of the autograd threads it starts
-# Spans of the log, and slices of a trace: getting ready to warm up a new function, and recording one.
-NEW_FUNCTION = "cudagraphify.get_container"
-RECORDING = "CUDAGraphNode.record"
-_CAPTURES = re.compile(r"(?:cuda|hip)StreamBeginCapture")
+# Spans of the log, and slices of a trace.
+NEW_FUNCTION = "cudagraphify.get_container"  # before a new function warms up
+RECORDING = "CUDAGraphNode.record"  # of one function; torch before 2.11 has the slice of its own clock alone
+_ID = r"!?\d+(?:/\d+)+"
+_GRAPH_CALL = r"## Call CompiledFxGraph \S+ ##"  # with the graph's key, from torch 2.11 on
+_TIMED = " (dynamo_timed)"
+# From torch 2.11 on a timed function is there as `X` too, and as this, of almost no length.
+_TIMED_DATA = re.compile(rf"(?P<function>.+?)_data: (?:.*\b)?compile_id=(?P<id>{_ID}|\w+)")
+
+is_step = equals(r"ProfilerStep\s*#\s*\d+")  # of the profiler's schedule
+is_region = begins(r"Torch-Compiled Region\b")  # one call of one compiled frame
+region_id = first_group(
+    rf"(?s:Torch-Compiled Region: ({_ID}).*)"
+)  # the compile id; torch before 2.6 does not write it
+is_graph_call = equals(_GRAPH_CALL)  # one execution of a graph that inductor made
+graph_key = first_group(r"## Call CompiledFxGraph (?!None )(\S+) ##")  # no key with inductor's caches off
+# One execution of a compiled graph, but for the mark that autograd sets around a backward.
+is_forward_graph = equals(rf"{FORWARD_GRAPH}|{_GRAPH_CALL}")
+# One execution of a compiled graph, whichever back end made it, forward or backward.
+is_graph = equals(rf"{BACKWARD_GRAPH}|{FORWARD_GRAPH}|{_GRAPH_CALL}")
+# Garbage collection: recorded with `record_python_gc_info`, by Python stacks where the program calls it, and by torch's
+# compiler, which calls it too.
+is_collection = begins(r"Python GC$|<built-in (?:function|method) collect\b|gc \(dynamo_timed\)\Z")
+is_optimizer = begins(r"Optimizer\.(?:step|zero_grad)#")
+is_optimizer_step = begins(r"Optimizer\.step#")
+is_zeroing = begins(r"Optimizer\.zero_grad#")  # or giving the gradients back
+# Waiting for the next batch, or a function of torch that fetches it.
+is_data_loading = begins(r"enumerate\(DataLoader\)#|.*\btorch[\\/]utils[\\/]data[\\/]")
+is_on_device = begins(r"Memcpy DtoD|Memset")  # a copy within a GPU, or a fill: work as a kernel does it
+is_replay = begins(r"(?:cuda|cu|hip)GraphLaunch")  # of a whole CUDA graph
+is_recording = equals(re.escape(RECORDING))
+is_preparation = equals(re.escape(NEW_FUNCTION))
+is_capture = begins(r"(?:cuda|hip)StreamBeginCapture")  # the call that begins to record a CUDA graph
+# The launch of one kernel through the driver, as Triton does it and the libraries mostly do not.
+is_driver_launch = begins(r"cuLaunchKernel|hipModuleLaunchKernel")
+# A call that returns when the GPU has caught up.
+is_synchronisation = begins(r"(?:cuda|cu|hip)[A-Z]\w*Synchronize$|(?:cuda|hip)Memcpy$|hipMemcpyWithStream$")
+# A call of the runtime or driver that frees memory.
+gives_back = begins(r"(?:cuda|cu|hip)(?:Free|HostFree|Mem(?:\w*Free|Release|Unmap))")
+
+CallKind = Literal[
+    "launch", "synchronise", "memory_copy", "allocation", "module_load", "graph_capture", "query"
+]
+_CALLS = NameTable[CallKind](
+    ("synchronise", r"^(?:cuda|cu|hip)(?:\w*Synchronize|Memcpy|MemcpyWithStream)$"),
+    ("graph_capture", r"^(?:cuda|cu|hip)(?:Graph(?!Launch)|Stream(?:Begin|End)Capture)"),
+    ("launch", r"^(?:cuda|cu|hip)\w*Launch"),
+    ("memory_copy", r"^(?:cuda|cu|hip)Mem(?:cpy|set)"),
+    ("allocation", r"^(?:cuda|cu|hip)(?:Malloc|Free|Host|Mem)"),
+    ("module_load", r"^(?:cuda|cu|hip)(?:Module|Library|Link|FuncGet|FuncSet|Kernel)"),
+)
+
+
+def call_kind(name: str) -> CallKind:
+    """Return what a call of the CUDA or HIP runtime or driver is for; "query" is whatever is nothing else."""
+    return _CALLS.kind_of(name) or "query"
 
 
 def step_name(number: int) -> str:
+    """Return the name of a step of the profiler's schedule."""
     return f"ProfilerStep#{number}"
 
 
-def is_step(name: str) -> bool:
-    """A step of the profiler's schedule."""
-    return _STEP.fullmatch(name) is not None
-
-
-def is_region(name: str) -> bool:
-    """One call of one compiled frame."""
-    return _REGION.match(name) is not None
-
-
-def region_id(name: str) -> str | None:
-    """The compile id of a compiled region; None for other slices, and where torch does not tell it."""
-    match = _REGION.match(name)
-    return match["id"] if match else None
-
-
-def is_graph_call(name: str) -> bool:
-    """One execution of a graph that inductor made."""
-    return _GRAPH_CALL.fullmatch(name) is not None
-
-
-def graph_key(name: str) -> str | None:
-    """The key of the graph that is called; None for other slices, and with inductor's caches off."""
-    match = _GRAPH_CALL.fullmatch(name)
-    return None if match is None or match["key"] == "None" else match["key"]
+def is_chosen_label(name: str) -> bool:
+    """Whether somebody may have chosen this label: torch's own steps and graph calls are none."""
+    return not is_step(name) and not name.startswith("## ")
 
 
 def without_key(name: str) -> str:
-    """A graph call's name that is the same in every run."""
-    match = _GRAPH_CALL.fullmatch(name)
-    return match["call"] if match else name
-
-
-def is_forward_graph(name: str) -> bool:
-    """One execution of a compiled graph, but for the mark that autograd sets around a backward."""
-    return name == FORWARD_GRAPH or is_graph_call(name)
-
-
-def is_graph(name: str) -> bool:
-    """One execution of a compiled graph, whichever back end made it, forward or backward."""
-    return name == BACKWARD_GRAPH or is_forward_graph(name)
+    """Return a graph call's name that is the same in every run."""
+    return "## Call CompiledFxGraph" if is_graph_call(name) else name
 
 
 def timed_function(name: str) -> str | None:
-    """The function of torch's compiler that a slice of its own clock is of."""
+    """Return the function of torch's compiler that a slice of its own clock is of."""
     return name.removesuffix(_TIMED) if name.endswith(_TIMED) else None
 
 
 def is_compilation(name: str) -> bool:
-    """The whole compilation of a frame, or of a backward that is compiled when it first runs."""
+    """Whether it is the whole compilation of a frame, or of a backward that is compiled when it first runs."""
     return (timed_function(name) or name) in COMPILATIONS
 
 
 def compilation_id(name: str) -> str | None:
-    """The compile id that a slice tells of the compilation around it."""
+    """Return the compile id that a slice gives for the compilation around it."""
     match = _timed_data(name)
     return match["id"] if match and match["function"] in COMPILATIONS and match["id"] != "None" else None
 
 
 def compiling(names: Sequence[str]) -> list[bool]:
-    """Of each of a trace's names, whether it is torch's compiler at work: compiling, or tuning at a first run."""
+    """Return for each of a trace's names whether torch's compiler works there: compiles, or tunes at a first run."""
     functions_of_names = [
         timed_function(name) or ((data := _timed_data(name)) and data["function"]) for name in names
     ]
@@ -156,122 +149,26 @@ def compiling(names: Sequence[str]) -> list[bool]:
     ]
 
 
+def _timed_data(name: str) -> re.Match[str] | None:
+    return _TIMED_DATA.match(name) if "compile_id=" in name else None
+
+
 def autotuning(names: Sequence[str]) -> list[bool]:
-    """Of each of a trace's names, whether the compiler benchmarks there what it chooses from: kernels, or
-    configurations of one."""
+    """Return for each of a trace's names whether the compiler benchmarks kernels, or configurations of one, there."""
     return [
         compiles and phase_of(timed_function(name) or name) == "autotune"
         for name, compiles in zip(names, compiling(names), strict=True)
     ]
 
 
-def _timed_data(name: str) -> re.Match[str] | None:
-    return _TIMED_DATA.match(name) if "compile_id=" in name else None
-
-
 def is_autotuning(name: str) -> bool:
-    """torch's compiler choosing between kernels, or between configurations of one."""
+    """Whether torch's compiler chooses between kernels, or between configurations of one."""
     function = timed_function(name)
     return function is not None and phase_of(function) == "autotune"
 
 
 def tuned(name: str) -> str:
-    """What a slice of `autotuning` chooses for: an operator by torch's name; "" where its name does not tell."""
+    """Return the operator, by torch's name, that a slice of `autotuning` chooses for; "" if its name gives none."""
     function = timed_function(name) or name
     operator = tuned_operator(function)
     return operator if operator != function else ""
-
-
-def is_collection(name: str) -> bool:
-    """Garbage collection: recorded with `record_python_gc_info`, by Python stacks where the program calls it, and by
-    torch's compiler, which calls it too."""
-    return _GARBAGE.match(name) is not None or timed_function(name) == "gc"
-
-
-def is_optimizer(name: str) -> bool:
-    """What torch says an optimizer does: its step, or setting gradients to zero."""
-    return _OPTIMIZER.match(name) is not None
-
-
-def is_optimizer_step(name: str) -> bool:
-    match = _OPTIMIZER.match(name)
-    return match is not None and match["what"] == "step"
-
-
-def is_zeroing(name: str) -> bool:
-    """An optimizer setting gradients to zero, or giving them back."""
-    match = _OPTIMIZER.match(name)
-    return match is not None and match["what"] == "zero_grad"
-
-
-def is_data_loading(name: str) -> bool:
-    """Waiting for the next batch, or a function of torch that fetches it."""
-    return _DATA_LOADING.match(name) is not None
-
-
-def is_replay(name: str) -> bool:
-    """The launch of a whole CUDA graph."""
-    return _REPLAY.match(name) is not None
-
-
-def is_on_device(name: str) -> bool:
-    """A copy within a GPU, or a fill: work as a kernel does it."""
-    return name.startswith(("Memcpy DtoD", "Memset"))
-
-
-def is_recording(name: str) -> bool:
-    """torch recording one function as a CUDA graph. torch before 2.11 has the slice of its own clock alone."""
-    return name == RECORDING
-
-
-def is_preparation(name: str) -> bool:
-    """torch getting ready to run a function that it is to record: before it warms up."""
-    return name == NEW_FUNCTION
-
-
-def is_capture(name: str) -> bool:
-    """The call that begins to record a CUDA graph."""
-    return _CAPTURES.match(name) is not None
-
-
-def is_driver_launch(name: str) -> bool:
-    """The launch of one kernel through the driver, as Triton does it and the libraries mostly do not."""
-    return name.startswith(("cuLaunchKernel", "hipModuleLaunchKernel"))
-
-
-def is_synchronisation(name: str) -> bool:
-    """A call that comes back when the GPU has caught up."""
-    return _SYNCHRONISES.match(name) is not None
-
-
-def is_chosen_label(name: str) -> bool:
-    """Whether somebody may have chosen this label: torch's own steps and graph calls are none."""
-    return not is_step(name) and not name.startswith("## ")
-
-
-# Calls into the CUDA and HIP runtimes and drivers: what each is for, by its name.
-
-
-CallKind = Literal[
-    "launch", "synchronise", "memory_copy", "allocation", "module_load", "graph_capture", "query"
-]
-
-_CALLS: dict[CallKind, re.Pattern[str]] = {
-    "synchronise": re.compile(r"(?:cuda|cu|hip)(?:\w*Synchronize|Memcpy|MemcpyWithStream)$"),
-    "graph_capture": re.compile(r"(?:cuda|cu|hip)(?:Graph(?!Launch)|Stream(?:Begin|End)Capture)"),
-    "launch": re.compile(r"(?:cuda|cu|hip)\w*Launch"),
-    "memory_copy": re.compile(r"(?:cuda|cu|hip)Mem(?:cpy|set)"),
-    "allocation": re.compile(r"(?:cuda|cu|hip)(?:Malloc|Free|Host|Mem)"),
-    "module_load": re.compile(r"(?:cuda|cu|hip)(?:Module|Library|Link|FuncGet|FuncSet|Kernel)"),
-}
-_GIVES_BACK = re.compile(r"(?:cuda|cu|hip)(?:Free|HostFree|Mem(?:\w*Free|Release|Unmap))")
-
-
-def call_kind(name: str) -> CallKind:
-    """What a call of the runtime or driver is for: whatever is nothing else asks for something."""
-    return next((kind for kind, pattern in _CALLS.items() if pattern.match(name)), "query")
-
-
-def gives_back(name: str) -> bool:
-    """Whether a call of the runtime or driver gives memory back."""
-    return bool(_GIVES_BACK.match(name))

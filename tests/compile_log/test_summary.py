@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.compile_log.payloads import DAMAGED, text_of
 from tb_torchcompile_plugin.compile_log.summary import load, save
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, Payload
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir import filesystem
 
 PROTO = Path(summary_file.__file__).with_name("summary.proto")
 
@@ -59,7 +60,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(
             self.file.write(data[: len(data) // 2])
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(summary_file, "open", Full, raising=False)
+    monkeypatch.setattr(filesystem, "open", Full, raising=False)
     with pytest.raises(OSError, match="No space left"):
         summary_file.save(a_summary("new"), path)
     monkeypatch.undo()

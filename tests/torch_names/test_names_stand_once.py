@@ -31,8 +31,8 @@ def constants(module: object) -> Iterator[str]:
             yield from (text for text in values if isinstance(text, str))
 
 
-# Words that the server uses for its own things, too.
-OURS = {*phases.PHASES, *artifacts.CACHES, *kernels.CATEGORIES, artifacts.TORCH_VERSION}
+# Words that the server uses for its own things, too, and fields of metrics, which keep torch's names in the summary.
+OURS = {*phases.PHASES, *artifacts.CACHES, *kernels.CATEGORIES, artifacts.TORCH_VERSION, *records.SAFE_TEXTS}
 WORDS = {
     word
     for module in (artifacts, failures, phases, records, slices)

@@ -121,7 +121,15 @@ STRANGERS = [
 ]
 
 
-@pytest.mark.parametrize("rule", NAMES, ids=lambda rule: rule.__name__)
+QUESTIONS = {
+    question: name
+    for module in (slices, operators, collectives)
+    for name, question in vars(module).items()
+    if callable(question)
+}
+
+
+@pytest.mark.parametrize("rule", NAMES, ids=QUESTIONS.__getitem__)
 def test_each_rule_knows_its_names_and_no_others(rule: Callable[[str], bool]) -> None:
     assert [name for name in NAMES[rule] if not rule(name)] == []
     others = {name for names in NAMES.values() for name in names if name not in NAMES[rule]}

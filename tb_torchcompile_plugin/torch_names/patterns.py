@@ -1,0 +1,60 @@
+"""How names are told apart: by tests of one pattern, and by tables in which the first matching pattern decides.
+
+Standard library only: this runs inside training.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Generic, TypeVar
+
+NameTest = Callable[[str], bool]
+Kind = TypeVar("Kind", bound=str)
+CACHED_NAMES = 1 << 16  # per question; all recordings in tests/data together have fewer than 20,000 names
+
+
+def begins(pattern: str | re.Pattern[str]) -> NameTest:
+    """Return a test for names that begin with a pattern."""
+    match = re.compile(pattern).match
+    return lambda name: match(name) is not None
+
+
+def contains(pattern: str | re.Pattern[str]) -> NameTest:
+    """Return a test for names that contain a pattern."""
+    search = re.compile(pattern).search
+    return lambda name: search(name) is not None
+
+
+def equals(pattern: str | re.Pattern[str]) -> NameTest:
+    """Return a test for names that match a pattern as a whole."""
+    fullmatch = re.compile(pattern).fullmatch
+    return lambda name: fullmatch(name) is not None
+
+
+def first_group(pattern: str | re.Pattern[str]) -> Callable[[str], str | None]:
+    """Return a function that gives the first group of a pattern that matches a name as a whole, or None."""
+    fullmatch = re.compile(pattern).fullmatch
+
+    def group_of(name: str) -> str | None:
+        match = fullmatch(name)
+        return match[1] if match else None
+
+    return group_of
+
+
+def without(pattern: str) -> Callable[[str], str]:
+    """Return a function that removes what matches a pattern from a name."""
+    return partial(re.compile(pattern).sub, "")
+
+
+class NameTable(Generic[Kind]):
+    """Kinds of names: the kind of a name is that of the first row whose pattern the name contains."""
+
+    def __init__(self, *rows: tuple[Kind, str]) -> None:
+        self._rows = [(kind, re.compile(pattern).search) for kind, pattern in rows]
+        self.kind_of: Callable[[str], Kind | None] = lru_cache(CACHED_NAMES)(self._first_match)
+
+    def _first_match(self, name: str) -> Kind | None:
+        return next((kind for kind, search in self._rows if search(name)), None)
