@@ -1,57 +1,81 @@
-"""What a rule is, and what it finds."""
+"""What is a rule, and what does it find?"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypedDict
 
-from tb_torchcompile_plugin.analysis.causes.context import RuleContext
+from msgspec.structs import replace
+
+from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Panel, Severity, severity_of
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
-class Rule(ABC):
-    """One question with a threshold. `id` never changes: people switch rules off by it."""
+class Details(TypedDict, total=False):
+    """The fields of a finding that not all findings have."""
 
-    id: ClassVar[str]
+    saves_us: float | None
+    row: str | None
+    where: list[str]
+    code: str | None
+    advised: bool
+
+
+class Rule:
+    """One question with a threshold."""
+
+    id: ClassVar[str]  # never changes: people switch rules off by it
     panel: ClassVar[Panel]
-
-    @abstractmethod
-    def look(self, context: RuleContext) -> Iterator[Finding]:
-        """What there is to find, most important first."""
 
     def finding(
         self,
-        context: RuleContext,
+        context: SpanContext | None,
         title: str,
         next_step: str,
         evidence: Evidence,
         *,
-        saves_us: float | None = None,
-        severity: Severity | None = None,
-        row: str | None = None,
         by: WhatIf | None = None,
-        where: list[str] | None = None,
-        code: str | None = None,
-        advised: bool = True,
+        severity: Severity | None = None,
+        **details: Unpack[Details],
     ) -> Finding:
-        """A finding of this rule; `by`: what mends it. Without a severity the predicted gain tells it, as a share of a
-        step; without a prediction the share of the profiled time that it would save."""
-        predicted = by.predicted if by else None
-        share = predicted.gain_percent if predicted else context.share(saves_us)
-        return Finding(
+        """Return a finding of this rule that the fix `by` would remove.
+
+        Without a severity the predicted gain determines it, as a share of a step; without a prediction the share of the
+        profiled time that it would save.
+        """
+        share = context.share(details.get("saves_us")) if context else None
+        finding = Finding(
             rule=self.id,
-            severity=severity or severity_of(share),
+            severity=severity or severity_of(by.predicted.gain_percent if by else share),
             title=title,
             evidence=evidence,
-            saves_us=saves_us,
+            saves_us=None,
             panel=self.panel,
-            row=row,
+            row=None,
             next_step=next_step,
-            predicted=predicted,
-            where=where or [],
+            predicted=by.predicted if by else None,
             fix=by.id if by else None,
-            code=code,
-            advised=advised,
         )
+        return replace(finding, **details)
+
+
+class SpanRule(Rule, ABC):
+    """A rule about one profiled span."""
+
+    @abstractmethod
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield what the span shows, most important first."""
+
+
+class CompileRule(Rule, ABC):
+    """A rule that needs no trace."""
+
+    @abstractmethod
+    def evaluate_data(self, data: CompileData) -> Iterator[Finding]:
+        """Yield what the compile data of a worker shows, most important first."""

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from profiles import answered, data_of, profile_in, profile_with
-from tb_torchcompile_plugin.analysis.causes.overview import compile_headline, overview
+from tb_torchcompile_plugin.analysis.causes.overview import overview
 from tb_torchcompile_plugin.analysis.compile.compile_time import (
     CompileOverlap,
     compile_overlap,
     overlap_headline,
 )
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Gpu, gpus
-from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report, span_report
+from tb_torchcompile_plugin.analysis.runtime.span_report import compile_headline, compile_report, span_report
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
