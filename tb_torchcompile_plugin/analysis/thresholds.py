@@ -1,7 +1,7 @@
 """From when on is something worth a finding? All limits of all rules, and judgements that several modules share.
 
-The limits are in lower case, and docs/findings.md lists them with their values. They were chosen by eye on the recordings
-and on the external programs of docs/what_if.md, unless a source is named.
+The limits are in lower case, and docs/findings.md lists them with their values. They were chosen by eye on the
+recordings and on the external programs of docs/what_if.md, unless a source is named.
 """
 
 from __future__ import annotations

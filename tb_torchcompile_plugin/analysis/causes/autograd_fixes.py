@@ -24,6 +24,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     Times,
     are_collectives,
     are_kernels,
+    enclosing,
     on_tracks,
     points_inside,
     slice_times,
@@ -34,17 +35,16 @@ from tb_torchcompile_plugin.analysis.causes.optimizer_fix import optimizer_times
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import share_of_gpu
 from tb_torchcompile_plugin.analysis.runtime.recomputed import Recomputed, recomputed
 from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
-from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices, mask_of
+from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, joined
-from tb_torchcompile_plugin.profile.model.attribution import Culprit, most_called_at
+from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
 from tb_torchcompile_plugin.torch_names.operators import (
     ACCUMULATES,
@@ -126,9 +126,8 @@ def _one_batch(profile: Profile) -> Iterator[Fix]:
         )
 
     yield Fix(
-        id="batch",
         kind="batch",
-        subject=Culprit("graph", "", *most_called_at(profile, lane.row[first & (lane.row >= 0)])),
+        subject=("", *most_called_at(profile, lane.row[first & (lane.row >= 0)])),
         change=batched(share_of_gpu(profile.trace, queue.row[work])),
         times=count,
         conservative=batched(1.0),
@@ -153,9 +152,8 @@ def _reduced_once(profile: Profile) -> Iterator[Fix]:
         return
     times = slice_times(profile, call)
     yield Fix(
-        id="reduced_once",
         kind="reduced_once",
-        subject=Culprit("communication", profile.trace.names[profile.trace.name[call[0]]], "", 0),
+        subject=(profile.trace.names[profile.trace.name[call[0]]], "", 0),
         change=in_sequence(
             without_host_time(time_inside(profile, times)),
             without_calls(points_inside(profile, times)[0] & early),
@@ -167,9 +165,8 @@ def _reduced_once(profile: Profile) -> Iterator[Fix]:
 
 def _reducing_call(trace: Trace, rows: Int64s) -> Int64s:
     """Return the call of c10d around each launch that reduces a gradient, -1 for others."""
-    call = climb(trace.parent, rows, mask_of(trace.names, is_group_call)[trace.name])
-    reducing = climb(trace.parent, rows, mask_of(trace.names, reduces_gradients)[trace.name])
-    return np.where(reducing >= 0, call, -1)
+    reducing = enclosing(trace, rows, reduces_gradients)
+    return np.where(reducing >= 0, enclosing(trace, rows, is_group_call), -1)
 
 
 MICRO_BATCH_FIXES = (_one_batch, _reduced_once)
@@ -186,9 +183,8 @@ def _without_anomaly_mode(profile: Profile) -> Iterator[Fix]:
         return
     stacks = host_slices(trace, keeps_stack, (PYTHON_FUNCTION,))
     yield Fix(
-        id="anomaly_mode",
         kind="anomaly_mode",
-        subject=Culprit("operator", NAN_CHECKS[0], "", 0),
+        subject=(NAN_CHECKS[0], "", 0),
         change=_without(profile, slice_times(profile, np.union1d(checks, stacks))),
         times=compares / steps,
     )
@@ -199,9 +195,7 @@ def _backward_once(profile: Profile) -> Iterator[Fix]:
     repeated = profile.of(repeated_backwards)
     if len(repeated):
         yield Fix(
-            id="repeated_backward",
             kind="repeated_backward",
-            subject=Culprit("graph", "", "", 0),
             change=_without(profile, slice_times(profile, repeated)),
             times=len(repeated) / profile.of(host_lane).steps,
         )
@@ -234,9 +228,8 @@ def _checkpointed(profile: Profile) -> Iterator[Fix]:
     heavy = slice_times(profile, np.array([row for part in compiled for row in part.rows], np.int64))
     least, most = _merged(eager, heavy), _merged(eager, _compiled_times(profile, compiled, widest=True))
     yield Fix(
-        id="recomputed",
         kind="recomputed",
-        subject=Culprit("operator", "torch.utils.checkpoint", *_checkpoint_line(profile, compiled)),
+        subject=("torch.utils.checkpoint", *_checkpoint_line(profile, compiled)),
         change=_without(profile, times),
         times=int(first.sum()) / profile.of(host_lane).steps,
         conservative=_without(profile, least) if compiled else None,
@@ -299,7 +292,7 @@ def _forwards_in_nodes(profile: Profile) -> dict[int, int]:
     rows = host_slices(trace, only_forward)
     # Operators that a user's own backward calls were not recorded for autograd, and have no sequence number.
     rows = rows[trace.sequence[rows] >= 0]
-    nodes = climb(trace.parent, rows, mask_of(trace.names, is_plain_node)[trace.name])
+    nodes = enclosing(trace, rows, is_plain_node)
     ends: dict[int, int] = {}
     for node, row in zip(nodes[nodes >= 0].tolist(), rows[nodes >= 0].tolist()):
         ends[node] = max(ends.get(node, 0), int(trace.ts[row] + trace.dur[row]))
@@ -314,13 +307,11 @@ def _not_zeroed(profile: Profile) -> Iterator[Fix]:
     if not launches:
         return
     additions = host_slices(trace, ADDITION.__eq__)
-    accumulates = mask_of(trace.names, ACCUMULATES.__eq__)[trace.name]
-    additions = additions[climb(trace.parent, additions, accumulates) >= 0]
+    additions = additions[enclosing(trace, additions, ACCUMULATES.__eq__) >= 0]
     zeroed, added = _without(profile, zeroing), _without(profile, slice_times(profile, additions))
     yield Fix(
-        id="zeroed_gradients",
         kind="zeroed_gradients",
-        subject=Culprit("optimizer", "zero_grad", "", 0),
+        subject=("zero_grad", "", 0),
         # All micro-batches but the first have to add to the gradients.
         change=zeroed if profile.of(micro_batches) else in_sequence(zeroed, added),
         times=launches / lane.steps,

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.fix_words import instead, next_step, with_gain
-from tb_torchcompile_plugin.analysis.causes.rule import CompileRule, SpanRule
+from tb_torchcompile_plugin.analysis.causes.rule import CompileRule, SpanContext, SpanRule
 from tb_torchcompile_plugin.analysis.compile.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     CALL_OF_GRAPH_NS,
     Fix,
     FixKind,
+    Subject,
     Times,
     are_kernels,
     as_one_graph,
@@ -49,7 +50,7 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
     region_calls,
 )
 from tb_torchcompile_plugin.profile.intervals import Int64s, joined
-from tb_torchcompile_plugin.profile.model.attribution import Culprit, most_called_at
+from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -63,12 +64,8 @@ _OPERATORS = 0.9  # of launches inside of captured frames: another backend may c
 _UNFUSED = 0.4  # of the kernels of a run in addition to the longest, at most; see docs/what_if.md
 
 
-class _Gaps(NamedTuple):
-    """From the end of one graph to the begin of the next that would be part of it."""
-
-    row: Int64s  # a slice of their thread
-    begin: Int64s
-    end: Int64s
+# From the end of one graph to the begin of the next that would be part of it: a slice of the thread, begin, end.
+_Gaps: TypeAlias = tuple[Int64s, Int64s, Int64s]
 
 
 def closed_breaks(profile: Profile) -> Iterator[Fix]:
@@ -80,9 +77,7 @@ def closed_breaks(profile: Profile) -> Iterator[Fix]:
         return
     closed, fused = joined_graphs(profile, broken)
     yield Fix(
-        id="graph_breaks",
         kind="graph_breaks",
-        subject=Culprit("wrappers", "", "", 0),
         change=in_sequence(closed, fused),
         times=sum(breaks) / profile.of(host_lane).steps,
         conservative=closed,
@@ -100,7 +95,9 @@ def joined_graphs(profile: Profile, broken: list[RegionCall]) -> tuple[Change, C
     Returns what takes out the host time between them, and what fuses the kernels over the seams.
     """
     lane, queue = profile.of(host_lane), profile.of(gpu_queue)
-    seams = [_seams(profile, gaps) for gaps in (_between_graphs(broken), _between_backwards(profile, broken))]
+    seams = [
+        _seams(profile, *gaps) for gaps in (_between_graphs(broken), _between_backwards(profile, broken))
+    ]
     tracks = {track for times, _ in seams for track in times}
     times = {track: joined(*(times[track] for times, _ in seams if track in times)) for track in tracks}
     inside, _ = points_inside(profile, times)
@@ -122,7 +119,8 @@ def _between_graphs(broken: list[RegionCall]) -> _Gaps:
         for (_, end, call), (begin, _, following) in pairwise(sorted(graphs, key=itemgetter(0))):
             if call is not following and begin >= end:
                 gaps.append((call.index, end, begin))
-    return _Gaps(*np.array(gaps, np.int64).reshape(-1, 3).T)
+    rows, begins, ends = np.array(gaps, np.int64).reshape(-1, 3).T
+    return rows, begins, ends
 
 
 def _between_backwards(profile: Profile, broken: list[RegionCall]) -> _Gaps:
@@ -136,25 +134,29 @@ def _between_backwards(profile: Profile, broken: list[RegionCall]) -> _Gaps:
     begin, end = (trace.ts[rows] + trace.dur[rows])[:-1], trace.ts[rows][1:]
     same = np.array([owners[row] == owners[following] for row, following in pairwise(rows.tolist())], bool)
     near = (end >= begin) & (end - begin < _REACH_NS) & (np.diff(trace.track[rows]) == 0) & same
-    return _Gaps(rows[:-1][near], begin[near], end[near])
+    return rows[:-1][near], begin[near], end[near]
 
 
-def _seams(profile: Profile, gaps: _Gaps) -> tuple[Times, Int64s]:
+def _seams(profile: Profile, rows: Int64s, begins: Int64s, ends: Int64s) -> tuple[Times, Int64s]:
     """Widen each gap to the launches around it, where its thread made them within reach; return these points, too."""
-    lane, tracks = profile.of(host_lane), profile.trace.track[gaps.row]
-    starts, ends = gaps.begin.copy(), gaps.end.copy()
+    lane, tracks = profile.of(host_lane), profile.trace.track[rows]
+    widened_begins, widened_ends = begins.copy(), ends.copy()
     points = [np.zeros(0, np.int64)]
     for track in np.unique(tracks).tolist():
         launches = np.flatnonzero(lane.launches & (lane.track == track))
         on_track = np.flatnonzero(tracks == track)
-        previous = np.searchsorted(lane.begin[launches], gaps.begin[on_track]) - 1
-        following = np.searchsorted(lane.begin[launches], gaps.end[on_track])
+        previous = np.searchsorted(lane.begin[launches], begins[on_track]) - 1
+        following = np.searchsorted(lane.begin[launches], ends[on_track])
         before, after = on_track[previous >= 0], on_track[following < len(launches)]
         last, first = launches[previous[previous >= 0]], launches[following[following < len(launches)]]
-        starts[before] = np.maximum(lane.end[last], gaps.begin[before] - _REACH_NS)
-        ends[after] = np.minimum(lane.begin[first], gaps.end[after] + _REACH_NS)
-        points += [last[starts[before] == lane.end[last]], first[ends[after] == lane.begin[first]]]
-    return on_tracks(profile, gaps.row, starts, np.maximum(starts, ends)), np.concatenate(points)
+        widened_begins[before] = np.maximum(lane.end[last], begins[before] - _REACH_NS)
+        widened_ends[after] = np.minimum(lane.begin[first], ends[after] + _REACH_NS)
+        points += [
+            last[widened_begins[before] == lane.end[last]],
+            first[widened_ends[after] == lane.begin[first]],
+        ]
+    times = on_tracks(profile, rows, widened_begins, np.maximum(widened_begins, widened_ends))
+    return times, np.concatenate(points)
 
 
 def _compiled_eager(profile: Profile) -> Iterator[Fix]:
@@ -173,7 +175,6 @@ def _as_graphs(profile: Profile, kind: FixKind, points: Bools) -> Fix:
     """Return each run of these launches as a graph."""
     fusible = profile.of(fusible_work) | profile.of(work_named, is_on_device)
     return Fix(
-        id=kind,
         kind=kind,
         subject=_main_operator(profile, points),
         change=as_one_graph(profile, points, fusible, call_ns=CALL_OF_GRAPH_NS, as_before=True),
@@ -223,7 +224,6 @@ def _compiled_frames(profile: Profile) -> Iterator[Fix]:
     change = in_sequence(without_waiting(points & lane.synchronises), compiled_whole(profile, points))
     called = profile.of(calls_in_given_up)
     yield Fix(
-        id="frames",
         kind="frames",
         subject=_main_operator(profile, points & lane.launches),
         change=in_sequence(change, *joined_graphs(profile, called)) if called else change,
@@ -301,13 +301,13 @@ def outside(profile: Profile) -> Bools:
     return np.asarray(~(compiled | optimizing))
 
 
-def _main_operator(profile: Profile, points: Bools) -> Culprit:
+def _main_operator(profile: Profile, points: Bools) -> Subject:
     """Return the operator that made most of these launches, with the user's function that made most of them."""
     trace, rows = profile.trace, profile.of(host_lane).row[points]
     operators = outermost_operator(trace, rows)
     names = trace.name[operators[operators >= 0]]
     name = trace.names[np.bincount(names).argmax()] if len(names) else ""
-    return Culprit("operator", name, *most_called_at(profile, rows))
+    return name, *most_called_at(profile, rows)
 
 
 EAGER_FIXES = (_compiled_eager, _by_inductor, _compiled_frames)

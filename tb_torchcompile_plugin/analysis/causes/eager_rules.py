@@ -7,23 +7,24 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.context import (
-    SpanContext,
-    break_called_at,
-    frame_called_at,
-    named_with_caller,
-)
 from tb_torchcompile_plugin.analysis.causes.eager_fixes import captured_only
 from tb_torchcompile_plugin.analysis.causes.fix_words import place, step_after, words_of
 from tb_torchcompile_plugin.analysis.causes.payback import pays
 from tb_torchcompile_plugin.analysis.causes.payback_result import Gain, run_facts, step_with, step_without
-from tb_torchcompile_plugin.analysis.causes.rule import SpanRule
+from tb_torchcompile_plugin.analysis.causes.rule import (
+    SpanContext,
+    SpanRule,
+    called_at,
+    named_with_caller,
+    users_line,
+)
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
 from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_breaks
 from tb_torchcompile_plugin.analysis.compile.recompiles import advice_of, frame_of, recompiles
 from tb_torchcompile_plugin.analysis.finding import Finding, severity_of
 from tb_torchcompile_plugin.analysis.formatting import at_line, counted, often, plural, rounded
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import lookups_in_vain
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_users_file
 
@@ -176,8 +177,8 @@ class GivenUp(SpanRule):
         row = next((row for row in context.given_up if not is_profiler_hook(row.function)), None)
         if row is None:
             return
-        caller = frame_called_at(context.summary, row.epoch, row.compile_id)
-        broken_at = break_called_at(context.summary, row.epoch, row.compile_id)
+        caller = _frame_called_at(context.summary, row.epoch, row.compile_id)
+        broken_at = _break_called_at(context.summary, row.epoch, row.compile_id)
         where = broken_at or caller or (at_line(row.file, row.line) if row.line else row.file)
         frame = named_with_caller(row.function, row.file, row.line, caller) if caller else row.function
         why, next_step = _why_given_up(context, row)
@@ -214,6 +215,27 @@ class GivenUp(SpanRule):
             by=by,
             where=[line] if line else [],
         )
+
+
+def _frame_called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> str:
+    """Return the user's line that led to a compiled frame.
+
+    By its first compilation with a stack: one that torch gave up has none.
+    """
+    frame = compile_id.partition("/")[0]
+    stacks = (
+        row.stack
+        for row in (summary.compilations if summary else ())
+        if row.stack and row.key.epoch == epoch and row.key.compile_id.partition("/")[0] == frame
+    )
+    return called_at(next(stacks, ()))
+
+
+def _break_called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> str:
+    """Return the user's line that led to the break for which a frame was given up; "" where it is not a library's."""
+    breaks = summary.graph_breaks if summary else ()
+    row = next((row for row in breaks if (row.key.epoch, row.key.compile_id) == (epoch, compile_id)), None)
+    return "" if row is None or is_users_file(row.file) else users_line(row.stack)
 
 
 def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +26,12 @@ from tb_torchcompile_plugin.profile.columns import mask_of, place_mask
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
-from tb_torchcompile_plugin.profile.model.attribution import Culprit
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model, summed
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import ways_up
+from tb_torchcompile_plugin.reader.trace.nest import climb, ways_up
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_fusible
 from tb_torchcompile_plugin.torch_names.slices import KERNEL, OPERATOR, call_kind
@@ -82,58 +81,56 @@ CALL_OF_GRAPH_NS = (
     20_000  # host time to call the graph that replaces a run of eager operators; see docs/what_if.md
 )
 
+Subject: TypeAlias = tuple[str, str, int]  # what a fix is about: name, file, line
+
 
 @dataclass(frozen=True, eq=False)
 class Fix:
     """One possible fix."""
 
-    id: str
     kind: FixKind
-    subject: Culprit
     change: Change
     times: float  # per step
     conservative: Change | None = None  # takes out less; None where the change is as sure as the recording
     optimistic: Change | None = None  # takes out more
+    subject: Subject = ("", "", 0)
+    id: str = ""  # its kind where it has none of its own
 
 
 Times = dict[int, Intervals]  # by track
-
-
-class _GraphRun(NamedTuple):
-    """One execution of a compiled graph."""
-
-    compile_id: str
-    row: int  # a slice of its thread
-    begin: int
-    end: int
 
 
 def graph_times(profile: Profile, changing: bool | None = None) -> Times:
     """Return when each thread ran compiled graphs: all, those whose sizes change, or those whose sizes are fixed."""
     dynamic = profile.of(changing_graphs)
     runs = [
-        run for run in profile.of(_graph_runs) if changing is None or (run.compile_id in dynamic) == changing
+        interval
+        for compile_id, *interval in profile.of(_graph_runs)
+        if changing is None or (compile_id in dynamic) == changing
     ]
-    return on_tracks(profile, *([run[column] for run in runs] for column in (1, 2, 3)))
+    return on_tracks(profile, *np.array(runs, np.int64).reshape(-1, 3).T)
 
 
 def changing_graphs(profile: Profile) -> dict[str, list[str]]:
     """Return the compiled graphs that ran and whose sizes are not fixed, with the symbols: {"0/0": ["s77"]}."""
     symbols_by_graph = profile.data.of(changing_sizes) if profile.data else {}
-    ran = {run.compile_id for run in profile.of(_graph_runs)}
+    ran = {compile_id for compile_id, *_ in profile.of(_graph_runs)}
     return {compile_id: symbols for compile_id, symbols in symbols_by_graph.items() if compile_id in ran}
 
 
-def _graph_runs(profile: Profile) -> list[_GraphRun]:
-    """Return the calls of regions and the backward graphs; of a region that calls others, only its own graphs."""
+def _graph_runs(profile: Profile) -> list[tuple[str, int, int, int]]:
+    """Return (compile id, row of the thread, begin, end) of graphs, forward and backward.
+
+    A region is one graph, unless it calls others: then these are its own graphs.
+    """
     trace, ownership = profile.trace, profile.of(Ownership)
     runs = []
     for call in every(profile.of(region_calls)):
         times = call.graphs if call.nested else call.graphs and [(call.start, call.end)]
-        runs += [_GraphRun(call.compile_id, call.index, *interval) for interval in times]
+        runs += [(call.compile_id, call.index, *interval) for interval in times]
     for row, code in ownership.backwards:
         begin = int(trace.ts[row])
-        runs.append(_GraphRun(ownership.name(code) or "", row, begin, begin + int(trace.dur[row])))
+        runs.append((ownership.name(code) or "", row, begin, begin + int(trace.dur[row])))
     return runs
 
 
@@ -184,6 +181,11 @@ def without_host_work(profile: Profile, times: Times, kept: Bools | None = None)
         without_waiting(inside),
         without_calls(inside if kept is None else inside & ~kept),
     )
+
+
+def enclosing(trace: Trace, rows: Int64s, matches: Callable[[str], bool]) -> Int64s:
+    """Return the innermost slice around each of these, or itself, whose name matches; -1 for none."""
+    return climb(trace.parent, rows, mask_of(trace.names, matches)[trace.name])
 
 
 def calls_of(profile: Profile, kind: FixKind) -> Bools:
@@ -264,9 +266,9 @@ def as_one_graph(
 ) -> Change:
     """Make each run of these points one graph, as inductor would: kernels are fused, launches follow each other.
 
-    `fusible`: which work of the queue can be fused with its neighbours. `unfused`: the share of the kernels of a run that
-    is left in addition to the longest. `call_ns`: host time of calling the graph of a run; None where it is part of a
-    graph that runs anyway. `as_before`: launches that are left take the host as long as now, not as long as a call.
+    `fusible`: which work of the queue can be fused with its neighbours. `unfused`: the share of the kernels of a run
+    that is left in addition to the longest. `call_ns`: host time of calling the graph of a run; None where it is part
+    of a graph that runs anyway. `as_before`: launches that are left take the host as long as now, not only a call.
     """
     queue, pieces = profile.of(gpu_queue), profile.of(host_pieces)
     if call_ns is not None:

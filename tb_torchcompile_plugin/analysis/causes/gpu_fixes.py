@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     FixKind,
     are_collectives,
     are_kernels,
+    enclosing,
     is_communication,
     points_inside,
     slice_times,
@@ -48,7 +49,7 @@ from tb_torchcompile_plugin.profile.columns import (
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.attribution import Culprit, most_called_at
+from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import SAVED, beside_compute, gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -157,8 +158,7 @@ def _kernels(
 def _kernels_in_operator(profile: Profile, kind: FixKind, operator: str) -> Iterator[Fix]:
     """Yield kernels taken out that are launched inside of an operator."""
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
-    named = mask_of(trace.names, operator.__eq__)[trace.name]
-    inside = climb(trace.parent, lane.row[queue.point].astype(np.int64), named) >= 0
+    inside = enclosing(trace, lane.row[queue.point].astype(np.int64), operator.__eq__) >= 0
     yield from _fix(profile, kind, np.flatnonzero(inside & profile.of(are_kernels)), _GONE, operator)
 
 
@@ -175,12 +175,10 @@ def _deterministic(profile: Profile) -> Iterator[Fix]:
     inside, _ = points_inside(profile, times)
     needed = profile.of(work_named, scatters) & inside[queue.point]
     kept = place_mask(queue.point[needed], len(lane))
-    is_scatter = mask_of(trace.names, SCATTERS.__contains__)[trace.name]
-    scattering = climb(trace.parent, sorting[:1], is_scatter)[0]
+    scattering = enclosing(trace, sorting[:1], SCATTERS.__contains__)[0]
     yield Fix(
-        id="deterministic",
         kind="deterministic",
-        subject=Culprit("operator", trace.names[trace.name[scattering]], *most_called_at(profile, sorting)),
+        subject=(trace.names[trace.name[scattering]], *most_called_at(profile, sorting)),
         change=in_sequence(
             without_host_work(profile, times, kept),
             without_work(np.flatnonzero(inside[queue.point] & ~needed)),
@@ -213,8 +211,8 @@ def _fused_attention(profile: Profile) -> Iterator[Fix]:
     lengths = [len(part.work) for part, _ in known]
     speed = Speed(*np.repeat(np.array([speed for _, speed in known]), lengths, axis=0).T)
     for fix in _fix(profile, "attention", work, speed):
-        file, line = _line(profile, forward[0]) or (fix.subject.file, fix.subject.line)
-        subject = fix.subject._replace(file=file, line=line)
+        name, *line = fix.subject
+        subject = name, *(_line(profile, forward[0]) or line)
         yield replace(fix, subject=subject, times=len(forward) / profile.of(host_lane).steps)
 
 
@@ -269,7 +267,7 @@ def _fix(
     yield Fix(
         id=f"{kind}:{name}",
         kind=kind,
-        subject=Culprit("operator", name or largest, *most_called_at(profile, lane.row[queue.point[work]])),
+        subject=(name or largest, *most_called_at(profile, lane.row[queue.point[work]])),
         change=left(speed.likely),
         times=len(work) / lane.steps,
         conservative=left(speed.most),
@@ -300,9 +298,8 @@ def _fewer_collectives(profile: Profile) -> Iterator[Fix]:
         return in_sequence(on_host, with_durations(work, (queue.dur[work] * share).astype(np.int64)))
 
     yield Fix(
-        id="small_collectives",
         kind="small_collectives",
-        subject=Culprit("communication", trace.names[trace.name[calls[0]]], "", 0),
+        subject=(trace.names[trace.name[calls[0]]], "", 0),
         change=on_gpu(left),
         times=len(calls) / lane.steps,
         conservative=on_gpu(1.0),
@@ -317,7 +314,7 @@ def _movable(profile: Profile) -> tuple[Int64s, Int64s]:
     trace, lane = profile.trace, profile.of(host_lane)
     described = host_slices(trace, PARAM_COMMS.__eq__)
     described = described[(trace.ts[described] >= lane.begin[0]) & (trace.ts[described] < lane.begin[-1])]
-    call = climb(trace.parent, described, mask_of(trace.names, is_group_call)[trace.name])
+    call = enclosing(trace, described, is_group_call)
     types = [element_bytes(text) or -1 for text in [*(trace.texts.get("dtype") or ()), ""]]
     element = np.array(types)[codes_of(trace, "dtype", described)]
     taken, given = (codes_of(trace, column, described) for column in ("in_elements", "out_elements"))
@@ -337,8 +334,7 @@ def _can_merge(profile: Profile, call: Int64s) -> Bools:
     """
     trace = profile.trace
     operator = climb(trace.parent, trace.parent[call], mask_of(trace.cats, OPERATOR.__eq__)[trace.cat])
-    by_wrapper = mask_of(trace.names, lambda name: is_of_fsdp(name) or reduces_gradients(name))
-    wrapped = climb(trace.parent, call, by_wrapper[trace.name]) >= 0
+    wrapped = enclosing(trace, call, lambda name: is_of_fsdp(name) or reduces_gradients(name)) >= 0
     mergeable = mask_of(trace.names, lambda name: operation_of(name) in MERGEABLE)[trace.name[call]]
     return np.asarray(mergeable & (wrapped | ((operator < 0) & _in_a_row(profile, call))))
 
@@ -355,11 +351,10 @@ def _in_a_row(profile: Profile, call: Int64s) -> Bools:
 
 def _with_fsdp_labels(trace: Trace, call: Int64s) -> Int64s:
     """Return the outermost label of FSDP2 around each call; the call itself where there is none."""
-    labels, around = mask_of(trace.names, is_of_fsdp)[trace.name], call
-    label = climb(trace.parent, call, labels)
+    around, label = call, enclosing(trace, call, is_of_fsdp)
     while (label >= 0).any():
         around = np.where(label >= 0, label, around)
-        label = climb(trace.parent, np.where(label >= 0, trace.parent[label], -1), labels)
+        label = enclosing(trace, np.where(label >= 0, trace.parent[label], -1), is_of_fsdp)
     return around
 
 

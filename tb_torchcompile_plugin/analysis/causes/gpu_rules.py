@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.fix import work_named
-from tb_torchcompile_plugin.analysis.causes.rule import SpanRule
+from tb_torchcompile_plugin.analysis.causes.rule import SpanContext, SpanRule
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import counted, often, percent, plural
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import asks_for_graphs
@@ -52,10 +51,10 @@ class ExposedCommunication(SpanRule):
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of it."""
         used = context.profile.of(utilization)
-        share = context.share(used.verdict.communication_us) if used else None
-        if used is None or share is None or share < thresholds.communication_percent:
+        us = used.verdict.communication_us if used else 0.0
+        share = context.share(us)
+        if share < thresholds.communication_percent:
             return
-        us = used.verdict.communication_us
         yield self.finding(
             context,
             f"Communication that nothing overlaps takes {context.each(us)}, {percent(share)} of it",
@@ -79,7 +78,7 @@ class SlowKernel(SpanRule):
             return
         for row in context.profile.of(kernel_table).rows:
             share, bandwidth = context.gpu_share(row.time_us), row.bandwidth_percent
-            if row.category not in MOVERS or share is None or share < thresholds.kernel_percent:
+            if row.category not in MOVERS or share < thresholds.kernel_percent:
                 continue
             if bandwidth is None or bandwidth >= thresholds.kernel_bandwidth_percent:
                 continue
@@ -141,8 +140,8 @@ class DominantKernel(SpanRule):
         if not len(profile.of(host_lane)) or not _is_gpu_bound(profile):
             return
         row = max(profile.of(kernel_table).rows, key=lambda row: row.time_us, default=None)
-        share = context.gpu_share(row.time_us) if row else None
-        if row is None or share is None or share < thresholds.dominant_percent:
+        share = context.gpu_share(row.time_us) if row else 0.0
+        if row is None or share < thresholds.dominant_percent:
             return
         if row.bandwidth_percent is not None or row.category in _NOT_WRITTEN or _is_torchs(profile, row.name):
             return

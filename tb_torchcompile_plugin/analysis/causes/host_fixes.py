@@ -24,6 +24,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     DYNAMIC_CUDA_GRAPHS,
     Fix,
     FixKind,
+    Subject,
     Times,
     calls_of,
     compiled_whole,
@@ -142,7 +143,7 @@ def _without_host_time(profile: Profile, kind: FixKind, fix_id: str, codes: Int6
     elif times:
         subject = _largest(blamed.culprits, np.bincount(blamed.code[selected], ns))
     else:
-        subject = Culprit("query", longest_call(profile, calls), "", 0)
+        subject = longest_call(profile, calls), "", 0
     lost = np.zeros(len(pieces.point), np.int64)
     lost[selected] = ns
     change = without_host_time(lost)
@@ -178,7 +179,7 @@ def _excess(pieces: Pieces, kind: FixKind) -> tuple[Int64s, int]:
     return (ns * share[slice_]).astype(np.int64), int((total > usual).sum())
 
 
-def _allocations(profile: Profile, calls: Int64s) -> Culprit:
+def _allocations(profile: Profile, calls: Int64s) -> Subject:
     """Return the calls (rows) that allocate; with those that free where they are about as many.
 
     Then memory is allocated because it was freed, and the line is theirs.
@@ -188,17 +189,17 @@ def _allocations(profile: Profile, calls: Int64s) -> Culprit:
     freeing, allocating = calls[frees], calls[~frees]
     groups = [freeing, allocating] if _FREED_OFTEN * len(freeing) >= len(allocating) else [allocating]
     called = [names[np.bincount(name[rows]).argmax()] for rows in groups if len(rows)]
-    return Culprit("allocation", " and ".join(called), *most_called_at(profile, groups[0]))
+    return " and ".join(called), *most_called_at(profile, groups[0])
 
 
-def _largest(culprits: list[Culprit], ns: npt.NDArray[np.float64] | Int64s) -> Culprit:
+def _largest(culprits: list[Culprit], ns: npt.NDArray[np.float64] | Int64s) -> Subject:
     """Return the largest one, with the names of all, and the first line of the user's that one of them has."""
     largest = [culprits[code] for code in np.argsort(-ns) if ns[code] > 0]
     located = next((culprit for culprit in largest if culprit.file), largest[0])
     names = {culprit.name for culprit in largest}
     pair = len({both_ways(name) for name in names}) == 1 < len(names)
     name = f"{both_ways(largest[0].name)}_forward and _backward" if pair else largest[0].name
-    return Culprit(largest[0].cause, name, located.file, located.line)
+    return name, located.file, located.line
 
 
 def _without_long_calls(profile: Profile, rows: Int64s) -> Change | None:
@@ -238,7 +239,7 @@ def _without_waits(profile: Profile) -> Iterator[Fix]:
         yield Fix(
             id=f"synchronise:{called}:{file}:{line}",
             kind="synchronise",
-            subject=Culprit("synchronise", called, file, line),
+            subject=(called, file, line),
             change=in_sequence(change, compiled_whole(profile, loops)) if loops.any() else change,
             times=int(points.sum()) / lane.steps,
             conservative=change,
@@ -284,7 +285,7 @@ def _without_blocking_copies(profile: Profile) -> Iterator[Fix]:
         yield Fix(
             id=f"copies:{direction}",
             kind="copies",
-            subject=Culprit("memory_copy", name, *place_of(profile, int(user[0]))),
+            subject=(name, *place_of(profile, int(user[0]))),
             change=in_sequence(without_waiting(points | behind), with_durations(work, dur)),
             times=len(work) / lane.steps,
         )
@@ -327,7 +328,6 @@ def _launched_at_once(
     yield Fix(
         id=fix_id,
         kind=kind,
-        subject=Culprit("launch", "", "", 0),
         change=launched_at_once(_REPLAY_NS),
         times=int(first.sum()) / lane.steps,
         conservative=launched_at_once(3 * _REPLAY_NS),
@@ -379,9 +379,8 @@ def _whole_sequence(profile: Profile) -> Iterator[Fix]:
     forward = np.concatenate(loops)
     forward = forward[mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name[forward]]]
     yield Fix(
-        id="recurrent_cells",
         kind="recurrent_cells",
-        subject=Culprit("operator", "", *most_called_at(profile, forward)),
+        subject=("", *most_called_at(profile, forward)),
         change=in_few(_SEQUENCE_NS),
         # The model holds only the first of very many steps.
         times=int(points_inside(profile, slice_times(profile, forward))[1].sum()) / lane.steps,

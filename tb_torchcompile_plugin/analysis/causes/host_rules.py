@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.context import SpanContext, called_at, named_with_caller
 from tb_torchcompile_plugin.analysis.causes.fix_words import step_after
-from tb_torchcompile_plugin.analysis.causes.rule import SpanRule
+from tb_torchcompile_plugin.analysis.causes.rule import SpanContext, SpanRule, called_at, named_with_caller
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.break_costs import graph_break_costs
 from tb_torchcompile_plugin.analysis.compile.dynamic_shapes import size_advice
@@ -66,7 +65,7 @@ class GraphBreaks(SpanRule):
         known = [us for us in costs.values() if us is not None]
         us = sum(known) if known else None
         gain = by.predicted.gain_percent if by else context.share(us)
-        if not costs or gain is None or gain < thresholds.gain_percent:
+        if not costs or gain < thresholds.gain_percent:
             return
         worst = max(costs, key=lambda row: costs[row] or 0)
         own = _worst_of_users(costs, worst)
@@ -79,7 +78,7 @@ class GraphBreaks(SpanRule):
         if us is not None:
             evidence |= {
                 "host_us_per_step": context.each_us(us),
-                "share_percent": context.share(us) or 0.0,
+                "share_percent": context.share(us),
                 "dearest_us_per_step": context.each_us(max(known)),
             }
         advice = _hint(graph_break)
@@ -120,9 +119,9 @@ def _worst_of_users(costs: dict[_Break, float | None], worst: _Break) -> _Break 
     return max(own, key=lambda row: costs[row] or 0, default=None)
 
 
-def _graph_break(context: SpanContext, row: _Break) -> GraphBreak | None:
+def _graph_break(context: SpanContext, at: _Break) -> GraphBreak | None:
     breaks = context.summary.graph_breaks if context.summary else ()
-    return next((found for found in breaks if found.key.compile_id == row.compile_id), None)
+    return next((row for row in breaks if row.key.compile_id == at.compile_id), None)
 
 
 def _break_title(context: SpanContext, count: int, where: str, by: WhatIf | None, us: float) -> str:
@@ -131,7 +130,7 @@ def _break_title(context: SpanContext, count: int, where: str, by: WhatIf | None
         return f"{breaks} at {where}: {step_after(by.predicted, 'without it', context.paced)}"
     if by:
         return f"{breaks}, the dearest at {where}: {step_after(by.predicted, 'without them', context.paced)}"
-    share = percent(context.share(us) or 0)
+    share = percent(context.share(us))
     return f"{breaks} {'costs' if count == 1 else 'cost'} {context.each(us)}, {share} of the recorded time"
 
 
@@ -160,7 +159,7 @@ class Recompiles(SpanRule):
         inside = [row for row in _recompilations(context) if context.inside_us(context.compiling([row]))]
         us = context.inside_us(context.compiling(inside))
         share = context.share(us)
-        if context.data is None or share is None or share < thresholds.recompiles_percent:
+        if context.data is None or share < thresholds.recompiles_percent:
             return
         longest = max(inside, key=lambda row: row.duration_ns)
         key, caller = longest.key, called_at(longest.stack)
@@ -207,7 +206,7 @@ class CompileInSteps(SpanRule):
         )
         us = context.inside_us(compiling) - context.inside_us(context.compiling(again))
         share = context.share(us)
-        if share is None or share < thresholds.compile_percent:
+        if share < thresholds.compile_percent:
             return
         yield self.finding(
             context,
@@ -235,7 +234,7 @@ class AutotuneInSteps(SpanRule):
         counted_twice = Intervals(tuning.starts[in_compiling], tuning.ends[in_compiling])
         us = context.inside_us(tuning) - context.inside_us(counted_twice)
         share = context.share(us)
-        if share is None or share < thresholds.autotune_percent:
+        if share < thresholds.autotune_percent:
             return
         yield self.finding(
             context,
@@ -260,7 +259,7 @@ class NamesDisabled(SpanRule):
         trace, rows = context.profile.trace, context.profile.of(gpu_work).index
         rows = rows[mask_of(trace.names, is_anonymous)[trace.name[rows]]]
         share = context.gpu_share(float(trace.dur[rows].sum()) / 1000)
-        if share is None or share < thresholds.unnamed_percent:
+        if share < thresholds.unnamed_percent:
             return
         yield self.finding(
             context,

@@ -36,7 +36,6 @@ from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching, tensors
 from tb_torchcompile_plugin.profile.columns import Floats, host_slices, mask_of, place_mask
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.attribution import Culprit
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -74,9 +73,8 @@ def fused_optimizer(profile: Profile) -> Iterator[Fix]:
     if 2 * int(is_fused.sum()) > int(inside[queue.point].sum()):
         return
     yield Fix(
-        id="fused_optimizer",
         kind="fused_optimizer",
-        subject=Culprit("optimizer", trace.names[trace.name[optimizer_steps(trace)[0]]], "", 0),
+        subject=(trace.names[trace.name[optimizer_steps(trace)[0]]], "", 0),
         change=_in_few_launches(profile, _FUSED_PASSES),
         times=launches / lane.steps,
         conservative=_in_few_launches(profile, 1.0),
@@ -146,9 +144,8 @@ def sparse_embedding(profile: Profile) -> Iterator[Fix]:
     total = sum(row.of.tables * row.of.shape[0] for row in rows)
     name = f"{looked_up:,.0f} of {total:,.0f} rows ({100 * looked_up / total:.2g} %)"
     yield Fix(
-        id="dense_embedding",
         kind="dense_embedding",
-        subject=Culprit("operator", name, "", 0),
+        subject=(name, "", 0),
         change=_sparse(profile, rows, 1.0, _SPARSE_NS),
         times=sum(row.of.tables for row in rows),
         conservative=_sparse(profile, rows, 2.0, 2 * _SPARSE_NS),

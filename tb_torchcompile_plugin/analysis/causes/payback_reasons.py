@@ -246,11 +246,11 @@ def _fused(profile: Profile) -> _Fused:
 
 def _made_of(profile: Profile, kernel: KernelName) -> tuple[int, int]:
     """Return the (operators, tensors) of one launch; zeros where the code of the kernel is unknown."""
-    found = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key)
-    if found is None:
+    generated = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key)
+    if generated is None:
         return 0, 0
-    definition = found.definition
-    times = profile.of(_kernels_by_node, found.code)
+    definition = generated.definition
+    times = profile.of(_kernels_by_node, generated.code)
     nodes = sum(1 / times[node] for node in definition.source_nodes if not only_looks(node))
     # Kernels without nodes are counted by operators instead.
     named = 0 if definition.source_nodes else sum(not only_looks(name) for name in definition.aten_ops)

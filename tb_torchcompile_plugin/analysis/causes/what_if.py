@@ -88,7 +88,7 @@ def with_unique_ids(candidates: Iterable[Fix]) -> list[Fix]:
     """Number the ids that occur again, as two functions may be in one line; make each id a single line."""
     counts, rows = Counter[str](), []
     for fix in candidates:
-        name = " ".join(fix.id.split())
+        name = " ".join((fix.id or fix.kind).split())
         counts[name] += 1
         rows.append(replace(fix, id=name if counts[name] == 1 else f"{name}#{counts[name]}"))
     return rows
@@ -136,13 +136,14 @@ def what_if(profile: Profile, unrecorded_ns: float | None = None) -> list[WhatIf
 
 def what_if_row(profile: Profile, fix: Fix, now: StepCost) -> WhatIf:
     """Return what a fix brings."""
+    name, file, line = fix.subject
     changes = [change for change in (fix.change, fix.conservative, fix.optimistic) if change is not None]
     return WhatIf(
         id=fix.id,
         kind=fix.kind,
-        name=fix.subject.name,
-        file=fix.subject.file,
-        line=fix.subject.line,
+        name=name,
+        file=file,
+        line=line,
         times=fix.times,
         predicted=prediction(now.step, *(after_ns(profile, change, now.recording) for change in changes)),
     )

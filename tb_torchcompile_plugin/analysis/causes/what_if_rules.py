@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.eager_fixes import given_up
 from tb_torchcompile_plugin.analysis.causes.fix import DYNAMIC_CUDA_GRAPHS, FixKind, changing_graphs
 from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS, next_step, place, with_gain, words_of
-from tb_torchcompile_plugin.analysis.causes.rule import SpanRule
+from tb_torchcompile_plugin.analysis.causes.rule import SpanContext, SpanRule
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.compilation_details import Elements, guard_checks, most_elements
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
