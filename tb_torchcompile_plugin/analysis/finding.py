@@ -52,6 +52,11 @@ class Predicted(msgspec.Struct, frozen=True):
     high_us: float
     gain_percent: float  # of the step
 
+    @property
+    def gain_us(self) -> float:
+        """How much shorter the step is."""
+        return self.step_us - self.after_us
+
 
 def prediction(step_ns: float, *after_ns: float) -> Predicted:
     """Return the change from a step now to the first of `after_ns`; the others widen its range."""

@@ -44,7 +44,6 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
 from tb_torchcompile_plugin.torch_names.operators import (
     ACCUMULATES,
@@ -73,20 +72,14 @@ def micro_batches(profile: Profile) -> list[Int64s]:
     than if it launched as much as the second.
     """
     lane = profile.of(host_lane)
-    backward = profile.of(_is_backward_launch)
+    launches = np.flatnonzero(lane.launches & (lane.row >= 0))
+    backward = np.zeros(len(lane), bool)
+    backward[launches] = profile.of(Ownership).is_backward(lane.row[launches].astype(np.int64))
     optimizing, _ = points_inside(profile, profile.of(optimizer_times))
     steps = [_edges(lane.launches, backward, begin, end) for begin, end in pairwise(lane.marks.tolist())]
     if not steps or len({len(edges) for edges in steps}) > 1 or len(steps[0]) < 3:
         return []
     return [] if any(optimizing[edges[0] : edges[-1]].any() for edges in steps) else steps
-
-
-def _is_backward_launch(profile: Profile) -> Bools:
-    lane = profile.of(host_lane)
-    launches = np.flatnonzero(lane.launches & (lane.row >= 0))
-    backward = np.zeros(len(lane), bool)
-    backward[launches] = profile.of(Ownership).is_backward(lane.row[launches].astype(np.int64))
-    return backward
 
 
 def _edges(launches: Bools, backward: Bools, begin: int, end: int) -> Int64s:
@@ -105,9 +98,9 @@ def _one_batch(profile: Profile) -> Iterator[Fix]:
     """Yield the micro-batches of a step as one: those of its kernels that do not fill the GPU take no longer."""
     steps, lane, queue = profile.of(micro_batches), profile.of(host_lane), profile.of(gpu_queue)
     count = len(steps[0]) - 1 if steps else 0
-    # A stage of a pipeline needs several micro-batches, which keep the other stages busy.
-    if count < _BATCHED or len(host_slices(profile.trace, _is_pipeline_call)):
-        return
+    calls = host_slices(profile.trace, lambda name: is_group_call(name) and operation_of(name) in PAIRED)
+    if count < _BATCHED or len(calls):
+        return  # a stage of a pipeline needs several micro-batches, which keep the other stages busy
     first, others = np.zeros((2, len(lane)), bool)
     for edges in steps:
         first[edges[0] : edges[1]] = True
@@ -135,10 +128,6 @@ def _one_batch(profile: Profile) -> Iterator[Fix]:
     )
 
 
-def _is_pipeline_call(name: str) -> bool:
-    return is_group_call(name) and operation_of(name) in PAIRED
-
-
 def _reduced_once(profile: Profile) -> Iterator[Fix]:
     """Yield gradients that are reduced over the ranks only in the last micro-batch."""
     steps, lane, queue = profile.of(micro_batches), profile.of(host_lane), profile.of(gpu_queue)
@@ -146,8 +135,10 @@ def _reduced_once(profile: Profile) -> Iterator[Fix]:
     for edges in steps:
         early[edges[0] : edges[-2]] = True
     work = np.flatnonzero(early[queue.point] & profile.of(are_collectives))
-    call = _reducing_call(profile.trace, lane.row[queue.point[work]].astype(np.int64))
-    work, call = work[call >= 0], np.unique(call[call >= 0])
+    rows = lane.row[queue.point[work]].astype(np.int64)
+    call = enclosing(profile.trace, rows, is_group_call)
+    reducing = (enclosing(profile.trace, rows, reduces_gradients) >= 0) & (call >= 0)
+    work, call = work[reducing], np.unique(call[reducing])
     if not len(work):
         return
     times = slice_times(profile, call)
@@ -161,12 +152,6 @@ def _reduced_once(profile: Profile) -> Iterator[Fix]:
         ),
         times=len(steps[0]) - 1,
     )
-
-
-def _reducing_call(trace: Trace, rows: Int64s) -> Int64s:
-    """Return the call of c10d around each launch that reduces a gradient, -1 for others."""
-    reducing = enclosing(trace, rows, reduces_gradients)
-    return np.where(reducing >= 0, enclosing(trace, rows, is_group_call), -1)
 
 
 MICRO_BATCH_FIXES = (_one_batch, _reduced_once)

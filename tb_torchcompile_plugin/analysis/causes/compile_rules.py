@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.fix_words import instead, next_step, with_gain
 from tb_torchcompile_plugin.analysis.causes.rule import CompileRule, SpanContext, SpanRule
-from tb_torchcompile_plugin.analysis.compile.compilations import Problem, problems
+from tb_torchcompile_plugin.analysis.compile.compilations import problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.compile.dynamic_shapes import dynamic_shapes, size_advice
@@ -45,30 +45,24 @@ class RecompileLimit(CompileRule):
         """Yield a finding for each frame."""
         limits = [row for row in data.of(problems) if row.kind == "limit"]
         for row, *_ in grouped(limits, lambda row: (row.function, row.file, row.line)).values():
-            versions = _versions(data.summary, row)
+            frame = row.compile_id.partition("/")[0]
+            ids = {
+                compiled.key.compile_id
+                for compiled in data.summary.compilations
+                if compiled.key.epoch == row.epoch
+                and compiled.key.compile_id.partition("/")[0] == frame
+                and not compiled.HasField("failure")
+            }
             yield self.finding(
                 None,
-                f"{row.function or 'A frame'} was compiled {often(versions)} and now runs eager: it hit the "
+                f"{row.function or 'A frame'} was compiled {often(len(ids))} and now runs eager: it hit the "
                 "recompile limit",
                 "See which guard fails each time: mark what changes as dynamic, or keep it the same. "
                 "torch._dynamo.config.recompile_limit raises the limit",
-                {"versions": versions},
+                {"versions": len(ids)},
                 severity="critical",
                 row=f"compilation:{row.compile_id},{row.epoch},forward",
             )
-
-
-def _versions(summary: CompileSummary, problem: Problem) -> int:
-    """Return how many versions of a frame were compiled."""
-    frame = problem.compile_id.partition("/")[0]
-    ids = {
-        row.key.compile_id
-        for row in summary.compilations
-        if row.key.epoch == problem.epoch
-        and row.key.compile_id.partition("/")[0] == frame
-        and not row.HasField("failure")
-    }
-    return len(ids)
 
 
 class CudaGraphsSkipped(CompileRule, SpanRule):
@@ -196,7 +190,7 @@ class CudaGraphsNotReplayed(SpanRule):
             f"{complaint(row)}: replayed, {context.paced.one} takes {instead(by.predicted)}",
             advice,
             {
-                "gain_us_per_step": by.predicted.step_us - by.predicted.after_us,
+                "gain_us_per_step": by.predicted.gain_us,
                 "share_percent": by.predicted.gain_percent,
                 "times_per_step": by.times,
                 "calls": row.calls,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -70,9 +70,10 @@ _Gaps: TypeAlias = tuple[Int64s, Int64s, Int64s]
 
 def closed_breaks(profile: Profile) -> Iterator[Fix]:
     """Yield one graph for what runs inside of one outermost region, and one for its backwards."""
-    cut = {call.index for call in profile.of(cut_short)}
-    breaks = [_count_breaks(call, cut) for call in profile.of(region_calls)]
-    broken = [call for call, count in zip(profile.of(region_calls), breaks) if count]
+    calls, cut = profile.of(region_calls), {call.index for call in profile.of(cut_short)}
+    resumed = [sum(1 for _ in every_break([call])) for call in calls]
+    breaks = [count + sum(part.index in cut for part in every([call])) for call, count in zip(calls, resumed)]
+    broken = [call for call, count in zip(calls, breaks) if count]
     if not broken:
         return
     closed, fused = joined_graphs(profile, broken)
@@ -84,20 +85,14 @@ def closed_breaks(profile: Profile) -> Iterator[Fix]:
     )
 
 
-def _count_breaks(outermost: RegionCall, cut: Set[int]) -> int:
-    resumed = sum(1 for _ in every_break([outermost]))
-    return resumed + sum(call.index in cut for call in every([outermost]))
-
-
 def joined_graphs(profile: Profile, broken: list[RegionCall]) -> tuple[Change, Change]:
     """Join the graphs of each of these calls, forward and backward.
 
     Returns what takes out the host time between them, and what fuses the kernels over the seams.
     """
     lane, queue = profile.of(host_lane), profile.of(gpu_queue)
-    seams = [
-        _seams(profile, *gaps) for gaps in (_between_graphs(broken), _between_backwards(profile, broken))
-    ]
+    gaps = _between_graphs(broken), _between_backwards(profile, broken)
+    seams = [_seams(profile, *columns) for columns in gaps]
     tracks = {track for times, _ in seams for track in times}
     times = {track: joined(*(times[track] for times, _ in seams if track in times)) for track in tracks}
     inside, _ = points_inside(profile, times)
@@ -128,9 +123,8 @@ def _between_backwards(profile: Profile, broken: list[RegionCall]) -> _Gaps:
     ownership, trace = profile.of(Ownership), profile.trace
     outermost = {part.compile_id: call.compile_id for call in broken for part in every([call])}
     owners = {row: outermost.get(ownership.name(code) or "") for row, code in ownership.backwards}
-    rows = np.array(
-        sorted((row for row, owner in owners.items() if owner), key=trace.ts.__getitem__), np.int64
-    )
+    owned = [row for row, owner in owners.items() if owner]
+    rows = np.array(sorted(owned, key=trace.ts.__getitem__), np.int64)
     begin, end = (trace.ts[rows] + trace.dur[rows])[:-1], trace.ts[rows][1:]
     same = np.array([owners[row] == owners[following] for row, following in pairwise(rows.tolist())], bool)
     near = (end >= begin) & (end - begin < _REACH_NS) & (np.diff(trace.track[rows]) == 0) & same

@@ -29,10 +29,10 @@ from tb_torchcompile_plugin.profile.compiled.regions import lookups_in_vain
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_users_file
 
 _CALL_IT = "Call what torch.compile returns: model = torch.compile(model), before it is handed to the trainer"
-_COMPILE_INNER = (
+_INNER = (
     "Compile the module that does the work itself, before anything wraps it: model = torch.compile(model)"
 )
-_REMOVE_BREAK = (
+_MOVE_IT = (
     "Move that line out of the compiled function, or do without it: what comes before it is compiled then"
 )
 _MAX_LINES = 3
@@ -52,13 +52,11 @@ class ProfilerHooks(SpanRule):
             return
         names = sorted({row.function for row in hooks})
         alone = context.nothing_compiled
-        result = (
-            "nothing of yours runs compiled" if alone else "without that profiler the program is another one"
-        )
+        other = "without that profiler the program is another one"
         yield self.finding(
             context,
             f"Torch compiled {'only ' if alone else ''}a profiler's own hooks ({', '.join(names)}), "
-            f"{often(len(hooks))}: {result}",
+            f"{often(len(hooks))}: {'nothing of yours runs compiled' if alone else other}",
             "Switch the hooks off: PyTorchProfiler(record_module_names=False) in Lightning",
             {"compilations": len(hooks), "of_compilations": len(rows)},
             severity="critical",
@@ -100,7 +98,14 @@ class NothingCompiled(SpanRule):
             by=by,
             where=where,
         )
-        yield _as_measured(row, measured) if measured and measured.verdict == "pays" else row
+        if measured and measured.verdict == "pays":
+            step = step_with(measured)
+            title = (
+                f"{row.title.partition(':')[0]}: run {measured.compiled_run} is the same program, compiled"
+            )
+            severity = severity_of(step.gain_percent)
+            row = replace(row, title=title, predicted=step, fix=None, severity=severity)
+        yield row
 
     def _not_called(self, compiled: int) -> tuple[str, str, list[str]]:
         if not compiled:
@@ -115,9 +120,9 @@ class NothingCompiled(SpanRule):
         breaks = context.data.of(graph_breaks) if context.data else []
         first = next((row for row in breaks if row.compile_id in regions and row.file), None)
         if first is None:
-            return why, _COMPILE_INNER, []
+            return why, _INNER, []
         where = at_line(first.file, first.line)
-        next_step = _REMOVE_BREAK if is_users_file(first.file) else _COMPILE_INNER
+        next_step = _MOVE_IT if is_users_file(first.file) else _INNER
         return f"{why}, as {where} breaks the graph ({first.reason})", next_step, [where]
 
 
@@ -127,13 +132,6 @@ def _measured_gain(context: SpanContext) -> Gain | None:
         return None
     (gain,) = context.profile.of(pays).gain
     return gain if gain.told_by == "measured" and gain.compiled_run else None
-
-
-def _as_measured(row: Finding, gain: Gain) -> Finding:
-    """Put the step of the compiled run in place of the predicted one."""
-    step = step_with(gain)
-    title = f"{row.title.partition(':')[0]}: run {gain.compiled_run} is the same program, compiled"
-    return replace(row, title=title, predicted=step, fix=None, severity=severity_of(step.gain_percent))
 
 
 class OtherBackend(SpanRule):
@@ -272,16 +270,14 @@ class DoesNotPay(SpanRule):
             return
         rows = context.data.of(compilations) if context.data else []
         lines = dict.fromkeys(at_line(row.file, row.line) for row in rows if row.line)
-        reason = (
-            f", or mend first what keeps it from paying: {result.why_not[0].says}" if result.why_not else ""
-        )
+        also = [f", or mend first what keeps it from paying: {row.says}" for row in result.why_not[:1]]
         compile_s = result.cost[0].blocked_s if result.cost else None
         numbers = {"eager_us": gain.eager_us, "compiled_us": gain.compiled_us, "compile_s": compile_s}
         step = step_without(gain)
         row = self.finding(
             context,
             result.says[0].removesuffix("."),
-            f"Do without torch.compile here{reason}",
+            f"Do without torch.compile here{''.join(also)}",
             {name: number for name, number in numbers.items() if number is not None},
             severity=severity_of(step.gain_percent),
             where=list(lines)[:_MAX_LINES],

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.causes.host_rules import HOST_RULES, SETUP_
 from tb_torchcompile_plugin.analysis.causes.rule import Rule, SpanContext, SpanRule
 from tb_torchcompile_plugin.analysis.causes.scenario import adds_ns, shared_ns
 from tb_torchcompile_plugin.analysis.causes.what_if_rules import WHAT_IF_RULES
-from tb_torchcompile_plugin.analysis.finding import SEVERITIES, Finding, Predicted
+from tb_torchcompile_plugin.analysis.finding import SEVERITIES, Finding
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
@@ -105,7 +105,7 @@ def _is_same_time(profile: Profile, row: Finding, other: Finding) -> bool:
     """Whether two causes have about the same gain, and it is the same time of the host."""
     if row.fix is None or other.fix is None or row.predicted is None or other.predicted is None:
         return False
-    less, more = sorted(map(_saved_us, (row.predicted, other.predicted)))
+    less, more = sorted((row.predicted.gain_us, other.predicted.gain_us))
     return less >= _SAME * more and shared_ns(profile, row.fix, other.fix) >= _SAME * 1000 * less
 
 
@@ -113,11 +113,7 @@ def _is_part(profile: Profile, row: Finding, other: Finding) -> bool:
     """Whether the other one saves most of what the first would."""
     if row.fix is None or other.fix is None or row.predicted is None:
         return False
-    return adds_ns(profile, row.fix, other.fix) <= (1 - _SAME) * 1000 * _saved_us(row.predicted)
-
-
-def _saved_us(predicted: Predicted) -> float:
-    return predicted.step_us - predicted.after_us
+    return adds_ns(profile, row.fix, other.fix) <= (1 - _SAME) * 1000 * row.predicted.gain_us
 
 
 def untold(of_data: Iterable[AnyFinding], of_spans: Collection[Finding]) -> list[AnyFinding]:

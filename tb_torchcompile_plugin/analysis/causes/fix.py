@@ -77,9 +77,7 @@ FixKind = Literal[
     "communication",
 ]
 DYNAMIC_CUDA_GRAPHS = "cuda_graphs:changing sizes"  # the id of this fix
-CALL_OF_GRAPH_NS = (
-    20_000  # host time to call the graph that replaces a run of eager operators; see docs/what_if.md
-)
+CALL_OF_GRAPH_NS = 20_000  # host time to call the graph that replaces eager operators; see docs/what_if.md
 
 Subject: TypeAlias = tuple[str, str, int]  # what a fix is about: name, file, line
 

@@ -125,10 +125,9 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     if not len(host_slices(trace, is_backward)) and not len(host_slices(trace, is_optimizer)):
         yield from _kernels(profile, "weight_casts", is_generated_cast, _GONE)
     yield from _deterministic(profile)
-    queue, collectives = profile.of(gpu_queue), np.flatnonzero(profile.of(work_named, is_communication))
-    yield from overlapped(
-        profile, collectives, queue.dur[collectives]
-    )  # waits for other ranks are not known here
+    # How long collectives wait for other ranks is not known here.
+    collectives = np.flatnonzero(profile.of(work_named, is_communication))
+    yield from overlapped(profile, collectives, profile.of(gpu_queue).dur[collectives])
     yield from _fused_attention(profile)
     for name, speed in _slow_movers(profile).items():
         yield from _kernels(profile, "roofline", name.__eq__, speed, name)
@@ -199,10 +198,8 @@ def _slow_movers(profile: Profile) -> dict[str, Speed]:
 def _fused_attention(profile: Profile) -> Iterator[Fix]:
     """Yield attention as one operator: the same operations, and no matrix of weights in memory."""
     parts = profile.of(written_attention)
-    rows, _ = (
-        device_peaks(profile.trace, np.unique(profile.of(gpu_queue).device).tolist()) if parts else ([], ())
-    )
-    peaks = {row.device: row for row in rows}
+    devices = np.unique(profile.of(gpu_queue).device).tolist() if parts else []
+    peaks = {row.device: row for row in device_peaks(profile.trace, devices)[0]}
     known = [(part, speed) for part in parts if (speed := _attention_speed(profile, part, peaks))]
     forward = [part for part, _ in known if part.way == "forward"]
     if not forward:

@@ -149,9 +149,8 @@ def _without_host_time(profile: Profile, kind: FixKind, fix_id: str, codes: Int6
     change = without_host_time(lost)
     if calls.any():
         change = in_sequence(change, without_calls(calls))
-    whole = (
-        _without_long_calls(profile, np.unique(blamed.call[selected[ns > 0]])) if kind == "library" else None
-    )
+    long_calls = np.unique(blamed.call[selected[ns > 0]])
+    whole = _without_long_calls(profile, long_calls) if kind == "library" else None
     yield Fix(
         id=fix_id,
         kind=kind,

@@ -68,7 +68,11 @@ class GraphBreaks(SpanRule):
         if not costs or gain < thresholds.gain_percent:
             return
         worst = max(costs, key=lambda row: costs[row] or 0)
-        own = _worst_of_users(costs, worst)
+        # Where the worst of all is in a library, the worst one in the user's own files, too.
+        users = [row for row in costs if row.file and is_users_file(row.file)]
+        own = None
+        if worst.file and worst not in users:
+            own = max(users, key=lambda row: costs[row] or 0, default=None)
         count = len({row.where for row in costs})
         graph_break = _graph_break(context, worst)
         caller = "" if not graph_break or is_users_file(worst.file) else called_at(graph_break.stack)
@@ -92,7 +96,7 @@ class GraphBreaks(SpanRule):
             advice,
             evidence,
             saves_us=us,
-            row=_row(graph_break) if graph_break else None,
+            row=_break_row(graph_break) if graph_break else None,
             by=by,
             where=[worst.where, also] if also else [worst.where],
         )
@@ -109,14 +113,6 @@ def _break_costs(context: SpanContext) -> dict[_Break, float | None]:
     known = context.profile.of(resumes)
     counts = Counter(call.compile_id for call in context.profile.of(cut_short))
     return {_Break(name, *known.place(name, "")): None for name, _ in counts.most_common()} if known else {}
-
-
-def _worst_of_users(costs: dict[_Break, float | None], worst: _Break) -> _Break | None:
-    """Return the most expensive break in the user's own files, where the worst of all is in a library's."""
-    own = [row for row in costs if row.file and is_users_file(row.file)]
-    if worst in own or not worst.file:
-        return None
-    return max(own, key=lambda row: costs[row] or 0, default=None)
 
 
 def _graph_break(context: SpanContext, at: _Break) -> GraphBreak | None:
@@ -143,9 +139,8 @@ def _hint(graph_break: GraphBreak | None) -> str:
     return next(hints, _FIXES.get(kind, "Move what breaks it out of the compiled function"))
 
 
-def _row(graph_break: GraphBreak) -> str:
-    line = graph_break.line if graph_break.HasField("line") else ""
-    return f"graph_breaks:{graph_break.file}:{line}:{graph_break.reason}"
+def _break_row(row: GraphBreak) -> str:
+    return f"graph_breaks:{row.file}:{row.line if row.HasField('line') else ''}:{row.reason}"
 
 
 class Recompiles(SpanRule):

@@ -56,9 +56,8 @@ _FUSED_PASSES = 1 / 3
 # SparseAdam reads and writes each number of a row this often, not counting the sorting and adding that a dense gradient
 # needs as well. For each embedding it launches some 40 kernels, and waits once for the GPU.
 _SPARSE_PASSES = 40
-_SPARSE_NS = (
-    400_000  # host time for each embedding, an estimate: 220 µs of Python and dispatch, the rest launches
-)
+# Host time for each embedding, an estimate: 220 µs of Python and dispatch (see docs/what_if.md), the rest launches.
+_SPARSE_NS = 400_000
 _ALL = 0.999  # of what one launch does
 
 
@@ -104,11 +103,11 @@ def optimizer_times(profile: Profile) -> Times:
 
     While the host waits for the GPU before the kernels of a fused optimizer, its work has not begun.
     """
-    trace, lane = profile.trace, profile.of(host_lane)
+    trace, lane, queue = profile.trace, profile.of(host_lane), profile.of(gpu_queue)
     rows = optimizer_steps(trace)
     calls = profile.of(region_calls)
     begin, end = trace.ts[rows].copy(), trace.ts[rows] + trace.dur[rows]
-    tracks, launched = trace.track[rows], profile.of(_fused_launches)
+    tracks, launched = trace.track[rows], lane.begin[queue.point[work_named(profile, is_fused_optimizer)]]
     for index, (first, last) in enumerate(zip(begin.tolist(), end.tolist())):
         inside = (lane.begin >= first) & (lane.begin < last)
         own_launches = launched[(launched >= first) & (launched < last)]
@@ -117,12 +116,6 @@ def optimizer_times(profile: Profile) -> Times:
         closure = [*lane.end[inside].tolist(), *(call.end for call in calls if first <= call.start < last)]
         begin[index] = max([first, *(moment for moment in closure if moment < last)])
     return on_tracks(profile, rows, begin, end)
-
-
-def _fused_launches(profile: Profile) -> Int64s:
-    """Return when kernels of fused optimizers are launched."""
-    queue, lane = profile.of(gpu_queue), profile.of(host_lane)
-    return np.asarray(lane.begin[queue.point[profile.of(work_named, is_fused_optimizer)]])
 
 
 class _DenseUpdate(NamedTuple):

@@ -81,7 +81,11 @@ def why_not(profile: Profile) -> list[WhyNot]:
     rows = [row for ask in (_library, _full, _eager, _guards, _breaks) for row in ask(profile)]
     priced = [row for row in rows if (row.percent or 0.0) >= thresholds.considered_percent]
     priced.sort(key=lambda row: -(row.time_us or 0.0))
-    return [*_nothing(profile), *priced, *_recompiles(profile), *_dynamic(profile)]
+    if not profile.of(compiled_calls):
+        priced.insert(
+            0, WhyNot("nothing", None, None, "Nothing that runs in the profiled time is compiled", "")
+        )
+    return [*priced, *_unpriced(profile)]
 
 
 def _row(profile: Profile, cause: Obstacle, us: float, says: str, where: str = "") -> WhyNot:
@@ -148,20 +152,12 @@ def _breaks(profile: Profile) -> Iterator[WhyNot]:
         yield _row(profile, "breaks", us, "Between graphs that break, the host spends", where)
 
 
-def _nothing(profile: Profile) -> Iterator[WhyNot]:
-    if not profile.of(compiled_calls):
-        yield WhyNot("nothing", None, None, "Nothing that runs in the profiled time is compiled", "")
-
-
-def _recompiles(profile: Profile) -> Iterator[WhyNot]:
+def _unpriced(profile: Profile) -> Iterator[WhyNot]:
+    """Yield recompiles, and sizes that are not fixed in the graphs that ran."""
     rows = profile.summary.recompiles if profile.summary else ()
     if rows:
         says = f"{plural(len(rows), 'recompile')}: each is paid for, and each call tries the guards of all versions"
         yield WhyNot("recompiles", None, None, says, f"{rows[0].file}:{rows[0].line}" if rows[0].file else "")
-
-
-def _dynamic(profile: Profile) -> Iterator[WhyNot]:
-    """Yield the sizes that are not fixed in the graphs that ran."""
     ran = {call.compile_id for call in every(profile.of(region_calls))}
     events = profile.summary.shape_events if profile.summary else ()
     names = sorted({row.symbol for row in events if row.kind in SYMBOLS and row.key.compile_id in ran})
@@ -179,13 +175,6 @@ class EagerStep(NamedTuple):
     operators: float  # per step, that generated kernels are made of
 
 
-class _Fused(NamedTuple):
-    """What each work of the queue is made of."""
-
-    operators: Int64s  # how many operators, 0 where unknown or none
-    tensors: Int64s  # how many tensors it moves itself
-
-
 def uncompiled(profile: Profile) -> EagerStep | None:
     """Predict a step without torch.compile; None without a prediction, a generated kernel or its code.
 
@@ -196,13 +185,12 @@ def uncompiled(profile: Profile) -> EagerStep | None:
     """
     if profile.of(why_nothing):
         return None
-    fused = profile.of(_fused)
-    if not fused.operators.any():
+    operators, _ = profile.of(_fused)
+    if not operators.any():
         return None
     cost = profile.of(recording_cost)
     times = [after_ns(profile, _unfused(profile, assumed), cost) / 1000 for assumed in (USUAL, LEAST, MOST)]
-    operators = int(fused.operators.sum()) / profile.of(host_lane).steps
-    return EagerStep(times[0], min(times), max(times), operators)
+    return EagerStep(times[0], min(times), max(times), int(operators.sum()) / profile.of(host_lane).steps)
 
 
 def _unfused(profile: Profile, assumed: Assumed) -> Change:
@@ -232,7 +220,8 @@ def _wrapper_ns(profile: Profile) -> Int64s:
     return np.where(np.append(is_operator, False)[profile.of(host_pieces).row], 0, inside)
 
 
-def _fused(profile: Profile) -> _Fused:
+def _fused(profile: Profile) -> tuple[Int64s, Int64s]:
+    """Return of how many operators each work of the queue is made, 0 for unknown, and how many tensors it moves."""
     queue_rows = profile.of(gpu_queue).row
     operators, tensors = np.zeros((2, len(queue_rows)), np.int64)
     for rows in profile.of(kernel_launches):
@@ -241,7 +230,7 @@ def _fused(profile: Profile) -> _Fused:
                 work = places_in(queue_rows, rows.index[launches])
                 work = work[work >= 0]
                 operators[work], tensors[work] = _made_of(profile, kernel_name(profile, rows, launches))
-    return _Fused(operators, tensors)
+    return operators, tensors
 
 
 def _made_of(profile: Profile, kernel: KernelName) -> tuple[int, int]:

@@ -129,9 +129,8 @@ def _unprofiled(durations_ns: Sequence[int]) -> StepTimes | None:
     limit = _MAX_STEP * statistics.median(durations_ns)
     kept = [us(ns) for ns in durations_ns if ns <= limit]
     size = len(kept) // _PARTS if len(kept) >= _MIN_STEPS else 1
-    return step_times(
-        [statistics.fmean(kept[begin : begin + size]) for begin in range(0, len(kept) - size + 1, size)]
-    )
+    parts = (kept[begin : begin + size] for begin in range(0, len(kept) - size + 1, size))
+    return step_times([statistics.fmean(part) for part in parts])
 
 
 def chance_us(a: StepTimes, b: StepTimes) -> float:
@@ -320,16 +319,15 @@ def break_even(gain: Gain, cost: CompileCost | None) -> tuple[Even, ...]:
     """Return break-even with this run's caches, and with others as far as that is known; () where it never pays."""
     if cost is None or gain.verdict != "pays":
         return ()
-    others: tuple[tuple[Caches, float | None], ...] = (("cold", cost.cold_s), ("warm", cost.warm_s))
-    rows = [_even(gain, name, s) for name, s in others if s is not None and s != cost.blocked_s]
-    return (_even(gain, "recorded", cost.blocked_s), *rows)
-
-
-def _even(gain: Gain, name: Caches, cost_s: float) -> Even:
     gain_us, low, high, eager = _numbers(gain.gain_us, gain.low_us, gain.high_us, gain.eager_us)
-    steps, least = (round(cost_s * 1e6 / each) for each in (gain_us, high))
-    most = round(cost_s * 1e6 / low) if low > 0 else None
-    return Even(name, cost_s, steps, least, most, steps * eager / 1e6)
+    others: tuple[tuple[Caches, float | None], ...] = (("cold", cost.cold_s), ("warm", cost.warm_s))
+    known = [(name, s) for name, s in others if s is not None and s != cost.blocked_s]
+    rows = []
+    for name, cost_s in [("recorded", cost.blocked_s), *known]:
+        steps, least = (round(cost_s * 1e6 / each) for each in (gain_us, high))
+        most = round(cost_s * 1e6 / low) if low > 0 else None
+        rows.append(Even(name, cost_s, steps, least, most, steps * eager / 1e6))
+    return tuple(rows)
 
 
 def _numbers(*values: float | None) -> list[float]:

@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.analysis.causes.what_if import (
 from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.analysis.formatting import between, duration, plural
 from tb_torchcompile_plugin.analysis.runtime.step_picture import Picture, picture
-from tb_torchcompile_plugin.analysis.runtime.step_words import Paced, only, paced, slowed, told_by
+from tb_torchcompile_plugin.analysis.runtime.step_words import only, paced, slowed, told_by
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import StepSource, host_lane, loop_steps
@@ -85,14 +85,6 @@ class Offer(NamedTuple):
     rows: tuple[WhatIf, ...]
 
 
-class _Picked(NamedTuple):
-    """The picked fixes that bring something together, largest gain first, and the ids of the others."""
-
-    kept: list[Fix]
-    needless: list[str]
-    ns: float  # a step with those that are kept
-
-
 def scenario(profile: Profile, picked: Sequence[str] = ()) -> Scenario:
     """Return the step with these fixes (ids) made together."""
     return offered(profile, profile.of(own_offer), picked)
@@ -111,17 +103,30 @@ def offered(profile: Profile, offer: Offer, picked: Sequence[str]) -> Scenario:
     shown = [row for index, row in enumerate(rows) if index < MAX_ROWS or row.id in chosen_ids]
     why = profile.of(why_nothing)
     now = None if why else profile.of(picture_now)
-    chosen = profile.of(_picked, offer, tuple(sorted(chosen_ids))) if chosen_ids and now else None
-    combined = _combined(profile, chosen) if chosen else None
-    needless = chosen.needless if chosen else []
+    kept, needless, ns = profile.of(_picked, offer, tuple(sorted(chosen_ids)) if now else ())
+    combined = None
+    if kept:
+        bounds = (_walked(profile, kept, "conservative").step, _walked(profile, kept, "optimistic").step)
+        combined = prediction(profile.of(_walked).step, ns, *bounds)
+    of = profile.of(paced)
     return Scenario(
         headline=_headline(profile, offer, len(chosen_ids), combined) if now else "Nothing is predicted.",
         why_nothing=why,
         step=None if why else profile.of(step_length),
         now=now,
-        after=picture(profile, _changed(profile, chosen.kept), now.host) if chosen and now else None,
+        after=picture(profile, _changed(profile, kept), now.host) if kept and now else None,
         combined=combined,
-        fixes=[_row(row, profile.of(paced), row.id in needless) for row in shown],
+        fixes=[
+            FixRow(
+                **msgspec.structs.asdict(row),
+                sentence=sentence(row, of),
+                next_step=next_step(row),
+                code=words_of(row).code,
+                panel=words_of(row).panel,
+                note="Beside the other picked fixes it brings nothing more." if row.id in needless else "",
+            )
+            for row in shown
+        ],
         left_out=len(rows) - len(shown),
         picked=chosen_ids,
         needless=needless,
@@ -198,8 +203,8 @@ def _walked(profile: Profile, chosen: Sequence[Fix] = (), variant: Variant = "ch
     return clock(profile.of(host_lane), profile.of(gpu_queue), times)
 
 
-def _picked(profile: Profile, offer: Offer, ids: tuple[str, ...]) -> _Picked:
-    """Keep the best one, and each of the others that makes the step still shorter."""
+def _picked(profile: Profile, offer: Offer, ids: tuple[str, ...]) -> tuple[list[Fix], list[str], float]:
+    """Return the fixes that make the step shorter in turn, best first, the ids of the others, and the step (ns)."""
     by_id = {fix.id: fix for fix in offer.fixes}
     kept: list[Fix] = []
     needless, ns = [], float("inf")
@@ -211,12 +216,7 @@ def _picked(profile: Profile, offer: Offer, ids: tuple[str, ...]) -> _Picked:
             kept, ns = [*kept, by_id[row.id]], after
         else:
             needless.append(row.id)
-    return _Picked(kept, needless, ns)
-
-
-def _combined(profile: Profile, chosen: _Picked) -> Predicted:
-    bounds = [_walked(profile, chosen.kept, variant).step for variant in ("conservative", "optimistic")]
-    return prediction(profile.of(_walked).step, chosen.ns, *bounds)
+    return kept, needless, ns
 
 
 def _headline(profile: Profile, offer: Offer, picked: int, combined: Predicted | None) -> str:
@@ -234,14 +234,3 @@ def _headline(profile: Profile, offer: Offer, picked: int, combined: Predicted |
         if not offer.rows:
             text += " Nothing was found that would make it faster."
     return f"{text} {recording}; predictions are for the step unrecorded." if recording else text
-
-
-def _row(row: WhatIf, of: Paced, needless: bool) -> FixRow:
-    return FixRow(
-        **msgspec.structs.asdict(row),
-        sentence=sentence(row, of),
-        next_step=next_step(row),
-        code=words_of(row).code,
-        panel=words_of(row).panel,
-        note="Beside the other picked fixes it brings nothing more." if needless else "",
-    )

@@ -57,9 +57,10 @@ class WhatIfRule(SpanRule):
             return
         rows = context.fixes(self.kind)
         large = [row for row in rows if row.predicted.gain_percent >= thresholds.gain_percent]
-        if self.kind == "recomputed" and _is_memory_full(context):
-            for row in large:
-                title = f"{with_gain(row, context.paced)}, but {_memory_sentence(context)}"
+        fullest = _fullest_memory(context) if self.kind == "recomputed" else None
+        if fullest and (fullest.share_percent or 0) >= thresholds.memory_percent:
+            for row in large:  # a step needs its checkpoints
+                title = f"{with_gain(row, context.paced)}, but {fullest.sentence()}"
                 yield self._not_advised(context, row, title, {"times_per_step": row.times})
             return
         advised = [row for row in large if row.id != DYNAMIC_CUDA_GRAPHS]
@@ -76,7 +77,7 @@ class WhatIfRule(SpanRule):
         return self.finding(context, title, next_step(row), evidence, severity="info", advised=False)
 
     def _advised(self, context: SpanContext, row: WhatIf) -> Finding:
-        gain, where = row.predicted.step_us - row.predicted.after_us, place(row)
+        gain, where = row.predicted.gain_us, place(row)
         title, advice = with_gain(row, context.paced), next_step(row)
         if self.kind == "cuda_graphs":
             advice = _cuda_graph_advice(context, advice)
@@ -85,8 +86,8 @@ class WhatIfRule(SpanRule):
             at = f", at {elements.line}" if elements.line else ""
             title += f"; {elements.many:,} guards compare the elements of {elements.source}{at}"
             advice = f"{_AS_TENSOR.format(source=elements.source)}. Else: {advice}"
-        elif self.kind == "recomputed" and (memory := _memory_sentence(context)):
-            advice += f". {memory}"
+        elif self.kind == "recomputed" and (fullest := _fullest_memory(context)):
+            advice += f". {fullest.sentence()}"
         return self.finding(
             context,
             title,
@@ -110,18 +111,10 @@ def _uses_cuda_graphs(context: SpanContext) -> bool:
     return bool(skips) or context.profile.of(asks_for_graphs)
 
 
-def _memory_sentence(context: SpanContext) -> str:
-    """Return what the trace shows of the memory that checkpoints save, on the fullest device."""
-    return next((device.sentence() for device in _fullest_first(context)), "")
-
-
-def _is_memory_full(context: SpanContext) -> bool:
-    """Whether memory is known not to allow more: then a step needs its checkpoints."""
-    return any((row.share_percent or 0) >= thresholds.memory_percent for row in _fullest_first(context))
-
-
-def _fullest_first(context: SpanContext) -> list[HeldMemory]:
-    return sorted(context.profile.of(held_memory), key=lambda device: -(device.share_percent or 0))
+def _fullest_memory(context: SpanContext) -> HeldMemory | None:
+    """Return the device whose memory, which checkpoints save, is held most."""
+    devices = context.profile.of(held_memory)
+    return max(devices, key=lambda device: device.share_percent or 0, default=None)
 
 
 def _elements_checked(context: SpanContext) -> Elements | None:
