@@ -44,19 +44,8 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
-from tb_torchcompile_plugin.torch_names.operators import (
-    ACCUMULATES,
-    ADDITION,
-    CHECKPOINT_BACKWARD,
-    NAN_CHECKS,
-    is_node,
-    is_plain_node,
-    keeps_stack,
-    only_forward,
-    recomputes,
-    reduces_gradients,
-)
 from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_zeroing
 
 _BATCHED = 4  # micro-batches of a step, from which on a larger batch is worth a word
@@ -137,7 +126,7 @@ def _reduced_once(profile: Profile) -> Iterator[Fix]:
     work = np.flatnonzero(early[queue.point] & profile.of(are_collectives))
     rows = lane.row[queue.point[work]].astype(np.int64)
     call = enclosing(profile.trace, rows, is_group_call)
-    reducing = (enclosing(profile.trace, rows, reduces_gradients) >= 0) & (call >= 0)
+    reducing = (enclosing(profile.trace, rows, operators.reduces_gradients) >= 0) & (call >= 0)
     work, call = work[reducing], np.unique(call[reducing])
     if not len(work):
         return
@@ -160,16 +149,16 @@ MICRO_BATCH_FIXES = (_one_batch, _reduced_once)
 def _without_anomaly_mode(profile: Profile) -> Iterator[Fix]:
     """Yield torch.autograd.set_detect_anomaly off: each node keeps its stack, each gradient is searched for a NaN."""
     trace, steps = profile.trace, profile.of(host_lane).steps
-    checks = host_slices(trace, NAN_CHECKS.__contains__)
-    checks = checks[called_by(trace, checks, is_node)]
+    checks = host_slices(trace, operators.NAN_CHECKS.__contains__)
+    checks = checks[called_by(trace, checks, operators.is_node)]
     names = [trace.names[name] for name in trace.name[checks]]
-    compares, reads = names.count(NAN_CHECKS[0]), names.count(NAN_CHECKS[-1])
+    compares, reads = names.count(operators.NAN_CHECKS[0]), names.count(operators.NAN_CHECKS[-1])
     if min(compares, reads) < _MIN_CHECKS * steps:
         return
-    stacks = host_slices(trace, keeps_stack, (PYTHON_FUNCTION,))
+    stacks = host_slices(trace, operators.keeps_stack, (PYTHON_FUNCTION,))
     yield Fix(
         kind="anomaly_mode",
-        subject=(NAN_CHECKS[0], "", 0),
+        subject=(operators.NAN_CHECKS[0], "", 0),
         change=_without(profile, slice_times(profile, np.union1d(checks, stacks))),
         times=compares / steps,
     )
@@ -255,12 +244,12 @@ def recomputing(profile: Profile) -> Times:
     backward inside it, and operators of a forward with which a node begins.
     """
     trace = profile.trace
-    functions = host_slices(trace, recomputes, (PYTHON_FUNCTION,))
+    functions = host_slices(trace, operators.recomputes, (PYTHON_FUNCTION,))
     if len(functions):
         return slice_times(profile, functions)
-    nodes = host_slices(trace, is_node)
+    nodes = host_slices(trace, operators.is_node)
     ends: dict[int, int] = {}
-    for row in host_slices(trace, CHECKPOINT_BACKWARD.__eq__).tolist():
+    for row in host_slices(trace, operators.CHECKPOINT_BACKWARD.__eq__).tolist():
         begin, end = int(trace.ts[row]), int(trace.ts[row] + trace.dur[row])
         begins = trace.ts[nodes[trace.track[nodes] == trace.track[row]]]
         ends[row] = int(begins[(begins > begin) & (begins < end)].min(initial=end))
@@ -274,10 +263,10 @@ def recomputing(profile: Profile) -> Times:
 def _forwards_in_nodes(profile: Profile) -> dict[int, int]:
     """Return the backward nodes that begin with a forward, and when its last operator ends."""
     trace = profile.trace
-    rows = host_slices(trace, only_forward)
+    rows = host_slices(trace, operators.only_forward)
     # Operators that a user's own backward calls were not recorded for autograd, and have no sequence number.
     rows = rows[trace.sequence[rows] >= 0]
-    nodes = enclosing(trace, rows, is_plain_node)
+    nodes = enclosing(trace, rows, operators.is_plain_node)
     ends: dict[int, int] = {}
     for node, row in zip(nodes[nodes >= 0].tolist(), rows[nodes >= 0].tolist()):
         ends[node] = max(ends.get(node, 0), int(trace.ts[row] + trace.dur[row]))
@@ -291,8 +280,8 @@ def _not_zeroed(profile: Profile) -> Iterator[Fix]:
     launches = int((points_inside(profile, zeroing)[0] & lane.launches).sum())
     if not launches:
         return
-    additions = host_slices(trace, ADDITION.__eq__)
-    additions = additions[enclosing(trace, additions, ACCUMULATES.__eq__) >= 0]
+    additions = host_slices(trace, operators.ADDITION.__eq__)
+    additions = additions[enclosing(trace, additions, operators.ACCUMULATES.__eq__) >= 0]
     zeroed, added = _without(profile, zeroing), _without(profile, slice_times(profile, additions))
     yield Fix(
         kind="zeroed_gradients",

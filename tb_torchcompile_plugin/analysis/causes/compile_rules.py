@@ -35,11 +35,8 @@ _AGAINST_SKIPS = {
 _MAX_LINES = 3  # of one function in a finding
 
 
-class RecompileLimit(CompileRule):
+class RecompileLimit(CompileRule, id="recompile_limit", panel="compilations"):
     """A frame that hit the recompile limit."""
-
-    id = "recompile_limit"
-    panel = "compilations"
 
     def evaluate_data(self, data: CompileData) -> Iterator[Finding]:
         """Yield a finding for each frame."""
@@ -65,11 +62,8 @@ class RecompileLimit(CompileRule):
             )
 
 
-class CudaGraphsSkipped(CompileRule, SpanRule):
+class CudaGraphsSkipped(CompileRule, SpanRule, id="cudagraphs_skipped", panel="compilations"):
     """CUDA graphs that torch was asked for and skipped."""
-
-    id = "cudagraphs_skipped"
-    panel = "compilations"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield a finding for each reason; the first one with its price."""
@@ -119,11 +113,8 @@ def _skip_reasons(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
     return {reason: [key for key in keys if key[1]] for reason, keys in by_reason.items()}
 
 
-class CacheMissed(CompileRule):
+class CacheMissed(CompileRule, id="cache_missed", panel="compile_time"):
     """Compile caches that did not help: a first run cannot hit, so misses count only where they took long."""
-
-    id = "cache_missed"
-    panel = "compile_time"
 
     def evaluate_data(self, data: CompileData) -> Iterator[Finding]:
         """Yield one finding for all misses, and one for each cache and reason that was bypassed."""
@@ -157,14 +148,11 @@ class CacheMissed(CompileRule):
 COMPILE_RULES: tuple[CompileRule, ...] = (RecompileLimit(), CudaGraphsSkipped(), CacheMissed())
 
 
-class CudaGraphsNotReplayed(SpanRule):
+class CudaGraphsNotReplayed(SpanRule, id="graph_capture", panel="cuda_graphs"):
     """CUDA graphs that are recorded again, or never, other than the first recordings of a program.
 
     What torch skips has a rule of its own.
     """
-
-    id = "graph_capture"
-    panel = "cuda_graphs"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield the function with the most calls that are not replayed, with its cause."""
@@ -203,11 +191,8 @@ class CudaGraphsNotReplayed(SpanRule):
         )
 
 
-class CompiledForEachSize(SpanRule):
+class CompiledForEachSize(SpanRule, id="dynamic_shapes", panel="dynamic_shapes"):
     """Recompiles for other sizes before the profiled time; inside it `recompiles` shows them with their price."""
-
-    id = "dynamic_shapes"
-    panel = "dynamic_shapes"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of them."""

@@ -38,11 +38,8 @@ _MOVE_IT = (
 _MAX_LINES = 3
 
 
-class ProfilerHooks(SpanRule):
+class ProfilerHooks(SpanRule, id="profiler_hooks", panel="compilations"):
     """Hooks of a profiler that are compiled instead of the model, or break its graphs."""
-
-    id = "profiler_hooks"
-    panel = "compilations"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of them."""
@@ -66,11 +63,8 @@ class ProfilerHooks(SpanRule):
         )
 
 
-class NothingCompiled(SpanRule):
+class NothingCompiled(SpanRule, id="nothing_compiled", panel="compiled_regions"):
     """A program that runs eager."""
-
-    id = "nothing_compiled"
-    panel = "compiled_regions"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding, unless another rule says why or compiling was measured to be no faster."""
@@ -134,11 +128,8 @@ def _measured_gain(context: SpanContext) -> Gain | None:
     return gain if gain.told_by == "measured" and gain.compiled_run else None
 
 
-class OtherBackend(SpanRule):
+class OtherBackend(SpanRule, id="debug_backend", panel="compilations"):
     """Frames that are captured for a backend other than inductor, which calls the same operators one by one."""
-
-    id = "debug_backend"
-    panel = "compilations"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of them."""
@@ -158,11 +149,8 @@ class OtherBackend(SpanRule):
         )
 
 
-class GivenUp(SpanRule):
+class GivenUp(SpanRule, id="frame_given_up", panel="compilations"):
     """Frames that torch skipped, or compiled too often: they run eager, whatever else is changed."""
-
-    id = "frame_given_up"
-    panel = "compilations"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding, about the first frame where the compile data names it."""
@@ -220,13 +208,9 @@ def _frame_called_at(summary: CompileSummary | None, epoch: int, compile_id: str
 
     By its first compilation with a stack: one that torch gave up has none.
     """
+    rows = [row for row in summary.compilations if row.stack and row.key.epoch == epoch] if summary else []
     frame = compile_id.partition("/")[0]
-    stacks = (
-        row.stack
-        for row in (summary.compilations if summary else ())
-        if row.stack and row.key.epoch == epoch and row.key.compile_id.partition("/")[0] == frame
-    )
-    return called_at(next(stacks, ()))
+    return called_at(next((row.stack for row in rows if row.key.compile_id.partition("/")[0] == frame), ()))
 
 
 def _break_called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> str:
@@ -253,11 +237,8 @@ def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
 EAGER_RULES: tuple[SpanRule, ...] = (ProfilerHooks(), NothingCompiled(), OtherBackend(), GivenUp())
 
 
-class DoesNotPay(SpanRule):
+class DoesNotPay(SpanRule, id="compile_does_not_pay", panel="pays"):
     """Compiled code that is no faster, compared with a measured eager run: a predicted one is no reason to stop."""
-
-    id = "compile_does_not_pay"
-    panel = "pays"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding."""

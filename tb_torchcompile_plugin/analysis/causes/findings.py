@@ -11,7 +11,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.causes.compile_rules import COMPILE_RULES, GRAPH_RULES, CudaGraphsSkipped
 from tb_torchcompile_plugin.analysis.causes.eager_rules import EAGER_RULES, PAYS_RULES
-from tb_torchcompile_plugin.analysis.causes.gpu_rules import GPU_RULES, SCALE_RULES
+from tb_torchcompile_plugin.analysis.causes.gpu_rules import GPU_RULES
 from tb_torchcompile_plugin.analysis.causes.host_rules import HOST_RULES, SETUP_RULES
 from tb_torchcompile_plugin.analysis.causes.rule import Rule, SpanContext, SpanRule
 from tb_torchcompile_plugin.analysis.causes.scenario import adds_ns, shared_ns
@@ -30,7 +30,6 @@ SPAN_RULES: tuple[SpanRule, ...] = (
     *GRAPH_RULES,
     *HOST_RULES,
     *GPU_RULES,
-    *SCALE_RULES,
     *SETUP_RULES,
     CudaGraphsSkipped(),
 )

@@ -55,6 +55,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb
+from tb_torchcompile_plugin.torch_names import kernels, operators
 from tb_torchcompile_plugin.torch_names.collectives import (
     MERGEABLE,
     PARAM_COMMS,
@@ -62,27 +63,6 @@ from tb_torchcompile_plugin.torch_names.collectives import (
     is_group_call,
     is_of_fsdp,
     operation_of,
-)
-from tb_torchcompile_plugin.torch_names.kernels import (
-    is_double_product,
-    is_layout_change,
-    is_plain_fp32_product,
-)
-from tb_torchcompile_plugin.torch_names.operators import (
-    ALLOCATES_ONLY,
-    CAST,
-    CONTIGUOUS,
-    CONVOLUTION_BACKWARD,
-    FILLED,
-    HALF_TYPES,
-    JOIN,
-    SCATTERS,
-    SORTED_INSTEAD,
-    WINDOWS,
-    is_backward,
-    is_generated_cast,
-    reduces_gradients,
-    scatters,
 )
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_optimizer
 
@@ -113,17 +93,17 @@ _MANY = 16  # small collectives of a step
 
 def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     if _has_tf32(profile):
-        yield from _kernels(profile, "tensor_cores", is_plain_fp32_product, _TF32)
-    yield from _kernels(profile, "double_precision", is_double_product, _FLOAT32)
+        yield from _kernels(profile, "tensor_cores", kernels.is_plain_fp32_product, _TF32)
+    yield from _kernels(profile, "double_precision", kernels.is_double_product, _FLOAT32)
     layout = _GONE_OF_VOLUMES if _has_volumes(profile) else _GONE
-    yield from _kernels(profile, "layout", is_layout_change, layout)
-    yield from _kernels_in_operator(profile, "layout", CONTIGUOUS)
-    yield from _kernels_in_operator(profile, "casts", CAST)
-    yield from _kernels_in_operator(profile, "joined", JOIN)
+    yield from _kernels(profile, "layout", kernels.is_layout_change, layout)
+    yield from _kernels_in_operator(profile, "layout", operators.CONTIGUOUS)
+    yield from _kernels_in_operator(profile, "casts", operators.CAST)
+    yield from _kernels_in_operator(profile, "joined", operators.JOIN)
     # A program without a backward could keep its weights in the other type; training needs them in float32.
     trace = profile.trace
-    if not len(host_slices(trace, is_backward)) and not len(host_slices(trace, is_optimizer)):
-        yield from _kernels(profile, "weight_casts", is_generated_cast, _GONE)
+    if not len(host_slices(trace, operators.is_backward)) and not len(host_slices(trace, is_optimizer)):
+        yield from _kernels(profile, "weight_casts", operators.is_generated_cast, _GONE)
     yield from _deterministic(profile)
     # How long collectives wait for other ranks is not known here.
     collectives = np.flatnonzero(profile.of(work_named, is_communication))
@@ -142,7 +122,7 @@ def _has_tf32(profile: Profile) -> bool:
 
 def _has_volumes(profile: Profile) -> bool:
     """Whether tensors of five dimensions are convolved, where shapes were recorded."""
-    rows = host_slices(profile.trace, {*WINDOWS, CONVOLUTION_BACKWARD}.__contains__)
+    rows = host_slices(profile.trace, {*operators.WINDOWS, operators.CONVOLUTION_BACKWARD}.__contains__)
     texts = {text for _, text in texts_of(profile, "input_dims", rows)}
     return any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
 
@@ -164,17 +144,17 @@ def _kernels_in_operator(profile: Profile, kind: FixKind, operator: str) -> Iter
 def _deterministic(profile: Profile) -> Iterator[Fix]:
     """Yield torch.use_deterministic_algorithms off: it sorts indices before adding at them, and fills new memory."""
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
-    sorting = host_slices(trace, SORTED_INSTEAD.__eq__)
-    sorting = sorting[called_by(trace, sorting, SCATTERS.__contains__)]
+    sorting = host_slices(trace, operators.SORTED_INSTEAD.__eq__)
+    sorting = sorting[called_by(trace, sorting, operators.SCATTERS.__contains__)]
     if not len(sorting):
         return  # a program may fill memory on purpose
-    filling = host_slices(trace, FILLED.__eq__)
-    filling = filling[called_by(trace, filling, ALLOCATES_ONLY.__contains__)]
+    filling = host_slices(trace, operators.FILLED.__eq__)
+    filling = filling[called_by(trace, filling, operators.ALLOCATES_ONLY.__contains__)]
     times = slice_times(profile, np.union1d(sorting, filling))
     inside, _ = points_inside(profile, times)
-    needed = profile.of(work_named, scatters) & inside[queue.point]
+    needed = profile.of(work_named, operators.scatters) & inside[queue.point]
     kept = place_mask(queue.point[needed], len(lane))
-    scattering = enclosing(trace, sorting[:1], SCATTERS.__contains__)[0]
+    scattering = enclosing(trace, sorting[:1], operators.SCATTERS.__contains__)[0]
     yield Fix(
         kind="deterministic",
         subject=(trace.names[trace.name[scattering]], *most_called_at(profile, sorting)),
@@ -217,7 +197,7 @@ def _attention_speed(profile: Profile, part: WrittenAttention, peaks: dict[int, 
     """Return what would be left of its time, more than 1 where fusing is slower; None without the device's peaks."""
     queue = profile.of(gpu_queue)
     peak = peaks.get(int(queue.device[part.work[0]]))
-    kind = "bf16" if part.kind in HALF_TYPES else "fp32" if part.kind == "float" else ""
+    kind = "bf16" if part.kind in operators.HALF_TYPES else "fp32" if part.kind == "float" else ""
     tflop_s = getattr(peak, f"{kind}_tflop_s", None)
     if peak is None or not tflop_s or not peak.bandwidth_gb_s:
         return None
@@ -331,9 +311,11 @@ def _can_merge(profile: Profile, call: Int64s) -> Bools:
     """
     trace = profile.trace
     operator = climb(trace.parent, trace.parent[call], mask_of(trace.cats, OPERATOR.__eq__)[trace.cat])
-    wrapped = enclosing(trace, call, lambda name: is_of_fsdp(name) or reduces_gradients(name)) >= 0
+    by_fsdp, by_ddp = (enclosing(trace, call, name) for name in (is_of_fsdp, operators.reduces_gradients))
     mergeable = mask_of(trace.names, lambda name: operation_of(name) in MERGEABLE)[trace.name[call]]
-    return np.asarray(mergeable & (wrapped | ((operator < 0) & _in_a_row(profile, call))))
+    return np.asarray(
+        mergeable & ((by_fsdp >= 0) | (by_ddp >= 0) | ((operator < 0) & _in_a_row(profile, call)))
+    )
 
 
 def _in_a_row(profile: Profile, call: Int64s) -> Bools:

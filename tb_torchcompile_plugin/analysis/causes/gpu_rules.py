@@ -42,11 +42,8 @@ _NOT_WRITTEN = (
 )
 
 
-class ExposedCommunication(SpanRule):
+class ExposedCommunication(SpanRule, id="communication", panel="gpu_utilization"):
     """Communication that nothing overlaps."""
-
-    id = "communication"
-    panel = "gpu_utilization"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of it."""
@@ -66,11 +63,8 @@ class ExposedCommunication(SpanRule):
         )
 
 
-class SlowKernel(SpanRule):
+class SlowKernel(SpanRule, id="kernel_low_bandwidth", panel="kernels"):
     """A generated kernel that mostly moves data, slowly; matrix products are bound by arithmetic instead."""
-
-    id = "kernel_low_bandwidth"
-    panel = "kernels"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield a finding for each kernel with a large share of the GPU time."""
@@ -96,11 +90,8 @@ class SlowKernel(SpanRule):
             )
 
 
-class CudaGraphsUsed(SpanRule):
+class CudaGraphsUsed(SpanRule, id="cuda_graphs_used", panel="cuda_graphs"):
     """Launches that are left where CUDA graphs are in use."""
-
-    id = "cuda_graphs_used"
-    panel = "cuda_graphs"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of them."""
@@ -128,11 +119,8 @@ class CudaGraphsUsed(SpanRule):
         )
 
 
-class DominantKernel(SpanRule):
+class DominantKernel(SpanRule, id="dominant_kernel", panel="kernels"):
     """A kernel of the user's that takes most of the GPU time, of which the data that it moves is unknown."""
-
-    id = "dominant_kernel"
-    panel = "kernels"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield the largest kernel where the GPU is the bottleneck."""
@@ -178,14 +166,8 @@ def _where_shown(kernel: str) -> str:
     return f"tb-torchcompile kernel LOGDIR {kernel}" if kernel.isidentifier() else "Its row in Kernels"
 
 
-GPU_RULES: tuple[SpanRule, ...] = (ExposedCommunication(), CudaGraphsUsed(), SlowKernel(), DominantKernel())
-
-
-class MemoryLimit(SpanRule):
+class MemoryLimit(SpanRule, id="memory_limit", panel="memory"):
     """Memory that the caching allocator holds nearly all of: it is what fails to grow."""
-
-    id = "memory_limit"
-    panel = "memory"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield a finding for each device."""
@@ -202,11 +184,8 @@ class MemoryLimit(SpanRule):
             )
 
 
-class DataParallel(SpanRule):
+class DataParallel(SpanRule, id="data_parallel", panel="gpu_utilization"):
     """One process that drives several GPUs."""
-
-    id = "data_parallel"
-    panel = "gpu_utilization"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding."""
@@ -223,11 +202,8 @@ class DataParallel(SpanRule):
             )
 
 
-class SlowBackend(SpanRule):
+class SlowBackend(SpanRule, id="slow_backend", panel="gpu_utilization"):
     """Ranks with GPUs that communicate through the host."""
-
-    id = "slow_backend"
-    panel = "gpu_utilization"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding."""
@@ -248,4 +224,7 @@ class SlowBackend(SpanRule):
             )
 
 
-SCALE_RULES: tuple[SpanRule, ...] = (MemoryLimit(), DataParallel(), SlowBackend())
+GPU_RULES: tuple[SpanRule, ...] = (
+    *(ExposedCommunication(), CudaGraphsUsed(), SlowKernel(), DominantKernel()),
+    *(MemoryLimit(), DataParallel(), SlowBackend()),
+)

@@ -398,6 +398,5 @@ def _loops_of(profile: Profile, rows: Int64s) -> list[Int64s]:
 
 
 LAUNCH_FIXES = (
-    *(_without_blocking_copies, _cuda_graphs, closed_breaks, fused_optimizer, _whole_sequence),
-    *EAGER_FIXES,
+    *(_without_blocking_copies, _cuda_graphs, closed_breaks, fused_optimizer, _whole_sequence, *EAGER_FIXES),
 )

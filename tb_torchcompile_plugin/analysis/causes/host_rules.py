@@ -53,11 +53,8 @@ class _Break(NamedTuple):
         return at_line(self.file, self.line) or self.compile_id
 
 
-class GraphBreaks(SpanRule):
+class GraphBreaks(SpanRule, id="graph_breaks", panel="graph_breaks"):
     """Graph breaks that cost time in the profiled steps."""
-
-    id = "graph_breaks"
-    panel = "graph_breaks"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of them, at the most expensive one."""
@@ -143,11 +140,8 @@ def _break_row(row: GraphBreak) -> str:
     return f"graph_breaks:{row.file}:{row.line if row.HasField('line') else ''}:{row.reason}"
 
 
-class Recompiles(SpanRule):
+class Recompiles(SpanRule, id="recompiles", panel="recompiles"):
     """Frames that torch compiled again while they were profiled."""
-
-    id = "recompiles"
-    panel = "recompiles"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of them, at the longest one."""
@@ -187,11 +181,8 @@ def _recompilations(context: SpanContext) -> list[Compilation]:
     return [row for row in context.summary.compilations if (row.key.epoch, row.key.compile_id) in keys]
 
 
-class CompileInSteps(SpanRule):
+class CompileInSteps(SpanRule, id="compile_in_steps", panel="compile_time"):
     """Compiling for the first time in the profiled steps; recompiling has a rule of its own."""
-
-    id = "compile_in_steps"
-    panel = "compile_time"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of it."""
@@ -215,11 +206,8 @@ class CompileInSteps(SpanRule):
         )
 
 
-class AutotuneInSteps(SpanRule):
+class AutotuneInSteps(SpanRule, id="autotune_in_steps", panel="compile_time"):
     """Tuning kernels when they first run; tuning while compiling counts as compiling."""
-
-    id = "autotune_in_steps"
-    panel = "compile_time"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of it."""
@@ -243,11 +231,8 @@ class AutotuneInSteps(SpanRule):
 HOST_RULES: tuple[SpanRule, ...] = (GraphBreaks(), Recompiles(), CompileInSteps(), AutotuneInSteps())
 
 
-class NamesDisabled(SpanRule):
+class NamesDisabled(SpanRule, id="names_disabled", panel="kernels"):
     """Generated kernels that all have the same name."""
-
-    id = "names_disabled"
-    panel = "kernels"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of them."""
@@ -266,11 +251,8 @@ class NamesDisabled(SpanRule):
         )
 
 
-class CudaGraphsOldDriver(SpanRule):
+class CudaGraphsOldDriver(SpanRule, id="cudagraphs_old_driver", panel="gpu_utilization"):
     """An old driver: kernels of graphs made before the profiler first ran are missing, or crash it."""
-
-    id = "cudagraphs_old_driver"
-    panel = "gpu_utilization"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding where CUDA graphs are replayed."""
@@ -300,11 +282,8 @@ def _is_old(version: object) -> bool:
     return numbers < (limit if numbers[0] >= 100 else [thresholds.cuda_least // 1000])
 
 
-class EmptyProfile(SpanRule):
+class EmptyProfile(SpanRule, id="empty_profile", panel="overview"):
     """A trace without events, without GPU events, or with too few steps."""
-
-    id = "empty_profile"
-    panel = "overview"
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding; none where the trace was cut off or events were dropped, as they may be missing."""

@@ -40,13 +40,7 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.operators import (
-    SUMS,
-    goes_over_gradients,
-    is_fused_optimizer,
-    is_node,
-    takes_lists,
-)
+from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_optimizer_step, is_zeroing
 
 _FUSED_NS = 150_000  # host time of an optimizer step in a few launches; see docs/what_if.md
@@ -68,7 +62,7 @@ def fused_optimizer(profile: Profile) -> Iterator[Fix]:
     launches = int((inside & lane.launches).sum())
     if not launches or launches < _MANY_LAUNCHES * max(int(first.sum()), 1):
         return
-    is_fused = mask_of(trace.names, is_fused_optimizer)[trace.name[queue.row]] & inside[queue.point]
+    is_fused = work_named(profile, operators.is_fused_optimizer) & inside[queue.point]
     if 2 * int(is_fused.sum()) > int(inside[queue.point].sum()):
         return
     yield Fix(
@@ -107,7 +101,8 @@ def optimizer_times(profile: Profile) -> Times:
     rows = optimizer_steps(trace)
     calls = profile.of(region_calls)
     begin, end = trace.ts[rows].copy(), trace.ts[rows] + trace.dur[rows]
-    tracks, launched = trace.track[rows], lane.begin[queue.point[work_named(profile, is_fused_optimizer)]]
+    tracks = trace.track[rows]
+    launched = lane.begin[queue.point[work_named(profile, operators.is_fused_optimizer)]]
     for index, (first, last) in enumerate(zip(begin.tolist(), end.tolist())):
         inside = (lane.begin >= first) & (lane.begin < last)
         own_launches = launched[(launched >= first) & (launched < last)]
@@ -173,7 +168,7 @@ def _optimizer_shares(profile: Profile, embedding: DenseEmbedding) -> Floats:
         lists = [
             row
             for row, shapes in tensors.items()
-            if not shapes and row >= 0 and takes_lists(trace.names[trace.name[row]])
+            if not shapes and row >= 0 and operators.takes_lists(trace.names[trace.name[row]])
         ]
         of_all = embedding.numbers * profile.of(accumulated).count(list(embedding.shape)) / max(numbers, 1)
         shares[np.isin(launched, lists)] = of_all * embedding.share
@@ -184,9 +179,10 @@ def _gradient_shares(profile: Profile, embedding: DenseEmbedding) -> Floats:
     """Return the share of passes over whole gradients (norms, clips, sums, zeroing) for rows not looked up."""
     trace = profile.trace
     zeroing = slice_times(profile, host_slices(trace, is_zeroing, (LABEL,)))
-    nodes = slice_times(profile, host_slices(trace, is_node))
-    between = _launched_by(profile, _work_in(profile, profile.of(_after_backwards)), goes_over_gradients)
-    summing = _launched_by(profile, _work_in(profile, nodes), SUMS.__contains__)
+    nodes = slice_times(profile, host_slices(trace, operators.is_node))
+    after_backwards = _work_in(profile, profile.of(_after_backwards))
+    between = _launched_by(profile, after_backwards, operators.goes_over_gradients)
+    summing = _launched_by(profile, _work_in(profile, nodes), operators.SUMS.__contains__)
     work = np.unique(np.concatenate((_work_in(profile, zeroing), summing, between)))
     rows = embedding.tables * embedding.shape[0]
     return _shares(profile, work, embedding) * (1 - min(embedding.looked_up / rows, 1.0))
@@ -195,7 +191,7 @@ def _gradient_shares(profile: Profile, embedding: DenseEmbedding) -> Floats:
 def _after_backwards(profile: Profile) -> Times:
     """Return the times from the end of a backward to the begin of the optimizer step after it."""
     trace, rows = profile.trace, optimizer_steps(profile.trace)
-    nodes = host_slices(trace, is_node)
+    nodes = host_slices(trace, operators.is_node)
     ends = np.sort(trace.ts[nodes] + trace.dur[nodes])
     before = np.searchsorted(ends, trace.ts[rows], side="right") - 1
     rows, before = rows[before >= 0], before[before >= 0]

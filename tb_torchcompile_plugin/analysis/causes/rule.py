@@ -172,6 +172,11 @@ class Rule:
     id: ClassVar[str]  # never changes: people switch rules off by it
     panel: ClassVar[Panel]
 
+    def __init_subclass__(cls, id: str = "", panel: Panel | None = None) -> None:
+        super().__init_subclass__()
+        if panel:
+            cls.id, cls.panel = id, panel
+
     def finding(
         self,
         context: SpanContext | None,
