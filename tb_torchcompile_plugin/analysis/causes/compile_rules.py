@@ -67,7 +67,8 @@ class CudaGraphsSkipped(CompileRule, SpanRule, id="cudagraphs_skipped", panel="c
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield a finding for each reason; the first one with its price."""
-        return self._skipped(context.data, context) if context.data else iter(())
+        data = context.profile.data
+        return self._skipped(data, context) if data else iter(())
 
     def evaluate_data(self, data: CompileData) -> Iterator[Finding]:
         """Yield a finding for each reason."""

@@ -43,7 +43,7 @@ class ProfilerHooks(SpanRule, id="profiler_hooks", panel="compilations"):
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of them."""
-        rows = context.data.of(compilations) if context.data and context.whole else []
+        rows = context.rows(compilations) if context.whole else []
         hooks = [row for row in rows if is_profiler_hook(row.function)]
         if not hooks:
             return
@@ -70,7 +70,7 @@ class NothingCompiled(SpanRule, id="nothing_compiled", panel="compiled_regions")
         """Yield one finding, unless another rule says why or compiling was measured to be no faster."""
         if not context.whole or not context.nothing_compiled or context.given_up:
             return
-        rows = context.data.of(compilations) if context.data else []
+        rows = context.rows(compilations)
         measured = _measured_gain(context)
         if any(is_profiler_hook(row.function) for row in rows) or (measured and measured.verdict == "never"):
             return
@@ -111,7 +111,7 @@ class NothingCompiled(SpanRule, id="nothing_compiled", panel="compiled_regions")
     def _empty(self, context: SpanContext, regions: set[str]) -> tuple[str, str, list[str]]:
         """Explain that what was compiled is called, and each graph of it broke before it held an operation."""
         why = f": what torch compiled ({plural(len(regions), 'frame')}) is called and holds no operation"
-        breaks = context.data.of(graph_breaks) if context.data else []
+        breaks = context.rows(graph_breaks)
         first = next((row for row in breaks if row.compile_id in regions and row.file), None)
         if first is None:
             return why, _INNER, []
@@ -226,7 +226,7 @@ def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
         advice = "Move what breaks the graph out of the loop or function, so that torch can go on behind it"
         return next(iter(row.reason.splitlines()), "torch skipped it"), advice
     # The guard that failed when the frame was compiled for the last time.
-    failures = context.data.of(recompiles) if context.data else []
+    failures = context.rows(recompiles)
     frame = row.epoch, frame_of(row.compile_id)
     same = [failure for failure in failures if (failure.epoch, frame_of(failure.compile_id)) == frame]
     guard = next((guard for failure in reversed(same) for guard in failure.guards), None)
@@ -249,7 +249,7 @@ class DoesNotPay(SpanRule, id="compile_does_not_pay", panel="pays"):
         gain = result.gain[0]
         if gain.told_by != "measured" or gain.verdict != "never":
             return
-        rows = context.data.of(compilations) if context.data else []
+        rows = context.rows(compilations)
         lines = dict.fromkeys(at_line(row.file, row.line) for row in rows if row.line)
         also = [f", or mend first what keeps it from paying: {row.says}" for row in result.why_not[:1]]
         compile_s = result.cost[0].blocked_s if result.cost else None

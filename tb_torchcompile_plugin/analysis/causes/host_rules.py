@@ -148,12 +148,12 @@ class Recompiles(SpanRule, id="recompiles", panel="recompiles"):
         inside = [row for row in _recompilations(context) if context.inside_us(context.compiling([row]))]
         us = context.inside_us(context.compiling(inside))
         share = context.share(us)
-        if context.data is None or share < thresholds.recompiles_percent:
+        if share < thresholds.recompiles_percent:
             return
         longest = max(inside, key=lambda row: row.duration_ns)
         key, caller = longest.key, called_at(longest.stack)
         ids = {row.key.compile_id for row in inside}
-        reasons = [row for row in context.data.of(recompiles) if row.compile_id in ids]
+        reasons = [row for row in context.rows(recompiles) if row.compile_id in ids]
         guard = next((guard for row in reasons for guard in row.guards), None)
         row = next((row for row in reasons if row.compile_id == key.compile_id), None)
         frame = f"{named_with_caller(row.function, row.file, row.line, caller)} " if row else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -104,7 +104,10 @@ def _time(profile: Profile) -> str:
     if clock is None:
         first, last = profile.trace.window()
         return f"Span {duration(us(last - first))}"
-    recorded, notes = duration(clock.step / 1000), list(_step_notes(profile, clock))
+    recorded, compiling = duration(clock.step / 1000), profile.of(steps_that_compile)
+    mean = f"mean of {clock.averaged}" if clock.averaged > 1 else ""
+    unsteady = plural(compiling, "step compiles", "steps compile") if compiling else ""
+    notes = list(filter(None, (mean, unsteady, profile.of(told_by))))
     if unprofiled := profile.of(_unprofiled):
         whose = _whose_unprofiled(profile, clock, unprofiled)
         details = ", ".join((f"{recorded} while recording", *notes))
@@ -166,14 +169,6 @@ def _has_work(profile: Profile, device: int, longer: float = 1.0) -> bool:
     """Whether the GPU has work most of a step that takes `longer` times as long while profiled."""
     shares = [row.busy_percent for row in profile.of(gpus) if row.device == device]
     return any(share is not None and longer * share >= _FILLED_PERCENT for share in shares)
-
-
-def _step_notes(profile: Profile, clock: StepPace) -> Iterator[str]:
-    """Yield what the time is a mean of, how many steps compile, and what determines steps without marks."""
-    mean = f"mean of {clock.averaged}" if clock.averaged > 1 else ""
-    compiling = profile.of(steps_that_compile)
-    unsteady = plural(compiling, "step compiles", "steps compile") if compiling else ""
-    return filter(None, (mean, unsteady, profile.of(told_by)))
 
 
 def _busy(profile: Profile) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypedDict
+from typing import TYPE_CHECKING, ClassVar, TypedDict, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -37,6 +37,8 @@ from tb_torchcompile_plugin.torch_names.slices import is_graph, is_region
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+Row = TypeVar("Row")
+
 
 @dataclass(eq=False)
 class SpanContext:
@@ -44,10 +46,9 @@ class SpanContext:
 
     profile: Profile
 
-    @property
-    def data(self) -> CompileData | None:
-        """The compile data of the worker."""
-        return self.profile.data
+    def rows(self, question: Callable[[CompileData], list[Row]]) -> list[Row]:
+        """Return the answer of the worker's compile data, [] without any."""
+        return self.profile.data.of(question) if self.profile.data else []
 
     @property
     def summary(self) -> CompileSummary | None:
@@ -82,7 +83,7 @@ class SpanContext:
     @once
     def given_up(self) -> list[Problem]:
         """Frames that torch runs eager, because it cannot resume them or compiled them too often."""
-        return [row for row in self.data.of(problems) if row.given_up] if self.data else []
+        return [row for row in self.rows(problems) if row.given_up]
 
     @once
     def nothing_compiled(self) -> bool:

@@ -105,7 +105,7 @@ class WhatIfRule(SpanRule):
 
 def _uses_cuda_graphs(context: SpanContext) -> bool:
     """Whether inductor was told to use CUDA graphs; another rule says what keeps them from being used."""
-    data = context.data
+    data = context.profile.data
     skips = data and (data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
     return bool(skips) or context.profile.of(asks_for_graphs)
 
@@ -118,7 +118,7 @@ def _fullest_memory(context: SpanContext) -> HeldMemory | None:
 
 def _elements_checked(context: SpanContext) -> Elements | None:
     """Return the list or dict whose elements are a large part of all guards of the frames that ran."""
-    data = context.data
+    data = context.profile.data
     if data is None:
         return None
     keys = {(row.epoch, row.compile_id) for row in data.of(compilations)}
