@@ -143,9 +143,6 @@ def _reduced_once(profile: Profile) -> Iterator[Fix]:
     )
 
 
-MICRO_BATCH_FIXES = (_one_batch, _reduced_once)
-
-
 def _without_anomaly_mode(profile: Profile) -> Iterator[Fix]:
     """Yield torch.autograd.set_detect_anomaly off: each node keeps its stack, each gradient is searched for a NaN."""
     trace, steps = profile.trace, profile.of(host_lane).steps
@@ -300,4 +297,4 @@ def _without(profile: Profile, times: Times) -> Change:
     return in_sequence(without_host_work(profile, times), without_work(work))
 
 
-AUTOGRAD_FIXES = (_without_anomaly_mode, _backward_once, _checkpointed, _not_zeroed)
+AUTOGRAD_FIXES = _without_anomaly_mode, _backward_once, _checkpointed, _not_zeroed, _one_batch, _reduced_once

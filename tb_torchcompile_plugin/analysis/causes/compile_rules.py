@@ -150,10 +150,7 @@ COMPILE_RULES: tuple[CompileRule, ...] = (RecompileLimit(), CudaGraphsSkipped(),
 
 
 class CudaGraphsNotReplayed(SpanRule, id="graph_capture", panel="cuda_graphs"):
-    """CUDA graphs that are recorded again, or never, other than the first recordings of a program.
-
-    What torch skips has a rule of its own.
-    """
+    """CUDA graphs that are recorded again or never, apart from first recordings and from what torch skips."""
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield the function with the most calls that are not replayed, with its cause."""

@@ -86,10 +86,7 @@ def closed_breaks(profile: Profile) -> Iterator[Fix]:
 
 
 def joined_graphs(profile: Profile, broken: list[RegionCall]) -> tuple[Change, Change]:
-    """Join the graphs of each of these calls, forward and backward.
-
-    Returns what takes out the host time between them, and what fuses the kernels over the seams.
-    """
+    """Return what takes out the host time between the graphs of each call, and what fuses kernels over the seams."""
     lane, queue = profile.of(host_lane), profile.of(gpu_queue)
     gaps = _between_graphs(broken), _between_backwards(profile, broken)
     seams = [_seams(profile, *columns) for columns in gaps]
@@ -191,10 +188,7 @@ def _by_inductor(profile: Profile) -> Iterator[Fix]:
 
 
 def captured_only(profile: Profile) -> list[str]:
-    """Return the compilations that ran operations without inductor.
-
-    It has no phase and no cache of its own in any of them, and the trace has no graph of it.
-    """
+    """Return the compilations that ran operations, where there is no sign of inductor in any."""
     rows = profile.data.of(compilations) if profile.data else []
     by_inductor = any("inductor" in (row.phases_s or {}) or row.cache for row in rows)
     if by_inductor or marks_graphs(profile.trace):
@@ -205,10 +199,7 @@ def captured_only(profile: Profile) -> list[str]:
 
 
 def _compiled_frames(profile: Profile) -> Iterator[Fix]:
-    """Yield frames that torch gave up, compiled as a whole.
-
-    What made torch give up is gone, and so are waits; compiled functions that they call are part of their graph.
-    """
+    """Yield frames that torch gave up, compiled as a whole with the functions that they call, and without waits."""
     if not profile.of(given_up):
         return
     lane = profile.of(host_lane)
@@ -262,10 +253,7 @@ def _callers_given_up(profile: Profile) -> dict[str, str]:
 
 
 def given_up(profile: Profile) -> bool:
-    """Whether torch runs frames eager that it was to compile.
-
-    The compile data shows it, or calls for which torch has no code in its cache, once a step or more.
-    """
+    """Whether torch runs frames eager, by the compile data or by calls that find no code in its cache."""
     rows = profile.data.of(problems) if profile.data else []
     steps = max(len(profile.of(StepWindows)), 1)
     return any(row.given_up for row in rows) or profile.of(lookups_in_vain) >= steps

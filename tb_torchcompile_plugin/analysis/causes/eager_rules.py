@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.analysis.causes.rule import (
     users_line,
 )
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
-from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations
+from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, Problem, compilations
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_breaks
 from tb_torchcompile_plugin.analysis.compile.recompiles import advice_of, frame_of, recompiles
 from tb_torchcompile_plugin.analysis.finding import Finding, severity_of
@@ -75,9 +75,7 @@ class NothingCompiled(SpanRule, id="nothing_compiled", panel="compiled_regions")
         if any(is_profiler_hook(row.function) for row in rows) or (measured and measured.verdict == "never"):
             return
         when = "in the profiled steps" if context.steps else "in this span"
-        ids = {(row.epoch, row.compile_id) for row in rows}
-        empty = context.regions_that_ran & {row.compile_id for row in rows}
-        why, next_step, where = self._empty(context, empty) if empty else self._not_called(len(ids))
+        why, next_step, where = _why_nothing(context, rows)
         by = context.best("eager")
         # No alarm where compiling brings little, or where the model predicts that it brings nothing.
         gain = by.predicted.gain_percent if by else 0.0
@@ -86,7 +84,7 @@ class NothingCompiled(SpanRule, id="nothing_compiled", panel="compiled_regions")
             context,
             f"Nothing that runs {when} is compiled{why}",
             next_step,
-            {"compilations": len(ids)},
+            {"compilations": len({(row.epoch, row.compile_id) for row in rows})},
             severity="warning" if little else "critical",
             code="model = torch.compile(model)",
             by=by,
@@ -101,23 +99,25 @@ class NothingCompiled(SpanRule, id="nothing_compiled", panel="compiled_regions")
             row = replace(row, title=title, predicted=step, fix=None, severity=severity)
         yield row
 
-    def _not_called(self, compiled: int) -> tuple[str, str, list[str]]:
-        if not compiled:
-            return ": torch.compile was not called, or its result never was", _CALL_IT, []
+
+def _why_nothing(context: SpanContext, rows: list[Compilation]) -> tuple[str, str, list[str]]:
+    """Return why nothing compiled runs, what to do, and where."""
+    compiled = len({(row.epoch, row.compile_id) for row in rows})
+    if not compiled:
+        return ": torch.compile was not called, or its result never was", _CALL_IT, []
+    empty = context.regions_that_ran & {row.compile_id for row in rows}
+    if not empty:
         was, it = ("was", "it") if compiled == 1 else ("were", "they")
         why = f", though there {was} {plural(compiled, 'compilation')}: what {it} made is not called here"
         return why, _CALL_IT, []
-
-    def _empty(self, context: SpanContext, regions: set[str]) -> tuple[str, str, list[str]]:
-        """Explain that what was compiled is called, and each graph of it broke before it held an operation."""
-        why = f": what torch compiled ({plural(len(regions), 'frame')}) is called and holds no operation"
-        breaks = context.rows(graph_breaks)
-        first = next((row for row in breaks if row.compile_id in regions and row.file), None)
-        if first is None:
-            return why, _INNER, []
-        where = at_line(first.file, first.line)
-        next_step = _MOVE_IT if is_users_file(first.file) else _INNER
-        return f"{why}, as {where} breaks the graph ({first.reason})", next_step, [where]
+    # Each graph broke before it held an operation.
+    why = f": what torch compiled ({plural(len(empty), 'frame')}) is called and holds no operation"
+    first = next((row for row in context.rows(graph_breaks) if row.compile_id in empty and row.file), None)
+    if first is None:
+        return why, _INNER, []
+    where = at_line(first.file, first.line)
+    next_step = _MOVE_IT if is_users_file(first.file) else _INNER
+    return f"{why}, as {where} breaks the graph ({first.reason})", next_step, [where]
 
 
 def _measured_gain(context: SpanContext) -> Gain | None:
@@ -204,10 +204,7 @@ class GivenUp(SpanRule, id="frame_given_up", panel="compilations"):
 
 
 def _frame_called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> str:
-    """Return the user's line that led to a compiled frame.
-
-    By its first compilation with a stack: one that torch gave up has none.
-    """
+    """Return the user's line that led to a compiled frame: a compilation that torch gave up has no stack."""
     rows = [row for row in summary.compilations if row.stack and row.key.epoch == epoch] if summary else []
     frame = compile_id.partition("/")[0]
     return called_at(next((row.stack for row in rows if row.key.compile_id.partition("/")[0] == frame), ()))

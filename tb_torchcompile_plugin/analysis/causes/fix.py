@@ -117,10 +117,7 @@ def changing_graphs(profile: Profile) -> dict[str, list[str]]:
 
 
 def _graph_runs(profile: Profile) -> list[tuple[str, int, int, int]]:
-    """Return (compile id, row of the thread, begin, end) of graphs, forward and backward.
-
-    A region is one graph, unless it calls others: then these are its own graphs.
-    """
+    """Return (compile id, row of the thread, begin, end) of graphs; a region is one unless it calls others."""
     trace, ownership = profile.trace, profile.of(Ownership)
     runs = []
     for call in every(profile.of(region_calls)):

@@ -207,23 +207,17 @@ def _attention_speed(profile: Profile, part: WrittenAttention, peaks: dict[int, 
 
 
 def _line(profile: Profile, part: WrittenAttention) -> tuple[str, int] | None:
-    """Return the user's line of the product after the softmax, where compiled code shows it.
-
-    The last of the lines that its code names, since those of its argument come first.
-    """
+    """Return the user's line of the product after the softmax, where compiled code shows it."""
     row = profile.of(gpu_queue).row[[part.product]]
     for launched in profile.of(kernel_launches):
         indices = places_in(launched.index, row)
         if frames := profile.of(extern_lines)[launched.device].of(indices[indices >= 0]):
-            return frames[-1].file, frames[-1].line
+            return frames[-1].file, frames[-1].line  # those of its argument come first
     return None
 
 
 def overlapped(profile: Profile, work: Int64s, last: Int64s) -> Iterator[Fix]:
-    """Yield these collectives overlapped with the compute of their thread, each only for its last so many ns.
-
-    Before those they may wait, and overlapping a wait gains nothing.
-    """
+    """Yield these collectives overlapped with compute, each for its last ns: before those it may only wait."""
     share = beside_compute(profile, work, last)
     return _fix(profile, "communication", work, Speed(1 - SAVED * share, 1.0, 1 - share), part=last)
 
@@ -284,10 +278,7 @@ def _fewer_collectives(profile: Profile) -> Iterator[Fix]:
 
 
 def _movable(profile: Profile) -> tuple[Int64s, Int64s]:
-    """Return the calls of c10d that no operator of a model asks for, and the bytes that each gives or takes.
-
-    Calls whose size torch did not record are left out.
-    """
+    """Return the calls of c10d that may be merged, and the bytes of each; without those of unknown size."""
     trace, lane = profile.trace, profile.of(host_lane)
     described = host_slices(trace, PARAM_COMMS.__eq__)
     described = described[(trace.ts[described] >= lane.begin[0]) & (trace.ts[described] < lane.begin[-1])]

@@ -52,7 +52,7 @@ from tb_torchcompile_plugin.profile.columns import (
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, joined, within
 from tb_torchcompile_plugin.profile.model.attribution import (
     Culprit,
     climbed,
@@ -96,24 +96,24 @@ _BY_NAME: tuple[FixKind, ...] = ("operator", "library", "nothing")
 
 def _without_causes(profile: Profile) -> Iterator[Fix]:
     """Yield the host time of each cause taken out."""
-    culprits_ = profile.of(culprits).culprits
-    causes = np.array([culprit.cause for culprit in culprits_])
+    attributions = profile.of(culprits).culprits
+    causes = np.array([culprit.cause for culprit in attributions])
     for kind in _WHOLE:
         # A step that does not compile tunes nothing either.
         of_kind = (kind, "autotuning") if kind == "compile" else (kind,)
         yield from _without_host_time(profile, kind, kind, np.flatnonzero(np.isin(causes, of_kind)))
-    for (kind, fix_id), codes in _by_name(culprits_).items():
+    for (kind, fix_id), codes in _by_name(attributions).items():
         yield from _without_host_time(profile, kind, fix_id, np.array(codes))
-    users = [code for code, culprit in enumerate(culprits_) if _is_users_time(culprit)]
-    by_line = grouped(users, lambda code: (culprits_[code].file, culprits_[code].line))
+    users = [code for code, culprit in enumerate(attributions) if _is_users_time(culprit)]
+    by_line = grouped(users, lambda code: (attributions[code].file, attributions[code].line))
     for (file, line), codes in sorted(by_line.items()):
         yield from _without_host_time(profile, "python", f"python:{file}:{line}", np.array(codes))
 
 
-def _by_name(culprits: list[Culprit]) -> dict[tuple[FixKind, str], list[int]]:
+def _by_name(attributions: list[Culprit]) -> dict[tuple[FixKind, str], list[int]]:
     """Return codes by kind and id of the fix; an operator and its backward have the same cause."""
     by_name: dict[tuple[FixKind, str], list[int]] = defaultdict(list)
-    for code, culprit in enumerate(culprits):
+    for code, culprit in enumerate(attributions):
         if is_backward_call(culprit.name) or _is_users_time(culprit):
             continue
         for kind in (kind for kind in _BY_NAME if kind == culprit.cause):
@@ -191,9 +191,9 @@ def _allocations(profile: Profile, calls: Int64s) -> Subject:
     return " and ".join(called), *most_called_at(profile, groups[0])
 
 
-def _largest(culprits: list[Culprit], ns: npt.NDArray[np.float64] | Int64s) -> Subject:
+def _largest(attributions: list[Culprit], ns: npt.NDArray[np.float64] | Int64s) -> Subject:
     """Return the largest one, with the names of all, and the first line of the user's that one of them has."""
-    largest = [culprits[code] for code in np.argsort(-ns) if ns[code] > 0]
+    largest = [attributions[code] for code in np.argsort(-ns) if ns[code] > 0]
     located = next((culprit for culprit in largest if culprit.file), largest[0])
     names = {culprit.name for culprit in largest}
     pair = len({both_ways(name) for name in names}) == 1 < len(names)
@@ -259,9 +259,6 @@ def _in_loops(profile: Profile, waits: Bools) -> Bools:
     if repeats.sum() < _LOOP * lane.steps:
         return np.zeros(len(lane), bool)
     return np.asarray(repeats[behind] & (lane.launches | lane.synchronises))
-
-
-HOST_FIXES = (_without_causes, _without_waits)
 
 
 def _without_blocking_copies(profile: Profile) -> Iterator[Fix]:
@@ -343,19 +340,15 @@ def not_replayed(profile: Profile) -> Times:
         code >= 0 and (names[code], "backward" if backward else "forward") in asked
         for code, backward in owners
     ]
-    rows, whole = runs.row[np.array(selected, bool) & ~runs.replayed], profile.of(graph_times)
-    return {
-        track: _widened(times, whole[track]) if track in whole else times
-        for track, times in slice_times(profile, rows).items()
-    }
-
-
-def _widened(inner: Intervals, outer: Intervals) -> Intervals:
-    """Widen to the outer intervals that hold any: torch goes on after a recording, with metrics of it."""
-    held = np.unique(within(outer, inner.starts))
-    held = held[held >= 0]
-    starts, ends = np.append(inner.starts, outer.starts[held]), np.append(inner.ends, outer.ends[held])
-    return union(starts, ends)
+    times = slice_times(profile, runs.row[np.array(selected, bool) & ~runs.replayed])
+    # Each is widened to the graph that holds it: torch goes on after a recording, with metrics of it.
+    for track, whole in profile.of(graph_times).items():
+        if track in times:
+            inner = times[track]
+            held = np.unique(within(whole, inner.starts))
+            held = held[held >= 0]
+            times[track] = joined(inner, Intervals(whole.starts[held], whole.ends[held]))
+    return times
 
 
 def _whole_sequence(profile: Profile) -> Iterator[Fix]:
@@ -397,6 +390,7 @@ def _loops_of(profile: Profile, rows: Int64s) -> list[Int64s]:
     return [loop for loop in loops if len(loop) >= _CELLS]
 
 
-LAUNCH_FIXES = (
-    *(_without_blocking_copies, _cuda_graphs, closed_breaks, fused_optimizer, _whole_sequence, *EAGER_FIXES),
+HOST_FIXES = (
+    *(_without_causes, _without_waits, _without_blocking_copies, _cuda_graphs),
+    *(closed_breaks, fused_optimizer, _whole_sequence, *EAGER_FIXES),
 )

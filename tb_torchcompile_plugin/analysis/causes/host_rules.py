@@ -100,10 +100,7 @@ class GraphBreaks(SpanRule, id="graph_breaks", panel="graph_breaks"):
 
 
 def _break_costs(context: SpanContext) -> dict[_Break, float | None]:
-    """Return what each break cost in the profiled time (µs).
-
-    None where nothing compiled runs after the breaks: then the one that is reached most often comes first.
-    """
+    """Return the cost of each break (µs); None where nothing compiled follows, the most frequent first."""
     costs = context.profile.of(graph_break_costs)
     if costs:
         return {_Break(cost.compile_id, cost.file, cost.line): cost.profiled_us for cost in costs}

@@ -44,10 +44,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 def overview(profile: Profile) -> Overview:
-    """Return the overview of a span.
-
-    "Step 22.4 ms on the host (mean of 3) · GPU busy 12.9 % → launch bound. Compile 8.1 s (2 compilations)."
-    """
+    """Return the sentences about a span."""
     step = profile.of(headline)
     return Overview(
         with_compile(profile, step),
@@ -87,12 +84,12 @@ def with_compile(profile: Profile, step: str) -> str:
 
 def distortion(profile: Profile) -> str:
     """Return by how much profiling slowed the host; "" where it did not by much, or where this is unknown."""
-    unprofiled, noted = profile.of(_unprofiled), profile.of(_noted_us)
+    unprofiled, limit = (
+        profile.of(_unprofiled),
+        thresholds.SLOWED_BY_PROFILER * (profile.of(_noted_us) or 0.0),
+    )
     # What was noted is the time of a host that runs ahead of a GPU, where a step cannot take as little.
-    if unprofiled and (
-        unprofiled.device is not None
-        or (noted is not None and unprofiled.step_us > thresholds.SLOWED_BY_PROFILER * noted)
-    ):
+    if unprofiled and (unprofiled.device is not None or unprofiled.step_us > limit):
         return ""
     text = slowed(profile, thresholds.SLOWED_BY_PROFILER)
     advice = "; record without with_stack" if PYTHON_FUNCTION in profile.trace.cats else ""
@@ -133,10 +130,7 @@ class _Unprofiled(NamedTuple):
 
 
 def _unprofiled(profile: Profile) -> _Unprofiled | None:
-    """Return the step as it is predicted for, or as it was measured where nothing is predicted.
-
-    None where profiling did not slow it by much, or this is unknown.
-    """
+    """Return the step that predictions are for; None where profiling did not slow it by much, or this is unknown."""
     noted = profile.of(_noted_us)
     if noted is None or not slowed(profile, thresholds.SLOWED_BY_PROFILER):
         return None
@@ -187,11 +181,8 @@ def _busy(profile: Profile) -> str:
 
 
 def _verdict(profile: Profile) -> str:
-    """Return the first finding; where nothing is to be changed, what bounds the steps.
-
-    "" for a trace that was cut off: what is missing may have been there.
-    """
-    if profile.trace.notices:
+    """Return the first finding; where nothing is to be changed, what bounds the steps."""
+    if profile.trace.notices:  # what is missing may have been there
         return ""
     if verdict := verdict_of(profile.of(findings).findings):
         return verdict

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.causes.scenario import step_length
 from tb_torchcompile_plugin.analysis.causes.what_if import why_nothing
@@ -135,14 +136,10 @@ def _unprofiled(durations_ns: Sequence[int]) -> StepTimes | None:
 
 def chance_us(a: StepTimes, b: StepTimes) -> float:
     """Return how far the means of two runs differ by chance: of their steps (Welch), and of two processes."""
-    return hypot(noise_us(_varying(a), _varying(b)) or 0.0, _PROCESS_VARIATION * max(a.mean_us, b.mean_us))
-
-
-def _varying(times: StepTimes) -> StepTimes:
-    """Take a single time as one that does not vary: then only the other side's count."""
-    return (
-        times if times.deviation_us is not None else msgspec.structs.replace(times, steps=2, deviation_us=0.0)
-    )
+    # A single time shows no variation: then only the other side's counts.
+    single = {"steps": 2, "deviation_us": 0.0}
+    varying = [times if times.deviation_us is not None else replace(times, **single) for times in (a, b)]
+    return hypot(noise_us(*varying) or 0.0, _PROCESS_VARIATION * max(a.mean_us, b.mean_us))
 
 
 class RunFacts(NamedTuple):

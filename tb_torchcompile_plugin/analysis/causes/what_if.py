@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.autograd_fixes import AUTOGRAD_FIXES, MICRO_BATCH_FIXES
+from tb_torchcompile_plugin.analysis.causes.autograd_fixes import AUTOGRAD_FIXES
 from tb_torchcompile_plugin.analysis.causes.change import Change
 from tb_torchcompile_plugin.analysis.causes.fix import Fix, FixKind
 from tb_torchcompile_plugin.analysis.causes.gpu_fixes import COLLECTIVE_FIXES, GPU_FIXES
-from tb_torchcompile_plugin.analysis.causes.host_fixes import HOST_FIXES, LAUNCH_FIXES
+from tb_torchcompile_plugin.analysis.causes.host_fixes import HOST_FIXES
 from tb_torchcompile_plugin.analysis.causes.optimizer_fix import sparse_embedding
 from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -66,15 +66,7 @@ def replayed(profile: Profile) -> Replayed:
     return replay(profile.of(model))
 
 
-_FIX_MAKERS = (
-    *AUTOGRAD_FIXES,
-    *MICRO_BATCH_FIXES,
-    *COLLECTIVE_FIXES,
-    *HOST_FIXES,
-    *LAUNCH_FIXES,
-    sparse_embedding,
-    *GPU_FIXES,
-)
+_FIX_MAKERS = (*AUTOGRAD_FIXES, *COLLECTIVE_FIXES, *HOST_FIXES, sparse_embedding, *GPU_FIXES)
 
 
 def fixes(profile: Profile) -> list[Fix]:
@@ -120,12 +112,7 @@ def step_cost(profile: Profile, unrecorded_ns: float | None = None) -> StepCost:
 
 
 def what_if(profile: Profile, unrecorded_ns: float | None = None) -> list[WhatIf]:
-    """Return the fixes that bring something, largest gain first; [] where nothing can be predicted.
-
-    Args:
-        profile: the span.
-        unrecorded_ns: the length of an unprofiled step, where it is known.
-    """
+    """Return the fixes that make a step shorter (of `unrecorded_ns` unprofiled, if known), largest gain first."""
     if profile.of(why_nothing):
         return []
     now = profile.of(step_cost, unrecorded_ns)
