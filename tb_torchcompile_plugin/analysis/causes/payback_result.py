@@ -296,8 +296,7 @@ def predicted_gain(
     # An eager run does not show what calling compiled code costs, and compiling.
     if told_by == "compiled_predicted" or low <= 0 < high:
         verdict = "unknown"
-    gain_us = eager[0] - compiled[0]
-    return Gain(verdict, told_by, eager[0], compiled[0], gain_us, low, high, "", "")
+    return Gain(verdict, told_by, eager[0], compiled[0], eager[0] - compiled[0], low, high, "", "")
 
 
 def step_with(gain: Gain) -> Predicted:

@@ -20,9 +20,7 @@ from tb_torchcompile_plugin.analysis.runtime.memory import HeldMemory, held_memo
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 
 # These have rules of their own, which name the guard that failed, what broke and what changed.
-_OTHER_RULES: tuple[FixKind, ...] = (
-    *("compile", "graph_breaks", "frames", "backend", "roofline", "communication", "graph_capture"),
-)
+_OTHER_RULES = {"compile", "graph_breaks", "frames", "backend", "roofline", "communication", "graph_capture"}
 # Rules that are older than the model keep their ids: people switched them off by these.
 _IDS: dict[FixKind, str] = {
     "garbage": "garbage_collection",
