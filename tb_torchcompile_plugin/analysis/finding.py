@@ -44,54 +44,51 @@ Evidence: TypeAlias = dict[str, float | int]
 
 
 class Predicted(msgspec.Struct, frozen=True):
-    """A step now and after a fix, in µs: unrecorded where that is known. low, high: where the change is uncertain.
-    gain_percent: how much of a step it saves."""
+    """A step now and after a fix (µs), unprofiled where that is known."""
 
     step_us: float
     after_us: float
-    low_us: float
+    low_us: float  # low, high: the range of after_us where the change is uncertain
     high_us: float
-    gain_percent: float
+    gain_percent: float  # of the step
+
+    @property
+    def gain_us(self) -> float:
+        """How much shorter the step is."""
+        return self.step_us - self.after_us
 
 
 def prediction(step_ns: float, *after_ns: float) -> Predicted:
-    """From a step now to one after a fix; behind the first what it may take as well."""
+    """Return the change from a step now to the first of `after_ns`; the others widen its range."""
     now, after, low, high = (ns / 1000 for ns in (step_ns, after_ns[0], min(after_ns), max(after_ns)))
     return Predicted(now, after, low, high, 100 * (1 - after / now))
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something to change. `title`: a sentence with a verb and a number. `evidence`: numbers with their units in their
-    names. `saves_us`: at most so much of the profiled time would be saved, None where nothing tells. `predicted`: how
-    long a step takes without it, None where no model tells. `where`: lines, operators or kernels. `fix`: its
-    id in `what_if`. `code`: what of the next step is code, to be pasted; None where it is none. `advised`: False for
-    what was considered and would not help yet; the title says why.
-
-    panel, row: where it can be seen; `row` is "table:key", None for the panel as a whole.
-    """
+    """Something to change."""
 
     rule: str
     severity: Severity
-    title: str
-    evidence: Evidence
-    saves_us: float | None
-    panel: Panel
-    row: str | None
+    title: str  # a sentence with a verb and a number
+    evidence: Evidence  # numbers, with their units in their names
+    saves_us: float | None  # of the profiled time, at most; None where unknown
+    panel: Panel  # where it is shown
+    row: str | None  # "table:key" in the panel, None for the panel as a whole
     next_step: str
-    predicted: Predicted | None = None
-    where: list[str] = []
-    fix: str | None = None
-    code: str | None = None
-    advised: bool = True
+    predicted: Predicted | None = None  # None where no model predicts it
+    where: list[str] = []  # lines, operators or kernels
+    fix: str | None = None  # its id in What if
+    code: str | None = None  # the part of the next step that can be pasted
+    advised: bool = True  # False: considered, and would not help yet; the title says why
 
     @property
     def asks_for_change(self) -> bool:
-        """Whether a step is said to be slower for it: what is only worth knowing is no verdict."""
+        """Whether it is more than worth knowing: a step is slower because of it."""
         return self.predicted is not None or self.severity != "info"
 
 
 def severity_of(share: float | None) -> Severity:
-    """By the share of a step that is to be gained, in percent."""
+    """Return the severity of a possible gain, in percent of a step."""
     if share is None or share < thresholds.warning_percent:
         return "info"
     return "warning" if share < thresholds.critical_percent else "critical"

@@ -1,32 +1,40 @@
-"""From when on is something worth a finding? All limits of all rules; docs/findings.md lists them."""
+"""From when on is something worth a finding? All limits of all rules, and judgements that several modules share.
+
+The limits are in lower case, and docs/findings.md lists them with their values. They were chosen by eye on the
+recordings and on the external programs of docs/what_if.md, unless a source is named.
+"""
 
 from __future__ import annotations
 
-# Shares are percent of the profiled time: the steps, or the whole span where there are none.
+# Percent of the profiled time: the steps, or the whole span where there are none.
 gain_percent = 5.0  # of a step: what a fix would bring
-considered_percent = 1.0  # of a step: from there on it is told that a fix would bring little
+considered_percent = 1.0  # of a step: from there on a fix that brings little is listed
 recompiles_percent = 1.0
 compile_percent = 1.0
 autotune_percent = 1.0
 communication_percent = 10.0
 
-# Shares of the summed GPU event time.
+# Percent of the summed GPU event time.
 unnamed_percent = 1.0
 kernel_percent = 25.0
 dominant_percent = 50.0
-gpu_bound_percent = 80.0  # of a step that the GPU is busy: then it sets the pace
+gpu_bound_percent = 80.0  # of a step that the GPU is busy: then it is the bottleneck
 
 kernel_bandwidth_percent = 40.0  # of the device's peak
 
-memory_percent = 90.0  # of what the device has
+memory_percent = 90.0  # of the device's memory
 
-cache_missed_s = 30.0  # compile time of what missed
-sizes_s = 2.0  # compile time of graphs that were compiled anew for other sizes
-cold_start_s = 5.0  # that hits would have skipped, where they were to be had
+cache_missed_s = 30.0  # compile time of compilations that missed the cache
+sizes_s = 2.0  # compile time of graphs that were compiled again for other sizes
+cold_start_s = 5.0  # of compile time that cache hits would have skipped
 steps_least = 2
 driver_least = "525.85.12"
 cuda_least = 12_000  # as the trace header writes it: 12.4 is 12040
 
-# From which share of the profiled time on a finding is a warning, and critical.
+# Percent of the profiled time from which on a finding is a warning, and critical.
 warning_percent = 5.0
 critical_percent = 20.0
+
+# Judgements that no rule compares with directly.
+USUAL_CALL_NS = 50_000  # of host time for one operator, call or gap: what takes longer does more than launch
+SLOWED_BY_PROFILER = 1.25  # profiled / unprofiled step: from here on host times are called overstated

@@ -1,385 +1,300 @@
-"""What autograd could do without: checks of every gradient, going back through one graph again and again, computing a
-forward for the second time, and adding to gradients that are zero."""
+"""What could autograd do without: micro-batches, checks, repeated backwards, recomputed forwards, zeroed gradients?"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.causes.change import (
     Bools,
     Change,
-    both,
     fused,
+    in_sequence,
     with_durations,
     without_calls,
     without_host_time,
     without_waiting,
+    without_work,
 )
 from tb_torchcompile_plugin.analysis.causes.fix import (
     Fix,
     Times,
     are_collectives,
     are_kernels,
+    enclosing,
     on_tracks,
     points_inside,
     slice_times,
     time_inside,
+    without_host_work,
 )
 from tb_torchcompile_plugin.analysis.causes.optimizer_fix import optimizer_times
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import share_of_gpu
 from tb_torchcompile_plugin.analysis.runtime.recomputed import Recomputed, recomputed
 from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
-from tb_torchcompile_plugin.profile.columns import called_by, host_slices, mask_of
+from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, joined
-from tb_torchcompile_plugin.profile.model.attribution import Culprit, most_called_at
+from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.trace.nest import climb
+from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
-from tb_torchcompile_plugin.torch_names.operators import (
-    ACCUMULATES,
-    ADDITION,
-    CHECKPOINT_BACKWARD,
-    NAN_CHECKS,
-    is_node,
-    is_plain_node,
-    keeps_stack,
-    only_forward,
-    recomputes,
-    reduces_gradients,
-)
 from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_zeroing
 
-# Steps that go forward and backward several times before the optimizer does: as one batch, and with
-# gradients that are reduced once.
+_BATCHED = 4  # micro-batches of a step, from which on a larger batch is worth a word
+_ALIKE = 0.1  # micro-batches may differ by this share of their launches
+_MIN_CHECKS = 8  # for NaNs in one step: a program may look for a NaN itself, once
 
 
-_BATCHED = 4  # rounds of a step, from which on a larger batch is worth a word
-_ALIKE = 0.1  # by such a share of their launches rounds may differ
+def micro_batches(profile: Profile) -> list[Int64s]:
+    """Return for each step the points at which its micro-batches begin, and where the last one ends.
 
-
-def rounds(profile: Profile) -> list[Int64s]:
-    """Of each step where its rounds of a forward and a backward begin, and where the last one ends, as points.
-
-    [] where steps have one round, or an optimizer works between two of them, or they do not launch as much. The first
-    one begins no earlier than if it launched what the second one does; it may launch less: it adds to no gradients.
+    A micro-batch is a forward and a backward. [] where steps have only one, where an optimizer works between two, or
+    where they do not launch as much. The first one may launch less, as it adds to no gradients: it begins no earlier
+    than if it launched as much as the second.
     """
     lane = profile.of(host_lane)
-    backward = profile.of(_of_backward)
+    launches = np.flatnonzero(lane.launches & (lane.row >= 0))
+    backward = np.zeros(len(lane), bool)
+    backward[launches] = profile.of(Ownership).is_backward(lane.row[launches].astype(np.int64))
     optimizing, _ = points_inside(profile, profile.of(optimizer_times))
-    steps = [
-        _edges(lane.launches, backward, begin, end)
-        for begin, end in zip(lane.marks[:-1].tolist(), lane.marks[1:].tolist())
-    ]
+    steps = [_edges(lane.launches, backward, begin, end) for begin, end in pairwise(lane.marks.tolist())]
     if not steps or len({len(edges) for edges in steps}) > 1 or len(steps[0]) < 3:
         return []
     return [] if any(optimizing[edges[0] : edges[-1]].any() for edges in steps) else steps
 
 
-def _of_backward(profile: Profile) -> Bools:
-    """The launches of backward passes."""
-    lane = profile.of(host_lane)
-    known = np.flatnonzero(lane.launches & (lane.row >= 0))
-    backward = np.zeros(len(lane), bool)
-    backward[known] = profile.of(Ownership).is_backward(lane.row[known].astype(np.int64))
-    return backward
-
-
 def _edges(launches: Bools, backward: Bools, begin: int, end: int) -> Int64s:
-    """The rounds of one step, one that is not like the others ends the step's; fewer than three edges for none."""
-    places = begin + np.flatnonzero(launches[begin:end])
-    ends = np.flatnonzero(backward[places] & ~np.append(backward[places][1:], False)) + 1
+    """Return the edges of the micro-batches of one step; an empty array where they are not alike."""
+    points = begin + np.flatnonzero(launches[begin:end])
+    ends = np.flatnonzero(backward[points] & ~np.append(backward[points][1:], False)) + 1
     if len(ends) < 2:
         return np.zeros(0, np.int64)
-    many = np.diff(ends)
-    if np.ptp(many) > _ALIKE * many.max() or 2 * ends[0] < many[0]:
+    counts = np.diff(ends)
+    if np.ptp(counts) > _ALIKE * counts.max() or 2 * ends[0] < counts[0]:
         return np.zeros(0, np.int64)
-    return np.concatenate((places[[max(ends[0] - many[0], 0)]], places[ends - 1] + 1))
+    return np.concatenate((points[[max(ends[0] - counts[0], 0)]], points[ends - 1] + 1))
 
 
 def _one_batch(profile: Profile) -> Iterator[Fix]:
-    """The rounds of a step as one: its kernels do the work of all, those that do not fill the GPU in the same time."""
-    steps, lane, queue = profile.of(rounds), profile.of(host_lane), profile.of(gpu_queue)
-    if not steps or len(steps[0]) - 1 < _BATCHED or profile.of(_is_stage):
-        return
-    again, kept = np.zeros(len(lane), bool), np.zeros(len(lane), bool)
+    """Yield the micro-batches of a step as one: those of its kernels that do not fill the GPU take no longer."""
+    steps, lane, queue = profile.of(micro_batches), profile.of(host_lane), profile.of(gpu_queue)
+    count = len(steps[0]) - 1 if steps else 0
+    calls = host_slices(profile.trace, lambda name: is_group_call(name) and operation_of(name) in PAIRED)
+    if count < _BATCHED or len(calls):
+        return  # a stage of a pipeline needs several micro-batches, which keep the other stages busy
+    first, others = np.zeros((2, len(lane)), bool)
     for edges in steps:
-        kept[edges[0] : edges[1]] = True
-        again[edges[1] : edges[-1]] = True
-    work = np.flatnonzero(kept[queue.point] & profile.of(are_kernels) & ~profile.of(are_collectives))
-    filled = share_of_gpu(profile.trace, queue.row[work])
-    many = len(steps[0]) - 1
+        first[edges[0] : edges[1]] = True
+        others[edges[1] : edges[-1]] = True
+    work = np.flatnonzero(first[queue.point] & profile.of(are_kernels) & ~profile.of(are_collectives))
+    pieces, dropped = profile.of(host_pieces), np.flatnonzero(others[queue.point])
 
-    def batched(share: np.ndarray[tuple[int], np.dtype[np.float64]] | float) -> Change:
-        dur = (queue.dur[work] * np.maximum(1.0, many * share)).astype(np.int64)
-        return both(_gone(profile, again), with_durations(work, dur))
+    def batched(filled: Floats | float) -> Change:
+        dur = (queue.dur[work] * np.maximum(1.0, count * filled)).astype(np.int64)
+        return in_sequence(
+            without_host_time(np.where(others[pieces.point], pieces.ns, 0)),
+            without_waiting(others),
+            without_calls(others),
+            fused(dropped, np.zeros(len(dropped), np.int64)),
+            with_durations(work, dur),
+        )
 
     yield Fix(
-        id="batch",
         kind="batch",
-        subject=_called_at(profile, kept),
-        change=batched(filled),
-        times=many,
-        surely=batched(1.0),
-        perhaps=batched(0.0),
-    )
-
-
-def _is_stage(profile: Profile) -> bool:
-    """Whether a stage of a pipeline runs the rounds: several are what keeps the other stages busy."""
-    return (
-        len(host_slices(profile.trace, lambda name: is_group_call(name) and operation_of(name) in PAIRED)) > 0
-    )
-
-
-def _called_at(profile: Profile, points: Bools) -> Culprit:
-    """The user's line that most of these points are called at."""
-    lane = profile.of(host_lane)
-    return Culprit("graph", "", *most_called_at(profile, lane.row[points & (lane.row >= 0)]))
-
-
-def _gone(profile: Profile, points: Bools) -> Change:
-    """Without these points, what they launch and the time on the way to them."""
-    pieces, queue = profile.of(host_pieces), profile.of(gpu_queue)
-    work = np.flatnonzero(points[queue.point])
-    return both(
-        without_host_time(np.where(points[pieces.point], pieces.ns, 0)),
-        without_waiting(points),
-        without_calls(points),
-        fused(work, np.zeros(len(work), np.int64)),
+        subject=("", *most_called_at(profile, lane.row[first & (lane.row >= 0)])),
+        change=batched(share_of_gpu(profile.trace, queue.row[work])),
+        times=count,
+        conservative=batched(1.0),
+        optimistic=batched(0.0),
     )
 
 
 def _reduced_once(profile: Profile) -> Iterator[Fix]:
-    """Gradients that are reduced over the ranks in each round: in the last one is enough."""
-    steps, lane, queue = profile.of(rounds), profile.of(host_lane), profile.of(gpu_queue)
+    """Yield gradients that are reduced over the ranks only in the last micro-batch."""
+    steps, lane, queue = profile.of(micro_batches), profile.of(host_lane), profile.of(gpu_queue)
     early = np.zeros(len(lane), bool)
     for edges in steps:
         early[edges[0] : edges[-2]] = True
     work = np.flatnonzero(early[queue.point] & profile.of(are_collectives))
-    call = _reducing(profile, lane.row[queue.point[work]].astype(np.int64))
-    work, call = work[call >= 0], np.unique(call[call >= 0])
+    rows = lane.row[queue.point[work]].astype(np.int64)
+    call = enclosing(profile.trace, rows, is_group_call)
+    reducing = (enclosing(profile.trace, rows, operators.reduces_gradients) >= 0) & (call >= 0)
+    work, call = work[reducing], np.unique(call[reducing])
     if not len(work):
         return
     times = slice_times(profile, call)
-    points = points_inside(profile, times)[0] & early
     yield Fix(
-        id="reduced_once",
         kind="reduced_once",
-        subject=Culprit("communication", profile.trace.names[profile.trace.name[call[0]]], "", 0),
-        change=both(
+        subject=(profile.trace.names[profile.trace.name[call[0]]], "", 0),
+        change=in_sequence(
             without_host_time(time_inside(profile, times)),
-            without_calls(points),
-            with_durations(work, np.zeros(len(work), np.int64)),
+            without_calls(points_inside(profile, times)[0] & early),
+            without_work(work),
         ),
         times=len(steps[0]) - 1,
     )
 
 
-def _reducing(profile: Profile, rows: Int64s) -> Int64s:
-    """The call of c10d around each launch that reduces a gradient, -1 for others."""
-    trace = profile.trace
-    call = climb(trace.parent, rows, mask_of(trace.names, is_group_call)[trace.name])
-    around = climb(trace.parent, rows, mask_of(trace.names, reduces_gradients)[trace.name])
-    return np.where(around >= 0, call, -1)
-
-
-ROUNDS_FIXES = (_one_batch, _reduced_once)
-
-
-_CHECKS_LEAST = 8  # of one step: a program may look for a NaN itself, once
-
-
 def _without_anomaly_mode(profile: Profile) -> Iterator[Fix]:
-    """torch.autograd.set_detect_anomaly: each node keeps its stack, and each gradient is looked through for a NaN."""
-    checks, lane = profile.of(nan_checks), profile.of(host_lane)
-    names = profile.trace.name[checks]
-    looks, asks = (
-        int(mask_of(profile.trace.names, name.__eq__)[names].sum())
-        for name in (NAN_CHECKS[0], NAN_CHECKS[-1])
-    )
-    if min(looks, asks) < _CHECKS_LEAST * lane.steps:
+    """Yield torch.autograd.set_detect_anomaly off: each node keeps its stack, each gradient is searched for a NaN."""
+    trace, steps = profile.trace, profile.of(host_lane).steps
+    checks = host_slices(trace, operators.NAN_CHECKS.__contains__)
+    checks = checks[called_by(trace, checks, operators.is_node)]
+    names = [trace.names[name] for name in trace.name[checks]]
+    compares, reads = names.count(operators.NAN_CHECKS[0]), names.count(operators.NAN_CHECKS[-1])
+    if min(compares, reads) < _MIN_CHECKS * steps:
         return
-    stacks = host_slices(profile.trace, keeps_stack, (PYTHON_FUNCTION,))
+    stacks = host_slices(trace, operators.keeps_stack, (PYTHON_FUNCTION,))
     yield Fix(
-        id="anomaly_mode",
         kind="anomaly_mode",
-        subject=Culprit("operator", NAN_CHECKS[0], "", 0),
-        change=_without(profile, np.union1d(checks, stacks)),
-        times=looks / lane.steps,
+        subject=(operators.NAN_CHECKS[0], "", 0),
+        change=_without(profile, slice_times(profile, np.union1d(checks, stacks))),
+        times=compares / steps,
     )
-
-
-def nan_checks(profile: Profile) -> Int64s:
-    """Calls with which autograd's engine itself looks for a NaN."""
-    trace = profile.trace
-    rows = host_slices(trace, NAN_CHECKS.__contains__)
-    return np.asarray(rows[called_by(trace, rows, is_node)], np.int64)
 
 
 def _backward_once(profile: Profile) -> Iterator[Fix]:
-    """One graph that is gone back through several times for each time it ran forward."""
-    again, lane = profile.of(repeated_backwards), profile.of(host_lane)
-    if not len(again):
-        return
-    yield Fix(
-        id="repeated_backward",
-        kind="repeated_backward",
-        subject=Culprit("graph", "", "", 0),
-        change=_without(profile, again),
-        times=len(again) / lane.steps,
-    )
+    """Yield one backward of each compiled graph for each time that it ran forward."""
+    repeated = profile.of(repeated_backwards)
+    if len(repeated):
+        yield Fix(
+            kind="repeated_backward",
+            change=_without(profile, slice_times(profile, repeated)),
+            times=len(repeated) / profile.of(host_lane).steps,
+        )
 
 
 def repeated_backwards(profile: Profile) -> Int64s:
-    """Slices of the backwards of compiled graphs beyond the first of each forward, in order of time."""
+    """Return the backwards of compiled graphs after the first one for each forward, in order of time."""
     trace, ownership = profile.trace, profile.of(Ownership)
     forwards: Counter[str] = Counter()
     for call in every(profile.of(region_calls)):
-        # Each graph that DDP made of a frame goes back once.
+        # Each graph that DDP made of a frame has a backward.
         forwards[call.compile_id] += max(len(call.graphs), 1)
-    again: list[int] = []
-    for code in {code for _, code in ownership.backwards}:
-        rows = sorted((row for row, one in ownership.backwards if one == code), key=trace.ts.__getitem__)
+    repeated: list[int] = []
+    for code, pairs in grouped(ownership.backwards, lambda pair: pair[1]).items():
+        rows = sorted((row for row, _ in pairs), key=trace.ts.__getitem__)
         forward = forwards[ownership.name(code) or ""]
         times, rest = divmod(len(rows), forward) if forward else (0, 0)
         if times > 1 and not rest:
-            again += (row for place, row in enumerate(rows) if place % times)
-    return np.array(sorted(again), np.int64)
+            repeated += (row for index, row in enumerate(rows) if index % times)
+    return np.array(sorted(repeated), np.int64)
 
 
 def _checkpointed(profile: Profile) -> Iterator[Fix]:
-    """Forwards that checkpoints run once more while going back, eager or inside of compiled graphs: kept instead, where
-    memory allows."""
+    """Yield forwards kept in memory that checkpoints compute again in the backward, eager or compiled."""
     eager, compiled = profile.of(recomputing), profile.of(recomputed)
-    times = _joined(eager, _stretch_times(profile, compiled))
+    times = _merged(eager, _compiled_times(profile, compiled))
     inside, first = points_inside(profile, times)
     if not inside.any():
         return
-    heavy = slice_times(profile, np.array([row for one in compiled for row in one.rows], np.int64))
-    least, most = _joined(eager, heavy), _joined(eager, _stretch_times(profile, compiled, around=True))
+    heavy = slice_times(profile, np.array([row for part in compiled for row in part.rows], np.int64))
+    least, most = _merged(eager, heavy), _merged(eager, _compiled_times(profile, compiled, widest=True))
     yield Fix(
-        id="recomputed",
         kind="recomputed",
-        subject=Culprit("operator", "torch.utils.checkpoint", *_asked_for(profile, compiled)),
-        change=_without_times(profile, times),
+        subject=("torch.utils.checkpoint", *_checkpoint_line(profile, compiled)),
+        change=_without(profile, times),
         times=int(first.sum()) / profile.of(host_lane).steps,
-        surely=_without_times(profile, least) if compiled else None,
-        perhaps=_without_times(profile, most) if compiled else None,
+        conservative=_without(profile, least) if compiled else None,
+        optimistic=_without(profile, most) if compiled else None,
     )
 
 
-def _stretch_times(profile: Profile, compiled: list[Recomputed], around: bool = False) -> Times:
-    """When compiled backwards computed anew: from the first heavy operator to the last; around: from the heavy one of
-    the gradient before to that behind, where cheap kernels may belong to either."""
-    moments = [(one.earliest, one.latest) if around else (one.begin, one.end) for one in compiled]
-    rows, begins, ends = ([one.rows[0] for one in compiled], *zip(*moments)) if compiled else ([], [], [])
-    return on_tracks(profile, *(np.array(column, np.int64) for column in (rows, begins, ends)))
+def _compiled_times(profile: Profile, parts: list[Recomputed], widest: bool = False) -> Times:
+    """Return when compiled backwards recomputed: from the first heavy operator to the last.
+
+    At most from the heavy one of the gradient before to the one after: cheap kernels in between may belong to either.
+    """
+    rows = [part.rows[0] for part in parts]
+    begins = [part.earliest if widest else part.begin for part in parts]
+    return on_tracks(profile, rows, begins, [part.latest if widest else part.end for part in parts])
 
 
-def _joined(one: Times, other: Times) -> Times:
-    """The time of both."""
+def _merged(times: Times, others: Times) -> Times:
     return {
-        track: joined(*(times[track] for times in (one, other) if track in times)) for track in {*one, *other}
+        track: joined(*(part[track] for part in (times, others) if track in part))
+        for track in {*times, *others}
     }
 
 
-def _asked_for(profile: Profile, compiled: list[Recomputed]) -> tuple[str, int]:
-    """Where the first checkpoint of the compiled graphs is asked for; "" and 0 where nothing tells."""
-    if profile.data is None:
-        return "", 0
-    names = dict.fromkeys(one.compile_id for one in compiled)
-    lines = (frame for name in names for frame in profile.data.of(checkpoint_lines, name))
-    frame = next(lines, None)
-    return (frame.file, frame.line) if frame else ("", 0)
+def _checkpoint_line(profile: Profile, compiled: list[Recomputed]) -> tuple[str, int]:
+    """Return where the first checkpoint of the compiled graphs is called; "" and 0 where unknown."""
+    names = dict.fromkeys(part.compile_id for part in compiled) if profile.data else {}
+    for name in names:
+        for frame in profile.data.of(checkpoint_lines, name) if profile.data else ():
+            return frame.file, frame.line
+    return "", 0
 
 
 def recomputing(profile: Profile) -> Times:
-    """When checkpoints computed a forward for the second time: the function that does it, where stacks were recorded;
-    else what a checkpoint's own node does before the backward inside of it; else operators of a forward inside of a
-    node, which computes them first."""
+    """Return when checkpoints computed a forward again.
+
+    The function that does it, where stacks were recorded. Otherwise what a checkpoint's own node does before the
+    backward inside it, and operators of a forward with which a node begins.
+    """
     trace = profile.trace
-    functions = host_slices(trace, recomputes, (PYTHON_FUNCTION,))
+    functions = host_slices(trace, operators.recomputes, (PYTHON_FUNCTION,))
     if len(functions):
         return slice_times(profile, functions)
-    whole = host_slices(trace, CHECKPOINT_BACKWARD.__eq__)
-    inner = host_slices(trace, is_node)
-    rows, ends = [], []
-    for row in whole.tolist():
-        begin, end = int(trace.ts[row]), int(trace.ts[row] + trace.dur[row])
-        mine = (trace.track[inner] == trace.track[row]) & (trace.ts[inner] > begin) & (trace.ts[inner] < end)
-        rows.append(row)
-        ends.append(int(trace.ts[inner[mine]].min(initial=end)))
-    begins = [int(trace.ts[row]) for row in rows]
-    last = profile.of(_forward_inside_of_nodes)
-    rows += list(last)
-    begins += [int(trace.ts[row]) for row in last]
-    ends += list(last.values())
-    return on_tracks(profile, *(np.array(column, np.int64) for column in (rows, begins, ends)))
-
-
-def _forward_inside_of_nodes(profile: Profile) -> dict[int, int]:
-    """Slices of backward nodes that begin with a forward, and when that ends, by its last operator."""
-    trace = profile.trace
-    rows = host_slices(trace, only_forward)
-    # what a backward of somebody's own calls is not recorded for going back, and has no sequence number
-    rows = rows[trace.sequence[rows] >= 0]
-    above = climb(trace.parent, rows, mask_of(trace.names, is_plain_node)[trace.name])
+    nodes = host_slices(trace, operators.is_node)
     ends: dict[int, int] = {}
-    for node, row in zip(above[above >= 0].tolist(), rows[above >= 0].tolist()):
+    for row in host_slices(trace, operators.CHECKPOINT_BACKWARD.__eq__).tolist():
+        begin, end = int(trace.ts[row]), int(trace.ts[row] + trace.dur[row])
+        begins = trace.ts[nodes[trace.track[nodes] == trace.track[row]]]
+        ends[row] = int(begins[(begins > begin) & (begins < end)].min(initial=end))
+    forwards = profile.of(_forwards_in_nodes)
+    rows = [*ends, *forwards]
+    return on_tracks(
+        profile, rows, [int(trace.ts[row]) for row in rows], [*ends.values(), *forwards.values()]
+    )
+
+
+def _forwards_in_nodes(profile: Profile) -> dict[int, int]:
+    """Return the backward nodes that begin with a forward, and when its last operator ends."""
+    trace = profile.trace
+    rows = host_slices(trace, operators.only_forward)
+    # Operators that a user's own backward calls were not recorded for autograd, and have no sequence number.
+    rows = rows[trace.sequence[rows] >= 0]
+    nodes = enclosing(trace, rows, operators.is_plain_node)
+    ends: dict[int, int] = {}
+    for node, row in zip(nodes[nodes >= 0].tolist(), rows[nodes >= 0].tolist()):
         ends[node] = max(ends.get(node, 0), int(trace.ts[row] + trace.dur[row]))
     return ends
 
 
 def _not_zeroed(profile: Profile) -> Iterator[Fix]:
-    """Gradients that are set to zero, and then added to: given back instead, a backward puts its own in their place."""
-    zeroing = slice_times(profile, host_slices(profile.trace, is_zeroing, (LABEL,)))
-    inside, _ = points_inside(profile, zeroing)
-    launches = int((inside & profile.of(host_lane).launches).sum())
+    """Yield gradients that are freed instead of set to zero and then added to."""
+    trace, lane = profile.trace, profile.of(host_lane)
+    zeroing = slice_times(profile, host_slices(trace, is_zeroing, (LABEL,)))
+    launches = int((points_inside(profile, zeroing)[0] & lane.launches).sum())
     if not launches:
         return
-    zeroed, added = _without_times(profile, zeroing), _without(profile, profile.of(additions))
-    # Of several rounds for one step of the optimizer all but the first add to what is there.
-    often = bool(profile.of(rounds))
+    additions = host_slices(trace, operators.ADDITION.__eq__)
+    additions = additions[enclosing(trace, additions, operators.ACCUMULATES.__eq__) >= 0]
+    zeroed, added = _without(profile, zeroing), _without(profile, slice_times(profile, additions))
     yield Fix(
-        id="zeroed_gradients",
         kind="zeroed_gradients",
-        subject=Culprit("optimizer", "zero_grad", "", 0),
-        change=zeroed if often else both(zeroed, added),
-        times=launches / profile.of(host_lane).steps,
-        surely=zeroed,
+        subject=("zero_grad", "", 0),
+        # All micro-batches but the first have to add to the gradients.
+        change=zeroed if profile.of(micro_batches) else in_sequence(zeroed, added),
+        times=launches / lane.steps,
+        conservative=zeroed,
     )
 
 
-def additions(profile: Profile) -> Int64s:
-    """Where a gradient is added to one that is there."""
-    trace = profile.trace
-    rows = host_slices(trace, ADDITION.__eq__)
-    return rows[climb(trace.parent, rows, mask_of(trace.names, ACCUMULATES.__eq__)[trace.name]) >= 0]
-
-
-def _without(profile: Profile, rows: Int64s) -> Change:
-    """Without these slices and what they launch."""
-    return _without_times(profile, slice_times(profile, rows))
-
-
-def _without_times(profile: Profile, times: Times) -> Change:
-    """Without what the host does in these times, and what that launches."""
-    queue = profile.of(gpu_queue)
+def _without(profile: Profile, times: Times) -> Change:
+    """Take out what the host does in these times, and what it launches."""
     inside, _ = points_inside(profile, times)
-    work = np.flatnonzero(inside[queue.point])
-    return both(
-        without_host_time(time_inside(profile, times)),
-        without_waiting(inside),
-        without_calls(inside),
-        with_durations(work, np.zeros(len(work), np.int64)),
-    )
+    work = np.flatnonzero(inside[profile.of(gpu_queue).point])
+    return in_sequence(without_host_work(profile, times), without_work(work))
 
 
-AUTOGRAD_FIXES = (_without_anomaly_mode, _backward_once, _checkpointed, _not_zeroed)
+AUTOGRAD_FIXES = _without_anomaly_mode, _backward_once, _checkpointed, _not_zeroed, _one_batch, _reduced_once

@@ -1,4 +1,4 @@
-"""What a fix changes of the model of a step: each change takes a model and gives the changed one."""
+"""What does a fix change in the model of a step? Each change takes a model and returns the changed one."""
 
 from __future__ import annotations
 
@@ -17,52 +17,30 @@ Column = npt.NDArray[Any]
 
 
 def without_host_time(ns: Int64s) -> Change:
-    """So much of each piece of host time is gone. Most lose nothing: what they lose is not kept, as there are many
-    changes."""
-    places = np.flatnonzero(ns)
-    lost = ns[places]
+    """Take this much off each host segment."""
+    # Most segments lose nothing: keep only the others, as there are many changes.
+    indices = np.flatnonzero(ns)
+    lost = ns[indices]
 
     def change(model: Model) -> Model:
         host = model.host.copy()
-        host[places] = np.maximum(host[places] - lost, 0)
+        host[indices] = np.maximum(host[indices] - lost, 0)
         return model._replace(host=host)
 
     return change
 
 
 def without_waiting(points: Bools) -> Change:
-    """These calls come back at once."""
-
-    def change(model: Model) -> Model:
-        return model._replace(
-            waits=model.waits & ~points[:, None],
-            target=np.where(points, -1, model.target),
-            own=np.where(points, np.minimum(model.own, CALL_NS), model.own),
-        )
-
-    return change
+    """Let these calls return at once."""
+    return lambda model: model._replace(
+        waits=model.waits & ~points[:, None],
+        target=np.where(points, -1, model.target),
+        own=np.where(points, np.minimum(model.own, CALL_NS), model.own),
+    )
 
 
-def without_calls(points: Bools) -> Change:
-    """These calls take no time of the host."""
-
-    def change(model: Model) -> Model:
-        return model._replace(own=np.where(points, 0, model.own))
-
-    return change
-
-
-def no_longer(points: Bools, ns: int) -> Change:
-    """These calls take at most so long."""
-
-    def change(model: Model) -> Model:
-        return model._replace(own=np.where(points, np.minimum(model.own, ns), model.own))
-
-    return change
-
-
-def waiting(points: Bools, streams: Int64s) -> Change:
-    """These calls come back when what is queued on these streams is done, too."""
+def waiting_for(points: Bools, streams: Int64s) -> Change:
+    """Let these calls return only when the work queued on these streams is done, too."""
 
     def change(model: Model) -> Model:
         waits = model.waits.copy()
@@ -72,51 +50,53 @@ def waiting(points: Bools, streams: Int64s) -> Change:
     return change
 
 
-def taking(points: Bools, ns: Int64s) -> Change:
-    """These calls take so long."""
-
-    def change(model: Model) -> Model:
-        return model._replace(own=np.where(points, ns, model.own))
-
-    return change
+def without_calls(points: Bools) -> Change:
+    """Let these calls take no host time."""
+    return with_call_time(points, 0)
 
 
-def shortened(points: Bools, share: float) -> Change:
-    """These calls take this share of their time."""
-
-    def change(model: Model) -> Model:
-        return model._replace(own=np.where(points, (model.own * share).astype(np.int64), model.own))
-
-    return change
+def with_call_time(points: Bools, ns: Int64s | int) -> Change:
+    """Let these calls take this long."""
+    return lambda model: model._replace(own=np.where(points, ns, model.own))
 
 
-def at_once(points: Bools, first: Bools, replay_ns: int) -> Change:
-    """These points are one launch each time: the first of them takes `replay_ns`, the others nothing."""
-
-    def change(model: Model) -> Model:
-        own = np.where(points, 0, model.own)
-        return model._replace(own=np.where(first, replay_ns, own))
-
-    return change
+def with_call_time_at_most(points: Bools, ns: int) -> Change:
+    """Let these calls take at most this long."""
+    return lambda model: model._replace(own=np.where(points, np.minimum(model.own, ns), model.own))
 
 
-def with_durations(places: Int64s, dur: Int64s) -> Change:
-    """This work of the queue takes so long."""
+def with_call_share(points: Bools, share: float) -> Change:
+    """Let these calls take this share of their time."""
+    return lambda model: model._replace(own=np.where(points, (model.own * share).astype(np.int64), model.own))
+
+
+def as_one_launch(points: Bools, first: Bools, launch_ns: int) -> Change:
+    """Let the first of these points take `launch_ns` and the others nothing."""
+    return with_call_time(points | first, np.where(first, launch_ns, 0))
+
+
+def with_durations(work: Int64s, dur: Int64s) -> Change:
+    """Let this work of the queue take this long."""
 
     def change(model: Model) -> Model:
         changed = model.dur.copy()
-        changed[places] = dur
+        changed[work] = dur
         return model._replace(dur=changed)
 
     return change
 
 
-def fused(places: Int64s, dur: Int64s) -> Change:
-    """This work takes so long, and where that is less than before it becomes part of what runs before it."""
+def without_work(work: Int64s) -> Change:
+    """Let this work of the queue take no time."""
+    return with_durations(work, np.zeros(len(work), np.int64))
+
+
+def fused(work: Int64s, dur: Int64s) -> Change:
+    """Let this work take this long; where that is less than before, it becomes part of the work before it."""
 
     def change(model: Model) -> Model:
         changed, gap, latency = model.dur.copy(), model.gap.copy(), model.latency.copy()
-        changed[places], merged = dur, places[dur < model.dur[places]]
+        changed[work], merged = dur, work[dur < model.dur[work]]
         gap[merged] = np.minimum(gap[merged], 0)
         latency[merged] = 0
         return model._replace(dur=changed, gap=gap, latency=latency)
@@ -124,39 +104,39 @@ def fused(places: Int64s, dur: Int64s) -> Change:
     return change
 
 
-def both(*changes: Change) -> Change:
-    """One after the other."""
+def in_sequence(*changes: Change) -> Change:
+    """Make one change after the other."""
 
     def change(model: Model) -> Model:
-        for one in changes:
-            model = one(model)
+        for step in changes:
+            model = step(model)
         return model
 
     return change
 
 
-def together(made: Model, changes: Sequence[Change]) -> Model:
-    """The model with all of these changes made. What two of them take out goes once.
+def apply_all(model: Model, changes: Sequence[Change]) -> Model:
+    """Return the model with all of these changes; time that two of them take out is taken out once.
 
-    Each is made by itself and compared with the model as recorded: so their order is of no importance, and one that is
-    picked twice, or lies inside of another one, brings nothing more.
+    Each is made by itself and compared with the model as recorded. So their order does not matter, and a change that is
+    picked twice, or is inside another one, adds nothing.
     """
-    changed = [change(made) for change in changes]
+    changed = [change(model) for change in changes]
     columns: dict[str, Any] = {
-        name: _least_changed(getattr(made, name), [getattr(one, name) for one in changed])
-        for name in made._fields
+        name: _least_changed(getattr(model, name), [getattr(other, name) for other in changed])
+        for name in model._fields
         if name != "begin"
     }
-    return made._replace(**columns)
+    return model._replace(**columns)
 
 
 def _least_changed(recorded: Column, changed: list[Column]) -> Column:
-    """Where any of them changes a value, the least that it becomes, though that may be more than it was."""
+    """Return the smallest changed value where any change touches it, though that may exceed the recorded one."""
     least = recorded
-    for one in changed:
-        if one is recorded:  # as most columns are of most changes
+    for column in changed:
+        if column is recorded:  # as most columns are of most changes
             continue
-        other = one != recorded
-        first = other & (least == recorded)
-        least = np.where(other, np.where(first, one, np.minimum(least, one)), least)
+        differs = column != recorded
+        first = differs & (least == recorded)
+        least = np.where(differs, np.where(first, column, np.minimum(least, column)), least)
     return least

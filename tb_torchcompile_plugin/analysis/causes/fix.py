@@ -1,35 +1,37 @@
-"""One thing to mend, and what finding such things needs: which points and which host time lie inside of what."""
+"""What is one possible fix of the step, and which points, host time and GPU work does it concern?"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.change import (
     Bools,
     Change,
-    at_once,
-    both,
+    as_one_launch,
     fused,
-    no_longer,
+    in_sequence,
+    with_call_time_at_most,
+    without_calls,
     without_host_time,
+    without_waiting,
 )
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import changing_sizes
 from tb_torchcompile_plugin.profile.columns import mask_of, place_mask
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
-from tb_torchcompile_plugin.profile.model.attribution import Culprit
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model, summed
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import ways_up
+from tb_torchcompile_plugin.reader.trace.nest import climb, ways_up
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_fusible
 from tb_torchcompile_plugin.torch_names.slices import KERNEL, OPERATOR, call_kind
@@ -74,229 +76,231 @@ FixKind = Literal[
     "roofline",
     "communication",
 ]
+DYNAMIC_CUDA_GRAPHS = "cuda_graphs:changing sizes"  # the id of this fix
+CALL_OF_GRAPH_NS = 20_000  # host time to call the graph that replaces eager operators; see docs/what_if.md
 
-
-OF_CHANGING_SIZES = "cuda_graphs:changing sizes"  # the id of this fix
+Subject: TypeAlias = tuple[str, str, int]  # what a fix is about: name, file, line
 
 
 @dataclass(frozen=True, eq=False)
 class Fix:
-    """One thing to mend. subject: what it is about. change: of the model. surely, perhaps: changes that take out less
-    and more, None where the change is as sure as the recording. times: how often a step it happens."""
+    """One possible fix."""
 
-    id: str
     kind: FixKind
-    subject: Culprit
     change: Change
-    times: float
-    surely: Change | None = None
-    perhaps: Change | None = None
+    times: float  # per step
+    conservative: Change | None = None  # takes out less; None where the change is as sure as the recording
+    optimistic: Change | None = None  # takes out more
+    subject: Subject = ("", "", 0)
+    id: str = ""  # its kind where it has none of its own
 
 
 Times = dict[int, Intervals]  # by track
 
 
-class _Ran(NamedTuple):
-    """When a compiled graph ran. row: a slice of its thread."""
-
-    compile_id: str
-    row: int
-    begin: int
-    end: int
-
-
 def graph_times(profile: Profile, changing: bool | None = None) -> Times:
-    """When each thread ran compiled graphs. changing: only those whose sizes change, or only the others."""
-    ran, named = profile.of(_graphs_that_ran), profile.of(changing_graphs)
-    wanted = [one for one in ran if changing is None or (one.compile_id in named) == changing]
-    row, begin, end = (np.array([one[column] for one in wanted], np.int64) for column in (1, 2, 3))
-    return on_tracks(profile, row, begin, end)
+    """Return when each thread ran compiled graphs: all, those whose sizes change, or those whose sizes are fixed."""
+    dynamic = profile.of(changing_graphs)
+    runs = [
+        interval
+        for compile_id, *interval in profile.of(_graph_runs)
+        if changing is None or (compile_id in dynamic) == changing
+    ]
+    return on_tracks(profile, *np.array(runs, np.int64).reshape(-1, 3).T)
 
 
 def changing_graphs(profile: Profile) -> dict[str, list[str]]:
-    """The compiled graphs that ran and whose sizes are not fixed, with the symbols of these: {"0/0": ["s77"]}."""
-    made = profile.data.of(changing_sizes) if profile.data else {}
-    ran = {one.compile_id for one in profile.of(_graphs_that_ran)}
-    return {compile_id: symbols for compile_id, symbols in made.items() if compile_id in ran}
+    """Return the compiled graphs that ran and whose sizes are not fixed, with the symbols: {"0/0": ["s77"]}."""
+    symbols_by_graph = profile.data.of(changing_sizes) if profile.data else {}
+    ran = {compile_id for compile_id, *_ in profile.of(_graph_runs)}
+    return {compile_id: symbols for compile_id, symbols in symbols_by_graph.items() if compile_id in ran}
 
 
-def _graphs_that_ran(profile: Profile) -> list[_Ran]:
-    """The calls of regions, of those that others run inside of the graphs alone, and backward graphs."""
+def _graph_runs(profile: Profile) -> list[tuple[str, int, int, int]]:
+    """Return (compile id, row of the thread, begin, end) of graphs; a region is one unless it calls others."""
     trace, ownership = profile.trace, profile.of(Ownership)
-    ran = []
+    runs = []
     for call in every(profile.of(region_calls)):
         times = call.graphs if call.nested else call.graphs and [(call.start, call.end)]
-        ran += [_Ran(call.compile_id, call.index, *moment) for moment in times]
+        runs += [(call.compile_id, call.index, *interval) for interval in times]
     for row, code in ownership.backwards:
         begin = int(trace.ts[row])
-        ran.append(_Ran(ownership.name(code) or "", row, begin, begin + int(trace.dur[row])))
-    return ran
+        runs.append((ownership.name(code) or "", row, begin, begin + int(trace.dur[row])))
+    return runs
 
 
 def slice_times(profile: Profile, rows: Int64s) -> Times:
-    """When each thread ran these slices."""
+    """Return when each thread ran these slices."""
     begin = profile.trace.ts[rows]
     return on_tracks(profile, rows, begin, begin + profile.trace.dur[rows])
 
 
-def on_tracks(profile: Profile, rows: Int64s, begin: Int64s, end: Int64s) -> Times:
-    track = profile.trace.track[rows] if len(rows) else np.zeros(0, np.int64)
-    return {int(one): union(begin[track == one], end[track == one]) for one in np.unique(track)}
+def on_tracks(profile: Profile, rows: npt.ArrayLike, begins: npt.ArrayLike, ends: npt.ArrayLike) -> Times:
+    """Return the union of these intervals for each thread; `rows` are slices of the threads."""
+    slices, begin, end = (np.asarray(column, np.int64) for column in (rows, begins, ends))
+    tracks = profile.trace.track[slices]
+    return {int(track): union(begin[tracks == track], end[tracks == track]) for track in np.unique(tracks)}
 
 
 def points_inside(profile: Profile, times: Times) -> tuple[Bools, Bools]:
-    """Whether each point lies inside of one of these times of its thread, and is the first launch there."""
+    """Return whether each point is inside one of these times of its thread, and is the first launch there."""
     lane = profile.of(host_lane)
-    which = np.full(len(lane), -1)
-    for track, moments in times.items():
-        here = np.flatnonzero(lane.track == track)
-        place = within(moments, lane.begin[here])
-        which[here] = np.where(place >= 0, place + (track << 32), -1)
-    inside = which >= 0
-    first = np.zeros(len(lane), bool)
-    launching = np.flatnonzero(inside & lane.launches)
-    _, earliest = np.unique(which[launching], return_index=True)
-    first[launching[earliest]] = True
-    return inside, first
+    interval = np.full(len(lane), -1)
+    for track, intervals in times.items():
+        points = np.flatnonzero(lane.track == track)
+        index = within(intervals, lane.begin[points])
+        interval[points] = np.where(index >= 0, index + (track << 32), -1)
+    inside = interval >= 0
+    launches = np.flatnonzero(inside & lane.launches)
+    _, earliest = np.unique(interval[launches], return_index=True)
+    return inside, place_mask(launches[earliest], len(lane))
 
 
 def time_inside(profile: Profile, times: Times) -> Int64s:
-    """Of each host piece the part inside of these times of the thread that ran it."""
+    """Return the part of each host segment inside these times of the thread that ran it."""
     lane, pieces = profile.of(host_lane), profile.of(host_pieces)
-    track = np.where(pieces.row >= 0, profile.trace.track[pieces.row], lane.track[pieces.point])
+    tracks = np.where(pieces.row >= 0, profile.trace.track[pieces.row], lane.track[pieces.point])
     ns = np.zeros(len(pieces.point), np.int64)
-    for one, moments in times.items():
-        here = np.flatnonzero(track == one)
-        inside = within(moments, pieces.begin[here]) >= 0
-        ns[here[inside]] = pieces.ns[here[inside]]
+    for track, intervals in times.items():
+        segments = np.flatnonzero(tracks == track)
+        segments = segments[within(intervals, pieces.begin[segments]) >= 0]
+        ns[segments] = pieces.ns[segments]
     return ns
 
 
+def without_host_work(profile: Profile, times: Times, kept: Bools | None = None) -> Change:
+    """Take out what the host does in these times, except the calls that are kept."""
+    inside, _ = points_inside(profile, times)
+    return in_sequence(
+        without_host_time(time_inside(profile, times)),
+        without_waiting(inside),
+        without_calls(inside if kept is None else inside & ~kept),
+    )
+
+
+def enclosing(trace: Trace, rows: Int64s, matches: Callable[[str], bool]) -> Int64s:
+    """Return the innermost slice around each of these, or itself, whose name matches; -1 for none."""
+    return climb(trace.parent, rows, mask_of(trace.names, matches)[trace.name])
+
+
 def calls_of(profile: Profile, kind: FixKind) -> Bools:
-    """The points that are calls of this kind: those that take long are points of their own."""
+    """Return which points are calls of this kind: those that take long are points of their own."""
     trace, lane = profile.trace, profile.of(host_lane)
     of_kind = profile.of(_call_kinds)[trace.name[lane.row]] == kind
     return np.asarray((lane.row >= 0) & ~lane.launches & ~lane.synchronises & of_kind)
 
 
 def _call_kinds(profile: Profile) -> npt.NDArray[np.str_]:
-    """What a call of each name of the trace would be for."""
     return np.array([call_kind(name) for name in profile.trace.names], np.str_)
 
 
 def longest_call(profile: Profile, points: Bools) -> str:
-    """The name of the longest of these calls."""
+    """Return the name of the longest of these calls."""
     trace, lane = profile.trace, profile.of(host_lane)
-    places = np.flatnonzero(points)
-    longest = places[np.argmax((lane.end - lane.begin)[places])]
+    indices = np.flatnonzero(points)
+    longest = indices[np.argmax((lane.end - lane.begin)[indices])]
     return str(trace.names[trace.name[lane.row[longest]]])
 
 
 def are_kernels(profile: Profile) -> Bools:
-    """Which work of the queue is a kernel, and no copy or fill."""
+    """Return which work of the queue is a kernel, not a copy or fill."""
     trace = profile.trace
     return np.asarray(mask_of(trace.cats, KERNEL.__eq__)[trace.cat[profile.of(gpu_queue).row]])
 
 
-def work_named(profile: Profile, wanted: Callable[[str], bool]) -> Bools:
-    """Which work of the queue has a name that is wanted."""
+def work_named(profile: Profile, matches: Callable[[str], bool]) -> Bools:
+    """Return which work of the queue has a name that matches."""
     names = profile.trace.names
-    return np.asarray(mask_of(names, wanted)[profile.trace.name[profile.of(gpu_queue).row]])
+    return np.asarray(mask_of(names, matches)[profile.trace.name[profile.of(gpu_queue).row]])
 
 
 def are_collectives(profile: Profile) -> Bools:
-    """Which work of the queue is a kernel with which ranks communicate."""
-    return work_named(profile, communicates) & profile.of(are_kernels)
+    """Return which work of the queue is a kernel with which ranks communicate."""
+    return work_named(profile, is_communication) & profile.of(are_kernels)
 
 
-def communicates(kernel: str) -> bool:
-    """A kernel with which ranks exchange data, by its name."""
+def is_communication(kernel: str) -> bool:
+    """Whether ranks exchange data with this kernel, by its name."""
     return category_of(kernel, KERNEL) == "communication"
 
 
 def launches_kernels(profile: Profile) -> Bools:
-    """Points that launch kernels: they stay where only the waiting goes."""
+    """Return which points launch kernels: they stay where only the waiting is taken out."""
     return place_mask(profile.of(gpu_queue).point[profile.of(are_kernels)], len(profile.of(host_lane)))
 
 
 def outermost_operator(trace: Trace, rows: Int64s) -> Int64s:
-    """The outermost operator around each slice, inside of compiled code or of a Python function; -1 for none."""
+    """Return the outermost operator around each slice, inside compiled code or a Python function; -1 for none."""
     operator = mask_of(trace.cats, OPERATOR.__eq__)
-    plain = mask_of(trace.names, lambda name: name.startswith(ATEN))
+    aten = mask_of(trace.names, lambda name: name.startswith(ATEN))
     outermost = np.full(len(rows), -1)
-    for which, at in ways_up(trace.parent, rows):
-        mine = operator[trace.cat[at]] & plain[trace.name[at]]
-        outermost[which[mine]] = at[mine]
+    for indices, ancestors in ways_up(trace.parent, rows):
+        matches = operator[trace.cat[ancestors]] & aten[trace.name[ancestors]]
+        outermost[indices[matches]] = ancestors[matches]
     return outermost
 
 
-# Launches that inductor would make one graph of: its kernels are fused, and one launch follows the other.
-
-
-CALL_OF_GRAPH_NS = 20_000  # of calling the graph that stands for a run of eager operators
-_USUAL_NS = 50_000  # of the host between two launches: what takes longer is no dispatching
-
-
-def compiled_whole(profile: Profile, mine: Bools) -> Change:
-    """Each run of these points as one graph, with its copies and fills."""
-    fusible = profile.of(fusible_work) | ~profile.of(are_kernels)
-    return as_one_graph(profile, mine, fusible, call_ns=CALL_OF_GRAPH_NS)
-
-
 def fusible_work(profile: Profile) -> Bools:
-    """Whether each work of the queue is a kernel of ATen's that inductor would fuse."""
+    """Return which work of the queue is a kernel of ATen that inductor would fuse."""
     return work_named(profile, is_fusible)
+
+
+def compiled_whole(profile: Profile, points: Bools) -> Change:
+    """Make each run of these points one graph, including its copies and fills."""
+    fusible = profile.of(fusible_work) | ~profile.of(are_kernels)
+    return as_one_graph(profile, points, fusible, call_ns=CALL_OF_GRAPH_NS)
 
 
 def as_one_graph(
     profile: Profile,
-    mine: Bools,
+    points: Bools,
     fusible: Bools,
-    rest: float = 0.0,
+    unfused: float = 0.0,
     call_ns: int | None = None,
     as_before: bool = False,
 ) -> Change:
-    """Each run of these points as a graph. fusible: whether each work of the queue can be fused with what is before and
-    behind it. rest: share of the kernels of a run that is left beside the longest. call_ns: of calling the graph of a
-    run; None where a run is part of a graph that runs anyway. as_before: whether launches that are left take the host
-    as long as they do now, else as long as a call."""
+    """Make each run of these points one graph, as inductor would: kernels are fused, launches follow each other.
+
+    `fusible`: which work of the queue can be fused with its neighbours. `unfused`: the share of the kernels of a run
+    that is left in addition to the longest. `call_ns`: host time of calling the graph of a run; None where it is part
+    of a graph that runs anyway. `as_before`: launches that are left take the host as long as now, not only a call.
+    """
     queue, pieces = profile.of(gpu_queue), profile.of(host_pieces)
     if call_ns is not None:
-        mine = _worth_a_call(profile, mine, call_ns)
-    first = mine & ~np.concatenate(([False], mine[:-1]))
-    places, longest = _fusible_runs(profile, mine[queue.point] & fusible)
-    dur = np.where(longest > 0, longest + (rest * (queue.dur[places] - longest)).astype(np.int64), 0)
-    gone = place_mask(queue.point[places[longest == 0]], len(mine))
-    called = first if call_ns is not None else np.zeros(len(mine), bool)
-    quicker = mine & ~first & (gone | (not as_before))
-    led = np.isin(pieces.point, np.flatnonzero(quicker))
-    return both(
-        without_host_time(np.where(led, np.minimum(pieces.ns, _USUAL_NS), 0)),
-        at_once(mine & gone & ~first, called, call_ns or 0),
-        no_longer(quicker & ~gone, CALL_NS),
-        fused(places, dur),
+        points = _worth_a_call(profile, points, call_ns)
+    first = points & ~np.concatenate(([False], points[:-1]))
+    work, longest = _fusible_runs(profile, points[queue.point] & fusible)
+    dur = np.where(longest > 0, longest + (unfused * (queue.dur[work] - longest)).astype(np.int64), 0)
+    fused_away = place_mask(queue.point[work[longest == 0]], len(points))
+    called = first if call_ns is not None else np.zeros(len(points), bool)
+    quicker = points & ~first & (fused_away | (not as_before))
+    before_quicker = np.isin(pieces.point, np.flatnonzero(quicker))
+    return in_sequence(
+        without_host_time(np.where(before_quicker, np.minimum(pieces.ns, thresholds.USUAL_CALL_NS), 0)),
+        as_one_launch(points & fused_away & ~first, called, call_ns or 0),
+        with_call_time_at_most(quicker & ~fused_away, CALL_NS),
+        fused(work, dur),
     )
 
 
+def _worth_a_call(profile: Profile, points: Bools, call_ns: int) -> Bools:
+    """Leave out the runs that take the host no longer than a call of their graph would."""
+    pieces = profile.of(host_pieces)
+    begins = points & ~np.concatenate(([False], points[:-1]))
+    leading = np.where(begins, 0, summed(pieces.point, pieces.ns, len(points)))
+    run = np.cumsum(begins)  # 0 before the first
+    run_ns = np.bincount(run, points * (leading + profile.of(model).own))
+    return np.asarray(points & (run_ns[run] > call_ns))
+
+
 def _fusible_runs(profile: Profile, fusible: Bools) -> tuple[Int64s, Int64s]:
-    """Places in the queue of kernels that could be fused, and for the first of each run of them the time of the longest
-    (ns); 0 for the others."""
+    """Return the fusible work of the queue, and for the first of each run the longest time (ns); 0 for the others."""
     queue = profile.of(gpu_queue)
     order = np.argsort(queue.stream, kind="stable")
-    mine = fusible[order]
+    in_run = fusible[order]
     other_stream = np.diff(queue.stream[order], prepend=-1) != 0
-    leads = mine & (other_stream | ~np.concatenate(([False], mine[:-1])))
-    places, run = order[mine], np.cumsum(leads)[mine] - 1
+    leads = in_run & (other_stream | ~np.concatenate(([False], in_run[:-1])))
+    work, run = order[in_run], np.cumsum(leads)[in_run] - 1
     longest = np.zeros(int(leads.sum()), np.int64)
-    np.maximum.at(longest, run, queue.dur[places])
-    return places, np.where(leads[mine], longest[run], 0)
-
-
-def _worth_a_call(profile: Profile, mine: Bools, call_ns: int) -> Bools:
-    """Without the runs that take the host no longer than a call of their graph would."""
-    pieces = profile.of(host_pieces)
-    begins = mine & ~np.concatenate(([False], mine[:-1]))
-    leading = np.where(begins, 0, summed(pieces.point, pieces.ns, len(mine)))
-    run = np.cumsum(begins)  # 0 before the first
-    taken = np.bincount(run, mine * (leading + profile.of(model).own))
-    return np.asarray(mine & (taken[run] > call_ns))
+    np.maximum.at(longest, run, queue.dur[work])
+    return work, np.where(leads[in_run], longest[run], 0)

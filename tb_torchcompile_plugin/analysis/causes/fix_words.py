@@ -1,10 +1,10 @@
-"""What each kind of fix is in words: what is to be mended, where it is seen, and what to write instead."""
+"""How is each kind of fix put into words: what is to be fixed, where it is shown, and what to write instead?"""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from tb_torchcompile_plugin.analysis.causes.fix import OF_CHANGING_SIZES, FixKind
+from tb_torchcompile_plugin.analysis.causes.fix import DYNAMIC_CUDA_GRAPHS, FixKind
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, rounded
@@ -23,23 +23,23 @@ SeenIn = Literal[
     "graph_breaks",
     "recompiles",
 ]
-
-_LONGEST = 60
-_OF_KERNELS: tuple[FixKind, ...] = ("layout", "casts", "weight_casts", "joined", "roofline")
+_MAX_NAME = 60  # letters: names of kernels run to hundreds
+_NAMED_BY_KERNEL: tuple[FixKind, ...] = ("layout", "casts", "weight_casts", "joined", "roofline")
 
 
 class Words(NamedTuple):
-    """what: the sentence before the numbers; {name} is the operator, call or function, {place} the user's line, {times}
-    how often a step, {often} that in words, {s} the s where it is not once, {graphs} "the 2 compiled graphs",
-    {embeddings} "2 embeddings", {keeps} "keep" where the name is of two, {each} "a step". panel: where it is seen.
-    next_step: what to write instead. mended: of what the second number is. code: what of the next step is code, to be
-    pasted."""
+    """The words of a kind of fix.
 
-    what: str
+    In `what`, {name} is the operator, call or function, {place} the user's line, {times} how often per step, {often}
+    the same in words, {s} an s unless it is once, {graphs} "2 compiled graphs", {embeddings} "2 embeddings", {keeps}
+    "keep" where the name is of two, {each} "a step".
+    """
+
+    what: str  # the sentence before the numbers
     panel: SeenIn
-    next_step: str
-    mended: str = "without that"
-    code: str | None = None
+    next_step: str  # what to write instead
+    mended: str = "without that"  # before the predicted time
+    code: str | None = None  # the part of the next step that can be pasted
 
 
 WORDS: dict[FixKind, Words] = {
@@ -295,47 +295,43 @@ WORDS: dict[FixKind, Words] = {
         "Take out of the compiled function what breaks it: Graph breaks names the line and the reason",
     ),
 }
-
-
-_TO_PAGEABLE = "copies:Device -> Pageable"
-_TO_THE_HOST = WORDS["copies"]._replace(
-    what="Copies from the GPU, to memory that is not pinned, hold the host{place}",
-    next_step="Copy into memory that is pinned once, torch.empty(..., pin_memory=True), by copy_(tensor, "
-    "non_blocking=True), and synchronise before it is read; or copy what is needed only",
-    code="pinned.copy_(tensor, non_blocking=True)",
-)
-
-
-_GIVEN_BACK = WORDS["allocation"]._replace(
-    what="Memory is given back to the driver or asked for again {often} {each} ({name}){place}",
-    next_step="Drop torch.cuda.empty_cache() if it is called{place}: what torch keeps is used again, and nobody has to "
-    "ask for it. Else memory is almost full, or PYTORCH_NO_CUDA_MEMORY_CACHING is set",
-)
+# Words that depend on more than the kind: copies have two directions, CUDA graphs help only where sizes stay the same.
 _BY_ID = {
-    _TO_PAGEABLE: _TO_THE_HOST,
-    OF_CHANGING_SIZES: WORDS["cuda_graphs"]._replace(
+    "copies:Device -> Pageable": WORDS["copies"]._replace(
+        what="Copies from the GPU, to memory that is not pinned, hold the host{place}",
+        next_step="Copy into memory that is pinned once, torch.empty(..., pin_memory=True), by copy_(tensor, "
+        "non_blocking=True), and synchronise before it is read; or copy what is needed only",
+        code="pinned.copy_(tensor, non_blocking=True)",
+    ),
+    DYNAMIC_CUDA_GRAPHS: WORDS["cuda_graphs"]._replace(
         what="Launching the {graphs} of {one} whose sizes change kernel by kernel is slower than the GPU",
         next_step="Pad or bucket the sizes first; then "
         'torch.compile(model, mode="reduce-overhead", dynamic=False)',
         code='torch.compile(model, mode="reduce-overhead", dynamic=False)',
     ),
 }
+# Memory that is given back to the driver is asked for again.
+_FREED = WORDS["allocation"]._replace(
+    what="Memory is given back to the driver or asked for again {often} {each} ({name}){place}",
+    next_step="Drop torch.cuda.empty_cache() if it is called{place}: what torch keeps is used again, and nobody has to "
+    "ask for it. Else memory is almost full, or PYTORCH_NO_CUDA_MEMORY_CACHING is set",
+)
 
 
 def words_of(row: WhatIf) -> Words:
-    """Those of its kind; copies have two directions, CUDA graphs help only where sizes stay the same, and memory that
-    is given back is asked for again."""
+    """Return the words of a fix: those of its kind, except for a few."""
     if row.kind == "allocation" and gives_back(row.name):
-        return _GIVEN_BACK
+        return _FREED
     return _BY_ID.get(row.id, WORDS[row.kind])
 
 
 def sentence(row: WhatIf, paced: Paced = A_STEP) -> str:
-    """What is to be mended, without numbers of time: "Garbage is collected at train.py:12"."""
+    """Return what is to be fixed, without times: "Garbage is collected at train.py:12"."""
     times = rounded(row.times)
     once = times == "1"
+    name = short_kernel(row.name) if row.kind in _NAMED_BY_KERNEL else row.name
     return words_of(row).what.format(
-        name=_short(row),
+        name=name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…",
         place=_at(row),
         times=times,
         often=often(row.times),
@@ -349,41 +345,30 @@ def sentence(row: WhatIf, paced: Paced = A_STEP) -> str:
 
 
 def with_gain(row: WhatIf, paced: Paced = A_STEP) -> str:
-    """ "Garbage is collected at train.py:12: without that a step takes 868 µs instead of 2.82 ms" """
-    return f"{sentence(row, paced)}: {words_of(row).mended} {paced.one} takes {instead(row.predicted)}"
+    """Return "Garbage is collected at train.py:12: without that a step takes 868 µs instead of 2.82 ms"."""
+    return f"{sentence(row, paced)}: {step_after(row.predicted, words_of(row).mended, paced)}"
 
 
-def without(predicted: Predicted, what: str, paced: Paced = A_STEP) -> str:
-    """ "without that a step takes 868 µs instead of 2.82 ms" """
-    return f"without {what} {paced.one} takes {instead(predicted)}"
-
-
-def with_inductor(predicted: Predicted, paced: Paced = A_STEP) -> str:
-    """ "with inductor a step takes 868 µs instead of 2.82 ms" """
-    return f"with inductor {paced.one} takes {instead(predicted)}"
+def step_after(predicted: Predicted, fixed: str, paced: Paced = A_STEP) -> str:
+    """Return "with inductor a step takes 868 µs instead of 2.82 ms"."""
+    return f"{fixed} {paced.one} takes {instead(predicted)}"
 
 
 def instead(predicted: Predicted) -> str:
-    """ "868 µs instead of 2.82 ms" """
+    """Return "868 µs instead of 2.82 ms"."""
     return f"{duration(predicted.after_us)} instead of {duration(predicted.step_us)}"
 
 
 def next_step(row: WhatIf) -> str:
-    """What to write instead."""
+    """Return what to write instead."""
     return words_of(row).next_step.format(place=_at(row))
 
 
 def place(row: WhatIf) -> str:
-    """The user's line: "train.py:12"; "" where none is known."""
+    """Return the user's line: "train.py:12"; "" where it is unknown."""
     return at_line(row.file, row.line)
 
 
 def _at(row: WhatIf) -> str:
     where = place(row)
     return f" at {where}" if where else ""
-
-
-def _short(row: WhatIf) -> str:
-    """Names of kernels run to hundreds of letters."""
-    name = short_kernel(row.name) if row.kind in _OF_KERNELS else row.name
-    return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…"

@@ -1,4 +1,4 @@
-"""What the GPU could do faster, or without."""
+"""What could the GPU do faster, or without?"""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.causes.change import (
     Bools,
     Change,
-    both,
-    shortened,
+    in_sequence,
+    with_call_share,
     with_durations,
-    without_calls,
     without_host_time,
-    without_waiting,
+    without_work,
 )
 from tb_torchcompile_plugin.analysis.causes.fix import (
     Fix,
     FixKind,
     are_collectives,
     are_kernels,
-    communicates,
+    enclosing,
+    is_communication,
     points_inside,
     slice_times,
     time_inside,
+    without_host_work,
     work_named,
 )
 from tb_torchcompile_plugin.analysis.runtime.attention import WrittenAttention, written_attention
@@ -48,12 +49,13 @@ from tb_torchcompile_plugin.profile.columns import (
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.attribution import Culprit, most_called_at
+from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import SAVED, beside_compute, gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb
+from tb_torchcompile_plugin.torch_names import kernels, operators
 from tb_torchcompile_plugin.torch_names.collectives import (
     MERGEABLE,
     PARAM_COMMS,
@@ -62,118 +64,110 @@ from tb_torchcompile_plugin.torch_names.collectives import (
     is_of_fsdp,
     operation_of,
 )
-from tb_torchcompile_plugin.torch_names.kernels import (
-    is_double_product,
-    is_layout_change,
-    is_plain_fp32_product,
-)
-from tb_torchcompile_plugin.torch_names.operators import (
-    ALLOCATES_ONLY,
-    CAST,
-    CONTIGUOUS,
-    CONVOLUTION_BACKWARD,
-    FILLED,
-    HALF_TYPES,
-    JOIN,
-    SCATTERS,
-    SORTED_INSTEAD,
-    WINDOWS,
-    is_backward,
-    is_generated_cast,
-    reduces_gradients,
-    scatters,
-)
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_optimizer
 
 
 class Speed(NamedTuple):
-    """What is left of the time of kernels, of all or by kernel: most likely, at most, at least."""
+    """The share that is left of the time of kernels, of all or by kernel."""
 
     likely: Floats | float
     most: Floats | float
     least: Floats | float
 
 
-# Matrix products on tensor cores against those without: measured on H100 and H200, 5 times as fast for large ones.
+# Matrix products on tensor cores instead of without: measured on H100 and H200, large ones are 5 times as fast.
 _TF32, _FLOAT32 = Speed(0.2, 0.5, 0.12), Speed(0.2, 0.5, 0.1)
 _GONE = Speed(0.0, 0.1, 0.0)
-# Not all that normalizes volumes keeps their layout (nn.InstanceNorm3d does not): of a U-Net nearly all of it stayed.
+# Not all layers that normalize volumes keep their layout (nn.InstanceNorm3d does not): in a U-Net nearly all was left.
 _GONE_OF_VOLUMES = Speed(0.0, 1.0, 0.0)
 # Shares of a device's peak that fused attention reaches, forward and backward alike: most likely, at least, at most. In
-# bfloat16 the median of 22 kernels of 500 positions and more in recordings on H100s and H200s, four fifths of which lie
+# bfloat16 the median of 22 kernels of 500 positions and more in recordings on H100s and H200s, four fifths of which are
 # between the others; in float32, outside of tensor cores, of four.
-_FUSED = {"bf16": (0.21, 0.1, 0.37), "fp32": (0.4, 0.28, 0.53)}
-_FUSED_NS = 8_000  # of the shortest ones
-_DOMINANT_PERCENT = 10.0  # of the GPU time: kernels of less are not looked at one by one
+_FUSED_ATTENTION = {"bf16": (0.21, 0.1, 0.37), "fp32": (0.4, 0.28, 0.53)}
+_FUSED_ATTENTION_NS = 8_000  # of the shortest ones
+_DOMINANT_PERCENT = 10.0  # of the GPU time: kernels with a smaller share are not examined one by one
+_SMALL_BYTES = 4 << 20  # a smaller message is mostly the call
+_BUCKET_BYTES = 25 << 20  # DDP's default bucket
+_MANY = 16  # small collectives of a step
 
 
 def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     if _has_tf32(profile):
-        yield from _kernels(profile, "tensor_cores", is_plain_fp32_product, _TF32)
-    yield from _kernels(profile, "double_precision", is_double_product, _FLOAT32)
-    yield from _kernels(
-        profile, "layout", is_layout_change, _GONE_OF_VOLUMES if _has_volumes(profile) else _GONE
-    )
-    yield from _under(profile, "layout", CONTIGUOUS, _GONE)
-    yield from _under(profile, "casts", CAST, _GONE)
-    yield from _under(profile, "joined", JOIN, _GONE)
-    yield from _weight_casts(profile)
+        yield from _kernels(profile, "tensor_cores", kernels.is_plain_fp32_product, _TF32)
+    yield from _kernels(profile, "double_precision", kernels.is_double_product, _FLOAT32)
+    layout = _GONE_OF_VOLUMES if _has_volumes(profile) else _GONE
+    yield from _kernels(profile, "layout", kernels.is_layout_change, layout)
+    yield from _kernels_in_operator(profile, "layout", operators.CONTIGUOUS)
+    yield from _kernels_in_operator(profile, "casts", operators.CAST)
+    yield from _kernels_in_operator(profile, "joined", operators.JOIN)
+    # A program without a backward could keep its weights in the other type; training needs them in float32.
+    trace = profile.trace
+    if not len(host_slices(trace, operators.is_backward)) and not len(host_slices(trace, is_optimizer)):
+        yield from _kernels(profile, "weight_casts", operators.is_generated_cast, _GONE)
     yield from _deterministic(profile)
-    yield from _overlapped(profile)
+    # How long collectives wait for other ranks is not known here.
+    collectives = np.flatnonzero(profile.of(work_named, is_communication))
+    yield from overlapped(profile, collectives, profile.of(gpu_queue).dur[collectives])
     yield from _fused_attention(profile)
-    for name, speed in profile.of(_slow_movers).items():
+    for name, speed in _slow_movers(profile).items():
         yield from _kernels(profile, "roofline", name.__eq__, speed, name)
+
+
+def _has_tf32(profile: Profile) -> bool:
+    """Whether the trace is of an NVIDIA GPU with TF32: Ampere and later."""
+    rows = device_properties(profile.trace)
+    majors = [row.get("computeMajor") for row in rows if "NVIDIA" in str(row.get("name"))]
+    return any(isinstance(major, int) and major >= 8 for major in majors)
 
 
 def _has_volumes(profile: Profile) -> bool:
     """Whether tensors of five dimensions are convolved, where shapes were recorded."""
-    rows = host_slices(profile.trace, {*WINDOWS, CONVOLUTION_BACKWARD}.__contains__)
+    rows = host_slices(profile.trace, {*operators.WINDOWS, operators.CONVOLUTION_BACKWARD}.__contains__)
     texts = {text for _, text in texts_of(profile, "input_dims", rows)}
     return any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
 
 
-def _weight_casts(profile: Profile) -> Iterator[Fix]:
-    """Casts that a graph makes anew in each call, of a program that goes nowhere back: its weights could be of that
-    type already. Who trains wants them in float32."""
-    trace = profile.trace
-    if len(host_slices(trace, is_backward)) or len(host_slices(trace, is_optimizer)):
-        return
-    yield from _kernels(profile, "weight_casts", is_generated_cast, _GONE)
+def _kernels(
+    profile: Profile, kind: FixKind, matches: Callable[[str], bool], speed: Speed, name: str = ""
+) -> Iterator[Fix]:
+    """Yield faster kernels whose names match."""
+    yield from _fix(profile, kind, np.flatnonzero(work_named(profile, matches)), speed, name)
+
+
+def _kernels_in_operator(profile: Profile, kind: FixKind, operator: str) -> Iterator[Fix]:
+    """Yield kernels taken out that are launched inside of an operator."""
+    trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
+    inside = enclosing(trace, lane.row[queue.point].astype(np.int64), operator.__eq__) >= 0
+    yield from _fix(profile, kind, np.flatnonzero(inside & profile.of(are_kernels)), _GONE, operator)
 
 
 def _deterministic(profile: Profile) -> Iterator[Fix]:
-    """torch.use_deterministic_algorithms: additions at places that indices name sort these; new memory is filled."""
+    """Yield torch.use_deterministic_algorithms off: it sorts indices before adding at them, and fills new memory."""
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
-    names, parent = trace.name, trace.parent
-    sorting = host_slices(trace, SORTED_INSTEAD.__eq__)
-    sorting = sorting[called_by(trace, sorting, SCATTERS.__contains__)]
+    sorting = host_slices(trace, operators.SORTED_INSTEAD.__eq__)
+    sorting = sorting[called_by(trace, sorting, operators.SCATTERS.__contains__)]
     if not len(sorting):
-        return  # who fills memory may do so on purpose
-    filling = host_slices(trace, FILLED.__eq__)
-    filling = filling[called_by(trace, filling, ALLOCATES_ONLY.__contains__)]
-    rows = np.union1d(sorting, filling)
-    times = slice_times(profile, rows)
+        return  # a program may fill memory on purpose
+    filling = host_slices(trace, operators.FILLED.__eq__)
+    filling = filling[called_by(trace, filling, operators.ALLOCATES_ONLY.__contains__)]
+    times = slice_times(profile, np.union1d(sorting, filling))
     inside, _ = points_inside(profile, times)
-    needed = profile.of(work_named, scatters) & inside[queue.point]
+    needed = profile.of(work_named, operators.scatters) & inside[queue.point]
     kept = place_mask(queue.point[needed], len(lane))
-    work = np.flatnonzero(inside[queue.point] & ~needed)
-    scattering = climb(parent, sorting[:1], mask_of(trace.names, SCATTERS.__contains__)[names])[0]
+    scattering = enclosing(trace, sorting[:1], operators.SCATTERS.__contains__)[0]
     yield Fix(
-        id="deterministic",
         kind="deterministic",
-        subject=Culprit("operator", trace.names[names[scattering]], *most_called_at(profile, sorting)),
-        change=both(
-            without_host_time(time_inside(profile, times)),
-            without_waiting(inside),
-            without_calls(inside & ~kept),
-            with_durations(work, np.zeros(len(work), np.int64)),
+        subject=(trace.names[trace.name[scattering]], *most_called_at(profile, sorting)),
+        change=in_sequence(
+            without_host_work(profile, times, kept),
+            without_work(np.flatnonzero(inside[queue.point] & ~needed)),
         ),
         times=int(points_inside(profile, slice_times(profile, sorting))[1].sum()) / lane.steps,
     )
 
 
 def _slow_movers(profile: Profile) -> dict[str, Speed]:
-    """Generated kernels that mostly move data: what would be left of them at the device's peak."""
+    """Return what would be left of generated kernels that mostly move data, at the device's peak."""
     if not one_dominates(profile, _DOMINANT_PERCENT):
         return {}
     rows = [row for row in profile.of(kernel_table).rows if row.category in MOVERS and row.bandwidth_percent]
@@ -182,194 +176,141 @@ def _slow_movers(profile: Profile) -> dict[str, Speed]:
 
 
 def _fused_attention(profile: Profile) -> Iterator[Fix]:
-    """Attention that is written out as one operator: the same operations, and no matrix of weights in memory."""
-    priced = [(one, speed) for one in profile.of(written_attention) if (speed := _fused(profile, one))]
-    forward = [one for one, _ in priced if one.way == "forward"]
+    """Yield attention as one operator: the same operations, and no matrix of weights in memory."""
+    parts = profile.of(written_attention)
+    devices = np.unique(profile.of(gpu_queue).device).tolist() if parts else []
+    peaks = {row.device: row for row in device_peaks(profile.trace, devices)[0]}
+    known = [(part, speed) for part in parts if (speed := _attention_speed(profile, part, peaks))]
+    forward = [part for part, _ in known if part.way == "forward"]
     if not forward:
         return
-    work = np.concatenate([one.work for one, _ in priced])
-    lengths = [len(one.work) for one, _ in priced]
-    speed = Speed(*np.repeat(np.array([speed for _, speed in priced]), lengths, axis=0).T)
+    work = np.concatenate([part.work for part, _ in known])
+    lengths = [len(part.work) for part, _ in known]
+    speed = Speed(*np.repeat(np.array([speed for _, speed in known]), lengths, axis=0).T)
     for fix in _fix(profile, "attention", work, speed):
-        file, line = _line(profile, forward[0]) or (fix.subject.file, fix.subject.line)
-        subject = fix.subject._replace(file=file, line=line)
+        name, *line = fix.subject
+        subject = name, *(_line(profile, forward[0]) or line)
         yield replace(fix, subject=subject, times=len(forward) / profile.of(host_lane).steps)
 
 
-def _fused(profile: Profile, one: WrittenAttention) -> Speed | None:
-    """What would be left of its time; more than 1 where it would take longer. None where the peaks of its device in its
-    type are not known."""
+def _attention_speed(profile: Profile, part: WrittenAttention, peaks: dict[int, DevicePeak]) -> Speed | None:
+    """Return what would be left of its time, more than 1 where fusing is slower; None without the device's peaks."""
     queue = profile.of(gpu_queue)
-    peak = profile.of(_peaks).get(int(queue.device[one.work[0]]))
-    kind = "bf16" if one.kind in HALF_TYPES else "fp32" if one.kind == "float" else ""
+    peak = peaks.get(int(queue.device[part.work[0]]))
+    kind = "bf16" if part.kind in operators.HALF_TYPES else "fp32" if part.kind == "float" else ""
     tflop_s = getattr(peak, f"{kind}_tflop_s", None)
     if peak is None or not tflop_s or not peak.bandwidth_gb_s:
         return None
-    least, now = max(_FUSED_NS, one.moved / peak.bandwidth_gb_s), max(int(queue.dur[one.work].sum()), 1)
-    return Speed(*(max(least, one.flop / (1e3 * tflop_s * share)) / now for share in _FUSED[kind]))
+    least = max(_FUSED_ATTENTION_NS, part.moved / peak.bandwidth_gb_s)
+    now = max(int(queue.dur[part.work].sum()), 1)
+    return Speed(*(max(least, part.flop / (1e3 * tflop_s * share)) / now for share in _FUSED_ATTENTION[kind]))
 
 
-def _peaks(profile: Profile) -> dict[int, DevicePeak]:
-    """By device."""
-    rows, _ = device_peaks(profile.trace, [*np.unique(profile.of(gpu_queue).device).tolist()])
-    return {row.device: row for row in rows}
-
-
-def _line(profile: Profile, one: WrittenAttention) -> tuple[str, int] | None:
-    """The user's line of the product behind the softmax, where compiled code tells it: the last of those told with it,
-    since what its argument was made of comes first."""
-    row = profile.of(gpu_queue).row[[one.product]]
+def _line(profile: Profile, part: WrittenAttention) -> tuple[str, int] | None:
+    """Return the user's line of the product after the softmax, where compiled code shows it."""
+    row = profile.of(gpu_queue).row[[part.product]]
     for launched in profile.of(kernel_launches):
-        places = places_in(launched.index, row)
-        if frames := profile.of(extern_lines)[launched.device].of(places[places >= 0]):
-            return frames[-1].file, frames[-1].line
+        indices = places_in(launched.index, row)
+        if frames := profile.of(extern_lines)[launched.device].of(indices[indices >= 0]):
+            return frames[-1].file, frames[-1].line  # those of its argument come first
     return None
 
 
-def _has_tf32(profile: Profile) -> bool:
-    """Ampere and later; the header of the trace tells."""
-    rows = device_properties(profile.trace)
-    majors = [row.get("computeMajor") for row in rows if "NVIDIA" in str(row.get("name"))]
-    return any(isinstance(major, int) and major >= 8 for major in majors)
-
-
-def _kernels(
-    profile: Profile, kind: FixKind, chosen: Callable[[str], bool], speed: Speed, name: str = ""
-) -> Iterator[Fix]:
-    """Kernels by name."""
-    names, queue = profile.trace.names, profile.of(gpu_queue)
-    wanted = mask_of(names, chosen)
-    yield from _fix(profile, kind, np.flatnonzero(wanted[profile.trace.name[queue.row]]), speed, name)
-
-
-def _overlapped(profile: Profile) -> Iterator[Fix]:
-    """What of collectives waits for other ranks is not known here."""
-    queue, named = profile.of(gpu_queue), mask_of(profile.trace.names, communicates)
-    work = np.flatnonzero(named[profile.trace.name[queue.row]])
-    return overlapped(profile, work, queue.dur[work])
-
-
 def overlapped(profile: Profile, work: Int64s, last: Int64s) -> Iterator[Fix]:
-    """The last so many ns of these collectives beside the compute of their thread: before them they may wait, which
-    overlaps with nothing that would help."""
+    """Yield these collectives overlapped with compute, each for its last ns: before those it may only wait."""
     share = beside_compute(profile, work, last)
     return _fix(profile, "communication", work, Speed(1 - SAVED * share, 1.0, 1 - share), part=last)
 
 
-def _under(profile: Profile, kind: FixKind, operator: str, speed: Speed) -> Iterator[Fix]:
-    """Kernels that are launched inside of an operator."""
-    trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
-    wanted = mask_of(trace.names, operator.__eq__)[trace.name]
-    below = climb(trace.parent, lane.row[queue.point].astype(np.int64), wanted) >= 0
-    yield from _fix(profile, kind, np.flatnonzero(below & profile.of(are_kernels)), speed, operator)
-
-
 def _fix(
-    profile: Profile,
-    kind: FixKind,
-    work: Int64s,
-    speed: Speed,
-    name: str = "",
-    part: Int64s | None = None,
+    profile: Profile, kind: FixKind, work: Int64s, speed: Speed, name: str = "", part: Int64s | None = None
 ) -> Iterator[Fix]:
-    """part: of each kernel's time, which alone goes; None for all."""
+    """Yield this work made faster; `part`: ns of each kernel that change, None for all."""
     if not len(work):
         return
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
-    largest = work[np.argmax(queue.dur[work])]
-    goes = queue.dur[work] if part is None else part
+    largest = trace.names[trace.name[queue.row[work[np.argmax(queue.dur[work])]]]]
+    affected = queue.dur[work] if part is None else part
 
     def left(share: Floats | float) -> Change:
-        return with_durations(work, queue.dur[work] - goes + (goes * share).astype(np.int64))
+        return with_durations(work, queue.dur[work] - affected + (affected * share).astype(np.int64))
 
     yield Fix(
         id=f"{kind}:{name}",
         kind=kind,
-        subject=Culprit(
-            "operator",
-            name or trace.names[trace.name[queue.row[largest]]],
-            *most_called_at(profile, lane.row[queue.point[work]]),
-        ),
+        subject=(name or largest, *most_called_at(profile, lane.row[queue.point[work]])),
         change=left(speed.likely),
-        times=len(work) / profile.of(host_lane).steps,
-        surely=left(speed.most),
-        perhaps=left(speed.least),
+        times=len(work) / lane.steps,
+        conservative=left(speed.most),
+        optimistic=left(speed.least),
     )
 
 
 GPU_FIXES = (_faster_kernels,)
 
 
-# Many small collectives of parameters and gradients, as few large ones.
-
-
-_SMALL_BYTES = 4 << 20  # a message of less is mostly the call
-_BUCKET_BYTES = 25 << 20  # what DDP puts into one by default
-_MANY = 16  # of a step
-
-
 def _fewer_collectives(profile: Profile) -> Iterator[Fix]:
-    """Small ones that move parameters and gradients, as if they were put together to those of a usual size."""
+    """Yield small collectives of parameters and gradients put together to the usual size."""
     trace, lane, queue = profile.trace, profile.of(host_lane), profile.of(gpu_queue)
     calls, moved = _movable(profile)
-    small = moved < _SMALL_BYTES
-    if small.sum() < _MANY * lane.steps:
+    calls, moved = calls[moved < _SMALL_BYTES], moved[moved < _SMALL_BYTES]
+    if len(calls) < _MANY * lane.steps:
         return
-    left = ceil(moved[small].sum() / lane.steps / _BUCKET_BYTES) * lane.steps / float(small.sum())
-    around = _handled(trace, calls[small])
-    times = slice_times(profile, np.unique(around))
+    left = ceil(moved.sum() / lane.steps / _BUCKET_BYTES) * lane.steps / float(len(calls))
+    times = slice_times(profile, np.unique(_with_fsdp_labels(trace, calls)))
     points, _ = points_inside(profile, times)
     work = np.flatnonzero(points[queue.point] & profile.of(are_collectives))
-    on_host = both(
+    on_host = in_sequence(
         without_host_time((time_inside(profile, times) * (1 - left)).astype(np.int64)),
-        shortened(points, left),
+        with_call_share(points, left),
     )
 
     def on_gpu(share: float) -> Change:
-        return both(on_host, with_durations(work, (queue.dur[work] * share).astype(np.int64)))
+        return in_sequence(on_host, with_durations(work, (queue.dur[work] * share).astype(np.int64)))
 
     yield Fix(
-        id="small_collectives",
         kind="small_collectives",
-        subject=Culprit("communication", trace.names[trace.name[calls[small][0]]], "", 0),
+        subject=(trace.names[trace.name[calls[0]]], "", 0),
         change=on_gpu(left),
-        times=float(small.sum()) / lane.steps,
-        surely=on_gpu(1.0),
+        times=len(calls) / lane.steps,
+        conservative=on_gpu(1.0),
     )
 
 
 def _movable(profile: Profile) -> tuple[Int64s, Int64s]:
-    """The calls of c10d that no operator of a model asks for, and the bytes that each gives or takes; those are left
-    out of which torch does not tell."""
+    """Return the calls of c10d that may be merged, and the bytes of each; without those of unknown size."""
     trace, lane = profile.trace, profile.of(host_lane)
     described = host_slices(trace, PARAM_COMMS.__eq__)
     described = described[(trace.ts[described] >= lane.begin[0]) & (trace.ts[described] < lane.begin[-1])]
-    call = climb(trace.parent, described, mask_of(trace.names, is_group_call)[trace.name])
+    call = enclosing(trace, described, is_group_call)
     types = [element_bytes(text) or -1 for text in [*(trace.texts.get("dtype") or ()), ""]]
     element = np.array(types)[codes_of(trace, "dtype", described)]
-    moved = (
-        np.maximum(codes_of(trace, "in_elements", described), codes_of(trace, "out_elements", described))
-        * element
-    )
+    taken, given = (codes_of(trace, column, described) for column in ("in_elements", "out_elements"))
+    moved = np.maximum(taken, given) * element
     known = (call >= 0) & (moved >= 0) & (element > 0)
     order = np.argsort(trace.ts[call[known]], kind="stable")
     call, moved = call[known][order], moved[known][order]
-    free = _is_free(profile, call)
-    return call[free], moved[free]
+    can_merge = _can_merge(profile, call)
+    return call[can_merge], moved[can_merge]
 
 
-def _is_free(profile: Profile, call: Int64s) -> Bools:
-    """Whether it may be put together with others: DDP and FSDP2 do, and a loop of the user's that computes nothing
-    between two of them. What an operator of a model asks for comes one after the other."""
+def _can_merge(profile: Profile, call: Int64s) -> Bools:
+    """Return which calls (in order of time) may be put together with others.
+
+    Those of DDP and FSDP2, and of a loop of the user's that computes nothing in between. Those that an operator of a
+    model asks for have to stay one after the other.
+    """
     trace = profile.trace
     operator = climb(trace.parent, trace.parent[call], mask_of(trace.cats, OPERATOR.__eq__)[trace.cat])
-    handed = climb(trace.parent, call, mask_of(trace.names, _hands_on)[trace.name])
+    by_fsdp, by_ddp = (enclosing(trace, call, name) for name in (is_of_fsdp, operators.reduces_gradients))
     mergeable = mask_of(trace.names, lambda name: operation_of(name) in MERGEABLE)[trace.name[call]]
-    return np.asarray(mergeable & ((handed >= 0) | ((operator < 0) & _in_a_row(profile, call))))
+    return np.asarray(
+        mergeable & ((by_fsdp >= 0) | (by_ddp >= 0) | ((operator < 0) & _in_a_row(profile, call)))
+    )
 
 
 def _in_a_row(profile: Profile, call: Int64s) -> Bools:
-    """Whether nothing is computed between a call and the one before or behind it. call: in order of time."""
+    """Return whether nothing is computed between a call and the one before or after it."""
     lane, queue = profile.of(host_lane), profile.of(gpu_queue)
     computing = profile.of(are_kernels) & ~profile.of(are_collectives)
     launches = np.sort(lane.begin[queue.point[computing]])
@@ -378,17 +319,12 @@ def _in_a_row(profile: Profile, call: Int64s) -> Bools:
     return np.asarray((same[1:] | same[:-1])[: len(call)])
 
 
-def _hands_on(name: str) -> bool:
-    return is_of_fsdp(name) or reduces_gradients(name)
-
-
-def _handled(trace: Trace, call: Int64s) -> Int64s:
-    """All that FSDP2 does about each: its outermost label around it; the call itself where there is none."""
-    labels, around = mask_of(trace.names, is_of_fsdp)[trace.name], call
-    label = climb(trace.parent, call, labels)
+def _with_fsdp_labels(trace: Trace, call: Int64s) -> Int64s:
+    """Return the outermost label of FSDP2 around each call; the call itself where there is none."""
+    around, label = call, enclosing(trace, call, is_of_fsdp)
     while (label >= 0).any():
         around = np.where(label >= 0, label, around)
-        label = climb(trace.parent, np.where(label >= 0, trace.parent[label], -1), labels)
+        label = enclosing(trace, np.where(label >= 0, trace.parent[label], -1), is_of_fsdp)
     return around
 
 

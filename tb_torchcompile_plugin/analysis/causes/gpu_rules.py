@@ -1,4 +1,4 @@
-"""Rules about the GPU: what it waits for, and what it runs."""
+"""What slows the GPU down: communication, a slow kernel, little memory, or how several GPUs are used?"""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.context import RuleContext
-from tb_torchcompile_plugin.analysis.causes.rule import Rule
+from tb_torchcompile_plugin.analysis.causes.fix import work_named
+from tb_torchcompile_plugin.analysis.causes.rule import SpanContext, SpanRule
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import counted, often, percent, plural
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import asks_for_graphs
@@ -17,7 +17,6 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import MOVERS, one_domi
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching
-from tb_torchcompile_plugin.profile.columns import mask_of
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -30,8 +29,8 @@ from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 from tb_torchcompile_plugin.torch_names.operators import is_library_operator
 from tb_torchcompile_plugin.torch_names.slices import DATA_PARALLEL
 
-# Whoever multiplies matrices, attends or communicates has them, and does not write them; nor what torch brings.
-_MADE_OF = (
+# Kernel categories that come with torch or a library: the user does not write them.
+_NOT_WRITTEN = (
     "gemm",
     "convolution",
     "attention",
@@ -43,16 +42,16 @@ _MADE_OF = (
 )
 
 
-class ExposedCommunication(Rule):
-    id = "communication"
-    panel = "gpu_utilization"
+class ExposedCommunication(SpanRule, id="communication", panel="gpu_utilization"):
+    """Communication that nothing overlaps."""
 
-    def look(self, context: RuleContext) -> Iterator[Finding]:
-        used = context.profile.of(utilization) if context.profile else None
-        share = context.share(used.verdict.communication_us) if used else None
-        if used is None or share is None or share < thresholds.communication_percent:
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield one finding for all of it."""
+        used = context.profile.of(utilization)
+        us = used.verdict.communication_us if used else 0.0
+        share = context.share(us)
+        if share < thresholds.communication_percent:
             return
-        us = used.verdict.communication_us
         yield self.finding(
             context,
             f"Communication that nothing overlaps takes {context.each(us)}, {percent(share)} of it",
@@ -64,18 +63,16 @@ class ExposedCommunication(Rule):
         )
 
 
-class SlowKernel(Rule):
-    """A kernel of generated code that mostly moves data; what multiplies matrices is bound by arithmetic."""
+class SlowKernel(SpanRule, id="kernel_low_bandwidth", panel="kernels"):
+    """A generated kernel that mostly moves data, slowly; matrix products are bound by arithmetic instead."""
 
-    id = "kernel_low_bandwidth"
-    panel = "kernels"
-
-    def look(self, context: RuleContext) -> Iterator[Finding]:
-        if context.profile is None or not one_dominates(context.profile, thresholds.kernel_percent):
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield a finding for each kernel with a large share of the GPU time."""
+        if not one_dominates(context.profile, thresholds.kernel_percent):
             return
         for row in context.profile.of(kernel_table).rows:
             share, bandwidth = context.gpu_share(row.time_us), row.bandwidth_percent
-            if row.category not in MOVERS or share is None or share < thresholds.kernel_percent:
+            if row.category not in MOVERS or share < thresholds.kernel_percent:
                 continue
             if bandwidth is None or bandwidth >= thresholds.kernel_bandwidth_percent:
                 continue
@@ -84,7 +81,7 @@ class SlowKernel(Rule):
                 f"{short_kernel(row.name)} takes {percent(share)} of the GPU time at {percent(bandwidth)} of the "
                 "memory bandwidth",
                 'Tune it: torch.compile(model, mode="max-autotune"), or larger tensors; '
-                f"{_shown(row.name)} shows its source and launches",
+                f"{_where_shown(row.name)} shows its source and launches",
                 {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
                 by=context.best("roofline", row.name),
                 code='torch.compile(model, mode="max-autotune")',
@@ -93,20 +90,18 @@ class SlowKernel(Rule):
             )
 
 
-class CudaGraphsUsed(Rule):
-    """What is left to launch where CUDA graphs are on already."""
+class CudaGraphsUsed(SpanRule, id="cuda_graphs_used", panel="cuda_graphs"):
+    """Launches that are left where CUDA graphs are in use."""
 
-    id = "cuda_graphs_used"
-    panel = "cuda_graphs"
-
-    def look(self, context: RuleContext) -> Iterator[Finding]:
-        calls = context.profile.of(launch_calls) if context.profile else None
-        if context.profile is None or calls is None or not calls.replay.any():
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield one finding for all of them."""
+        profile, calls = context.profile, context.profile.of(launch_calls)
+        if not calls.replay.any():
             return
-        if not context.profile.of(graph_runs).replayed.any() and context.profile.of(asks_for_graphs):
+        if not profile.of(graph_runs).replayed.any() and profile.of(asks_for_graphs):
             return  # each was launched where it was recorded, and never again: another rule says why
-        made = [calls.between(begin, end) for begin, end in zip(*context.windows)]
-        replays, launches = sum(one.replays for one in made), sum(one.launches for one in made)
+        counts = [calls.between(begin, end) for begin, end in zip(*context.windows)]
+        replays, launches = sum(row.replays for row in counts), sum(row.launches for row in counts)
         if not replays or launches == replays:
             return
         steps = max(context.steps, 1)
@@ -118,100 +113,83 @@ class CudaGraphsUsed(Rule):
             {
                 "replays_per_step": replays / steps,
                 "launches_per_step": (launches - replays) / steps,
-                "launch_call_us_per_step": context.each_us(sum(one.time_ns for one in made) / 1000),
+                "launch_call_us_per_step": context.each_us(sum(row.time_ns for row in counts) / 1000),
             },
             severity="info",
         )
 
 
-class DominantKernel(Rule):
-    """One kernel sets the pace that neither torch nor a library brought, and nobody knows how much data it moves."""
+class DominantKernel(SpanRule, id="dominant_kernel", panel="kernels"):
+    """A kernel of the user's that takes most of the GPU time, of which the data that it moves is unknown."""
 
-    id = "dominant_kernel"
-    panel = "kernels"
-
-    def look(self, context: RuleContext) -> Iterator[Finding]:
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield the largest kernel where the GPU is the bottleneck."""
         profile = context.profile
-        if profile is None or not len(profile.of(host_lane)) or not _gpu_bound(profile):
+        if not len(profile.of(host_lane)) or not _is_gpu_bound(profile):
             return
         row = max(profile.of(kernel_table).rows, key=lambda row: row.time_us, default=None)
-        if row is None:
+        share = context.gpu_share(row.time_us) if row else 0.0
+        if row is None or share < thresholds.dominant_percent:
             return
-        share = context.gpu_share(row.time_us)
-        if share is None or share < thresholds.dominant_percent or row.bandwidth_percent is not None:
-            return
-        if row.category in _MADE_OF or _by_torch(profile, row.name):
+        if row.bandwidth_percent is not None or row.category in _NOT_WRITTEN or _is_torchs(profile, row.name):
             return
         yield self.finding(
             context,
             f"{short_kernel(row.name)} takes {percent(share)} of the GPU's time, and the GPU sets the pace of a step",
             "Look at how it reads and writes: neighbouring threads, neighbouring numbers; enough blocks for the whole "
-            f"GPU. {_shown(row.name)} shows its launches",
+            f"GPU. {_where_shown(row.name)} shows its launches",
             {"gpu_share_percent": share, "gpu_us": row.time_us, "launches": row.launches},
-            saves_us=None,
             severity="warning",
             row=f"kernels:{row.key}",
             where=[short_kernel(row.name)],
         )
 
 
-def _by_torch(profile: Profile, kernel: str) -> bool:
-    """Whether operators of torch's own launch it, whatever it is called: nobody can change how it reads and writes."""
-    trace, queue = profile.trace, profile.of(gpu_queue)
-    mine = mask_of(trace.names, kernel.__eq__)[trace.name[queue.row]]
-    rows = profile.of(launching)[mine]
+def _is_gpu_bound(profile: Profile) -> bool:
+    """Whether the GPU is busy nearly all of a step."""
+    clock, queue = profile.of(recorded_clock), profile.of(gpu_queue)
+    busy = queue.dur[queue.device == clock.device].sum() / profile.of(host_lane).steps
+    return bool(busy >= thresholds.gpu_bound_percent / 100 * clock.step)
+
+
+def _is_torchs(profile: Profile, kernel: str) -> bool:
+    """Whether only torch's own operators launch it: the user cannot change how it reads and writes."""
+    trace = profile.trace
+    rows = profile.of(launching)[work_named(profile, kernel.__eq__)]
     return bool(len(rows) and (rows >= 0).all()) and all(
         is_library_operator(trace.names[name]) for name in np.unique(trace.name[rows]).tolist()
     )
 
 
-def _shown(kernel: str) -> str:
-    """Where more is said of it: names of C++ kernels are nothing to type."""
+def _where_shown(kernel: str) -> str:
+    """Return where more about it is shown: names of C++ kernels cannot be typed."""
     return f"tb-torchcompile kernel LOGDIR {kernel}" if kernel.isidentifier() else "Its row in Kernels"
 
 
-def _gpu_bound(profile: Profile) -> bool:
-    """Whether the GPU is busy nearly all of a step."""
-    clock, queue = profile.of(recorded_clock), profile.of(gpu_queue)
-    steps = profile.of(host_lane).steps
-    mine = queue.device == clock.device
-    return bool(queue.dur[mine].sum() / steps >= thresholds.gpu_bound_percent / 100 * clock.step)
+class MemoryLimit(SpanRule, id="memory_limit", panel="memory"):
+    """Memory that the caching allocator holds nearly all of: it is what fails to grow."""
 
-
-GPU_RULES: tuple[Rule, ...] = (ExposedCommunication(), CudaGraphsUsed(), SlowKernel(), DominantKernel())
-
-
-# Rules about how far the devices reach: the memory of one, and several of them together.
-
-
-class MemoryLimit(Rule):
-    """What the caching allocator holds counts: it is what fails to grow."""
-
-    id = "memory_limit"
-    panel = "memory"
-
-    def look(self, context: RuleContext) -> Iterator[Finding]:
-        if context.profile is None:
-            return
-        for one in context.profile.of(held_memory):
-            share = one.share_percent
-            if one.held is None or one.capacity is None or share is None or share < thresholds.memory_percent:
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield a finding for each device."""
+        for device in context.profile.of(held_memory):
+            held, capacity, share = device.held, device.capacity, device.share_percent
+            if held is None or capacity is None or share is None or share < thresholds.memory_percent:
                 continue
             yield self.finding(
                 context,
-                one.sentence(),
+                device.sentence(),
                 "Keep less alive: activation checkpointing (torch.utils.checkpoint), torch.autocast, a smaller batch",
-                {"held_bytes": one.held, "capacity_bytes": one.capacity, "share_percent": share},
+                {"held_bytes": held, "capacity_bytes": capacity, "share_percent": share},
                 severity="warning",
             )
 
 
-class DataParallel(Rule):
-    id = "data_parallel"
-    panel = "gpu_utilization"
+class DataParallel(SpanRule, id="data_parallel", panel="gpu_utilization"):
+    """One process that drives several GPUs."""
 
-    def look(self, context: RuleContext) -> Iterator[Finding]:
-        if context.profile is None or DATA_PARALLEL not in context.profile.trace.names:
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield one finding."""
+        if DATA_PARALLEL not in context.profile.trace.names:
             return
         devices = len(np.unique(context.profile.of(gpu_work).device))
         if devices > 1:
@@ -224,12 +202,12 @@ class DataParallel(Rule):
             )
 
 
-class SlowBackend(Rule):
-    id = "slow_backend"
-    panel = "gpu_utilization"
+class SlowBackend(SpanRule, id="slow_backend", panel="gpu_utilization"):
+    """Ranks with GPUs that communicate through the host."""
 
-    def look(self, context: RuleContext) -> Iterator[Finding]:
-        if context.profile is None or not len(context.profile.of(gpu_work).index):
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield one finding."""
+        if not len(context.profile.of(gpu_work).index):
             return
         info = context.profile.trace.distributed
         backend, size = str(info.get("backend", "")), info.get("world_size")
@@ -246,4 +224,7 @@ class SlowBackend(Rule):
             )
 
 
-SCALE_RULES: tuple[Rule, ...] = (MemoryLimit(), DataParallel(), SlowBackend())
+GPU_RULES: tuple[SpanRule, ...] = (
+    *(ExposedCommunication(), CudaGraphsUsed(), SlowKernel(), DominantKernel()),
+    *(MemoryLimit(), DataParallel(), SlowBackend()),
+)

@@ -1,5 +1,4 @@
-"""An optimizer that launches a few kernels instead of some for each parameter, and one that goes over those rows of an
-embedding that a step looked up instead of all."""
+"""What would an optimizer cost in a few launches, and over only those rows of an embedding that a step looked up?"""
 
 from __future__ import annotations
 
@@ -11,11 +10,11 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.causes.change import (
     Change,
-    at_once,
-    both,
+    as_one_launch,
     fused,
-    taking,
-    waiting,
+    in_sequence,
+    waiting_for,
+    with_call_time,
     with_durations,
     without_host_time,
 )
@@ -26,6 +25,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     points_inside,
     slice_times,
     time_inside,
+    work_named,
 )
 from tb_torchcompile_plugin.analysis.runtime.dense_embeddings import (
     DenseEmbedding,
@@ -36,189 +36,172 @@ from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching, tensors
 from tb_torchcompile_plugin.profile.columns import Floats, host_slices, mask_of, place_mask
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.attribution import Culprit
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.operators import (
-    SUMS,
-    goes_over_gradients,
-    is_fused_optimizer,
-    is_node,
-    takes_lists,
-)
+from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_optimizer_step, is_zeroing
 
-_FUSED_NS = 150_000  # of an optimizer's step in a few launches
-# Of SparseAdam: its operators read and write each number of a row so often, after what sorting and adding up needs,
-# which a dense gradient does as well. For each embedding it launches some 40 kernels, and waits once for the GPU.
+_FUSED_NS = 150_000  # host time of an optimizer step in a few launches; see docs/what_if.md
+_MANY_LAUNCHES = 20  # of one optimizer step: with fewer there is little to gain
+# AdamW's 8 kernels read and write each tensor 21 times, its fused kernel 7 times.
+_FUSED_PASSES = 1 / 3
+# SparseAdam reads and writes each number of a row this often, not counting the sorting and adding that a dense gradient
+# needs as well. For each embedding it launches some 40 kernels, and waits once for the GPU.
 _SPARSE_PASSES = 40
+# Host time for each embedding, an estimate: 220 µs of Python and dispatch (see docs/what_if.md), the rest launches.
 _SPARSE_NS = 400_000
 _ALL = 0.999  # of what one launch does
-_PASSES = 1 / 3  # over the same tensors: AdamW's 8 kernels read and write 21 times, its fused one 7
 
 
 def fused_optimizer(profile: Profile) -> Iterator[Fix]:
-    """An optimizer that launches a few kernels."""
-    trace, lane = profile.trace, profile.of(host_lane)
+    """Yield an optimizer that launches a few kernels instead of some for each parameter."""
+    trace, lane, queue = profile.trace, profile.of(host_lane), profile.of(gpu_queue)
     inside, first = points_inside(profile, profile.of(optimizer_times))
     launches = int((inside & lane.launches).sum())
-    if not launches or launches < 20 * max(int(first.sum()), 1) or profile.of(_is_fused):
+    if not launches or launches < _MANY_LAUNCHES * max(int(first.sum()), 1):
+        return
+    is_fused = work_named(profile, operators.is_fused_optimizer) & inside[queue.point]
+    if 2 * int(is_fused.sum()) > int(inside[queue.point].sum()):
         return
     yield Fix(
-        id="fused_optimizer",
         kind="fused_optimizer",
-        subject=Culprit("optimizer", trace.names[trace.name[optimizer_steps(trace)[0]]], "", 0),
-        change=_in_few(profile, _PASSES),
-        times=launches / profile.of(host_lane).steps,
-        surely=_in_few(profile, 1.0),
+        subject=(trace.names[trace.name[optimizer_steps(trace)[0]]], "", 0),
+        change=_in_few_launches(profile, _FUSED_PASSES),
+        times=launches / lane.steps,
+        conservative=_in_few_launches(profile, 1.0),
     )
 
 
-def _is_fused(profile: Profile) -> bool:
-    """Whether the optimizer is fused already: each of its launches takes as many tensors as one can."""
-    queue, (inside, _) = profile.of(gpu_queue), points_inside(profile, profile.of(optimizer_times))
-    fused_ = mask_of(profile.trace.names, is_fused_optimizer)[profile.trace.name[queue.row]]
-    return bool(2 * int((fused_ & inside[queue.point]).sum()) > int(inside[queue.point].sum()))
-
-
-def _in_few(profile: Profile, passes: float) -> Change:
-    """One launch each time. A kernel takes as long as the shortest of them, whatever it does, and then for its data."""
+def _in_few_launches(profile: Profile, passes: float) -> Change:
+    """Make each optimizer step one launch: each kernel takes as long as the shortest one, and then for its data."""
     lane, queue, times = profile.of(host_lane), profile.of(gpu_queue), profile.of(optimizer_times)
     inside, first = points_inside(profile, times)
     work = np.flatnonzero(inside[queue.point] & ~first[queue.point])
-    of_data = queue.dur[work] - queue.dur[work].min(initial=np.iinfo(np.int64).max)
-    return both(
+    data_ns = queue.dur[work] - queue.dur[work].min(initial=np.iinfo(np.int64).max)
+    return in_sequence(
         without_host_time(time_inside(profile, times)),
-        at_once(inside & lane.launches, first, _FUSED_NS),
-        fused(work, (of_data * passes).astype(np.int64)),
+        as_one_launch(inside & lane.launches, first, _FUSED_NS),
+        fused(work, (data_ns * passes).astype(np.int64)),
     )
 
 
 def optimizer_steps(trace: Trace) -> Int64s:
-    """Rows of the optimizers' steps."""
+    """Return the rows of the optimizers' steps."""
     return host_slices(trace, is_optimizer_step, (LABEL,))
 
 
-def _fused_launches(profile: Profile) -> Int64s:
-    """When kernels of fused optimizers are launched."""
-    queue, lane = profile.of(gpu_queue), profile.of(host_lane)
-    work = mask_of(profile.trace.names, is_fused_optimizer)[profile.trace.name[queue.row]]
-    return lane.begin[queue.point[work]]
-
-
 def optimizer_times(profile: Profile) -> Times:
-    """When optimizers worked: their steps, without the forward and backward of a closure that they call, and what it
-    does behind these: while the host waits for the GPU before a fused optimizer's kernels, that has not begun."""
-    trace, lane = profile.trace, profile.of(host_lane)
+    """Return when optimizers worked: their steps, from the end of the closure that they call.
+
+    While the host waits for the GPU before the kernels of a fused optimizer, its work has not begun.
+    """
+    trace, lane, queue = profile.trace, profile.of(host_lane), profile.of(gpu_queue)
     rows = optimizer_steps(trace)
     calls = profile.of(region_calls)
     begin, end = trace.ts[rows].copy(), trace.ts[rows] + trace.dur[rows]
-    track = trace.track[rows] if len(rows) else np.zeros(0, np.int64)
-    own = profile.of(_fused_launches)
-    for place, (first, last) in enumerate(zip(begin.tolist(), end.tolist())):
+    tracks = trace.track[rows]
+    launched = lane.begin[queue.point[work_named(profile, operators.is_fused_optimizer)]]
+    for index, (first, last) in enumerate(zip(begin.tolist(), end.tolist())):
         inside = (lane.begin >= first) & (lane.begin < last)
-        waits = lane.synchronises & (lane.begin < min(own[(own >= first) & (own < last)], default=0))
-        inside &= waits | (lane.track != track[place])
+        own_launches = launched[(launched >= first) & (launched < last)]
+        waits = lane.synchronises & (lane.begin < min(own_launches, default=0))
+        inside &= waits | (lane.track != tracks[index])
         closure = [*lane.end[inside].tolist(), *(call.end for call in calls if first <= call.start < last)]
-        begin[place] = max([first, *(moment for moment in closure if moment < last)])
+        begin[index] = max([first, *(moment for moment in closure if moment < last)])
     return on_tracks(profile, rows, begin, end)
 
 
-def sparse_embedding(profile: Profile) -> Iterator[Fix]:
-    """Sparse gradients of embeddings: nothing fills them, and the optimizer goes over the rows that were looked up."""
-    sparse = [one for one in profile.of(_whole_rows) if one.pays]
-    if not sparse:
-        return
-    tables = sum(one.of.tables for one in sparse)
-    looked_up, rows = (
-        sum(each) for each in zip(*((one.of.looked_up, one.of.tables * one.of.shape[0]) for one in sparse))
-    )
-    name = f"{looked_up:,.0f} of {rows:,.0f} rows ({100 * looked_up / rows:.2g} %)"
-    yield Fix(
-        id="dense_embedding",
-        kind="dense_embedding",
-        subject=Culprit("operator", name, "", 0),
-        change=_sparse(profile, sparse, 1.0, _SPARSE_NS),
-        times=tables,
-        surely=_sparse(profile, sparse, 2.0, 2 * _SPARSE_NS),
-        perhaps=_sparse(profile, sparse, 0.5, _SPARSE_NS // 2, waits=False),
-    )
-
-
-class _WholeRows(NamedTuple):
-    """Work that goes over whole embeddings of one shape. updates, gradients: of each work of the queue the part of its
-    time that an optimizer takes for them, and the part that is gone of what else passes over their gradients. sparse:
-    the share of those updates that one of the rows takes that were looked up."""
+class _DenseUpdate(NamedTuple):
+    """Work that goes over whole embeddings of one shape."""
 
     of: DenseEmbedding
-    updates: Floats
-    gradients: Floats
-    sparse: float
-
-    @property
-    def pays(self) -> bool:
-        """Also where it takes twice as long as assumed."""
-        return self.sparse < 0.5
+    updates: Floats  # of each work of the queue, the share of its time in which an optimizer updates them
+    gradients: Floats  # of each work of the queue, the share that sparse gradients would save elsewhere
+    sparse: float  # time of updating only the rows that were looked up, as a share of the time of `updates`
 
 
-def _whole_rows(profile: Profile) -> list[_WholeRows]:
-    dur, made = profile.of(gpu_queue).dur, []
-    for one in profile.of(dense_embeddings):
-        updates = _updates(profile, one)
-        row_ns = dur[one.fills].sum() / (one.calls * one.shape[0])
-        sparse_ns = _SPARSE_PASSES * row_ns * one.looked_up * profile.of(host_lane).steps
-        now = float((dur * updates).sum())
-        if sparse_ns and now:
-            made.append(_WholeRows(one, updates, _gone(profile, one), sparse_ns / now))
-    return made
+def sparse_embedding(profile: Profile) -> Iterator[Fix]:
+    """Yield sparse gradients of embeddings: nothing fills them, and only rows that were looked up are updated."""
+    # Below a half it is faster even where it takes twice as long as assumed.
+    rows = [row for row in profile.of(_dense_updates) if row.sparse < 0.5]
+    if not rows:
+        return
+    looked_up = sum(row.of.looked_up for row in rows)
+    total = sum(row.of.tables * row.of.shape[0] for row in rows)
+    name = f"{looked_up:,.0f} of {total:,.0f} rows ({100 * looked_up / total:.2g} %)"
+    yield Fix(
+        kind="dense_embedding",
+        subject=(name, "", 0),
+        change=_sparse(profile, rows, 1.0, _SPARSE_NS),
+        times=sum(row.of.tables for row in rows),
+        conservative=_sparse(profile, rows, 2.0, 2 * _SPARSE_NS),
+        optimistic=_sparse(profile, rows, 0.5, _SPARSE_NS // 2, waits=False),
+    )
 
 
-def _updates(profile: Profile, one: DenseEmbedding) -> Floats:
-    """Of an optimizer's work by the numbers of the tensors that its operators are given; of lists that are too long to
-    be recorded by those of all gradients, where there is one optimizer."""
+def _dense_updates(profile: Profile) -> list[_DenseUpdate]:
+    dur, rows = profile.of(gpu_queue).dur, []
+    for embedding in profile.of(dense_embeddings):
+        updates = _optimizer_shares(profile, embedding)
+        row_ns = dur[embedding.fills].sum() / (embedding.calls * embedding.shape[0])
+        sparse_ns = _SPARSE_PASSES * row_ns * embedding.looked_up * profile.of(host_lane).steps
+        dense_ns = float((dur * updates).sum())
+        if sparse_ns and dense_ns:
+            saved = _gradient_shares(profile, embedding)
+            rows.append(_DenseUpdate(embedding, updates, saved, sparse_ns / dense_ns))
+    return rows
+
+
+def _optimizer_shares(profile: Profile, embedding: DenseEmbedding) -> Floats:
+    """Return the share of an optimizer's work for these embeddings, by the numbers of its operators' tensors.
+
+    Lists that are too long to be recorded are taken to hold all gradients, where there is one optimizer.
+    """
+    trace, launched = profile.trace, profile.of(launching)
     work = _work_in(profile, profile.of(optimizer_times))
-    parts = _parts(profile, work, one)
-    if not parts.any() and len(optimizer_steps(profile.trace)) <= profile.of(host_lane).steps:
+    shares = _shares(profile, work, embedding)
+    if not shares.any() and len(optimizer_steps(trace)) <= profile.of(host_lane).steps:
         numbers = sum(map(math.prod, profile.of(accumulated)))
-        tensors = tensors_of(profile, np.unique(profile.of(launching)[work]))
-        lists = [row for row, shapes in tensors.items() if not shapes and _takes_lists(profile, row)]
-        of_all = one.numbers * profile.of(accumulated).count(list(one.shape)) / max(numbers, 1)
-        parts[np.isin(profile.of(launching), lists)] = of_all * one.share
-    return parts
+        tensors = tensors_of(profile, np.unique(launched[work]))
+        lists = [
+            row
+            for row, shapes in tensors.items()
+            if not shapes and row >= 0 and operators.takes_lists(trace.names[trace.name[row]])
+        ]
+        of_all = embedding.numbers * profile.of(accumulated).count(list(embedding.shape)) / max(numbers, 1)
+        shares[np.isin(launched, lists)] = of_all * embedding.share
+    return shares
 
 
-def _takes_lists(profile: Profile, row: int) -> bool:
-    return takes_lists(profile.trace.names[profile.trace.name[row]]) if row >= 0 else False
-
-
-def _gone(profile: Profile, one: DenseEmbedding) -> Floats:
-    """What norms, clips, scales, adds up or zeroes whole gradients, without the rows that were looked up."""
+def _gradient_shares(profile: Profile, embedding: DenseEmbedding) -> Floats:
+    """Return the share of passes over whole gradients (norms, clips, sums, zeroing) for rows not looked up."""
     trace = profile.trace
     zeroing = slice_times(profile, host_slices(trace, is_zeroing, (LABEL,)))
-    nodes = slice_times(profile, host_slices(trace, is_node))
-    between = _called(profile, _work_in(profile, profile.of(_behind_backwards)), goes_over_gradients)
-    summing = _called(profile, _work_in(profile, nodes), SUMS.__contains__)
+    nodes = slice_times(profile, host_slices(trace, operators.is_node))
+    after_backwards = _work_in(profile, profile.of(_after_backwards))
+    between = _launched_by(profile, after_backwards, operators.goes_over_gradients)
+    summing = _launched_by(profile, _work_in(profile, nodes), operators.SUMS.__contains__)
     work = np.unique(np.concatenate((_work_in(profile, zeroing), summing, between)))
-    rows = one.tables * one.shape[0]
-    return _parts(profile, work, one) * (1 - min(one.looked_up / rows, 1.0))
+    rows = embedding.tables * embedding.shape[0]
+    return _shares(profile, work, embedding) * (1 - min(embedding.looked_up / rows, 1.0))
 
 
-def _behind_backwards(profile: Profile) -> Times:
-    """From the end of a backward to the begin of the optimizer's step behind it."""
+def _after_backwards(profile: Profile) -> Times:
+    """Return the times from the end of a backward to the begin of the optimizer step after it."""
     trace, rows = profile.trace, optimizer_steps(profile.trace)
-    nodes = host_slices(trace, is_node)
+    nodes = host_slices(trace, operators.is_node)
     ends = np.sort(trace.ts[nodes] + trace.dur[nodes])
     before = np.searchsorted(ends, trace.ts[rows], side="right") - 1
     rows, before = rows[before >= 0], before[before >= 0]
     return on_tracks(profile, rows, ends[before], trace.ts[rows])
 
 
-def _called(profile: Profile, work: Int64s, wanted: Callable[[str], bool]) -> Int64s:
-    """What operators of these names launched."""
+def _launched_by(profile: Profile, work: Int64s, matches: Callable[[str], bool]) -> Int64s:
+    """Return the work that operators with matching names launched."""
     rows = profile.of(launching)[work]
-    named = mask_of(profile.trace.names, wanted)[profile.trace.name[rows]]
+    named = mask_of(profile.trace.names, matches)[profile.trace.name[rows]]
     return np.asarray(work[(rows >= 0) & named])
 
 
@@ -227,45 +210,46 @@ def _work_in(profile: Profile, times: Times) -> Int64s:
     return np.flatnonzero(inside[profile.of(gpu_queue).point])
 
 
-def _parts(profile: Profile, work: Int64s, one: DenseEmbedding) -> Floats:
-    """Of each work of the queue, where it is one of these, the part that is for these embeddings, by the numbers of all
-    tensors that its operator was given."""
-    parts, launched = np.zeros(len(profile.of(gpu_queue))), profile.of(launching)
+def _shares(profile: Profile, work: Int64s, embedding: DenseEmbedding) -> Floats:
+    """Return for each work of the queue the share for these embeddings, by the numbers of its operator's tensors."""
+    shares, launched = np.zeros(len(profile.of(gpu_queue))), profile.of(launching)
     rows = np.unique(launched[work])
     for row, shapes in tensors_of(profile, rows[rows >= 0]).items():
-        mine = shapes.count(list(one.shape)) * one.numbers
-        if mine:
-            parts[work[launched[work] == row]] = one.share * mine / sum(map(math.prod, shapes))
-    return parts
+        numbers = shapes.count(list(embedding.shape)) * embedding.numbers
+        if numbers:
+            shares[work[launched[work] == row]] = embedding.share * numbers / sum(map(math.prod, shapes))
+    return shares
 
 
 def _sparse(
-    profile: Profile, sparse: list[_WholeRows], slower: float, host_ns: int, waits: bool = True
+    profile: Profile, rows: list[_DenseUpdate], slower: float, host_ns: int, waits: bool = True
 ) -> Change:
-    """slower: so many times as long as assumed. host_ns: for each embedding."""
+    """Make the updates sparse: `slower` times as long as assumed, with `host_ns` for each embedding."""
     dur = profile.of(gpu_queue).dur
     left = np.ones(len(dur))
-    for one in sparse:
-        left -= one.updates * (1 - one.sparse * slower) + one.gradients
-        left[one.of.fills] = 0
+    for row in rows:
+        left -= row.updates * (1 - row.sparse * slower) + row.gradients
+        left[row.of.fills] = 0
     shorter = with_durations(np.arange(len(dur)), (dur * left.clip(0)).astype(np.int64))
-    tables = sum(one.of.tables for one in sparse)
-    updates = np.sum([one.updates for one in sparse], axis=0)
-    return both(shorter, *_sparse_on_host(profile, updates, int(host_ns * tables), waits))
+    host_ns = int(host_ns * sum(row.of.tables for row in rows))
+    updates = np.sum([row.updates for row in rows], axis=0)
+    return in_sequence(shorter, *_sparse_on_host(profile, updates, host_ns, waits))
 
 
 def _sparse_on_host(profile: Profile, updates: Floats, host_ns: int, waits: bool) -> Iterator[Change]:
-    """What launched updates of nothing else is gone, and its operators; the first of each step takes as long as those
-    of all embeddings. It waits for the GPU, since the rows that came are counted there."""
+    """Take out the launches of updates of nothing else, and their operators; the first of each step takes `host_ns`.
+
+    It waits for the GPU, because the rows that were looked up are counted there.
+    """
     lane, queue = profile.of(host_lane), profile.of(gpu_queue)
     work = np.flatnonzero(updates)
     points = np.unique(queue.point[work])
-    _, places = np.unique(np.searchsorted(lane.marks, points, side="right"), return_index=True)
-    first = place_mask(points[places], len(lane))
+    _, indices = np.unique(np.searchsorted(lane.marks, points, side="right"), return_index=True)
+    first = place_mask(points[indices], len(lane))
     alone = place_mask(np.setdiff1d(points, queue.point[updates < _ALL]), len(lane))
     rows = np.unique(profile.of(launching)[work[alone[queue.point[work]]]])
     yield without_host_time(time_inside(profile, slice_times(profile, rows)))
-    yield taking(first | alone, np.where(first, host_ns, 0))
+    yield with_call_time(first | alone, np.where(first, host_ns, 0))
     if waits:
-        before = place_mask(np.maximum(points[places] - 1, 0), len(lane))
-        yield waiting(before, np.unique(queue.stream[work]))
+        before = place_mask(np.maximum(points[indices] - 1, 0), len(lane))
+        yield waiting_for(before, np.unique(queue.stream[work]))

@@ -9,7 +9,14 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.causes.change import Bools, Change
+from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes.change import (
+    Change,
+    in_sequence,
+    with_call_time,
+    with_durations,
+    without_host_time,
+)
 from tb_torchcompile_plugin.analysis.causes.fix import slice_times, time_inside
 from tb_torchcompile_plugin.analysis.causes.scenario import recording_cost
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, why_nothing
@@ -33,7 +40,6 @@ from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
-from tb_torchcompile_plugin.profile.model.model import Model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time, step_ns
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, is_triton
@@ -45,113 +51,90 @@ Obstacle = Literal[
     "nothing", "library", "memory", "eager", "guards", "breaks", "recompiles", "dynamic", "kernels"
 ]
 LIBRARY: tuple[Category, ...] = ("gemm", "convolution", "attention", "communication")
-_LEAST_PERCENT = 1.0  # of a step
 _FULL_PERCENT = 70.0  # of a device's bandwidth: a kernel that reaches it has nothing to gain
+_SHORTEST_NS = 1_500  # of a kernel, however little it does
+_TRITON = [code for code, name in enumerate(CATEGORIES) if is_triton(name)]
+
+
+class Assumed(NamedTuple):
+    """What one eager operator is assumed to take; chosen by eye."""
+
+    tensors: float  # that it reads and writes
+    launch_ns: int  # of host time
+
+
+USUAL, LEAST, MOST = Assumed(2.25, 10_000), Assumed(1.5, 5_000), Assumed(3.0, 18_000)
 
 
 class WhyNot(msgspec.Struct, frozen=True):
-    """time_us: of a step, on the GPU or on the host; percent: of a step. None where it has no price. where: the
-    operators, kernels or symbols that most of it is of."""
+    """One reason, with its price where it has one."""
 
     cause: Obstacle
-    time_us: float | None
+    time_us: float | None  # per step, on the GPU or on the host
     percent: Annotated[float | None, head("Of a step")]
     says: Annotated[str, head("What it is", grow=True)]
-    where: Annotated[str, head("Mostly", grow=True)]
+    where: Annotated[str, head("Mostly", grow=True)]  # operators, kernels or symbols
 
 
 def why_not(profile: Profile) -> list[WhyNot]:
-    """Of a run that compiled something. Rows of less than a hundredth of a step are left out."""
+    """Return the reasons for a run that compiled something; small ones are left out."""
     rows = [row for ask in (_library, _full, _eager, _guards, _breaks) for row in ask(profile)]
-    priced = [row for row in rows if (row.percent or 0.0) >= _LEAST_PERCENT]
-    ranked = sorted(priced, key=lambda row: -(row.time_us or 0.0))
-    return [*_nothing(profile), *ranked, *_recompiles(profile), *_dynamic(profile)]
-
-
-class _Window(NamedTuple):
-    """The profiled time: how many steps, 0 where they were not marked, and how long they are together (us)."""
-
-    steps: int
-    wall_us: float
-
-
-def _window(profile: Profile) -> _Window:
-    steps = len(profile.of(StepWindows))
-    ns = int(profile.of(step_ns).sum()) if steps else profile.of(profiled_time).total_ns
-    return _Window(steps, ns / 1000)
+    priced = [row for row in rows if (row.percent or 0.0) >= thresholds.considered_percent]
+    priced.sort(key=lambda row: -(row.time_us or 0.0))
+    if not profile.of(compiled_calls):
+        priced.insert(
+            0, WhyNot("nothing", None, None, "Nothing that runs in the profiled time is compiled", "")
+        )
+    return [*priced, *_unpriced(profile)]
 
 
 def _row(profile: Profile, cause: Obstacle, us: float, says: str, where: str = "") -> WhyNot:
-    """us: of all steps. says: what stands before the time."""
-    window = profile.of(_window)
-    each, share = us / max(window.steps, 1), 100 * us / window.wall_us if window.wall_us else None
+    """Return a row for a time of all steps (µs); `says` precedes the time."""
+    steps = len(profile.of(StepWindows))
+    wall_ns = int(profile.of(step_ns).sum()) if steps else profile.of(profiled_time).total_ns
+    each, share = us / max(steps, 1), 100 * us / (wall_ns / 1000) if wall_ns else None
     part = "" if share is None else f", {percent(share)} of it"
-    return WhyNot(
-        cause,
-        each,
-        share,
-        f"{says} {duration(each)} {'a step' if window.steps else 'in this span'}{part}",
-        where,
-    )
+    text = f"{says} {duration(each)} {'a step' if steps else 'in this span'}{part}"
+    return WhyNot(cause, each, share, text, where)
 
 
-def gpu_ns(profile: Profile, categories: tuple[Category, ...] = ()) -> int:
-    """Summed over the kernels that the steps launched, of these categories or of all."""
-    total = 0
+def _gpu_ns(profile: Profile, categories: tuple[Category, ...] = CATEGORIES) -> int:
+    """Return the summed time of the kernels that the steps launched, of these categories."""
+    codes, total = [CATEGORIES.index(name) for name in categories], 0
     for rows in profile.of(kernel_launches):
-        wanted = np.isin(rows.category, [CATEGORIES.index(name) for name in categories or CATEGORIES])
-        counted = wanted & launched_in(profile, rows)
-        total += int(rows.dur[counted].sum()) if rows.device != "cpu" else 0
+        if rows.device != "cpu":
+            counted = np.isin(rows.category, codes) & launched_in(profile, rows)
+            total += int(rows.dur[counted].sum())
     return total
 
 
 def _library(profile: Profile) -> Iterator[WhyNot]:
-    ns = gpu_ns(profile, LIBRARY)
-    if ns:
+    if ns := _gpu_ns(profile, LIBRARY):
         rows = [row for row in profile.of(kernel_table).rows if row.category in LIBRARY]
         names = dict.fromkeys(row.category for row in sorted(rows, key=lambda row: -row.time_us))
-        yield _row(
-            profile,
-            "library",
-            ns / 1000,
-            f"Kernels of libraries ({', '.join(names)}), which are the same compiled or not, take",
-            rows[0].name if rows else "",
-        )
+        says = f"Kernels of libraries ({', '.join(names)}), which are the same compiled or not, take"
+        yield _row(profile, "library", ns / 1000, says, rows[0].name if rows else "")
 
 
 def _full(profile: Profile) -> Iterator[WhyNot]:
-    full = [
-        row
-        for row in profile.of(kernel_table).rows
-        if is_triton(row.category) and (row.bandwidth_percent or 0.0) >= _FULL_PERCENT
-    ]
-    share = sum(row.time_us for row in full) / (profile.of(_kernels_us) or 1.0)
+    rows = [row for row in profile.of(kernel_table).rows if is_triton(row.category)]
+    full = [row for row in rows if (row.bandwidth_percent or 0.0) >= _FULL_PERCENT]
     if full:
-        yield _row(
-            profile,
-            "memory",
-            share * gpu_ns(profile) / 1000,
+        total_us = sum(row.time_us for row in profile.of(kernel_table).rows if row.device != "cpu")
+        share = sum(row.time_us for row in full) / (total_us or 1.0)
+        says = (
             f"Generated kernels that move data as fast as the GPU can (from {percent(_FULL_PERCENT)} of its bandwidth "
-            "on) take",
-            full[0].name,
+            "on) take"
         )
-
-
-def _kernels_us(profile: Profile) -> float:
-    return sum(row.time_us for row in profile.of(kernel_table).rows if row.device != "cpu")
+        yield _row(profile, "memory", share * _gpu_ns(profile) / 1000, says, full[0].name)
 
 
 def _eager(profile: Profile) -> Iterator[WhyNot]:
     eager = profile.of(eager_time)
     if eager.host_us:
         first = next((op for op in eager.ops if op.kind != "in_region"), None)
-        yield _row(
-            profile,
-            "eager",
-            eager.host_us,
-            "What is not compiled (optimizer, loss, operators outside of compiled code) keeps the host for",
-            first.name if first else "",
-        )
+        says = "What is not compiled (optimizer, loss, operators outside of compiled code) keeps the host for"
+        yield _row(profile, "eager", eager.host_us, says, first.name if first else "")
 
 
 def _guards(profile: Profile) -> Iterator[WhyNot]:
@@ -165,148 +148,104 @@ def _guards(profile: Profile) -> Iterator[WhyNot]:
 def _breaks(profile: Profile) -> Iterator[WhyNot]:
     costs = profile.of(graph_break_costs) or []
     if us := sum(cost.profiled_us for cost in costs):
-        first = costs[0]
-        where = f"{first.file}:{first.line}" if first.file else ""
+        where = f"{costs[0].file}:{costs[0].line}" if costs[0].file else ""
         yield _row(profile, "breaks", us, "Between graphs that break, the host spends", where)
 
 
-def _nothing(profile: Profile) -> Iterator[WhyNot]:
-    if not profile.of(compiled_calls):
-        yield WhyNot("nothing", None, None, "Nothing that runs in the profiled time is compiled", "")
-
-
-def _recompiles(profile: Profile) -> Iterator[WhyNot]:
+def _unpriced(profile: Profile) -> Iterator[WhyNot]:
+    """Yield recompiles, and sizes that are not fixed in the graphs that ran."""
     rows = profile.summary.recompiles if profile.summary else ()
     if rows:
         says = f"{plural(len(rows), 'recompile')}: each is paid for, and each call tries the guards of all versions"
         yield WhyNot("recompiles", None, None, says, f"{rows[0].file}:{rows[0].line}" if rows[0].file else "")
-
-
-def _dynamic(profile: Profile) -> Iterator[WhyNot]:
-    """Sizes that are not fixed in the graphs that ran."""
     ran = {call.compile_id for call in every(profile.of(region_calls))}
-    made = profile.summary.shape_events if profile.summary else ()
-    names = sorted({row.symbol for row in made if row.kind in SYMBOLS and row.key.compile_id in ran})
+    events = profile.summary.shape_events if profile.summary else ()
+    names = sorted({row.symbol for row in events if row.kind in SYMBOLS and row.key.compile_id in ran})
     if names:
         says = f"{plural(len(names), 'size is', 'sizes are')} dynamic: kernels for any size are slower"
         yield WhyNot("dynamic", None, None, says, ", ".join(names[:3]))
 
 
-# How long would a step take without torch.compile? Its model, with every fused kernel as the operators that
-# it is of. Each operator reads and writes its tensors by itself, at the bandwidth that the fused kernel
-# reached; its launch takes the host as long as an operator's does. What compiled code spends beside its
-# launches, on guards and wrappers, is gone. Kernels of libraries are the same. How much memory an operator
-# moves and what its launch takes is not known to the digit: so there are bounds.
-
-
-_SHORTEST_NS = 1_500  # of a kernel, however little it does
-_TRITON = [code for code, name in enumerate(CATEGORIES) if is_triton(name)]
-
-
-class Assumed(NamedTuple):
-    """Of one eager operator. tensors: how many it reads and writes. launch_ns: of the host."""
-
-    tensors: float
-    launch_ns: int
-
-
-USUAL, LEAST, MOST = Assumed(2.25, 10_000), Assumed(1.5, 5_000), Assumed(3.0, 18_000)
-
-
 class EagerStep(NamedTuple):
-    """A predicted eager step (µs), and between what it may be. operators: of a step, that generated kernels are of."""
+    """A predicted eager step (µs), with its range."""
 
     step_us: float
     low_us: float
     high_us: float
-    operators: float
-
-
-class _Fused(NamedTuple):
-    """Of each work of the queue: of how many operators it is (0: of none that is known), and how many tensors it moves
-    itself."""
-
-    operators: Int64s
-    tensors: Int64s
+    operators: float  # per step, that generated kernels are made of
 
 
 def uncompiled(profile: Profile) -> EagerStep | None:
-    """None where nothing can be predicted, where no generated kernel ran, and where their code is not known."""
+    """Predict a step without torch.compile; None without a prediction, a generated kernel or its code.
+
+    In the model each fused kernel becomes its operators. Each of those reads and writes its tensors by itself, at the
+    bandwidth of the fused kernel; its launch takes the host as long as an operator's does. The guards and wrappers of
+    compiled code are gone, kernels of libraries stay. What an operator moves and what its launch takes is not known
+    exactly: so there is a range.
+    """
     if profile.of(why_nothing):
         return None
-    fused = profile.of(_fused)
-    if not fused.operators.any():
+    operators, _ = profile.of(_fused)
+    if not operators.any():
         return None
     cost = profile.of(recording_cost)
-    times = [after_ns(profile, _unfused(profile, one), cost) / 1000 for one in (USUAL, LEAST, MOST)]
-    operators = int(fused.operators.sum()) / profile.of(host_lane).steps
-    return EagerStep(times[0], min(times), max(times), operators)
+    times = [after_ns(profile, _unfused(profile, assumed), cost) / 1000 for assumed in (USUAL, LEAST, MOST)]
+    return EagerStep(times[0], min(times), max(times), int(operators.sum()) / profile.of(host_lane).steps)
 
 
 def _unfused(profile: Profile, assumed: Assumed) -> Change:
-    queue, lane, fused = profile.of(gpu_queue), profile.of(host_lane), profile.of(_fused)
-    mine = fused.operators > 0
-    alone = fused.operators * assumed.tensors / np.maximum(fused.tensors, 1)
-    longer = np.where(fused.operators > 1, np.maximum(alone, 1.0), 1.0)
-    dur = np.maximum((queue.dur * longer).astype(np.int64), fused.operators * _SHORTEST_NS)
+    queue, lane, (operators, tensors) = profile.of(gpu_queue), profile.of(host_lane), profile.of(_fused)
+    generated = operators > 0
+    alone = operators * assumed.tensors / np.maximum(tensors, 1)
+    longer = np.where(operators > 1, np.maximum(alone, 1.0), 1.0)
+    dur = np.maximum((queue.dur * longer).astype(np.int64), operators * _SHORTEST_NS)
     launches = np.zeros(len(lane), np.int64)
-    np.add.at(launches, queue.point[mine], fused.operators[mine])
-    beside = profile.of(_beside_operators)
-
-    def change(model: Model) -> Model:
-        return model._replace(
-            host=np.maximum(model.host - beside, 0),
-            own=np.where(launches > 0, launches * assumed.launch_ns, model.own),
-            dur=np.where(mine, dur, model.dur),
-        )
-
-    return change
+    np.add.at(launches, queue.point[generated], operators[generated])
+    return in_sequence(
+        without_host_time(profile.of(_wrapper_ns)),
+        with_call_time(launches > 0, launches * assumed.launch_ns),
+        with_durations(np.flatnonzero(generated), dur[generated]),
+    )
 
 
-def _beside_operators(profile: Profile) -> Int64s:
-    """Of each piece of host time the part that compiled code spends and no operator of a library in it."""
-    rows = [call.index for call in profile.of(compiled_calls)]
-    rows += [index for index, _ in profile.of(Ownership).backwards]
-    inside = time_inside(profile, slice_times(profile, np.array(rows, np.int64)))
-    return np.where(_is_operator(profile)[profile.of(host_pieces).row], 0, inside)
-
-
-def _is_operator(profile: Profile) -> Bools:
-    """Which slices are calls of ATen's operators; none where nothing was recorded (-1)."""
+def _wrapper_ns(profile: Profile) -> Int64s:
+    """Return the part of each host segment that compiled code spends outside of a library's operators."""
     trace = profile.trace
+    rows = [call.index for call in profile.of(compiled_calls)]
+    rows += [row for row, _ in profile.of(Ownership).backwards]
+    inside = time_inside(profile, slice_times(profile, np.array(rows, np.int64)))
     aten = mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name]
-    return np.append(aten & mask_of(trace.cats, OPERATOR.__eq__)[trace.cat], False)
+    is_operator = aten & mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
+    # Row -1, where nothing was recorded, is the last.
+    return np.where(np.append(is_operator, False)[profile.of(host_pieces).row], 0, inside)
 
 
-def _fused(profile: Profile) -> _Fused:
-    row = profile.of(gpu_queue).row
-    operators, tensors = np.zeros((2, len(row)), np.int64)
+def _fused(profile: Profile) -> tuple[Int64s, Int64s]:
+    """Return of how many operators each work of the queue is made, 0 for unknown, and how many tensors it moves."""
+    queue_rows = profile.of(gpu_queue).row
+    operators, tensors = np.zeros((2, len(queue_rows)), np.int64)
     for rows in profile.of(kernel_launches):
-        for places in groups(rows) if rows.device != "cpu" else ():
-            if rows.category[places[0]] in _TRITON:
-                at = places_in(row, rows.index[places])
-                operators[at[at >= 0]], tensors[at[at >= 0]] = _made_of(
-                    profile, kernel_name(profile, rows, places)
-                )
-    return _Fused(operators, tensors)
+        for launches in groups(rows) if rows.device != "cpu" else ():
+            if rows.category[launches[0]] in _TRITON:
+                work = places_in(queue_rows, rows.index[launches])
+                work = work[work >= 0]
+                operators[work], tensors[work] = _made_of(profile, kernel_name(profile, rows, launches))
+    return operators, tensors
 
 
 def _made_of(profile: Profile, kernel: KernelName) -> tuple[int, int]:
-    """(operators, tensors) of one launch; zeros where the code of the kernel is not known."""
-    made = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key)
-    if made is None:
+    """Return the (operators, tensors) of one launch; zeros where the code of the kernel is unknown."""
+    generated = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key)
+    if generated is None:
         return 0, 0
-    one = made.definition
-    times = profile.of(_times_computed, made.code)
-    nodes = sum(1 / times[node] for node in one.source_nodes if not only_looks(node))
-    operators = max(round(nodes), 0 if one.source_nodes else _counted(one.aten_ops), 1)
-    return operators, (one.signature or "").count("_ptr")
+    definition = generated.definition
+    times = profile.of(_kernels_by_node, generated.code)
+    nodes = sum(1 / times[node] for node in definition.source_nodes if not only_looks(node))
+    # Kernels without nodes are counted by operators instead.
+    named = 0 if definition.source_nodes else sum(not only_looks(name) for name in definition.aten_ops)
+    return max(round(nodes), named, 1), (definition.signature or "").count("_ptr")
 
 
-def _times_computed(profile: Profile, code: GraphCode) -> Counter[str]:
-    """Of how many kernels of a graph each node is: a reduction in two parts is of one operator."""
-    return Counter(node for one in code.definitions.values() for node in set(one.source_nodes))
-
-
-def _counted(names: list[str]) -> int:
-    return sum(not only_looks(name) for name in names)
+def _kernels_by_node(profile: Profile, code: GraphCode) -> Counter[str]:
+    """Return how many kernels of a graph each node is part of: a reduction in two parts is one operator."""
+    return Counter(node for row in code.definitions.values() for node in set(row.source_nodes))

@@ -1,4 +1,4 @@
-"""The step as it is, what could be mended in it, and the step with some of that mended."""
+"""How long is the step, what could be fixed in it, and how long is it with some of that fixed?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.causes.change import together
+from tb_torchcompile_plugin.analysis.causes.change import apply_all
 from tb_torchcompile_plugin.analysis.causes.fix import Fix
 from tb_torchcompile_plugin.analysis.causes.fix_words import SeenIn, next_step, sentence, words_of
 from tb_torchcompile_plugin.analysis.causes.what_if import (
@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.analysis.causes.what_if import (
 from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.analysis.formatting import between, duration, plural
 from tb_torchcompile_plugin.analysis.runtime.step_picture import Picture, picture
-from tb_torchcompile_plugin.analysis.runtime.step_words import Paced, only, paced, slowed, told_by
+from tb_torchcompile_plugin.analysis.runtime.step_words import only, paced, slowed, told_by
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import StepSource, host_lane, loop_steps
@@ -33,142 +33,134 @@ from tb_torchcompile_plugin.profile.model.profiler_overhead import Recording, wi
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import unrecorded_step_ns
 
-Which = Literal["change", "surely", "perhaps"]  # which change of a fix
-UNSURE: tuple[Which, ...] = ("surely", "perhaps")
-_MOST = 20  # fixes that are told without being asked for
+MAX_ROWS = 20  # fixes that are listed without being picked
+Variant = Literal["change", "conservative", "optimistic"]  # which change of a fix
 
 
 class StepLength(msgspec.Struct, frozen=True):
-    """A mean step, or the span where there are no steps (µs).
+    """A mean step, or the span where there are no steps (µs)."""
 
-    step_us: as everything is predicted for, unrecorded where that is known. clock: what sets its pace; device: the GPU
-    if one does. recorded_us: as it was recorded. unrecorded_us: while nobody recorded, as the handler noted it.
-    steps: how many the model holds, 0 where the span has none; steps_from: what tells them.
-    replay_error_percent: replayed against recorded.
-    """
-
-    step_us: float
-    clock: Literal["host", "gpu"]
-    device: int | None
+    step_us: float  # as all predictions are for: unprofiled where that is known
+    clock: Literal["host", "gpu"]  # what is the bottleneck
+    device: int | None  # the GPU, if it is the bottleneck
     host_us: float
     gpu_us: float | None
     recorded_us: float
-    unrecorded_us: float | None
-    steps: int
+    unrecorded_us: float | None  # unprofiled, as the handler measured it
+    steps: int  # that the model holds, 0 where the span has none
     steps_from: StepSource
-    replay_error_percent: float
+    replay_error_percent: float  # replayed compared with recorded
 
 
 class FixRow(WhatIf, frozen=True):
-    """A fix with its words. sentence: what is to be mended. code: what of the next step can be pasted. panel: where it
-    is seen. note: what is to be said of it beside the other picked ones, or ""."""
+    """A fix with its words."""
 
-    sentence: str
+    sentence: str  # what is to be fixed
     next_step: str
-    code: str | None
+    code: str | None  # the part of the next step that can be pasted
     panel: SeenIn
-    note: str
+    note: str  # about it together with the other picked ones, or ""
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """What if these were mended? headline: the step now, and with the picked ones.
-
-    why_nothing: where nothing can be predicted, why; then there is no step to show.
-    fixes: largest gain first, so many more are `left_out`. picked: those that were asked for; needless: which of them
-    bring nothing beside the others; unknown: ids of none. combined, after: with the picked ones, null without any.
-    """
+    """The step now, and with the picked fixes."""
 
     headline: str
-    why_nothing: str | None
+    why_nothing: str | None  # why nothing can be predicted; then there is no step
     step: StepLength | None
     now: Picture | None
-    after: Picture | None
+    after: Picture | None  # None where none is picked, as `combined`
     combined: Predicted | None
-    fixes: list[FixRow]
-    left_out: int
+    fixes: list[FixRow]  # largest gain first
+    left_out: int  # fixes that are not listed
     picked: list[str]
-    needless: list[str]
-    unknown: list[str]
+    needless: list[str]  # picked ones that bring nothing in addition to the others
+    unknown: list[str]  # picked ids of no fix
 
 
 class Offer(NamedTuple):
-    """What could be mended, and what each would bring, largest gain first."""
+    """The possible fixes, and what each would bring, largest gain first."""
 
     fixes: tuple[Fix, ...]
     rows: tuple[WhatIf, ...]
 
 
-class _Picked(NamedTuple):
-    """kept: what brings something beside the others, largest gain first."""
-
-    kept: list[Fix]
-    needless: list[str]
-    ns: float
-
-
 def scenario(profile: Profile, picked: Sequence[str] = ()) -> Scenario:
-    """picked: ids of fixes that are made together."""
+    """Return the step with these fixes (ids) made together."""
     return offered(profile, profile.of(own_offer), picked)
 
 
 def own_offer(profile: Profile) -> Offer:
-    """What a span tells on its own."""
+    """Return the fixes that a span has without its job."""
     return Offer(tuple(profile.of(fixes)), tuple(profile.of(priced)))
 
 
 def offered(profile: Profile, offer: Offer, picked: Sequence[str]) -> Scenario:
-    """The same of what is offered."""
-    rows = offer.rows
-    known = {row.id for row in rows}
-    wanted = [one for one in dict.fromkeys(picked) if one in known]
-    shown = [row for place, row in enumerate(rows) if place < _MOST or row.id in wanted]
+    """Return the step with these of the offered fixes made together."""
+    rows, ids = offer.rows, list(dict.fromkeys(picked))
+    offered_ids = {row.id for row in rows}
+    chosen_ids = [fix_id for fix_id in ids if fix_id in offered_ids]
+    shown = [row for index, row in enumerate(rows) if index < MAX_ROWS or row.id in chosen_ids]
     why = profile.of(why_nothing)
     now = None if why else profile.of(picture_now)
-    chosen = profile.of(_made, offer, tuple(sorted(wanted))) if wanted and now else None
-    combined = _combined(profile, chosen) if chosen else None
-    needless = chosen.needless if chosen else []
+    kept, needless, ns = profile.of(_picked, offer, tuple(sorted(chosen_ids)) if now else ())
+    combined = None
+    if kept:
+        bounds = (_walked(profile, kept, "conservative").step, _walked(profile, kept, "optimistic").step)
+        combined = prediction(profile.of(_walked).step, ns, *bounds)
+    of = profile.of(paced)
     return Scenario(
-        headline=_headline(profile, offer, len(wanted), combined) if now else "Nothing is predicted.",
+        headline=_headline(profile, offer, len(chosen_ids), combined) if now else "Nothing is predicted.",
         why_nothing=why,
         step=None if why else profile.of(step_length),
         now=now,
-        after=picture(profile, _changed(profile, chosen.kept), now.host) if chosen and now else None,
+        after=picture(profile, _changed(profile, kept), now.host) if kept and now else None,
         combined=combined,
-        fixes=[_row(row, profile.of(paced), row.id in needless) for row in shown],
+        fixes=[
+            FixRow(
+                **msgspec.structs.asdict(row),
+                sentence=sentence(row, of),
+                next_step=next_step(row),
+                code=words_of(row).code,
+                panel=words_of(row).panel,
+                note="Beside the other picked fixes it brings nothing more." if row.id in needless else "",
+            )
+            for row in shown
+        ],
         left_out=len(rows) - len(shown),
-        picked=wanted,
+        picked=chosen_ids,
         needless=needless,
-        unknown=[one for one in dict.fromkeys(picked) if one not in known],
+        unknown=[fix_id for fix_id in ids if fix_id not in offered_ids],
     )
 
 
 def priced(profile: Profile) -> list[WhatIf]:
-    """The fixes as findings ask for them."""
+    """Return the fixes with their gains for an unprofiled step, where its length is known."""
     return profile.of(what_if, profile.of(_unrecorded_ns))
 
 
 def priced_fix(profile: Profile, fix: Fix) -> WhatIf:
-    """One more, priced as those are."""
+    """Return one more fix with its gain, as `priced` has it."""
     return what_if_row(profile, fix, profile.of(step_cost, profile.of(_unrecorded_ns)))
 
 
 def shared_ns(profile: Profile, fix: str, other: str) -> float:
-    """Of a mean step the host time that both of these fixes take out."""
-    by_id, made = {one.id: one for one in profile.of(fixes)}, profile.of(model)
-    mine, its = (made.host - by_id[one].change(made).host for one in (fix, other))
-    return float(np.minimum(mine, its).clip(0).sum()) / profile.of(host_lane).steps
+    """Return the host time of a mean step that both of these fixes take out."""
+    by_id, recorded = {row.id: row for row in profile.of(fixes)}, profile.of(model)
+    saved, also_saved = (recorded.host - by_id[name].change(recorded).host for name in (fix, other))
+    return float(np.minimum(saved, also_saved).clip(0).sum()) / profile.of(host_lane).steps
 
 
 def adds_ns(profile: Profile, fix: str, other: str) -> float:
-    """What the first of these fixes takes off a mean step where the second is made already."""
-    by_id = {one.id: one.change for one in profile.of(fixes)}
-    cost = profile.of(step_cost, profile.of(_unrecorded_ns)).recording
+    """Return what the first of these fixes takes off a mean step if the second is made already."""
+    by_id = {row.id: row.change for row in profile.of(fixes)}
+    cost = profile.of(recording_cost)
     alone = after_ns(profile, by_id[other], cost)
-    return alone - after_ns(profile, lambda made: together(made, [by_id[fix], by_id[other]]), cost)
+    return alone - after_ns(profile, lambda model: apply_all(model, [by_id[fix], by_id[other]]), cost)
 
 
 def step_length(profile: Profile) -> StepLength:
-    """As it is. Raises IndexError where nothing was launched."""
+    """Return how long the step is. Raises IndexError where nothing was launched."""
     unrecorded, recorded = profile.of(_unrecorded_ns), profile.of(recorded_clock)
     now, loop = profile.of(_walked), profile.of(loop_steps)
     on_gpu = now.step > now.host
@@ -187,7 +179,7 @@ def step_length(profile: Profile) -> StepLength:
 
 
 def picture_now(profile: Profile) -> Picture:
-    """Before anything is mended."""
+    """Return where the step goes before anything is fixed."""
     return picture(profile, _changed(profile))
 
 
@@ -196,44 +188,39 @@ def _unrecorded_ns(profile: Profile) -> int | None:
 
 
 def recording_cost(profile: Profile) -> Recording:
-    """What recording cost the steps, as all predictions leave it out."""
+    """Return what profiling added to the steps, as all predictions leave it out."""
     return profile.of(step_cost, profile.of(_unrecorded_ns)).recording
 
 
-def _changed(profile: Profile, chosen: Sequence[Fix] = (), which: Which = "change") -> Model:
-    """With these fixes, without what writing the slices cost."""
-    made = together(profile.of(model), [getattr(fix, which) or fix.change for fix in chosen])
-    return without_recording(profile, made, profile.of(recording_cost))
+def _changed(profile: Profile, chosen: Sequence[Fix] = (), variant: Variant = "change") -> Model:
+    """Return the model with these fixes, without what profiling added."""
+    changed = apply_all(profile.of(model), [getattr(fix, variant) or fix.change for fix in chosen])
+    return without_recording(profile, changed, profile.of(recording_cost))
 
 
-def _walked(profile: Profile, chosen: Sequence[Fix] = (), which: Which = "change") -> Clock:
-    times = replay(_changed(profile, chosen, which))
+def _walked(profile: Profile, chosen: Sequence[Fix] = (), variant: Variant = "change") -> Clock:
+    times = replay(_changed(profile, chosen, variant))
     return clock(profile.of(host_lane), profile.of(gpu_queue), times)
 
 
-def _made(profile: Profile, offer: Offer, picked: tuple[str, ...]) -> _Picked:
-    """The best one, and of the others each that makes the step shorter still."""
+def _picked(profile: Profile, offer: Offer, ids: tuple[str, ...]) -> tuple[list[Fix], list[str], float]:
+    """Return the fixes that make the step shorter in turn, best first, the ids of the others, and the step (ns)."""
     by_id = {fix.id: fix for fix in offer.fixes}
     kept: list[Fix] = []
     needless, ns = [], float("inf")
     for row in offer.rows:
-        if row.id not in picked:
+        if row.id not in ids:
             continue
         after = _walked(profile, [*kept, by_id[row.id]]).step
         if after < ns:
             kept, ns = [*kept, by_id[row.id]], after
         else:
             needless.append(row.id)
-    return _Picked(kept, needless, ns)
-
-
-def _combined(profile: Profile, chosen: _Picked) -> Predicted:
-    bounds = (_walked(profile, chosen.kept, which).step for which in UNSURE)
-    return prediction(profile.of(_walked).step, chosen.ns, *bounds)
+    return kept, needless, ns
 
 
 def _headline(profile: Profile, offer: Offer, picked: int, combined: Predicted | None) -> str:
-    """ "Step 12.2 ms on the host's clock → 4.10 ms with 2 fixes (3.90-4.60 ms)." """
+    """Return "Step 12.2 ms on the host's clock → 4.10 ms with 2 fixes (3.90-4.60 ms)."."""
     step, recording = profile.of(step_length), slowed(profile)
     by = "; ".join(filter(None, (profile.of(told_by), profile.of(only))))
     clock = "the host" if step.device is None else f"GPU {step.device}"
@@ -241,20 +228,9 @@ def _headline(profile: Profile, offer: Offer, picked: int, combined: Predicted |
     if combined:
         range_ = between(combined.low_us, combined.high_us)
         after = f"{duration(combined.after_us)} with {plural(picked, 'fix', 'fixes')}"
-        said = f"{'Step' if step.steps else 'Span'} {now} → {after}{f' ({range_})' if range_ else ''}."
+        text = f"{'Step' if step.steps else 'Span'} {now} → {after}{f' ({range_})' if range_ else ''}."
     else:
-        said = f"{'A step' if step.steps else 'The span'} takes {now}."
+        text = f"{'A step' if step.steps else 'The span'} takes {now}."
         if not offer.rows:
-            said += " Nothing was found that would make it faster."
-    return f"{said} {recording}; predictions are for the step unrecorded." if recording else said
-
-
-def _row(row: WhatIf, of: Paced, needless: bool) -> FixRow:
-    return FixRow(
-        **msgspec.structs.asdict(row),
-        sentence=sentence(row, of),
-        next_step=next_step(row),
-        code=words_of(row).code,
-        panel=words_of(row).panel,
-        note="Beside the other picked fixes it brings nothing more." if needless else "",
-    )
+            text += " Nothing was found that would make it faster."
+    return f"{text} {recording}; predictions are for the step unrecorded." if recording else text

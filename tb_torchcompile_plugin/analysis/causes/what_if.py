@@ -1,4 +1,4 @@
-"""How long would a step take after each fix? The model of the steps, changed and walked again."""
+"""How long would a step take after each fix? The model of the steps is changed and replayed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.autograd_fixes import AUTOGRAD_FIXES, ROUNDS_FIXES
+from tb_torchcompile_plugin.analysis.causes.autograd_fixes import AUTOGRAD_FIXES
 from tb_torchcompile_plugin.analysis.causes.change import Change
 from tb_torchcompile_plugin.analysis.causes.fix import Fix, FixKind
 from tb_torchcompile_plugin.analysis.causes.gpu_fixes import COLLECTIVE_FIXES, GPU_FIXES
-from tb_torchcompile_plugin.analysis.causes.host_fixes import HOST_FIXES, LAUNCH_FIXES
+from tb_torchcompile_plugin.analysis.causes.host_fixes import HOST_FIXES
 from tb_torchcompile_plugin.analysis.causes.optimizer_fix import sparse_embedding
 from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -29,15 +29,11 @@ from tb_torchcompile_plugin.profile.model.profiler_overhead import (
 )
 from tb_torchcompile_plugin.profile.profile import Profile
 
-# Can anything be predicted of a recording? Only where its calls lead to GPU work, and the model gives it
-# back.
-
-
-MOST_PERCENT = 2.0  # that the replayed step may differ from the recorded one
+MAX_ERROR_PERCENT = 2.0  # difference of the replayed step from the recorded one; see docs/what_if.md
 
 
 def why_nothing(profile: Profile) -> str | None:
-    """Why nothing is predicted, as a sentence; None where something is."""
+    """Return why nothing can be predicted, as a sentence; None where something can."""
     if profile.trace.is_cut_off:
         return "The trace is cut off, and a part of it does not tell how long a step takes."
     if not len(profile.of(gpu_work).index) and profile.trace.notices:
@@ -53,108 +49,94 @@ def why_nothing(profile: Profile) -> str | None:
             "The calls that launched the GPU's work follow each other in no time: there is nothing to gain."
         )
     error = profile.of(replay_error_percent)
-    if error > MOST_PERCENT:
+    if error > MAX_ERROR_PERCENT:
         return f"Replayed as it was recorded, a step is {error:.1f} % off: nothing is predicted from that."
     return None
 
 
 def replay_error_percent(profile: Profile) -> float:
-    """How far the replayed length of a step is from the recorded one."""
-    lane, queue, recorded = profile.of(host_lane), profile.of(gpu_queue), profile.of(recorded_clock).step
-    again = clock(lane, queue, profile.of(replayed)).step
-    return 100 * abs(again - recorded) / recorded
+    """Return how far the replayed length of a step is from the recorded one."""
+    recorded_ns = profile.of(recorded_clock).step
+    replayed_ns = clock(profile.of(host_lane), profile.of(gpu_queue), profile.of(replayed)).step
+    return 100 * abs(replayed_ns - recorded_ns) / recorded_ns
 
 
 def replayed(profile: Profile) -> Replayed:
-    """The steps as they were recorded, walked."""
+    """Return the steps as they were recorded, replayed."""
     return replay(profile.of(model))
 
 
-# Everything that could be mended in the recorded steps, as changes of their model: candidates, no limits.
-# What a fix takes out is read off the recording; what it leaves is said where it is not nothing.
-
-
-_MAKERS = (
-    *AUTOGRAD_FIXES,
-    *ROUNDS_FIXES,
-    *COLLECTIVE_FIXES,
-    *HOST_FIXES,
-    *LAUNCH_FIXES,
-    sparse_embedding,
-    *GPU_FIXES,
-)
+_FIX_MAKERS = (*AUTOGRAD_FIXES, *COLLECTIVE_FIXES, *HOST_FIXES, sparse_embedding, *GPU_FIXES)
 
 
 def fixes(profile: Profile) -> list[Fix]:
-    """All candidates, each with an id of its own; most of them would bring nothing. [] without launches."""
+    """Return all candidates, each with an id of its own; most of them would bring nothing. [] without launches."""
     if len(profile.of(host_lane)) < 2:
         return []
-    return told_apart(fix for make in _MAKERS for fix in make(profile))
+    return with_unique_ids(fix for make in _FIX_MAKERS for fix in make(profile))
 
 
-def told_apart(candidates: Iterable[Fix]) -> list[Fix]:
-    """With a number behind an id that another one has: two functions may stand in one line. Ids are single lines."""
-    seen, named = Counter[str](), []
+def with_unique_ids(candidates: Iterable[Fix]) -> list[Fix]:
+    """Number the ids that occur again, as two functions may be in one line; make each id a single line."""
+    counts, rows = Counter[str](), []
     for fix in candidates:
-        name = " ".join(fix.id.split())
-        seen[name] += 1
-        named.append(replace(fix, id=name if seen[name] == 1 else f"{name}#{seen[name]}"))
-    return named
+        name = " ".join((fix.id or fix.kind).split())
+        counts[name] += 1
+        rows.append(replace(fix, id=name if counts[name] == 1 else f"{name}#{counts[name]}"))
+    return rows
 
 
 class WhatIf(msgspec.Struct, frozen=True):
-    """One fix with what it would bring. times: how often a step it applies."""
+    """One fix with its predicted gain."""
 
     id: str
     kind: FixKind
     name: str
     file: str
     line: int
-    times: float
+    times: float  # per step
     predicted: Predicted
 
 
 class StepCost(NamedTuple):
-    """What a step takes (ns), and what recording it cost, nothing where that is not known."""
+    """How long a step takes (ns), and what profiling added to it, nothing where that is unknown."""
 
     step: float
     recording: Recording
 
 
 def step_cost(profile: Profile, unrecorded_ns: float | None = None) -> StepCost:
-    """As recorded; where it is known how long a step takes when nobody records, as it is then."""
+    """Return the step as recorded; where the length of an unprofiled step is known, as it is then."""
     cost = recording(profile, unrecorded_ns) if unrecorded_ns else AS_RECORDED
-    return StepCost(after_ns(profile, lambda made: made, cost), cost)
+    return StepCost(after_ns(profile, lambda model: model, cost), cost)
 
 
 def what_if(profile: Profile, unrecorded_ns: float | None = None) -> list[WhatIf]:
-    """Largest gain first; fixes that bring nothing are left out, and all of them where nothing can be predicted.
-    unrecorded_ns: of a step while nobody records."""
+    """Return the fixes that make a step shorter (of `unrecorded_ns` unprofiled, if known), largest gain first."""
     if profile.of(why_nothing):
         return []
     now = profile.of(step_cost, unrecorded_ns)
     rows = [what_if_row(profile, fix, now) for fix in profile.of(fixes)]
-    return sorted(
-        (row for row in rows if row.predicted.after_us < row.predicted.step_us),
-        key=lambda row: row.predicted.after_us,
-    )
+    faster = [row for row in rows if row.predicted.after_us < row.predicted.step_us]
+    return sorted(faster, key=lambda row: row.predicted.after_us)
 
 
 def what_if_row(profile: Profile, fix: Fix, now: StepCost) -> WhatIf:
-    """What a fix brings."""
-    changes = [fix.change, *(one for one in (fix.surely, fix.perhaps) if one is not None)]
+    """Return what a fix brings."""
+    name, file, line = fix.subject
+    changes = [change for change in (fix.change, fix.conservative, fix.optimistic) if change is not None]
     return WhatIf(
         id=fix.id,
         kind=fix.kind,
-        name=fix.subject.name,
-        file=fix.subject.file,
-        line=fix.subject.line,
+        name=name,
+        file=file,
+        line=line,
         times=fix.times,
-        predicted=prediction(now.step, *(after_ns(profile, one, now.recording) for one in changes)),
+        predicted=prediction(now.step, *(after_ns(profile, change, now.recording) for change in changes)),
     )
 
 
 def after_ns(profile: Profile, change: Change, cost: Recording = AS_RECORDED) -> float:
-    """Mean length of a step after a change, without what recording cost."""
+    """Return the mean length of a step after a change, without what profiling added to it."""
     changed = without_recording(profile, change(profile.of(model)), cost)
     return clock(profile.of(host_lane), profile.of(gpu_queue), replay(changed)).step

@@ -18,17 +18,17 @@ from tb_torchcompile_plugin.analysis.causes.payback_reasons import uncompiled
 from tb_torchcompile_plugin.analysis.causes.payback_result import (
     CompileCost,
     RunFacts,
-    Steady,
+    SteadySteps,
+    break_even,
     chance_us,
     compile_cost,
     compiled_of,
     eager_of,
-    evens,
-    measured,
-    predicted,
+    measured_gain,
+    predicted_gain,
     run_facts,
-    steady,
-    why_not_alike,
+    steady_steps,
+    why_not_comparable,
 )
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, step_times
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
@@ -57,7 +57,7 @@ def times(*us: float) -> StepTimes:
 def facts(step_us: float, *, compiled: bool, **more: Any) -> RunFacts:
     noted = times(step_us - 1, step_us, step_us + 1)
     known = RunFacts(
-        "", compiled, compiled, Steady(noted, None), COST if compiled else None, "", "H100", None
+        "", compiled, compiled, SteadySteps(noted, None), COST if compiled else None, "", "H100", None
     )
     return known._replace(**more)
 
@@ -145,14 +145,16 @@ def test_runs_belong_together_that_differ_by_how_they_ran() -> None:
 
 def test_what_else_is_known_of_two_runs_may_forbid_to_hold_them_against_each_other() -> None:
     mine, other = facts(5, compiled=True), facts(9, compiled=False)
-    assert why_not_alike(mine, other) == why_not_alike(other, mine) == ""
-    assert "compiled code" in why_not_alike(mine, mine)
-    assert "is eager" in why_not_alike(other, other)
-    assert why_not_alike(mine._replace(compiled=False), other) == "", "torch tried, and nothing of it ran"
-    assert "program" in why_not_alike(mine._replace(program="a.py"), other._replace(program="b.py"))
-    assert "GPU" in why_not_alike(mine, other._replace(device="A100"))
-    assert "work" in why_not_alike(mine._replace(tflop=2.0), other._replace(tflop=1.0))
-    assert why_not_alike(mine._replace(tflop=0.6), other._replace(tflop=1.0)) == ""
+    assert why_not_comparable(mine, other) == why_not_comparable(other, mine) == ""
+    assert "compiled code" in why_not_comparable(mine, mine)
+    assert "is eager" in why_not_comparable(other, other)
+    assert why_not_comparable(mine._replace(compiled=False), other) == "", (
+        "torch tried, and nothing of it ran"
+    )
+    assert "program" in why_not_comparable(mine._replace(program="a.py"), other._replace(program="b.py"))
+    assert "GPU" in why_not_comparable(mine, other._replace(device="A100"))
+    assert "work" in why_not_comparable(mine._replace(tflop=2.0), other._replace(tflop=1.0))
+    assert why_not_comparable(mine._replace(tflop=0.6), other._replace(tflop=1.0)) == ""
 
 
 def test_threads_that_compile_at_one_time_block_the_program_once() -> None:
@@ -174,21 +176,21 @@ def test_what_a_process_stored_itself_is_no_warm_start() -> None:
 
 
 def test_even_is_what_compiling_cost_over_what_a_step_gains() -> None:
-    gain = measured(facts(9_000, compiled=False), facts(4_000, compiled=True))
+    gain = measured_gain(facts(9_000, compiled=False), facts(4_000, compiled=True))
     assert gain.verdict == "pays" and gain.gain_us == 5_000
-    (even,) = evens(gain, COST)
+    (even,) = break_even(gain, COST)
     assert even.steps == 2_000 and even.after_s == pytest.approx(18.0)
     assert even.low_steps < 2_000 < (even.high_steps or 0)
-    warm = evens(gain, COST._replace(blocked_s=1.0, warm_s=1.0))
+    warm = break_even(gain, COST._replace(blocked_s=1.0, warm_s=1.0))
     assert [(row.name, row.steps) for row in warm] == [("recorded", 200), ("cold", 2_000)]
 
 
 def test_what_may_be_chance_is_no_gain() -> None:
     slow, fast = facts(1_000, compiled=True), facts(998, compiled=False)
-    assert measured(fast, slow).verdict == measured(slow, fast).verdict == "never"
-    assert evens(measured(fast, slow), COST) == ()
-    vague = facts(1_000, compiled=True, steady=Steady(times(500, 1_500), None))
-    assert measured(fast, vague).verdict == "unknown"
+    assert measured_gain(fast, slow).verdict == measured_gain(slow, fast).verdict == "never"
+    assert break_even(measured_gain(fast, slow), COST) == ()
+    vague = facts(1_000, compiled=True, steady=SteadySteps(times(500, 1_500), None))
+    assert measured_gain(fast, vague).verdict == "unknown"
     assert chance_us(times(1_000, 1_000), times(1_000, 1_000)) == 10.0
     assert chance_us(times(1_000), times(500, 1_500)) > 1_000, (
         "a single time does not hide how the others vary"
@@ -196,19 +198,19 @@ def test_what_may_be_chance_is_no_gain() -> None:
 
 
 def test_recorded_steps_are_held_against_recorded_ones() -> None:
-    recorded = Steady(None, times(1_990, 2_000, 2_010))
+    recorded = SteadySteps(None, times(1_990, 2_000, 2_010))
     eager = facts(9_000, compiled=False)
-    assert measured(eager, facts(0, compiled=True, steady=recorded)).told_by == "nobody"
-    both = eager._replace(steady=Steady(eager.steady.noted, times(8_000, 8_010)))
-    assert measured(both, facts(0, compiled=True, steady=recorded)).eager_us == 8_005
+    assert measured_gain(eager, facts(0, compiled=True, steady=recorded)).told_by == "nobody"
+    both = eager._replace(steady=SteadySteps(eager.steady.unprofiled, times(8_000, 8_010)))
+    assert measured_gain(both, facts(0, compiled=True, steady=recorded)).eager_us == 8_005
 
 
 def test_where_bounds_hold_both_nobody_knows() -> None:
     now = (100.0, 100.0, 100.0)
     for eager, verdict in (((150, 110, 190), "pays"), ((120, 90, 190), "unknown"), ((80, 70, 90), "never")):
-        assert predicted("eager_predicted", eager, now).verdict == verdict
-    assert predicted("compiled_predicted", now, (10, 9, 11)).verdict == "unknown"
-    guessed = answered(predicted("eager_predicted", (80, 70, 90), now), [], None)
+        assert predicted_gain("eager_predicted", eager, now).verdict == verdict
+    assert predicted_gain("compiled_predicted", now, (10, 9, 11)).verdict == "unknown"
+    guessed = answered(predicted_gain("eager_predicted", (80, 70, 90), now), [], None)
     assert guessed == "Compiling may not pay: a step takes 100 µs, and is predicted to take 80.0 µs eager."
 
 
@@ -293,7 +295,7 @@ def test_pauses_are_no_steps(tmp_path: Path) -> None:
     profile = looped(tmp_path, 100)
     assert profile.data
     profile.data.summary.steps.unrecorded_ns.append(10 * S)
-    noted = profile.of(steady).noted
+    noted = profile.of(steady_steps).unprofiled
     assert noted and noted.mean_us == 100 and noted.steps == 8
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mendable import NODE, ROUND_US, STEP_US, accumulated, fix, kinds, moved, steps
 from profiles import profile_with
-from tb_torchcompile_plugin.analysis.causes.autograd_fixes import rounds
+from tb_torchcompile_plugin.analysis.causes.autograd_fixes import micro_batches
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import AUTOGRAD, Event, launch, slice_, write_trace
@@ -22,13 +22,13 @@ def folder(parent: Path, name: str) -> Path:
 
 def test_rounds_are_told_by_their_backwards(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, steps(*accumulated(6)))
-    assert [len(edges) - 1 for edges in profile.of(rounds)] == [6, 6, 6]
+    assert [len(edges) - 1 for edges in profile.of(micro_batches)] == [6, 6, 6]
 
 
 @pytest.mark.parametrize("made", [accumulated(1), accumulated(6, optimizing=True)])
 def test_one_backward_for_each_step_of_the_optimizer_is_no_round(tmp_path: Path, made: list[Event]) -> None:
     profile = profile_with(tmp_path, steps(*made))
-    assert profile.of(rounds) == []
+    assert profile.of(micro_batches) == []
     assert "batch" not in kinds(profile)
 
 
@@ -44,7 +44,7 @@ def test_backwards_of_several_losses_are_not_alike(tmp_path: Path) -> None:
         *launch("forward", 400, 410, 5),
         *launch("b", 510, 512, 5, AUTOGRAD),
     ]
-    assert profile_with(tmp_path, steps(*made)).of(rounds) == []
+    assert profile_with(tmp_path, steps(*made)).of(micro_batches) == []
 
 
 def test_as_one_batch_the_other_rounds_are_gone(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_loop_that_computes_between_its_values_keeps_what_it_computes(tmp_path
 def test_a_stage_of_a_pipeline_goes_forward_and_backward_on_purpose(tmp_path: Path) -> None:
     made = [*accumulated(6), slice_("c10d::send", 62, 3)]
     profile = profile_with(tmp_path, steps(*made))
-    assert profile.of(rounds) and "batch" not in kinds(profile)
+    assert profile.of(micro_batches) and "batch" not in kinds(profile)
 
 
 @pytest.mark.parametrize("grid", [[1, None], [1, "2", 3], [0, 1, 1]])

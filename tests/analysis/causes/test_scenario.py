@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario, priced, scenario
-from tb_torchcompile_plugin.analysis.causes.what_if import fixes, replayed, told_apart, what_if
+from tb_torchcompile_plugin.analysis.causes.what_if import fixes, replayed, what_if, with_unique_ids
 from tb_torchcompile_plugin.analysis.causes.what_if_rules import WHAT_IF_RULES
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause, HostPart, Picture
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -192,7 +192,7 @@ def test_ids_that_are_none_are_told(tmp_path: Path) -> None:
 def test_fixes_of_one_id_are_told_apart(tmp_path: Path) -> None:
     (fix, *_) = fixes(looped(tmp_path))
     odd = replace(fix, id="two\nlines")
-    assert [one.id for one in told_apart([fix, odd, fix, fix])] == [
+    assert [one.id for one in with_unique_ids([fix, odd, fix, fix])] == [
         fix.id,
         "two lines",
         f"{fix.id}#2",
