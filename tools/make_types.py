@@ -48,7 +48,8 @@ def generate() -> str:
     for root in (*answers, *BESIDES):
         _reach(inspect.type_info(root), reached)
     structs = {kind.cls.__name__: kind for kind in reached if isinstance(kind, _STRUCTS)}
-    unions = _unions({kind.cls.__module__ for kind in structs.values()})
+    bases = (base for kind in structs.values() for base in kind.cls.__mro__ if base is not object)
+    unions = _unions({base.__module__ for base in bases if base.__module__ in sys.modules})
     words = {kind.values for kind in reached if isinstance(kind, inspect.LiteralType)}
     declared = {name: _interface(kind, unions) for name, kind in structs.items()}
     declared |= {name: _union(name, values) for values, name in unions.items() if values in words}
