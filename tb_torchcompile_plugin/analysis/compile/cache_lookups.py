@@ -247,7 +247,8 @@ def versioned_frames(data: CompileData) -> dict[FrameVersion, Compilation]:
     rows: dict[FrameVersion, Compilation] = {}
     for row in sorted(forward_compilations(data.summary).values(), key=lambda row: row.start_ns):
         function = (row.file, row.line, row.function)
-        rows[(*function, versions[function])] = row
+        frame: FrameVersion = (*function, versions[function])
+        rows[frame] = row
         versions[function] += 1
     return rows
 
