@@ -1,7 +1,7 @@
-"""The lanes of a timeline: what each is called, and where its rectangles come from.
+"""What is a lane of the timeline called, and where do its rectangles come from?
 
-A lane is a few lines of slices. Threads and streams come from the trace as it is. All others hold *items* that an
-analysis made: steps, compiled regions, graph breaks, phases of compilation, recompiles.
+A lane is a few lines of slices. Threads and streams come from the trace as it is. All others hold *items* of an
+analysis: steps, compiled regions, graph breaks, phases of compilation, recompiles.
 """
 
 from __future__ import annotations
@@ -58,23 +58,35 @@ COLORS: tuple[Color, ...] = (*CATEGORIES, *get_args(SliceKind))
 COLOR_OF: dict[str, int] = {name: code for code, name in enumerate(COLORS)}
 
 
-class Lane(msgspec.Struct, frozen=True):
-    """A lane: `depths` lines, of which those from `crossing_from` on hold its `crossing` slices that outlast their
-    parent. `slices` is how many there are in all; `unit` is of a counter, `note` a sentence about the lane.
-    `folded`: it opens so. `later`: its slices take long to name, and are asked for when all others are drawn."""
-
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     kind: LaneKind
     group: str
     title: str
-    depths: int
-    slices: int
-    crossing: int
-    crossing_from: int
-    unit: str | None
-    note: str
-    folded: bool = False
-    later: bool = False
+    depths: int  # number of lines
+    slices: int  # on all lines
+    crossing: int = 0  # slices that outlast their parent
+    crossing_from: int  # the first line of these
+    unit: str | None = None  # of a counter
+    note: str = ""  # a sentence about the lane
+    folded: bool = False  # how it opens
+    later: bool = False  # its slices take long to name, and are asked for when all others are drawn
+
+
+@dataclass
+class Item:
+    """Something that an analysis found. Times in ns from the timeline's zero."""
+
+    name: str
+    start: int
+    dur: int
+    color: str
+    row: int | None = None  # its slice in the trace
+    compile_id: str | None = None
+    epoch: int | None = None
+    facts: dict[str, Any] = field(
+        default_factory=dict
+    )  # shown as they are; numbers carry their unit in their name
 
 
 class Slices(Protocol):
@@ -86,7 +98,7 @@ class Slices(Protocol):
     def name_codes(self, rows: Int64s) -> Int64s: ...
     def colors(self, rows: Int64s) -> Colors: ...
     def times(self, row: int) -> tuple[int, int]:
-        """Start and duration."""
+        """Return start and duration."""
 
 
 class TrackSlices:
@@ -95,7 +107,8 @@ class TrackSlices:
     def __init__(self, rows: TraceRows, track: int, palette: Palette) -> None:
         self.track = track
         self.texts = rows.trace.names
-        self._rows, self._palette = rows, palette
+        self.colors = palette.colors
+        self._rows = rows
 
     def runs(self, start: int, end: int, shift: int) -> MergedSlices:
         merged = self._rows.runs(self.track, start, end, shift)
@@ -108,100 +121,39 @@ class TrackSlices:
     def name_codes(self, rows: Int64s) -> Int64s:
         return np.asarray(self._rows.trace.name[rows], np.int64)
 
-    def colors(self, rows: Int64s) -> Colors:
-        return self._palette.colors(rows)
-
     def times(self, row: int) -> tuple[int, int]:
         return int(self._rows.trace.ts[row]) - self._rows.origin, int(self._rows.trace.dur[row])
 
 
-class Palette:
-    """The colour of each slice of a trace: kernels by category, everything else by its kind."""
-
-    def __init__(self, trace: Trace, users: Callable[[], frozenset[int]]) -> None:
-        """users: codes of the names of the user's own Triton kernels."""
-        self._trace, self._users = trace, users
-        self._by_cat = np.array([COLOR_OF[_kind(cat)] for cat in self._trace.cats] or [0], np.uint8)
-        kernels = [code for code, cat in enumerate(self._trace.cats) if cat in (*GPU_CATS, OPERATOR)]
-        self._named = np.isin(np.arange(len(self._by_cat)), kernels)
-
-    def colors(self, rows: Int64s) -> Colors:
-        cats = np.asarray(self._trace.cat[rows], np.int64)
-        colors = self._by_cat[cats]
-        named = np.flatnonzero(self._named[cats])
-        if len(named):
-            keys = np.asarray(self._trace.name[rows[named]], np.int64) * len(self._by_cat) + cats[named]
-            distinct, inverse = np.unique(keys, return_inverse=True)
-            codes = [self._color(*divmod(key, len(self._by_cat))) for key in distinct.tolist()]
-            colors[named] = np.array(codes, np.uint8)[inverse]
-        return colors
-
-    def _color(self, name: int, cat: int) -> int:
-        category = category_of(self._trace.names[name], self._trace.cats[cat])
-        if self._trace.cats[cat] == OPERATOR:
-            return COLOR_OF["cpp" if category == "cpp" else OPERATOR]
-        return COLOR_OF["triton_user" if name in self._users() else category]
-
-
-def _kind(cat: str) -> str:
-    if cat in GPU_CATS:
-        return "other"
-    if cat in RUNTIME_CATS:
-        return "runtime"
-    return cat if cat in COLOR_OF else "host_other"
-
-
-@dataclass
-class Item:
-    """Something that an analysis found. Times in ns from the timeline's zero; `row`: its slice in the trace.
-
-    facts: what else there is to say of it, in words or numbers that carry their unit in their name.
-    """
-
-    name: str
-    start: int
-    dur: int
-    color: str
-    row: int | None = None
-    compile_id: str | None = None
-    epoch: int | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-
-
 class ItemSlices:
-    """Items as slices, nested ones below those around them. The row of an item is its place in `items`."""
+    """Items as slices, nested ones below those around them. The row of an item is its index in `items`."""
 
-    def __init__(self, start: Int64s, dur: Int64s, make: Callable[[], list[Item]]) -> None:
-        """Columns by start, longest first. make: the items in this order, made when one is first asked for."""
-        self.start, self.dur, self._make = start, dur, make
+    def __init__(self, start: Int64s, dur: Int64s, items: Callable[[], list[Item]]) -> None:
+        """Take columns by start, longest first, and a function that returns the items in this order when needed."""
+        self.start, self.dur, self._load_items = start, dur, items
         self.line = packed(start, start + dur)
         order = np.argsort(self.line, kind="stable")
         self._singles = singles(self.line[order], start[order], dur[order], order)
 
     @classmethod
     def of(cls, items: list[Item]) -> ItemSlices:
-        """Of items in any order."""
+        """Create slices of items in any order."""
         ordered = sorted(items, key=lambda item: (item.start, -item.dur))
-        start, dur = (
-            np.array([getattr(item, name) for item in ordered], np.int64) for name in ("start", "dur")
-        )
-        return cls(start, dur, lambda: ordered)
+        start = np.array([item.start for item in ordered], np.int64)
+        return cls(start, np.array([item.dur for item in ordered], np.int64), lambda: ordered)
 
     @once
     def items(self) -> list[Item]:
-        return self._make()
+        return self._load_items()
 
     @once
     def texts(self) -> list[str]:
-        return list(self._codes)
-
-    @once
-    def _codes(self) -> dict[str, int]:
-        return {name: code for code, name in enumerate(dict.fromkeys(item.name for item in self.items))}
+        return list(dict.fromkeys(item.name for item in self.items))
 
     @once
     def _names(self) -> Int64s:
-        return np.array([self._codes[item.name] for item in self.items], np.int64)
+        codes = {name: code for code, name in enumerate(self.texts)}
+        return np.array([codes[item.name] for item in self.items], np.int64)
 
     @once
     def _colors(self) -> Colors:
@@ -220,6 +172,41 @@ class ItemSlices:
         return int(self.start[row]), int(self.dur[row])
 
     def parent(self, row: int) -> int | None:
-        """The item around this one: in the line above, the last to start before it."""
+        """Return the item around this one: in the line above, the last to start before it."""
         above = np.flatnonzero(self.line[:row] == self.line[row] - 1)
         return int(above[-1]) if len(above) else None
+
+
+class Palette:
+    """The color of each slice of a trace: kernels by category, everything else by its kind."""
+
+    def __init__(self, trace: Trace, user_kernels: Callable[[], frozenset[int]]) -> None:
+        """user_kernels: returns the codes of the names of the user's own Triton kernels."""
+        self._trace, self._user_kernels = trace, user_kernels
+        self._by_cat = np.array([COLOR_OF[_kind(cat)] for cat in trace.cats] or [0], np.uint8)
+        self._has_category = np.array([cat in (*GPU_CATS, OPERATOR) for cat in trace.cats] or [False])
+
+    def colors(self, rows: Int64s) -> Colors:
+        cats = np.asarray(self._trace.cat[rows], np.int64)
+        colors = self._by_cat[cats]
+        with_category = np.flatnonzero(self._has_category[cats])
+        if len(with_category):
+            names = np.asarray(self._trace.name[rows[with_category]], np.int64)
+            keys, inverse = np.unique(names * len(self._by_cat) + cats[with_category], return_inverse=True)
+            codes = [self._color(*divmod(key, len(self._by_cat))) for key in keys.tolist()]
+            colors[with_category] = np.array(codes, np.uint8)[inverse]
+        return colors
+
+    def _color(self, name: int, cat: int) -> int:
+        category = category_of(self._trace.names[name], self._trace.cats[cat])
+        if self._trace.cats[cat] == OPERATOR:
+            return COLOR_OF["cpp" if category == "cpp" else OPERATOR]
+        return COLOR_OF["triton_user" if name in self._user_kernels() else category]
+
+
+def _kind(cat: str) -> str:
+    if cat in GPU_CATS:
+        return "other"
+    if cat in RUNTIME_CATS:
+        return "runtime"
+    return cat if cat in COLOR_OF else "host_other"
