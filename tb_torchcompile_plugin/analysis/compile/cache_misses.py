@@ -10,13 +10,7 @@ import json
 from itertools import zip_longest
 from typing import NamedTuple
 
-from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
-    LookupId,
-    Start,
-    Starts,
-    lookup_numbers,
-    timed_lookups,
-)
+from tb_torchcompile_plugin.analysis.compile import cache_lookups
 from tb_torchcompile_plugin.analysis.compile.caches import CacheLookup
 from tb_torchcompile_plugin.analysis.formatting import at_line, plural
 from tb_torchcompile_plugin.errors import UserError
@@ -46,12 +40,12 @@ class _DifferingPart(NamedTuple):
     other: KeyPart | None
 
 
-def differences(starts: Starts) -> dict[int, KeyMismatch]:
+def differences(starts: cache_lookups.Starts) -> dict[int, KeyMismatch]:
     """Map misses, by their index in `timed_lookups`, to the difference from the nearest process with this lookup."""
     data = starts.mine.data
-    lookups = data.of(timed_lookups)
+    lookups = data.of(cache_lookups.timed_lookups)
     rows = {}
-    for lookup_id, number in data.of(lookup_numbers).items():
+    for lookup_id, number in data.of(cache_lookups.lookup_numbers).items():
         lookup, _ = lookups[number]
         nearest = _nearest(starts, lookup_id, lookup) if lookup.result == "miss" else None
         if nearest:
@@ -59,7 +53,9 @@ def differences(starts: Starts) -> dict[int, KeyMismatch]:
     return rows
 
 
-def _nearest(starts: Starts, lookup_id: LookupId, lookup: CacheLookup) -> KeyMismatch | None:
+def _nearest(
+    starts: cache_lookups.Starts, lookup_id: cache_lookups.LookupId, lookup: CacheLookup
+) -> KeyMismatch | None:
     """Prefer a process with the same key, then the one that differs in the fewest parts."""
     mine = starts.mine
     candidates: list[tuple[int, KeyMismatch]] = []
@@ -78,19 +74,19 @@ def _nearest(starts: Starts, lookup_id: LookupId, lookup: CacheLookup) -> KeyMis
     return min(candidates, key=lambda candidate: candidate[0])[1] if candidates else None
 
 
-def _lookup(data: CompileData, lookup_id: LookupId) -> CacheLookup | None:
-    number = data.of(lookup_numbers).get(lookup_id)
-    return None if number is None else data.of(timed_lookups)[number][0]
+def _lookup(data: CompileData, lookup_id: cache_lookups.LookupId) -> CacheLookup | None:
+    number = data.of(cache_lookups.lookup_numbers).get(lookup_id)
+    return None if number is None else data.of(cache_lookups.timed_lookups)[number][0]
 
 
-def _had_entry(mine: Start, other: Start, result: str) -> bool:
+def _had_entry(mine: cache_lookups.Start, other: cache_lookups.Start, result: str) -> bool:
     environment, other_environment = mine.data.summary.environment, other.data.summary.environment
     if result == "hit":
         return bool(other_environment.recording_start_ns < environment.written_ns)
     return bool(other_environment.written_ns <= environment.recording_start_ns)
 
 
-def _same_key(mine: Start, other: Start, result: str) -> str:
+def _same_key(mine: cache_lookups.Start, other: cache_lookups.Start, result: str) -> str:
     """Explain a miss with the key of another process: another place to look for the entry, or who compiled first."""
     environment, other_environment = mine.data.summary.environment, other.data.summary.environment
     if environment.written_ns <= other_environment.recording_start_ns:
@@ -105,7 +101,9 @@ def _same_key(mine: Start, other: Start, result: str) -> str:
     return "not the key: the entry was removed, or could not be used"
 
 
-def _differing_parts(mine: CompileData, other: CompileData, lookup_id: LookupId) -> list[_DifferingPart]:
+def _differing_parts(
+    mine: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId
+) -> list[_DifferingPart]:
     """Return the parts that differ, the code of the graph first.
 
     AOTAutograd's keys have no recorded parts; those of the FX graph inside, which they come from, stand for them.
@@ -120,7 +118,7 @@ def _differing_parts(mine: CompileData, other: CompileData, lookup_id: LookupId)
     return sorted(differing, key=lambda row: row.name != CODE)
 
 
-def _parts(data: CompileData, lookup_id: LookupId) -> dict[str, KeyPart]:
+def _parts(data: CompileData, lookup_id: cache_lookups.LookupId) -> dict[str, KeyPart]:
     lookup = _lookup(data, lookup_id._replace(cache=_FX_CACHE))
     return {} if lookup is None or lookup.artifact is None else data.of(key_parts, lookup.artifact)
 
@@ -150,7 +148,9 @@ def _lines(data: CompileData, artifact: int) -> list[str]:
     return [line for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
 
 
-def _describe(parts: list[_DifferingPart], mine: CompileData, other: CompileData, lookup_id: LookupId) -> str:
+def _describe(
+    parts: list[_DifferingPart], mine: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId
+) -> str:
     name, part, other_part = parts[0]
     more = f", and {plural(len(parts) - 1, 'more part')} of the key" if len(parts) > 1 else ""
     if name == CODE:
@@ -167,7 +167,7 @@ def _value(part: KeyPart | None) -> str:
     return part.value if len(part.value) <= _MAX_VALUE_CHARS else f"{part.value[:_MAX_VALUE_CHARS]}…"
 
 
-def _code_line(mine: CompileData, other: CompileData, lookup_id: LookupId) -> tuple[str, str]:
+def _code_line(mine: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId) -> tuple[str, str]:
     """Return the first line of the program whose operators differ, and these operators."""
     operators, other_operators = (_graph(data, lookup_id) for data in (mine, other))
     if not operators or not other_operators:
@@ -182,7 +182,7 @@ def _code_line(mine: CompileData, other: CompileData, lookup_id: LookupId) -> tu
     return "", ""
 
 
-def _graph(data: CompileData, lookup_id: LookupId) -> list[tuple[str, str]]:
+def _graph(data: CompileData, lookup_id: cache_lookups.LookupId) -> list[tuple[str, str]]:
     """Return the operators of a graph as AOTAutograd hands it to inductor, each with the line of the program."""
     lookup = _lookup(data, lookup_id._replace(cache=_FX_CACHE))
     if lookup is None:

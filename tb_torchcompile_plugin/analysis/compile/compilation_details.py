@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
+from tb_torchcompile_plugin.analysis.compile import recompiles as recompile_rows
 from tb_torchcompile_plugin.analysis.compile.caches import CacheLookup, cache_lookups, time_saved_s
 from tb_torchcompile_plugin.analysis.compile.compilations import (
     NOT_COMPILED_HERE,
@@ -24,15 +25,6 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
 )
 from tb_torchcompile_plugin.analysis.compile.compile_time import PhaseSpans, phase_spans
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, graph_breaks
-from tb_torchcompile_plugin.analysis.compile.recompiles import (
-    DynamicChange,
-    Recompile,
-    ShapeGuard,
-    Specialization,
-    SymbolicShape,
-    recompiles,
-    symbolic_shapes,
-)
 from tb_torchcompile_plugin.analysis.formatting import at_line, percent, plural, seconds
 from tb_torchcompile_plugin.compile_log.record import Direction, direction_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileKey, CompileSummary
@@ -48,7 +40,7 @@ from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON, GR
 _GROUP_OF = {field: group for group, fields in GROUPS.items() for field in fields.split()}
 _GROUP_ORDER = {group: index for index, group in enumerate([*GROUPS, "other"])}
 
-Row = TypeVar("Row", Compilation, GraphBreak, Recompile)
+Row = TypeVar("Row", Compilation, GraphBreak, recompile_rows.Recompile)
 
 
 class CompileTime(PhaseSpans, frozen=True, kw_only=True):
@@ -130,12 +122,12 @@ class CompilationDetails(msgspec.Struct, frozen=True):
     restart_reasons: list[str]
     failure: DetailedFailure | None
     graph_breaks: list[GraphBreak]
-    recompile: Recompile | None
+    recompile: recompile_rows.Recompile | None
     counts: Counts
-    symbolic_shapes: list[SymbolicShape]
-    specializations: list[Specialization]
-    shape_guards: list[ShapeGuard]
-    dynamic_changes: list[DynamicChange]
+    symbolic_shapes: list[recompile_rows.SymbolicShape]
+    specializations: list[recompile_rows.Specialization]
+    shape_guards: list[recompile_rows.ShapeGuard]
+    dynamic_changes: list[recompile_rows.DynamicChange]
     metrics: list[Metric]
     cudagraph_skip_reasons: list[str]
     artifacts: list[Artifact]
@@ -205,7 +197,7 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
     first = next((row for row in rows if row.direction == "forward"), rows[0] if rows else None)
     fields = data.of(metrics, epoch, compile_id)
     parameters = next(iter(_values(fields, "param_count")), None)
-    shapes = data.of(symbolic_shapes, epoch, compile_id)
+    shapes = data.of(recompile_rows.symbolic_shapes, epoch, compile_id)
     warnings: list[Notice] = []
     return CompilationDetails(
         compile_id=compile_id,
@@ -215,7 +207,7 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
         restart_reasons=first.restart_reasons if first else [],
         failure=_failure(data, rows, texts, fields, warnings),
         graph_breaks=_select(data.of(graph_breaks), epoch, compile_id),
-        recompile=next(iter(_select(data.of(recompiles), epoch, compile_id)), None),
+        recompile=next(iter(_select(data.of(recompile_rows.recompiles), epoch, compile_id)), None),
         counts=Counts(
             ops=first.graph_ops if first else None,
             nodes=first.graph_nodes if first else None,

@@ -27,13 +27,7 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import (
 )
 from tb_torchcompile_plugin.analysis.formatting import function_at
 from tb_torchcompile_plugin.analysis.sheet import head
-from tb_torchcompile_plugin.compile_log.record import (
-    Key,
-    forward_compilations,
-    key_of,
-    known_number,
-    known_seconds,
-)
+from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.profile.columns import codes_of
@@ -123,9 +117,9 @@ class DynamicShapeReport(msgspec.Struct, frozen=True):
     code: str | None  # to paste where marking helps
 
 
-def dynamic_compilations(data: CompileData) -> list[Key]:
+def dynamic_compilations(data: CompileData) -> list[record.Key]:
     """Return the compilations with symbols."""
-    keys = (key_of(row.key) for row in data.summary.shape_events if row.kind in SYMBOLS)
+    keys = (record.key_of(row.key) for row in data.summary.shape_events if row.kind in SYMBOLS)
     return list(dict.fromkeys(keys))
 
 
@@ -161,7 +155,7 @@ def dynamic_symbols(profile: Profile) -> list[DynamicSymbol]:
     ]
 
 
-def _symbol(profile: Profile, data: CompileData, key: Key, row: SymbolicShape) -> DynamicSymbol:
+def _symbol(profile: Profile, data: CompileData, key: record.Key, row: SymbolicShape) -> DynamicSymbol:
     shapes = data.of(symbolic_shapes, *key)
     fixed = next((other for other in shapes.specializations if other.symbol == row.symbol), None)
     sizes = profile.of(symbol_sizes, key) if fixed is None and _is_size(row) else None
@@ -190,7 +184,7 @@ def _users_line(stack: list[Frame]) -> tuple[str, int | None]:
     return (users[-1].file, users[-1].line) if users else ("", None)
 
 
-def _origin(data: CompileData, key: Key, row: SymbolicShape) -> SymbolOrigin:
+def _origin(data: CompileData, key: record.Key, row: SymbolicShape) -> SymbolOrigin:
     if not row.backed:
         return "data"
     versions = _versions(data, key)
@@ -200,17 +194,17 @@ def _origin(data: CompileData, key: Key, row: SymbolicShape) -> SymbolOrigin:
     return "changed" if is_changed else "asked"
 
 
-def _versions(data: CompileData, key: Key) -> list[Key]:
+def _versions(data: CompileData, key: record.Key) -> list[record.Key]:
     """Return the compilations of the same frame, in their order."""
-    keys = dict.fromkeys([*forward_compilations(data.summary), *data.of(dynamic_compilations)])
+    keys = dict.fromkeys([*record.forward_compilations(data.summary), *data.of(dynamic_compilations)])
     return [other for other in keys if other[0] == key[0] and frame_of(other[1]) == frame_of(key[1])]
 
 
-def _changes(data: CompileData, keys: list[Key]) -> list[DynamicChange]:
+def _changes(data: CompileData, keys: list[record.Key]) -> list[DynamicChange]:
     return [change for key in keys for change in data.of(symbolic_shapes, *key).changes]
 
 
-def symbol_sizes(profile: Profile, key: Key) -> Counter[int] | None:
+def symbol_sizes(profile: Profile, key: record.Key) -> Counter[int] | None:
     """Count how often each size of the only free symbol of a compilation occurred.
 
     None for several symbols, and where the trace's shapes do not show it.
@@ -313,7 +307,7 @@ def sizes_that_came(profile: Profile) -> list[SizeThatCame]:
 
 
 def _dynamic(profile: Profile, data: CompileData) -> Iterator[SizeThatCame]:
-    compiled = forward_compilations(data.summary)
+    compiled = record.forward_compilations(data.summary)
     for key in data.of(dynamic_compilations):
         free = free_symbols(data.of(symbolic_shapes, *key))
         if len(free) == 1:
@@ -324,7 +318,7 @@ def _dynamic(profile: Profile, data: CompileData) -> Iterator[SizeThatCame]:
                 yield SizeThatCame(function, source, size, "dynamic", key[1], calls, None)
 
 
-def _recorded_sizes(data: CompileData, key: Key) -> list[int]:
+def _recorded_sizes(data: CompileData, key: record.Key) -> list[int]:
     """Return the sizes for which torch recorded a CUDA graph: inside of a replay nothing has a shape."""
     return [
         recording.sizes[0]
@@ -336,27 +330,27 @@ def _recorded_sizes(data: CompileData, key: Key) -> list[int]:
 
 
 def _function_name(row: Compilation | None) -> str:
-    return "" if row is None else function_at(row.function, row.file, known_number(row, "line"))
+    return "" if row is None else function_at(row.function, row.file, record.known_number(row, "line"))
 
 
 def _specialised(profile: Profile, data: CompileData) -> Iterator[SizeThatCame]:
     """Return the sizes that a guard compared with: each was compiled for alone."""
-    compiled, calls = forward_compilations(data.summary), profile.of(calls_by_id)
+    compiled, calls = record.forward_compilations(data.summary), profile.of(calls_by_id)
     for source, size, key in _compared_sizes(data):
         row = compiled.get(key)
         free = free_symbols(data.of(symbolic_shapes, *key))
         if row is None or any(symbol.source == source for symbol in free):
             continue
-        function, compile_s = _function_name(row), known_seconds(row, "duration_ns")
+        function, compile_s = _function_name(row), record.known_seconds(row, "duration_ns")
         if row.HasField("failure") and is_limit(row.failure.type, row.failure.reason):
             yield SizeThatCame(function, source, size, "eager", key[1], None, compile_s)
         else:
             yield SizeThatCame(function, source, size, "specialised", key[1], calls[key[1]], compile_s)
 
 
-def _compared_sizes(data: CompileData) -> list[tuple[str, int, Key]]:
+def _compared_sizes(data: CompileData) -> list[tuple[str, int, record.Key]]:
     """Return the sizes that each version of a frame expected, and that the next one was compiled for; each once."""
-    rows: dict[tuple[str, int, Key], None] = {}
+    rows: dict[tuple[str, int, record.Key], None] = {}
     for row in data.of(recompiles):
         for guard in row.guards:
             kind, parts = kind_of(guard.text)

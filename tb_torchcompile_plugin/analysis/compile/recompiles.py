@@ -10,32 +10,14 @@ import json
 import msgspec
 
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
-from tb_torchcompile_plugin.compile_log.record import (
-    forward_compilations,
-    key_of,
-    known_number,
-    known_seconds,
-)
+from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileKey, ShapeEvent
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names import graph_breaks as names
+from tb_torchcompile_plugin.torch_names import records
 from tb_torchcompile_plugin.torch_names.caches import is_ahead
-from tb_torchcompile_plugin.torch_names.graph_breaks import (
-    ENTRY,
-    GuardKind,
-    guarded_at,
-    is_limit,
-    kind_of,
-    number_kind,
-)
-from tb_torchcompile_plugin.torch_names.records import (
-    CHANGED_SHAPE,
-    RECOMPILE_LIMIT,
-    SHAPE_GUARDS,
-    SPECIALIZATION,
-    SYMBOLS,
-)
 
 _MAX_GUARD_CHARS = 90  # longer guards are cut off in a title, chosen by eye
 _ADVICE = {
@@ -108,7 +90,7 @@ class FailedGuard(msgspec.Struct, frozen=True):
 
     entry: str | None  # the cache entry that it belongs to
     text: str
-    kind: GuardKind
+    kind: names.GuardKind
     source: str | None  # what is guarded
     old: str | None  # value that was compiled for
     new: str | None  # value in this call, None where torch does not name it
@@ -152,11 +134,11 @@ class RecompiledFrame(msgspec.Struct, frozen=True):
 
 def recompiles(data: CompileData) -> list[Recompile]:
     """Return all recompiles in the order in which torch reported them."""
-    compiled = forward_compilations(data.summary)
+    compiled = record.forward_compilations(data.summary)
     rows = []
     for message in data.summary.recompiles:
         changes = data.of(symbolic_shapes, message.key.epoch, message.key.compile_id).changes
-        frame = compiled.get(key_of(message.key))
+        frame = compiled.get(record.key_of(message.key))
         rows.append(
             Recompile(
                 compile_id=message.key.compile_id,
@@ -166,9 +148,9 @@ def recompiles(data: CompileData) -> list[Recompile]:
                 dynamic=changes,
                 function=frame.function if frame else "",
                 file=message.file,
-                line=known_number(message, "line"),
-                start_s=known_seconds(frame, "start_ns") if frame else None,
-                duration_s=known_seconds(frame, "duration_ns") if frame else None,
+                line=record.known_number(message, "line"),
+                start_s=record.known_seconds(frame, "start_ns") if frame else None,
+                duration_s=record.known_seconds(frame, "duration_ns") if frame else None,
                 recovered=message.recovered,
             )
         )
@@ -211,18 +193,24 @@ def frame_of(compile_id: str) -> str:
 
 def _frame(frame: str, epoch: int, rows: list[Compilation]) -> RecompiledFrame:
     refused = [
-        row for row in rows if row.HasField("failure") and is_limit(row.failure.type, row.failure.reason)
+        row
+        for row in rows
+        if row.HasField("failure") and names.is_limit(row.failure.type, row.failure.reason)
     ]
     first_refused = min(refused, key=lambda row: row.start_ns, default=None)
-    limits = [json.loads(row.metrics[RECOMPILE_LIMIT]) for row in rows if RECOMPILE_LIMIT in row.metrics]
+    limits = [
+        json.loads(row.metrics[records.RECOMPILE_LIMIT])
+        for row in rows
+        if records.RECOMPILE_LIMIT in row.metrics
+    ]
     return RecompiledFrame(
         frame=frame,
         epoch=epoch,
         function=rows[0].function,
         file=rows[0].file,
-        line=known_number(rows[0], "line"),
+        line=record.known_number(rows[0], "line"),
         versions=[
-            Version(row.key.compile_id, known_seconds(row, "duration_ns"), None)
+            Version(row.key.compile_id, record.known_seconds(row, "duration_ns"), None)
             for row in rows
             if not row.HasField("failure")
         ],
@@ -233,13 +221,13 @@ def _frame(frame: str, epoch: int, rows: list[Compilation]) -> RecompiledFrame:
 
 def failed_guard(reason: str) -> FailedGuard:
     """Parse one recompile reason: which guard, on what, which value it had and has, and what helps. Never raises."""
-    entry = ENTRY.match(reason)
+    entry = names.ENTRY.match(reason)
     body = reason[entry.end() :] if entry else reason
     first_line = body.splitlines()[0] if body else ""
     text = first_line.partition("  #")[0].strip()
-    kind, groups = kind_of(text)
-    file, line = guarded_at(body) or (None, None)
-    topic = number_kind(groups.get("old") or "") if kind == "value" else kind
+    kind, groups = names.kind_of(text)
+    file, line = names.guarded_at(body) or (None, None)
+    topic = names.number_kind(groups.get("old") or "") if kind == "value" else kind
     values = {name: value or "it" for name, value in groups.items()}
     return FailedGuard(
         entry=entry["entry"] if entry else None,
@@ -275,7 +263,7 @@ def symbolic_shapes(data: CompileData, epoch: int, compile_id: str) -> SymbolicS
     compile_key = CompileKey(epoch=epoch, compile_id=compile_id)
     rows = [row for row in data.summary.shape_events if row.key == compile_key]
     guards: dict[str, ShapeGuard] = {}
-    for row in _last_attempt(rows, *SHAPE_GUARDS):  # torch writes a guard each time it needs it
+    for row in _last_attempt(rows, *records.SHAPE_GUARDS):  # torch writes a guard each time it needs it
         guards.setdefault(row.symbol, ShapeGuard(row.symbol, frames(row.stack)))
     return SymbolicShapes(
         symbols=[
@@ -284,21 +272,21 @@ def symbolic_shapes(data: CompileData, epoch: int, compile_id: str) -> SymbolicS
                 value=row.value or None,
                 range=row.range or None,
                 source=row.source or None,
-                backed=row.kind == SYMBOLS[0],
+                backed=row.kind == records.SYMBOLS[0],
                 stack=frames(row.stack),
             )
-            for row in _last_attempt(rows, *SYMBOLS)
+            for row in _last_attempt(rows, *records.SYMBOLS)
         ],
         specializations=[
             Specialization(
                 row.symbol, row.value or None, row.source or None, row.reason or None, frames(row.stack)
             )
-            for row in _last_attempt(rows, SPECIALIZATION)
+            for row in _last_attempt(rows, records.SPECIALIZATION)
         ],
         guards=list(guards.values()),
         changes=[
             DynamicChange(row.source or None, row.reason, row.range or None, row.value or None)
-            for row in _last_attempt(rows, CHANGED_SHAPE)
+            for row in _last_attempt(rows, records.CHANGED_SHAPE)
         ],
     )
 

@@ -9,31 +9,9 @@ from typing import Annotated
 import msgspec
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
-    FrameVersion,
-    Start,
-    StartLookup,
-    StartRow,
-    Starts,
-    common_frame_times,
-    have_same_keys,
-    lookup_numbers,
-    misses_ns,
-    start_lookups,
-    start_rows,
-    timed_lookups,
-    versioned_frames,
-    would_save_ns,
-)
+from tb_torchcompile_plugin.analysis.compile import cache_lookups, startup_parts
 from tb_torchcompile_plugin.analysis.compile.cache_misses import differences
 from tb_torchcompile_plugin.analysis.compile.caches import time_saved_s
-from tb_torchcompile_plugin.analysis.compile.startup_parts import (
-    StartPart,
-    compile_ns,
-    parts_ns,
-    start_parts,
-    window,
-)
 from tb_torchcompile_plugin.analysis.compile.startup_tree import CompiledLine, compiled_lines
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import (
@@ -51,13 +29,7 @@ from tb_torchcompile_plugin.compile_log.record import forward_compilations, key_
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer
 from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.caches import (
-    CACHING_PRECOMPILE,
-    COMPILE_ON_ONE_RANK,
-    IS_OFF,
-    is_on,
-    offers,
-)
+from tb_torchcompile_plugin.torch_names import caches as names
 
 RULE = "cold_start"
 _MIN_SHARE_PERCENT = 5.0  # smaller parts stay out of the first sentence, chosen by eye
@@ -84,42 +56,44 @@ class StartUp(msgspec.Struct, frozen=True):
     """A start-up: its parts, which sum to it; others of the logdir; each lookup; and the program's lines."""
 
     says: tuple[str, ...]
-    parts: Annotated[tuple[StartPart, ...], head("Until the first steady step")]
-    starts: Annotated[tuple[StartRow, ...], head("Beside others")]
-    start_lookups: Annotated[tuple[StartLookup, ...], head("Cache lookups")]
+    parts: Annotated[tuple[startup_parts.StartPart, ...], head("Until the first steady step")]
+    starts: Annotated[tuple[cache_lookups.StartRow, ...], head("Beside others")]
+    start_lookups: Annotated[tuple[cache_lookups.StartLookup, ...], head("Cache lookups")]
     compiled_lines: Annotated[tuple[CompiledLine, ...], head("Compile time by line")]
 
 
-def startup(starts: Starts) -> StartUp:
+def startup(starts: cache_lookups.Starts) -> StartUp:
     """Describe the start-up of the process in view; without compilations only a sentence says so."""
     data = starts.mine.data
     return StartUp(
         says=tuple(_sentences(starts)),
-        parts=data.of(start_parts),
-        starts=tuple(row for row in starts.of(start_rows) if row.common or row.run == starts.mine.run),
+        parts=data.of(startup_parts.start_parts),
+        starts=tuple(
+            row for row in starts.of(cache_lookups.start_rows) if row.common or row.run == starts.mine.run
+        ),
         start_lookups=starts.of(compared_lookups),
         compiled_lines=starts.of(compiled_lines),
     )
 
 
-def compared_lookups(starts: Starts) -> tuple[StartLookup, ...]:
+def compared_lookups(starts: cache_lookups.Starts) -> tuple[cache_lookups.StartLookup, ...]:
     """Return each lookup with how its key differs from that of another process."""
-    rows = list(starts.mine.data.of(start_lookups))
+    rows = list(starts.mine.data.of(cache_lookups.start_lookups))
     for number, difference in starts.of(differences).items():
         rows[number] = msgspec.structs.replace(rows[number], differs=difference.what, than=difference.than)
     return tuple(rows)
 
 
-def start_findings(starts: Starts) -> list[Finding]:
+def start_findings(starts: cache_lookups.Starts) -> list[Finding]:
     """Return a finding where another process of the logdir shows the cause of a miss. A first run has none."""
     data = starts.mine.data
     avoidable = {number: row for number, row in starts.of(differences).items() if row.avoidable}
-    saved_ns = data.of(would_save_ns)
+    saved_ns = data.of(cache_lookups.would_save_ns)
     if not avoidable or saved_ns is None or to_seconds(saved_ns) < thresholds.cold_start_s:
         return []
     number, difference = min(avoidable.items(), key=lambda pair: not pair[1].same_run)
-    whole_ns = sum(data.of(parts_ns).values())
-    lookup, _ = data.of(timed_lookups)[number]
+    whole_ns = sum(data.of(startup_parts.parts_ns).values())
+    lookup, _ = data.of(cache_lookups.timed_lookups)[number]
     frame = forward_compilations(data.summary).get((lookup.epoch, lookup.compile_id))
     return [
         Finding(
@@ -145,9 +119,9 @@ def start_findings(starts: Starts) -> list[Finding]:
     ]
 
 
-def _sentences(starts: Starts) -> Iterator[str]:
+def _sentences(starts: cache_lookups.Starts) -> Iterator[str]:
     data = starts.mine.data
-    start = data.of(window)
+    start = data.of(startup_parts.window)
     if start is None:
         yield _NO_COMPILATION
         return
@@ -168,23 +142,23 @@ def _sentences(starts: Starts) -> Iterator[str]:
 
 def _headline(data: CompileData, *, until_step: bool) -> str:
     """ "39.2 s until the first steady step, 79.8 % of it compiling: 26.0 s kernels (Triton, C++), 4.35 s Inductor"."""
-    whole = sum(data.of(parts_ns).values())
-    parts = sorted(data.of(start_parts), key=lambda part: -part.time_s)
+    whole = sum(data.of(startup_parts.parts_ns).values())
+    parts = sorted(data.of(startup_parts.start_parts), key=lambda part: -part.time_s)
     compiling = [part for part in parts if part.title.startswith("Compiling: ")]
     others = [part for part in parts if part not in compiling and part.percent >= _MIN_SHARE_PERCENT]
     longest = [f"{seconds(part.time_s)} {part.title.removeprefix('Compiling: ')}" for part in compiling[:2]]
     rest = [f"{seconds(part.time_s)}: {part.title[:1].lower()}{part.title[1:]}" for part in others]
-    share = percent(100 * data.of(compile_ns) / whole) if whole else "nothing"
+    share = percent(100 * data.of(startup_parts.compile_ns) / whole) if whole else "nothing"
     until = "until the first steady step" if until_step else "until the last compilation"
     first = f"{duration(whole / 1000)} {until}, {share} of it compiling: {both(longest)}"
     return "; ".join((first, *rest)) + "."
 
 
-def _missed(starts: Starts) -> Iterator[str]:
+def _missed(starts: cache_lookups.Starts) -> Iterator[str]:
     data = starts.mine.data
-    rows = [row for row in data.of(start_lookups) if row.graph is not None]
+    rows = [row for row in data.of(cache_lookups.start_lookups) if row.graph is not None]
     missed = sum(row.result == "miss" for row in rows)
-    would_save = data.of(would_save_ns)
+    would_save = data.of(cache_lookups.would_save_ns)
     if missed and would_save:
         yield (
             f"{missed} of {plural(len(rows), 'lookup')} in the compile caches missed: hits would have skipped "
@@ -197,25 +171,25 @@ def _missed(starts: Starts) -> Iterator[str]:
         yield f"A cache was bypassed. {reason}."
 
 
-def _measured(starts: Starts) -> Iterator[str]:
+def _measured(starts: cache_lookups.Starts) -> Iterator[str]:
     """Compare a cold with a warm start that has the same keys: not at the same time, and the nearest in time."""
-    rows = starts.of(start_rows)
+    rows = starts.of(cache_lookups.start_rows)
     kind = rows[0].kind
     candidates = [
         start
         for row, start in zip(rows[1:], starts.others)
-        if {row.kind, kind} == {"cold", "warm"} and have_same_keys(starts.mine.data, start.data)
+        if {row.kind, kind} == {"cold", "warm"} and cache_lookups.have_same_keys(starts.mine.data, start.data)
     ]
     if not candidates:
         return
     is_warm = kind == "warm"
 
-    def cold_and_warm(start: Start) -> tuple[Start, Start]:
+    def cold_and_warm(start: cache_lookups.Start) -> tuple[cache_lookups.Start, cache_lookups.Start]:
         return (start, starts.mine) if is_warm else (starts.mine, start)
 
     other = min(candidates, key=lambda start: _distance(*cold_and_warm(start)))
     cold, warm = cold_and_warm(other)
-    common = common_frame_times(cold.data, warm.data)
+    common = cache_lookups.common_frame_times(cold.data, warm.data)
     cold_ns, warm_ns = sum(ns for ns, _ in common), sum(ns for _, ns in common)
     saved_s = warm.data.of(time_saved_s)
     count = "" if saved_s is None else f" torch's hits count {seconds(saved_s)}."
@@ -228,16 +202,16 @@ def _measured(starts: Starts) -> Iterator[str]:
     yield f"{what}, so {saves} {duration((cold_ns - warm_ns) / 1000)}.{count}"
 
 
-def _distance(cold: Start, warm: Start) -> tuple[bool, int]:
+def _distance(cold: cache_lookups.Start, warm: cache_lookups.Start) -> tuple[bool, int]:
     """Return whether the cold one had not ended when the warm one began, and how many ns apart they began."""
     before, after = cold.data.summary.environment, warm.data.summary.environment
     overlaps = after.recording_start_ns < before.written_ns
     return overlaps, abs(after.recording_start_ns - before.recording_start_ns)
 
 
-def _missed_alone(starts: Starts) -> Iterator[str]:
+def _missed_alone(starts: cache_lookups.Starts) -> Iterator[str]:
     """Name the ranks of this run that missed where others hit."""
-    rows = [row for row in starts.of(start_rows) if row.run == starts.mine.run]
+    rows = [row for row in starts.of(cache_lookups.start_rows) if row.run == starts.mine.run]
     missed = sorted(row.rank for row in rows if row.misses and row.rank is not None)
     hit = sorted(row.rank for row in rows if row.hits and not row.misses and row.rank is not None)
     if missed and hit:
@@ -247,17 +221,17 @@ def _missed_alone(starts: Starts) -> Iterator[str]:
 
 def _settings(data: CompileData) -> Iterator[str]:
     settings = data.summary.environment.settings
-    for name, text in IS_OFF.items():
+    for name, text in names.IS_OFF.items():
         # `force_disable_caches` matters when it is on, the others when they are off.
-        if is_on(settings, name) is ("disable" in name):
+        if names.is_on(settings, name) is ("disable" in name):
             yield text
-    if is_on(settings, *COMPILE_ON_ONE_RANK):
+    if names.is_on(settings, *names.COMPILE_ON_ONE_RANK):
         yield "compile_on_one_rank is on: graphs do not depend on the rank that compiled them."
-    if is_on(settings, *CACHING_PRECOMPILE):
+    if names.is_on(settings, *names.CACHING_PRECOMPILE):
         yield "caching_precompile is on: what Dynamo made is kept, too."
 
 
-def _compiled_by_each_rank(starts: Starts) -> Iterator[str]:
+def _compiled_by_each_rank(starts: cache_lookups.Starts) -> Iterator[str]:
     """Say what to do where the ranks of the run in view missed for the same frames."""
     in_run = [start for start in (starts.mine, *starts.others) if start.run == starts.mine.run]
     ranked = sorted(
@@ -275,29 +249,31 @@ def _compiled_by_each_rank(starts: Starts) -> Iterator[str]:
         )
 
 
-def missed_frames(data: CompileData) -> dict[FrameVersion, int]:
+def missed_frames(data: CompileData) -> dict[cache_lookups.FrameVersion, int]:
     """Map each frame with a miss to the time (ns) that its misses took."""
-    misses = data.of(misses_ns)
+    misses = data.of(cache_lookups.misses_ns)
     return {
         frame: sum(ns or 0 for ns in misses[key_of(row.key)])
-        for frame, row in data.of(versioned_frames).items()
+        for frame, row in data.of(cache_lookups.versioned_frames).items()
         if key_of(row.key) in misses
     }
 
 
-def _sharing(ranks: list[Start], frames: set[FrameVersion]) -> str:
+def _sharing(ranks: list[cache_lookups.Start], frames: set[cache_lookups.FrameVersion]) -> str:
     keys = defaultdict[object, set[str]](set)
     for start in ranks:
-        lookups = start.data.of(timed_lookups)
-        for lookup_id, number in start.data.of(lookup_numbers).items():
+        lookups = start.data.of(cache_lookups.timed_lookups)
+        for lookup_id, number in start.data.of(cache_lookups.lookup_numbers).items():
             if lookup_id[:4] in frames:
                 keys[lookup_id].add(lookups[number][0].key)
     if max(map(len, keys.values()), default=0) == 1:
         return f"Their keys are the same. {_SHARE}"
     settings = ranks[0].data.summary.environment.settings
     differ = "Their keys differ, so that none can use what another one compiled"
-    if offers(settings, *COMPILE_ON_ONE_RANK) and not is_on(settings, *COMPILE_ON_ONE_RANK):
-        name = next(name for name in COMPILE_ON_ONE_RANK if name in settings)
+    if names.offers(settings, *names.COMPILE_ON_ONE_RANK) and not names.is_on(
+        settings, *names.COMPILE_ON_ONE_RANK
+    ):
+        name = next(name for name in names.COMPILE_ON_ONE_RANK if name in settings)
         return f"{differ}; compile_on_one_rank takes the rank out of graphs ({name} = True)"
     return differ
 

@@ -18,13 +18,7 @@ from tb_torchcompile_plugin.compile_log.record import Key, key_of, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, PhaseSpan
 from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.records import (
-    BACKEND_CALLS,
-    PHASES,
-    Phase,
-    phase_inside,
-    phase_of_backend,
-)
+from tb_torchcompile_plugin.torch_names import records
 
 _TITLES = {
     "imports": "Imports, until tb_torchcompile_plugin was imported",
@@ -71,7 +65,7 @@ class HostSpan(NamedTuple):
 
     start_ns: int
     end_ns: int
-    phase: Phase
+    phase: records.Phase
     key: Key
 
 
@@ -102,7 +96,7 @@ def parts_ns(data: CompileData) -> dict[str, int]:
 
 def compile_ns(data: CompileData) -> int:
     """Return the compile time of a start-up: what several threads compile at once counts once."""
-    return sum(ns for part, ns in data.of(parts_ns).items() if part in PHASES)
+    return sum(ns for part, ns in data.of(parts_ns).items() if part in records.PHASES)
 
 
 def _times(data: CompileData) -> dict[str, tuple[int, int]]:
@@ -191,22 +185,22 @@ def compiling(data: CompileData) -> list[HostSpan]:
 def _with_phases(spans: list[PhaseSpan]) -> list[HostSpan]:
     """Apply the rules of `compile_log.spans`, which sees the begin and end events of a process that still runs."""
     ends = [span.start_ns + span.duration_ns for span in spans]
-    phases: list[Phase] = []
+    phases: list[records.Phase] = []
     stacks: dict[Hashable, list[int]] = {}
     has_aot: dict[int, bool] = {}  # index of a call of the backend → whether AOTAutograd ran in it
     for index, span in enumerate(spans):
         stack = stacks.setdefault((span.thread, key_of(span.key)), [])
         while stack and ends[stack[-1]] <= span.start_ns:
             stack.pop()
-        phase = phase_inside(span.name, span.function, phases[stack[-1]] if stack else None)
+        phase = records.phase_inside(span.name, span.function, phases[stack[-1]] if stack else None)
         phases.append(phase)
         if phase == "aot_autograd":
             has_aot.update((outer, True) for outer in stack if outer in has_aot)
-        if span.name in BACKEND_CALLS:
+        if span.name in records.BACKEND_CALLS:
             has_aot[index] = False
         stack.append(index)
     for index, aot in has_aot.items():
-        phases[index] = phase_of_backend(aot=aot)
+        phases[index] = records.phase_of_backend(aot=aot)
     return [
         HostSpan(span.start_ns, end, phase, key_of(span.key)) for span, end, phase in zip(spans, ends, phases)
     ]

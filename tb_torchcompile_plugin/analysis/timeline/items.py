@@ -12,12 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.compile.compile_time import (
-    ALL_THREADS,
-    EPOCH_FROM_NS,
-    WORKERS,
-    thread_labels,
-)
+from tb_torchcompile_plugin.analysis.compile import compile_time
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import took
 from tb_torchcompile_plugin.analysis.timeline.lanes import Item, ItemSlices, LaneKind
 from tb_torchcompile_plugin.compile_log.record import forward_compilations, key_of
@@ -37,7 +32,7 @@ _MAX_GAPS = 500  # of each device, the longest: naming one takes a look at what 
 
 def has_unix_time(profile: Profile, origin: int) -> bool:
     """Return whether the trace's clock is that of the compile log."""
-    return profile.trace.base_ns + origin >= EPOCH_FROM_NS
+    return profile.trace.base_ns + origin >= compile_time.EPOCH_FROM_NS
 
 
 def item_lanes(profile: Profile, origin: int) -> Iterator[tuple[LaneKind, str, list[Item]]]:
@@ -171,10 +166,13 @@ def _recompiles(summary: CompileSummary, epoch: int) -> list[Item]:
 def _phases(summary: CompileSummary, epoch: int) -> Iterator[tuple[str, list[Item]]]:
     """Return title and items of each thread that compiled, and of all worker processes together."""
     rows = sorted(summary.spans, key=lambda row: (row.start_ns, -row.duration_ns))
-    labels = thread_labels(rows)
-    lanes = grouped(rows, lambda row: WORKERS if row.worker_process else labels[row.thread])
-    titles = {ALL_THREADS: "Compile phases", WORKERS: WORKERS.capitalize()}
-    for label in [*dict.fromkeys(labels.values()), WORKERS]:
+    labels = compile_time.thread_labels(rows)
+    lanes = grouped(rows, lambda row: compile_time.WORKERS if row.worker_process else labels[row.thread])
+    titles = {
+        compile_time.ALL_THREADS: "Compile phases",
+        compile_time.WORKERS: compile_time.WORKERS.capitalize(),
+    }
+    for label in [*dict.fromkeys(labels.values()), compile_time.WORKERS]:
         if label in lanes:
             yield titles.get(label, f"Compile phases, {label}"), _phase_items(lanes[label], epoch)
 
