@@ -20,18 +20,18 @@ from tb_torchcompile_plugin.torch_names.kernels import without_number
 _Generated: TypeAlias = dict[tuple[Key, str], tuple[pb.Graph, pb.GeneratedKernel]]  # by compilation and name
 
 
-class Autotune(msgspec.Struct, frozen=True):
+class Autotune(msgspec.Struct, frozen=True, kw_only=True):
     """One choice between configurations of a kernel, or between templates of an operator."""
 
     compile_id: str
     epoch: int
     direction: Direction | None
     kernel: str
-    time_s: float | None  # of its spans; None where torch wrote none
+    time_s: float | None = None  # of its spans; None where torch wrote none
     configs: int | None  # how many were tried
     choice: str | None  # the winner in torch's words
     cache: str | None  # torch's word for the autotune cache ("hit", "miss")
-    best_time_us: float | None
+    best_time_us: float | None = None
     where: Literal["compile", "run"]  # while compiling, or when the compiled code first ran
 
 
@@ -150,11 +150,9 @@ def _untimed(graph: pb.Graph, kernel: pb.GeneratedKernel) -> Autotune:
         epoch=graph.key.epoch,
         direction=direction_of(graph.direction),
         kernel=kernel.name,
-        time_s=None,
         configs=known_number(kernel, "num_configs"),
         choice=kernel.config or None,
         cache=kernel.autotune or None,
-        best_time_us=None,
         where="compile" if kernel.autotune == "hit" else "run",
     )
 

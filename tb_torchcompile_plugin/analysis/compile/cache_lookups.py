@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, TypeAlias, cast
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.analysis.compile.startup_parts import compile_ns, pa
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.compile_log.record import Direction, Key, forward_compilations, key_of
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, Compilation, PhaseSpan
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, Compilation, CompileKey, PhaseSpan
 from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -41,23 +41,23 @@ _AOT, _FX = "aotautograd", "fx_graph"
 _KIND_OF: dict[str, Kind] = {"hit": "warm", "miss": "cold", "bypass": "bypassed"}
 
 
-class StartLookup(msgspec.Struct, frozen=True):
+class StartLookup(msgspec.Struct, frozen=True, kw_only=True):
     """One lookup, or several alike of one compilation."""
 
     cache: str
     result: Result
     compile_id: str
     epoch: int
-    direction: Annotated[Direction | None, head(hidden=True)]
+    direction: Annotated[Direction | None, head(hidden=True)] = None
     function: str
     file: str
     line: int | None
-    graph: Annotated[int | None, head(hidden=True)]
-    lookups: Annotated[int, head(hidden=True)]  # how many
+    graph: Annotated[int | None, head(hidden=True)] = None
+    lookups: Annotated[int, head(hidden=True)] = 1  # how many
     spent_s: Annotated[
         float | None, head("To make")
     ]  # time to make the entry after a miss; None where unknown
-    saved_s: Annotated[float | None, head("Saved, says torch")]
+    saved_s: Annotated[float | None, head("Saved, says torch")] = None
     why: Annotated[str | None, head(hidden=True)]  # reason for a miss or bypass, in words
     # The first part of the key that differs from the key of this frame in `than`, another run or rank of the logdir.
     differs: Annotated[str | None, head("What differs", grow=True)] = None
@@ -126,19 +126,15 @@ def start_lookups(data: CompileData) -> tuple[StartLookup, ...]:
     frames = forward_compilations(data.summary)
     rows = []
     for lookup, spent in data.of(timed_lookups):
-        frame = frames.get((lookup.epoch, lookup.compile_id)) or Compilation()
+        key = CompileKey(epoch=lookup.epoch, compile_id=lookup.compile_id)
+        frame = frames.get(key_of(key)) or Compilation(key=key)
         rows.append(
-            StartLookup(
-                compile_id=lookup.compile_id,
-                epoch=lookup.epoch,
+            _row(
+                frame,
+                title_of_cache(lookup.cache),
+                lookup.result,
                 direction=lookup.direction,
-                function=frame.function,
-                file=frame.file,
-                line=frame.line or None,
-                cache=title_of_cache(lookup.cache),
                 graph=lookup.graph,
-                result=cast(Result, lookup.result),
-                lookups=1,
                 spent_s=None if spent is None else to_seconds(spent),
                 saved_s=lookup.time_saved_s,
                 why=lookup.why,
@@ -146,6 +142,19 @@ def start_lookups(data: CompileData) -> tuple[StartLookup, ...]:
         )
     remote = [row for frame in frames.values() for row in _remote_lookups(frame)]
     return (*rows, *remote, *_autotune_lookups(data, frames))
+
+
+def _row(frame: Compilation, cache: str, result: str, **fields: Any) -> StartLookup:
+    return StartLookup(
+        cache=cache,
+        result=cast(Result, result),
+        compile_id=frame.key.compile_id,
+        epoch=frame.key.epoch,
+        function=frame.function,
+        file=frame.file,
+        line=frame.line or None,
+        **fields,
+    )
 
 
 def _remote_lookups(frame: Compilation) -> Iterator[StartLookup]:
@@ -167,21 +176,8 @@ def _autotune_lookups(data: CompileData, frames: dict[Key, Compilation]) -> Iter
 
 
 def _counted(frame: Compilation, cache: str, result: str, number: int, spent: float | None) -> StartLookup:
-    return StartLookup(
-        compile_id=frame.key.compile_id,
-        epoch=frame.key.epoch,
-        direction=None,
-        function=frame.function,
-        file=frame.file,
-        line=frame.line or None,
-        cache=cache,
-        graph=None,
-        result=cast(Result, result),
-        lookups=number,
-        spent_s=spent if result == "miss" else None,
-        saved_s=None,
-        why=f"torch counts {plural(number, 'lookup')} and does not say more" if spent is None else None,
-    )
+    why = f"torch counts {plural(number, 'lookup')} and does not say more" if spent is None else None
+    return _row(frame, cache, result, lookups=number, spent_s=spent if result == "miss" else None, why=why)
 
 
 def timed_lookups(data: CompileData) -> list[tuple[CacheLookup, int | None]]:

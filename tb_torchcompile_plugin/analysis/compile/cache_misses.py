@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tb_torchcompile_plugin.analysis.compile import cache_lookups
 from tb_torchcompile_plugin.analysis.compile.caches import CacheLookup
@@ -17,6 +17,8 @@ from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS, NO_PLACE, NODE_PLACE, is_aot_graph
 from tb_torchcompile_plugin.torch_names.caches import CODE, KeyPart, part_of, title_of
+
+_DifferingPart: TypeAlias = tuple[str, KeyPart | None, KeyPart | None]  # name, here, in the other process
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _FX_CACHE = "fx_graph"
@@ -32,12 +34,6 @@ class KeyMismatch(NamedTuple):
     than: str  # the other process
     same_run: bool  # the other process is a rank of the same run
     avoidable: bool  # the other process had an entry by then, so that the same key would have been a hit
-
-
-class _DifferingPart(NamedTuple):
-    name: str
-    mine: KeyPart | None
-    other: KeyPart | None
 
 
 def differences(starts: cache_lookups.Starts) -> dict[int, KeyMismatch]:
@@ -111,11 +107,9 @@ def _differing_parts(
     parts, other_parts = (_parts(data, lookup_id) for data in (mine, other))
     if not parts or not other_parts:
         return []
-    rows = [_DifferingPart(name, parts.get(name), other_parts.get(name)) for name in {**parts, **other_parts}]
-    differing = [
-        row for row in rows if row.mine is None or row.other is None or row.mine.hash != row.other.hash
-    ]
-    return sorted(differing, key=lambda row: row.name != CODE)
+    rows = [(name, parts.get(name), other_parts.get(name)) for name in {**parts, **other_parts}]
+    differing = [row for row in rows if not (row[1] and row[2] and row[1].hash == row[2].hash)]
+    return sorted(differing, key=lambda row: row[0] != CODE)
 
 
 def _parts(data: CompileData, lookup_id: cache_lookups.LookupId) -> dict[str, KeyPart]:

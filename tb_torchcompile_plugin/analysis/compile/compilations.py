@@ -222,6 +222,7 @@ def _compilation(
 ) -> Compilation:
     phases: dict[Phase, float] = {phase.name: to_seconds(phase.exclusive_ns) for phase in row.phases}
     direction = direction_of(row.direction)
+    counts = ("attempts", "graph_ops", "graph_nodes", "graph_inputs", "guards")
     key = f"{row.key.compile_id},{row.key.epoch},{direction}"
     return Compilation(
         key=key + (f"~{part + 1}" if part else ""),
@@ -234,15 +235,10 @@ def _compilation(
         file=row.file,
         line=known_number(row, "line"),
         status=status,
-        attempts=known_number(row, "attempts"),
         start_s=known_seconds(row, "start_ns"),
         duration_s=known_seconds(row, "duration_ns"),
         phases_s=phases or None,
         phases_percent=phases_percent(phases),
-        graph_ops=known_number(row, "graph_ops"),
-        graph_nodes=known_number(row, "graph_nodes"),
-        graph_inputs=known_number(row, "graph_inputs"),
-        guards=known_number(row, "guards"),
         cache=cache_results(row),
         breaks=breaks,
         recompile_reasons=reasons,
@@ -250,6 +246,7 @@ def _compilation(
         restart_reasons=list(row.restart_reasons),
         stack=frames(row.stack),
         recovered=row.recovered,
+        **{name: known_number(row, name) for name in counts},
     )
 
 

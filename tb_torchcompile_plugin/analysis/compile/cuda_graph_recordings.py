@@ -57,18 +57,18 @@ class GraphedFunction(msgspec.Struct, frozen=True):
     launches_avoided: int | None  # in all of the span
 
 
-class GraphRecording(msgspec.Struct, frozen=True):
+class GraphRecording(msgspec.Struct, frozen=True, kw_only=True):
     """One recording. Where torch's own objects were not read, `graph_id`, `function_id` and `reason` are None."""
 
     compile_id: str
     direction: Direction | None  # None where the log does not show it
-    graph_id: int | None  # torch's number
-    function_id: int | None  # torch's number
+    graph_id: int | None = None  # torch's number
+    function_id: int | None = None  # torch's number
     reason: Reason | None
-    sizes: str  # values of symbolic sizes
-    inputs: list[str]  # those at another address than before
-    file: str  # where the program uses the first of them
-    line: int | None
+    sizes: str = ""  # values of symbolic sizes
+    inputs: list[str] = []  # those at another address than before
+    file: str = ""  # where the program uses the first of them
+    line: int | None = None
     step: str | None  # the profiled step around it
     recording_us: float | None  # host time
 
@@ -212,13 +212,7 @@ def _logged_recordings(profile: Profile, data: CompileData) -> list[GraphRecordi
             GraphRecording(
                 compile_id=compile_id,
                 direction=direction,
-                graph_id=None,
-                function_id=None,
                 reason=reason,
-                sizes="",
-                inputs=[],
-                file="",
-                line=None,
                 step=_step(profile, span),
                 recording_us=us(span.duration_ns),
             )

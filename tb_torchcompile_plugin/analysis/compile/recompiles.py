@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import graph_breaks as names
 from tb_torchcompile_plugin.torch_names import records
 from tb_torchcompile_plugin.torch_names.caches import is_ahead
+from tb_torchcompile_plugin.torch_names.graph_breaks import GuardKind
 
 _MAX_GUARD_CHARS = 90  # longer guards are cut off in a title, chosen by eye
 _ADVICE = {
@@ -90,7 +91,7 @@ class FailedGuard(msgspec.Struct, frozen=True):
 
     entry: str | None  # the cache entry that it belongs to
     text: str
-    kind: names.GuardKind
+    kind: GuardKind
     source: str | None  # what is guarded
     old: str | None  # value that was compiled for
     new: str | None  # value in this call, None where torch does not name it

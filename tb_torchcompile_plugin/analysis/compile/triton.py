@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -85,16 +85,8 @@ def _candidates(rows: list[CompiledKernelMessage]) -> list[Candidate]:
     best = min((row.time_us for row in rows if row.HasField("time_us")), default=None)
     return [
         Candidate(
-            compile_id=row.key.compile_id,
-            epoch=row.key.epoch,
-            direction=direction_of(row.direction),
-            kernel=row.name,
-            config=row.config,
-            time_us=row.time_us if row.HasField("time_us") else None,
+            **_common_fields(row),
             slower_percent=100 * (row.time_us / best - 1) if best and row.HasField("time_us") else None,
-            registers=known_number(row, "registers"),
-            spills=known_number(row, "spills"),
-            shared_bytes=known_number(row, "shared_bytes"),
             chosen=row.chosen,
         )
         for row in sorted(rows, key=lambda row: (not row.HasField("time_us"), row.time_us))
@@ -106,21 +98,27 @@ def _kernel(rows: list[CompiledKernelMessage]) -> CompiledKernel:
     times = [other.time_us for other in rows if other.HasField("time_us")]
     time_us = row.time_us if row.HasField("time_us") else None
     return CompiledKernel(
-        compile_id=row.key.compile_id,
-        epoch=row.key.epoch,
-        direction=direction_of(row.direction),
-        kernel=row.name,
-        config=row.config,
-        registers=known_number(row, "registers"),
-        spills=known_number(row, "spills"),
-        shared_bytes=known_number(row, "shared_bytes"),
+        **_common_fields(row),
         num_warps=known_number(row, "num_warps"),
         num_stages=known_number(row, "num_stages"),
         target=row.target or None,
-        time_us=time_us,
         configs=len(rows),
         slowest_percent=100 * (max(times) / time_us - 1) if time_us and len(times) > 1 else None,
     )
+
+
+def _common_fields(row: CompiledKernelMessage) -> dict[str, Any]:
+    return {
+        "compile_id": row.key.compile_id,
+        "epoch": row.key.epoch,
+        "direction": direction_of(row.direction),
+        "kernel": row.name,
+        "config": row.config,
+        "registers": known_number(row, "registers"),
+        "spills": known_number(row, "spills"),
+        "shared_bytes": known_number(row, "shared_bytes"),
+        "time_us": row.time_us if row.HasField("time_us") else None,
+    }
 
 
 def _sentences(kernels: list[CompiledKernel], tried: list[Candidate]) -> tuple[str, ...]:

@@ -199,11 +199,13 @@ def _trace_slice(timeline: Timeline, slices: TrackSlices, lane: int, row: int) -
     ownership = profile.of(Ownership)
     compile_id = ownership.name(int(ownership.compile_ids(np.array([host]))[0]))
     graph_key = ownership.name(int(ownership.graph_keys(np.array([host]))[0]))
-    place = kernel_place(profile, row) if cat in GPU_CATS else None
+    is_gpu_work = cat in GPU_CATS
     kernels = _launched(trace, row)
-    kernel = row if place else next(iter(kernels), -1)
+    kernel = row if is_gpu_work else next(iter(kernels), -1)
+    kernel_name = trace.names[trace.name[kernel]] if kernel >= 0 else None
+    kernel_row = kernel_name and KernelName(int(trace.device[kernel]), kernel_name, compile_id, graph_key).key
     line = timeline.rows.line_of(row)
-    return TimelineSlice(
+    answer = TimelineSlice(
         row=row,
         lane=lane,
         name=name,
@@ -224,16 +226,15 @@ def _trace_slice(timeline: Timeline, slices: TrackSlices, lane: int, row: int) -
         backward=_refs(timeline, backward),
         compile_id=compile_id,
         graph_key=graph_key,
-        kernel=trace.names[trace.name[kernel]] if kernel >= 0 else None,
-        kernel_row=_kernel_key(trace, kernel, compile_id, graph_key) if kernel >= 0 else None,
+        kernel=kernel_name,
+        kernel_row=kernel_row,
         user_line=_user_line(trace, host),
-        number=place and place.number,
-        of=place and place.of,
-        previous=_ref(timeline, place.previous) if place else None,
-        following=_ref(timeline, place.following) if place else None,
-        queued_ns=place and place.queued_ns,
-        idle_before_ns=place and place.idle_before_ns,
     )
+    if not is_gpu_work:
+        return answer
+    fields = kernel_place(profile, row)._asdict()
+    neighbors = {name: _ref(timeline, fields[name]) for name in ("previous", "following")}
+    return msgspec.structs.replace(answer, **{**fields, **neighbors})
 
 
 def _ref(timeline: Timeline, row: int) -> SliceRef | None:
@@ -263,10 +264,6 @@ def _launched(trace: Trace, row: int) -> list[int]:
         return []
     rows: list[int] = trace.slices_of("correlation", correlation).tolist()
     return [other for other in rows if trace.cats[trace.cat[other]] in GPU_CATS]
-
-
-def _kernel_key(trace: Trace, row: int, compile_id: str | None, graph_key: str | None) -> str:
-    return KernelName(int(trace.device[row]), trace.names[trace.name[row]], compile_id, graph_key).key
 
 
 def _gradients(trace: Trace, row: int) -> tuple[list[int], list[int]]:
