@@ -54,9 +54,8 @@ class StartLookup(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None
     graph: Annotated[int | None, head(hidden=True)] = None
     lookups: Annotated[int, head(hidden=True)] = 1  # how many
-    spent_s: Annotated[
-        float | None, head("To make")
-    ]  # time to make the entry after a miss; None where unknown
+    # Time to make the entry after a miss; None where unknown.
+    spent_s: Annotated[float | None, head("To make")]
     saved_s: Annotated[float | None, head("Saved, says torch")] = None
     why: Annotated[str | None, head(hidden=True)]  # reason for a miss or bypass, in words
     # The first part of the key that differs from the key of this frame in `than`, another run or rank of the logdir.
@@ -71,14 +70,12 @@ class StartRow(msgspec.Struct, frozen=True):
     worker: str
     rank: int | None
     kind: Kind | None  # "cold": all lookups missed, "warm": all hit, None: no lookups
-    start_up_s: Annotated[
-        float | None, head("Until steady")
-    ]  # None where the first steady step was not recorded
+    # None where the first steady step was not recorded.
+    start_up_s: Annotated[float | None, head("Until steady")]
     compile_s: Annotated[float, head("Compiling")]
     common_compile_s: Annotated[float | None, head("Of common frames")]  # time that these took here
-    common: Annotated[
-        int, head("Common frames", hidden=True)
-    ]  # frames that the process in view compiled, too
+    # Frames that the process in view compiled, too.
+    common: Annotated[int, head("Common frames", hidden=True)]
     hits: int
     misses: int
     bypasses: Annotated[int, head(hidden=True)]

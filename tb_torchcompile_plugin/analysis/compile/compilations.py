@@ -138,9 +138,8 @@ class Compilations(msgspec.Struct, frozen=True):
     frames: int  # number of compiled frames
     statuses: dict[Status, int]  # number of rows with each, backwards not counted
     problems: list[Problem]
-    others: list[
-        OtherArtifacts
-    ]  # texts that belong to no compilation, by the id under which torch filed them
+    # Texts that belong to no compilation, by the id under which torch filed them.
+    others: list[OtherArtifacts]
 
 
 def compilations(data: CompileData) -> list[Compilation]:
@@ -277,16 +276,23 @@ def phases_percent(phases: dict[Phase, float]) -> dict[Phase, float]:
 
 def compilations_overview(data: CompileData) -> Compilations:
     """Return all compilations of a process, in order of time."""
-    rows = data.of(compilations)
+    rows, summary = data.of(compilations), data.summary
     frame_ids = {
         (row.epoch, row.compile_id.rpartition("/")[0]) for row in rows if not is_ahead(row.compile_id)
     }
+    owned = {key for row in summary.compilations for key in owners(row.key.epoch, row.key.compile_id)}
+    other_keys = [
+        key for key in dict.fromkeys(key_of(row.key) for row in summary.artifacts) if key not in owned
+    ]
     return Compilations(
         trie=_trie(rows),
         frames=len(frame_ids),
         statuses=dict(Counter(row.status for row in rows if row.direction == "forward")),
         problems=data.of(problems),
-        others=_others(data),
+        others=[
+            OtherArtifacts(compile_id, epoch, data.of(artifacts, epoch, compile_id))
+            for epoch, compile_id in other_keys
+        ],
     )
 
 
@@ -298,55 +304,41 @@ def _trie(rows: list[Compilation]) -> list[TrieNode]:
             continue
         node = root
         for frame in row.stack or [Frame(row.file, row.line or 0, row.function, None)]:
-            node = _child(node, frame)
+            child = next((child for child in node.children if child.frame == frame), None)
+            if child is None:
+                child = TrieNode(frame, is_users_file(frame.file), [], [])
+                node.children.append(child)
+            node = child
         node.compilations.append(msgspec.structs.replace(row, stack=[]))
     return root.children
-
-
-def _child(node: TrieNode, frame: Frame) -> TrieNode:
-    for child in node.children:
-        if child.frame == frame:
-            return child
-    node.children.append(TrieNode(frame, is_users_file(frame.file), [], []))
-    return node.children[-1]
-
-
-def _others(data: CompileData) -> list[OtherArtifacts]:
-    owned = {key for row in data.summary.compilations for key in owners(row.key.epoch, row.key.compile_id)}
-    keys = dict.fromkeys(key_of(row.key) for row in data.summary.artifacts)
-    return [
-        OtherArtifacts(compile_id, epoch, data.of(artifacts, epoch, compile_id))
-        for epoch, compile_id in keys
-        if (epoch, compile_id) not in owned
-    ]
 
 
 def problems(data: CompileData) -> list[Problem]:
     """List what went wrong, in order of time."""
     rows = []
     for message, row in zip(data.of(compilations_in_order), data.of(compilations), strict=True):
-        if row.failure is not None:
-            setting = message.metrics.get(SUPPRESS_ERRORS)
-            suppress_errors = [setting == "true"] if setting in ("true", "false") else []
-            rows.append(_problem(row, row.failure, suppress_errors))
+        failure = row.failure
+        if failure is None:
+            continue
+        setting = message.metrics.get(SUPPRESS_ERRORS)
+        eager = ran_eager(row, failure, [setting == "true"] if setting in ("true", "false") else [])
+        kind = _kind(row)
+        rows.append(
+            Problem(
+                kind=kind,
+                compile_id=row.compile_id,
+                epoch=row.epoch,
+                function=row.function,
+                file=failure.file or row.file,
+                line=failure.line if failure.file else row.line,
+                type=failure.type,
+                reason=failure.reason,
+                ran_eager=eager,
+                what_happened=_EVENTS[kind].format(failure.type),
+                consequence=consequence(row, eager),
+            )
+        )
     return rows
-
-
-def _problem(row: Compilation, failure: Failure, suppress_errors: list[bool]) -> Problem:
-    kind, eager = _kind(row), ran_eager(row, failure, suppress_errors)
-    return Problem(
-        kind=kind,
-        compile_id=row.compile_id,
-        epoch=row.epoch,
-        function=row.function,
-        file=failure.file or row.file,
-        line=failure.line if failure.file else row.line,
-        type=failure.type,
-        reason=failure.reason,
-        ran_eager=eager,
-        what_happened=_EVENTS[kind].format(failure.type),
-        consequence=consequence(row, eager),
-    )
 
 
 def _kind(row: Compilation) -> ProblemKind:

@@ -68,9 +68,8 @@ class PhaseSpans(msgspec.Struct, frozen=True):
 
     threads: list[str]
     names: list[str]
-    name_phases: list[
-        Phase | None
-    ]  # of each name; None where a span belongs to the phase of the one around it
+    # The phase of each name; None where a span belongs to the phase of the one around it.
+    name_phases: list[Phase | None]
     compile_ids: list[str]
     origin_s: float | None  # Unix time of the first span, None without any
     spans: PhaseColumns

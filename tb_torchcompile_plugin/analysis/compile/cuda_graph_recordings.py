@@ -44,15 +44,13 @@ class GraphedFunction(msgspec.Struct, frozen=True):
     recorded_calls: Annotated[int, head("Recorded")]
     plain_calls: Annotated[int, head("Kernel by kernel")]
     recordings: int | None  # in the process, from the log, as are `recording_us` and `recording_steps`
-    functions: Annotated[
-        int | None, head(hidden=True)
-    ]  # torch's: one for each set of symbolic sizes and graph part
+    # Functions of torch: one for each set of symbolic sizes and graph part.
+    functions: Annotated[int | None, head(hidden=True)]
     recording_us: Annotated[float | None, head(hidden=True)]  # host time
     recording_steps: Annotated[float | None, head("Steps that record", hidden=True)]  # the same in steps
     recording_call_us: Annotated[float | None, head("A call that records", hidden=True)]  # median host time
-    replay_us: Annotated[
-        float | None, head("A replay", hidden=True)
-    ]  # median host time of a call that replays
+    # Median host time of a call that replays.
+    replay_us: Annotated[float | None, head("A replay", hidden=True)]
     replay_kernels: Annotated[float | None, head("Kernels a replay", hidden=True)]  # mean
     launches_avoided: int | None  # in all of the span
 

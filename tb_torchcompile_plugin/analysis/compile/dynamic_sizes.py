@@ -103,9 +103,8 @@ class PaddedSize(msgspec.Struct, frozen=True):
     multiple: int
     sizes: int
     left: Annotated[int, head("Sizes left")]
-    more_percent: Annotated[
-        float, head("More data")
-    ]  # mean over the calls; over the sizes where calls are unknown
+    # Mean over the calls; over the sizes where calls are unknown.
+    more_percent: Annotated[float, head("More data")]
 
 
 class DynamicShapeReport(msgspec.Struct, frozen=True):
@@ -138,9 +137,8 @@ def changing_sizes(data: CompileData) -> dict[str, list[str]]:
     changing: dict[str, set[str]] = {}
     for key in data.of(dynamic_compilations):
         free = free_symbols(data.of(symbolic_shapes, *key))
-        if free:
-            changing.setdefault(key[1], set()).update(row.symbol for row in free)
-    return {compile_id: sorted(symbols) for compile_id, symbols in changing.items()}
+        changing.setdefault(key[1], set()).update(row.symbol for row in free)
+    return {compile_id: sorted(symbols) for compile_id, symbols in changing.items() if symbols}
 
 
 def dynamic_symbols(profile: Profile) -> list[DynamicSymbol]:

@@ -38,9 +38,8 @@ class CompiledKernel(msgspec.Struct, frozen=True):
     target: Annotated[str | None, head(hidden=True)]
     time_us: Annotated[float | None, head("Tuned time", bar=True)]
     configs: Annotated[int, head("Configurations")]
-    slowest_percent: Annotated[
-        float | None, head("Slowest takes more")
-    ]  # of the configurations, than this one
+    # How much longer the slowest configuration takes than this one.
+    slowest_percent: Annotated[float | None, head("Slowest takes more")]
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -61,9 +60,8 @@ class Candidate(msgspec.Struct, frozen=True):
 
 class Triton(msgspec.Struct, frozen=True):
     says: tuple[str, ...]
-    triton_kernels: Annotated[
-        tuple[CompiledKernel, ...], head("Kernels")
-    ]  # those that spill first, then by registers
+    # The kernels that spill first, then by registers.
+    triton_kernels: Annotated[tuple[CompiledKernel, ...], head("Kernels")]
     candidates: Annotated[tuple[Candidate, ...], head("What was tried")]
 
 

@@ -20,9 +20,9 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import (
     LaneKind,
     Palette,
     Slices,
+    TraceRows,
     TrackSlices,
 )
-from tb_torchcompile_plugin.analysis.timeline.trace_rows import TraceRows
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns

@@ -23,10 +23,10 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import (
     ItemSlices,
     Lane,
     Palette,
+    TraceRows,
     TrackSlices,
 )
 from tb_torchcompile_plugin.analysis.timeline.layout import Points, layout, user_kernels
-from tb_torchcompile_plugin.analysis.timeline.trace_rows import TraceRows
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
