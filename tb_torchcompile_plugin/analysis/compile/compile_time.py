@@ -140,10 +140,7 @@ def _by_thread(rows: list[CompilationMessage], origin: int = 0) -> list[Interval
 
 
 def _covered(threads: list[Intervals], starts: Int64s, ends: Int64s) -> Int64s:
-    total = np.zeros(len(starts), np.int64)
-    for spans in threads:
-        total += covered_ns(spans, starts, ends)
-    return total
+    return sum((covered_ns(spans, starts, ends) for spans in threads), np.zeros(len(starts), np.int64))
 
 
 def overlap_headline(profile: Profile) -> str:

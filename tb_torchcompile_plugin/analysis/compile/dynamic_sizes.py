@@ -142,10 +142,9 @@ def changing_sizes(data: CompileData) -> dict[str, list[str]]:
 
 
 def dynamic_symbols(profile: Profile) -> list[DynamicSymbol]:
-    """Return all symbols in the order of their compilations; [] without compile data."""
+    """Return all symbols in the order of their compilations; needs compile data."""
     data = profile.data
-    if data is None:
-        return []
+    assert data is not None
     return [
         _symbol(profile, data, key, row)
         for key in data.of(dynamic_compilations)
@@ -296,10 +295,9 @@ def dynamic_guards(data: CompileData) -> list[DynamicGuard]:
 
 
 def sizes_that_came(profile: Profile) -> list[SizeThatCame]:
-    """Return the sizes by function and input, smallest first; [] without compile data."""
+    """Return the sizes by function and input, smallest first; needs compile data."""
     data = profile.data
-    if data is None:
-        return []
+    assert data is not None
     rows = [*_dynamic(profile, data), *_specialised(profile, data)]
     return sorted(rows, key=lambda row: (row.function, row.source, row.size))
 

@@ -10,10 +10,10 @@ others of the track: nothing overlaps, and nothing is left out.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 import numpy as np
@@ -97,18 +97,6 @@ class Item:
     )  # shown as they are; numbers carry their unit in their name
 
 
-class Slices(Protocol):
-    """What the rectangles of a lane are made of. Times count from the timeline's zero; the group is the line."""
-
-    @property
-    def texts(self) -> Sequence[str]: ...
-    def runs(self, start: int, end: int, shift: int) -> MergedSlices: ...
-    def name_codes(self, rows: Int64s) -> Int64s: ...
-    def colors(self, rows: Int64s) -> Colors: ...
-    def times(self, row: int) -> tuple[int, int]:
-        """Return start and duration."""
-
-
 class TrackSlices:
     """A thread or a stream of the trace."""
 
@@ -128,9 +116,6 @@ class TrackSlices:
 
     def name_codes(self, rows: Int64s) -> Int64s:
         return np.asarray(self._rows.trace.name[rows], np.int64)
-
-    def times(self, row: int) -> tuple[int, int]:
-        return int(self._rows.trace.ts[row]) - self._rows.origin, int(self._rows.trace.dur[row])
 
 
 class ItemSlices:
@@ -176,13 +161,14 @@ class ItemSlices:
     def colors(self, rows: Int64s) -> Colors:
         return self._colors[rows]
 
-    def times(self, row: int) -> tuple[int, int]:
-        return int(self.start[row]), int(self.dur[row])
-
     def parent(self, row: int) -> int | None:
         """Return the item around this one: in the line above, the last to start before it."""
         above = np.flatnonzero(self.line[:row] == self.line[row] - 1)
         return int(above[-1]) if len(above) else None
+
+
+# What the rectangles of a lane are made of. Times count from the timeline's zero; the group is the line.
+Slices: TypeAlias = TrackSlices | ItemSlices
 
 
 class Palette:

@@ -5,9 +5,10 @@ GPUs come before the threads that launch their work: streams are a line or two, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,67 +46,27 @@ class Points(NamedTuple):
     last: Float64s  # value in the bucket
 
 
-class Counter(Protocol):
+@dataclass
+class Counter:
+    """A plot on a lane of its own."""
+
     group: str
     title: str
     unit: str
     note: str
     changes: int  # how many values there are in all
-
-    def points(self, start: int, end: int, shift: int) -> Points:
-        """Return the points of the buckets of 2^shift ns in [start, end), both multiples of that."""
-
-
-class BusyCounter:
-    """The share of each bucket in which a device was busy."""
-
-    unit = "%"
-    note = "Share of the time in which the device ran a kernel, a copy or a fill"
-
-    def __init__(self, device: int, intervals: Intervals, origin: int) -> None:
-        self.group, self.title = f"GPU {device}", "GPU busy"
-        self._intervals = Intervals(intervals.starts - origin, intervals.ends - origin)
-        self.changes = len(intervals.starts)
-
-    def points(self, start: int, end: int, shift: int) -> Points:
-        starts = np.arange(start, end, 1 << shift)
-        share = 100 * covered_ns(self._intervals, starts, starts + (1 << shift)) / (1 << shift)
-        changed = np.append(True, share[1:] != share[:-1])[: len(share)]
-        return Points(starts[changed], share[changed], share[changed])
-
-
-class MemoryCounter:
-    """The memory of a device, each time some was allocated or freed."""
-
-    unit = "bytes"
-    note = ""
-
-    def __init__(self, group: str, title: str, at: Int64s, values: Int64s) -> None:
-        self.group, self.title = group, title
-        self._at, self._values = at, values
-        self.changes = len(at)
-
-    def points(self, start: int, end: int, shift: int) -> Points:
-        low, high = np.searchsorted(self._at, (start, end))
-        bucket = self._at[low:high] >> shift
-        values = self._values[low:high].astype(np.float64)
-        first = np.flatnonzero(np.append(True, bucket[1:] != bucket[:-1])[: len(bucket)])
-        last = np.append(first[1:], len(values)) - 1 if len(first) else first
-        greatest = np.maximum.reduceat(values, first) if len(first) else values
-        points = Points(bucket[first] << shift, greatest, values[last])
-        if not low:
-            return points
-        before = float(self._values[low - 1])  # holds when the window begins
-        if len(first) and points.start[0] == start:
-            points.greatest[0] = max(points.greatest[0], before)
-            return points
-        return Points(np.append(start, points.start), *(np.append(before, column) for column in points[1:]))
+    # Returns the points of the buckets of 2^shift ns in [start, end), both multiples of that.
+    points: Callable[[int, int, int], Points]
 
 
 def counters(trace: Trace, work: GpuWork, origin: int) -> Iterator[Counter]:
     """Return the counters that the trace has values of."""
     for device in np.unique(work.device).tolist():
-        yield BusyCounter(device, busy(trace, work.index[work.device == device]), origin)
+        intervals = busy(trace, work.index[work.device == device])
+        shifted = Intervals(intervals.starts - origin, intervals.ends - origin)
+        note = "Share of the time in which the device ran a kernel, a copy or a fill"
+        points = partial(_busy_points, shifted)
+        yield Counter(f"GPU {device}", "GPU busy", "%", note, len(shifted.starts), points)
     memory = trace.memory()
     devices = memory["device_type"] << 32 | np.maximum(memory["device_id"], 0)
     for device in np.unique(devices).tolist():
@@ -114,7 +75,34 @@ def counters(trace: Trace, work: GpuWork, origin: int) -> Iterator[Counter]:
         for column, title in _MEMORY:
             rows = of_device[memory[column][of_device] >= 0]
             if memory[column][rows].any():
-                yield MemoryCounter(group, title, memory["ts"][rows] - origin, memory[column][rows])
+                points = partial(_memory_points, memory["ts"][rows] - origin, memory[column][rows])
+                yield Counter(group, title, "bytes", "", len(rows), points)
+
+
+def _busy_points(busy: Intervals, start: int, end: int, shift: int) -> Points:
+    """Return the share of each bucket in which a device was busy, where it changes."""
+    starts = np.arange(start, end, 1 << shift)
+    share = 100 * covered_ns(busy, starts, starts + (1 << shift)) / (1 << shift)
+    changed = np.append(True, share[1:] != share[:-1])[: len(share)]
+    return Points(starts[changed], share[changed], share[changed])
+
+
+def _memory_points(at: Int64s, memory: Int64s, start: int, end: int, shift: int) -> Points:
+    """Return the memory of a device in each bucket in which some was allocated or freed."""
+    low, high = np.searchsorted(at, (start, end))
+    bucket = at[low:high] >> shift
+    values = memory[low:high].astype(np.float64)
+    first = np.flatnonzero(np.append(True, bucket[1:] != bucket[:-1])[: len(bucket)])
+    last = np.append(first[1:], len(values)) - 1 if len(first) else first
+    greatest = np.maximum.reduceat(values, first) if len(first) else values
+    points = Points(bucket[first] << shift, greatest, values[last])
+    if not low:
+        return points
+    before = float(memory[low - 1])  # holds when the window begins
+    if len(first) and points.start[0] == start:
+        points.greatest[0] = max(points.greatest[0], before)
+        return points
+    return Points(np.append(start, points.start), *(np.append(before, column) for column in points[1:]))
 
 
 @dataclass

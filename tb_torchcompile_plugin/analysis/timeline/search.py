@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices, Slices, TrackSlices
+from tb_torchcompile_plugin.analysis.timeline.lanes import Slices, TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.slice import SliceRef
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -57,17 +57,14 @@ def timeline_search(
     if lanes:
         selected &= np.isin(hits.lane, list(lanes))
     found = np.flatnonzero(selected)
-    listed = found[offset : offset + min(limit, _MAX_HITS)]
-    return TimelineHits(
-        query=query,
-        count=len(found),
-        offset=offset,
-        hits=[
-            _ref(timeline, lane, row)
-            for lane, row in zip(hits.lane[listed].tolist(), hits.row[listed].tolist())
-        ],
-        position=int(np.searchsorted(hits.start[found], at)),
-    )
+    refs = []
+    for index in found[offset : offset + min(limit, _MAX_HITS)].tolist():
+        lane, row, start = int(hits.lane[index]), int(hits.row[index]), int(hits.start[index])
+        slices = timeline.slices[lane]
+        (name,) = slices.name_codes(np.array([row]))
+        refs.append(SliceRef(row, lane, slices.texts[name], start, int(hits.end[index]) - start))
+    position = int(np.searchsorted(hits.start[found], at))
+    return TimelineHits(query, len(found), offset, refs, position)
 
 
 def _find(timeline: Timeline, query: str) -> _Hits:
@@ -94,15 +91,7 @@ def _hits(timeline: Timeline, lane: int, slices: Slices, query: str) -> _Hits:
         row = first + np.flatnonzero(is_hit[trace.name[first:last]])
         start, dur = trace.ts[row] - timeline.origin, trace.dur[row]
     else:
-        assert isinstance(slices, ItemSlices)
         has_compile_id = np.array([item.compile_id == query for item in slices.items])
         row = np.flatnonzero(has_compile_id | is_hit[slices.name_codes(np.arange(len(slices.items)))])
         start, dur = slices.start[row], slices.dur[row]
     return _Hits(start, start + dur, np.full(len(row), lane), row)
-
-
-def _ref(timeline: Timeline, lane: int, row: int) -> SliceRef:
-    slices = timeline.slices[lane]
-    (code,) = slices.name_codes(np.array([row]))
-    start, dur = slices.times(row)
-    return SliceRef(row, lane, slices.texts[code], start, dur)
