@@ -97,6 +97,8 @@ class Elements(NamedTuple):
 
 
 class DetailedFailure(Failure, frozen=True):
+    """A failure with its traceback and what it meant for the program."""
+
     traceback: str | None
     ran_eager: (
         bool | None
@@ -105,6 +107,8 @@ class DetailedFailure(Failure, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
+    """Sizes of a compiled graph."""
+
     ops: int | None
     nodes: int | None
     inputs: int | None

@@ -53,6 +53,8 @@ _SUPPRESSED = {
 
 
 class Failure(msgspec.Struct, frozen=True):
+    """Why a frame was not compiled, in torch's words."""
+
     type: str
     reason: str
     file: str
@@ -127,12 +129,16 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class OtherArtifacts(msgspec.Struct, frozen=True):
+    """Texts of one compile id that has no compilation."""
+
     compile_id: str
     epoch: int
     artifacts: list[Artifact]
 
 
 class Compilations(msgspec.Struct, frozen=True):
+    """All compilations of a process."""
+
     # Holds each compile id once, at the frame that was compiled: the path from the root is the `stack` of the row.
     trie: list[TrieNode]
     frames: int  # number of compiled frames

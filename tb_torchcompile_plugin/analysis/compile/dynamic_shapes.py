@@ -24,6 +24,8 @@ _UNKNOWN = "Whether sizes are dynamic is not known: there is no compile log or s
 
 
 class Advice(NamedTuple):
+    """What to do about sizes that torch compiles for one by one."""
+
     sentence: str
     code: str | None  # to paste, None where there is none
 

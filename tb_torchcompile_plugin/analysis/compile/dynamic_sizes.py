@@ -108,6 +108,8 @@ class PaddedSize(msgspec.Struct, frozen=True):
 
 
 class DynamicShapeReport(msgspec.Struct, frozen=True):
+    """The panel *Dynamic shapes*."""
+
     says: tuple[str, ...]  # the first sentence is the answer
     sizes: tuple[SizeThatCame, ...]
     symbols: tuple[DynamicSymbol, ...]

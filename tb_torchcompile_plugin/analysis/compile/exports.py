@@ -31,6 +31,8 @@ class ExportCall(msgspec.Struct, frozen=True):
 
 
 class ExportIssue(msgspec.Struct, frozen=True):
+    """An assumption of an export, or something that it could not do."""
+
     compile_id: str
     epoch: int
     kind: IssueKind
@@ -43,6 +45,8 @@ class ExportIssue(msgspec.Struct, frozen=True):
 
 
 class Exports(msgspec.Struct, frozen=True):
+    """The panel *Exports*."""
+
     says: tuple[str, ...]
     exports: tuple[ExportCall, ...]
     issues: tuple[ExportIssue, ...]

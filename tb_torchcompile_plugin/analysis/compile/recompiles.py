@@ -43,6 +43,8 @@ _ADVICE = {
 
 
 class SymbolicShape(msgspec.Struct, frozen=True):
+    """A size or number that a graph holds as a symbol."""
+
     symbol: str
     value: str | None  # in the call that was compiled
     range: str | None
@@ -101,6 +103,8 @@ class FailedGuard(msgspec.Struct, frozen=True):
 
 
 class Recompile(msgspec.Struct, frozen=True):
+    """A frame that was compiled again."""
+
     compile_id: str
     epoch: int
     reasons: list[str]  # one for each cache entry that was tried, most recent first
@@ -115,6 +119,8 @@ class Recompile(msgspec.Struct, frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True):
+    """One compilation of a frame."""
+
     compile_id: str
     duration_s: float | None
     calls: int | None  # how often the span ran it; None without a trace

@@ -176,7 +176,7 @@ def _sentences(starts: cache_lookups.Starts) -> Iterator[str]:
 
 
 def _headline(data: CompileData, *, until_step: bool) -> str:
-    """ "39.2 s until the first steady step, 79.8 % of it compiling: 26.0 s kernels (Triton, C++), 4.35 s Inductor"."""
+    """Summarize: "39.2 s until the first steady step, 79.8 % of it compiling: 26.0 s kernels, 4.35 s Inductor"."""
     whole = sum(data.of(startup_parts.parts_ns).values())
     parts = sorted(data.of(startup_parts.start_parts), key=lambda part: -part.time_s)
     compiling = [part for part in parts if part.title.startswith("Compiling: ")]

@@ -59,6 +59,8 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Triton(msgspec.Struct, frozen=True):
+    """The panel *Triton*."""
+
     says: tuple[str, ...]
     # The kernels that spill first, then by registers.
     triton_kernels: Annotated[tuple[CompiledKernel, ...], head("Kernels")]

@@ -38,6 +38,8 @@ class FlameFrame(msgspec.Struct, frozen=True):
 
 
 class FlameThread(msgspec.Struct, frozen=True):
+    """The frames of one thread."""
+
     lane: int
     title: str
     time_ns: int  # time in which the thread ran anything
@@ -45,6 +47,8 @@ class FlameThread(msgspec.Struct, frozen=True):
 
 
 class TimelineFlame(msgspec.Struct, frozen=True):
+    """A flame graph of a range."""
+
     start_ns: int
     end_ns: int
     note: str  # a sentence on what is drawn, or why nothing is

@@ -67,6 +67,8 @@ _MIN_SLICES_FOR_LEVELS = 100_000  # fewer are merged again for each window
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    """How a lane is labelled, and how many lines and slices it has."""
+
     id: int
     kind: LaneKind
     group: str
@@ -107,14 +109,17 @@ class TrackSlices:
         self._rows = rows
 
     def runs(self, start: int, end: int, shift: int) -> MergedSlices:
+        """Return the runs of level `shift` that touch [start, end)."""
         merged = self._rows.runs(self.track, start, end, shift)
         return merged._replace(group=merged.group - int(self._rows.first_group[self.track]))
 
     def holds(self, row: int) -> bool:
+        """Return whether a row of the trace is on this track."""
         first, last = self._rows.trace.track_bounds[self.track : self.track + 2].tolist()
         return bool(first <= row < last)
 
     def name_codes(self, rows: Int64s) -> Int64s:
+        """Return the names of rows as indices into `texts`."""
         return np.asarray(self._rows.trace.name[rows], np.int64)
 
 
@@ -137,10 +142,12 @@ class ItemSlices:
 
     @once
     def items(self) -> list[Item]:
+        """The items, created when first needed."""
         return self._load_items()
 
     @once
     def texts(self) -> list[str]:
+        """The distinct names of the items."""
         return list(dict.fromkeys(item.name for item in self.items))
 
     @once
@@ -153,12 +160,15 @@ class ItemSlices:
         return np.array([COLOR_OF[item.color] for item in self.items], np.uint8)
 
     def runs(self, start: int, end: int, shift: int) -> MergedSlices:
+        """Return the runs of level `shift` that touch [start, end)."""
         return detail.touching(detail.merged(self._singles, shift), start, end)
 
     def name_codes(self, rows: Int64s) -> Int64s:
+        """Return the names of rows as indices into `texts`."""
         return self._names[rows]
 
     def colors(self, rows: Int64s) -> Colors:
+        """Return the colors of rows as indices into `COLORS`."""
         return self._colors[rows]
 
     def parent(self, row: int) -> int | None:
@@ -181,6 +191,7 @@ class Palette:
         self._has_category = np.array([cat in (*GPU_CATS, OPERATOR) for cat in trace.cats] or [False])
 
     def colors(self, rows: Int64s) -> Colors:
+        """Return the colors of rows as indices into `COLORS`."""
         cats = np.asarray(self._trace.cat[rows], np.int64)
         colors = self._by_cat[cats]
         with_category = np.flatnonzero(self._has_category[cats])

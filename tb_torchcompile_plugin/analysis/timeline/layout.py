@@ -114,11 +114,13 @@ class Layout:
     counters: dict[int, Counter] = field(default_factory=dict)
 
     def add_items(self, kind: LaneKind, group: str, title: str, items: ItemSlices, note: str = "") -> None:
+        """Add a lane of items."""
         lines, count, later = int(items.line.max()) + 1, len(items.start), kind == "gaps"
         number = self._add(kind, group, title, depths=lines, slices=count, note=note, later=later)
         self.slices[number] = items
 
     def add_counter(self, counter: Counter) -> None:
+        """Add a lane with a plot."""
         number = self._add(
             "counter",
             counter.group,
@@ -133,6 +135,7 @@ class Layout:
     def add_track(
         self, kind: LaneKind, group: str, slices: TrackSlices, rows: TraceRows, *, folded: bool
     ) -> None:
+        """Add a lane of a thread or a stream."""
         track = rows.trace.tracks[slices.track]
         first, last = rows.trace.track_bounds[slices.track : slices.track + 2].tolist()
         crossing = int(np.diff(np.searchsorted(rows.crossing, (first, last)))[0])

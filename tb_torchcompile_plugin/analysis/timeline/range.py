@@ -30,6 +30,8 @@ class HostInside(NamedTuple):
 
 
 class GpuInRange(msgspec.Struct, frozen=True):
+    """How busy one GPU was."""
+
     device: int
     busy_ns: int
     busy_percent: float | None
@@ -37,6 +39,8 @@ class GpuInRange(msgspec.Struct, frozen=True):
 
 
 class KernelInRange(msgspec.Struct, frozen=True):
+    """One kernel, over all its launches."""
+
     device: int
     name: str
     category: Color
@@ -45,6 +49,8 @@ class KernelInRange(msgspec.Struct, frozen=True):
 
 
 class OpInRange(msgspec.Struct, frozen=True):
+    """One kind of host slices."""
+
     name: str
     cat: str
     calls: int
@@ -53,6 +59,8 @@ class OpInRange(msgspec.Struct, frozen=True):
 
 
 class ThreadInRange(msgspec.Struct, frozen=True):
+    """How busy one thread was."""
+
     lane: int
     title: str
     busy_ns: int  # time in any slice
@@ -60,6 +68,8 @@ class ThreadInRange(msgspec.Struct, frozen=True):
 
 
 class LongestRow(msgspec.Struct, frozen=True):
+    """A kernel or operator with its time, in words."""
+
     name: str
     text: str
 
@@ -73,6 +83,8 @@ class Longest(msgspec.Struct, frozen=True):
 
 
 class TimelineRange(msgspec.Struct, frozen=True):
+    """What happened in a range."""
+
     start_ns: int
     end_ns: int
     facts: list[Fact]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,7 +15,6 @@ from tb_torchcompile_plugin.errors import BadRequest, UserError
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.idle import idle_before
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, PYTHON_FUNCTION, RUNTIME_CATS
@@ -23,17 +22,6 @@ from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, PYTHO
 _MAX_RELATED = (
     20  # slices listed in one group; one call launches many kernels only when it replays a CUDA graph
 )
-
-
-class KernelPlace(NamedTuple):
-    """The position of one launch of a kernel: among all its launches, after its call, and after what ran before."""
-
-    number: int  # of its launches on its device, by time, from 1
-    of: int
-    previous: int  # row of the launch before, -1 for none
-    following: int
-    queued_ns: int | None  # from the start of the call that launched it; None where that is not in the trace
-    idle_before_ns: int | None  # how long its device was idle before; None before the first event
 
 
 class SliceRef(msgspec.Struct, frozen=True):
@@ -47,12 +35,16 @@ class SliceRef(msgspec.Struct, frozen=True):
 
 
 class SourceLine(msgspec.Struct, frozen=True):
+    """A line of the user's code."""
+
     file: str
     line: int
     function: str
 
 
 class RelatedSlices(msgspec.Struct, frozen=True):
+    """The slices that have one relation to another one."""
+
     title: str
     slices: list[SliceRef]
     more: int  # how many are left out
@@ -85,13 +77,14 @@ class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
     graph_key: str | None = None
     kernel: str | None
     kernel_row: str | None = None  # key of its row among the kernels
-    # Of GPU work: see `KernelPlace`.
-    number: int | None = None
-    of: int | None = None
+    number: int | None = None  # of the launches of a kernel on its device, by time, from 1
+    of: int | None = None  # how many launches there are
     previous: SliceRef | None = None
     following: SliceRef | None = None
-    queued_ns: int | None = None
-    idle_before_ns: int | None = None
+    queued_ns: int | None = (
+        None  # from the start of the call that launched it; None where that is not in the trace
+    )
+    idle_before_ns: int | None = None  # how long its device was idle before; None before the first event
     user_line: SourceLine | None = None
     facts: list[Fact] = []  # shown first
     related: list[RelatedSlices] = []  # the slices above, as they are shown
@@ -185,7 +178,7 @@ def _item(timeline: Timeline, slices: ItemSlices, lane: int, row: int) -> Timeli
 
 
 def _trace_slice(timeline: Timeline, slices: TrackSlices, lane: int, row: int) -> TimelineSlice:
-    trace, profile = timeline.rows.trace, timeline.profile
+    trace = timeline.rows.trace
     cat, name = trace.cats[trace.cat[row]], trace.names[trace.name[row]]
     args: dict[str, Any] | None = None
     args_problem = ""
@@ -196,7 +189,7 @@ def _trace_slice(timeline: Timeline, slices: TrackSlices, lane: int, row: int) -
     launch, op, parent = int(trace.launch_of()[row]), int(trace.op_of()[row]), int(trace.parent[row])
     forward, backward = _gradients(trace, row)
     host = launch if launch >= 0 else row
-    ownership = profile.of(Ownership)
+    ownership = timeline.profile.of(Ownership)
     compile_id = ownership.name(int(ownership.compile_ids(np.array([host]))[0]))
     graph_key = ownership.name(int(ownership.graph_keys(np.array([host]))[0]))
     is_gpu_work = cat in GPU_CATS
@@ -205,7 +198,7 @@ def _trace_slice(timeline: Timeline, slices: TrackSlices, lane: int, row: int) -
     kernel_name = trace.names[trace.name[kernel]] if kernel >= 0 else None
     kernel_row = kernel_name and KernelName(int(trace.device[kernel]), kernel_name, compile_id, graph_key).key
     line = timeline.rows.line_of(row)
-    answer = TimelineSlice(
+    return TimelineSlice(
         row=row,
         lane=lane,
         name=name,
@@ -229,12 +222,8 @@ def _trace_slice(timeline: Timeline, slices: TrackSlices, lane: int, row: int) -
         kernel=kernel_name,
         kernel_row=kernel_row,
         user_line=_user_line(trace, host),
+        **(_launch_fields(timeline, row) if is_gpu_work else {}),
     )
-    if not is_gpu_work:
-        return answer
-    fields = kernel_place(profile, row)._asdict()
-    neighbors = {name: _ref(timeline, fields[name]) for name in ("previous", "following")}
-    return msgspec.structs.replace(answer, **{**fields, **neighbors})
 
 
 def _ref(timeline: Timeline, row: int) -> SliceRef | None:
@@ -267,8 +256,10 @@ def _launched(trace: Trace, row: int) -> list[int]:
 
 
 def _gradients(trace: Trace, row: int) -> tuple[list[int], list[int]]:
-    """Return the operators at the other ends of autograd's arrows: those whose gradient this one computes, and those
-    that compute this one's gradients."""
+    """Return the operators whose gradient this one computes, and those that compute this one's gradients.
+
+    They are at the other ends of autograd's arrows.
+    """
     if trace.cats[trace.cat[row]] not in CALL_CATS:
         return [], []
     flows = trace.flows()
@@ -306,21 +297,20 @@ def _user_line(trace: Trace, row: int) -> SourceLine | None:
     return None
 
 
-def kernel_place(profile: Profile, row: int) -> KernelPlace:
-    """Locate a GPU event of the trace among the launches of its kernel."""
-    trace, work = profile.trace, profile.of(gpu_work)
+def _launch_fields(timeline: Timeline, row: int) -> dict[str, Any]:
+    """Locate a GPU event of the trace among the launches of its kernel, after its call, and after what ran before."""
+    trace, work = timeline.rows.trace, timeline.profile.of(gpu_work)
     on_device = work.where(work.device == trace.device[row]).index
     launches = on_device[trace.name[on_device] == trace.name[row]]
     launches = launches[np.argsort(trace.ts[launches], kind="stable")]
     number = int(np.flatnonzero(launches == row)[0])
-    neighbours = np.concatenate(([-1], launches, [-1]))
     call = int(trace.launch_of()[row])
-    idle = int(idle_before(profile, int(trace.device[row]), trace.ts[[row]])[0])
-    return KernelPlace(
-        number=number + 1,
-        of=len(launches),
-        previous=int(neighbours[number]),
-        following=int(neighbours[number + 2]),
-        queued_ns=int(trace.ts[row] - trace.ts[call]) if call >= 0 else None,
-        idle_before_ns=idle if idle >= 0 else None,
-    )
+    idle = int(idle_before(timeline.profile, int(trace.device[row]), trace.ts[[row]])[0])
+    return {
+        "number": number + 1,
+        "of": len(launches),
+        "previous": _ref(timeline, int(launches[number - 1])) if number else None,
+        "following": _ref(timeline, int(launches[number + 1])) if number + 1 < len(launches) else None,
+        "queued_ns": int(trace.ts[row] - trace.ts[call]) if call >= 0 else None,
+        "idle_before_ns": idle if idle >= 0 else None,
+    }

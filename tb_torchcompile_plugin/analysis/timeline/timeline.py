@@ -44,6 +44,8 @@ _UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"))
 
 
 class StepSpan(msgspec.Struct, frozen=True):
+    """A profiled step."""
+
     name: str
     start_ns: int
     end_ns: int
@@ -124,6 +126,7 @@ class Timeline:
 
     @once
     def extent(self) -> tuple[int, int]:
+        """Start and end of everything that is drawn."""
         items = [slices for slices in self.slices.values() if isinstance(slices, ItemSlices)]
         starts = [int(slices.start.min()) for slices in items]
         ends = [int((slices.start + slices.dur).max()) for slices in items]

@@ -33,6 +33,8 @@ class WindowColumn(msgspec.Struct, frozen=True):
 
 
 class WindowHeader(msgspec.Struct, frozen=True, rename={"start": "from", "end": "to"}):
+    """What a browser needs to read the columns."""
+
     start: int  # as requested, as are the next two
     end: int
     width: int
