@@ -208,22 +208,18 @@ def _missed(starts: cache_lookups.Starts) -> Iterator[str]:
 
 def _measured(starts: cache_lookups.Starts) -> Iterator[str]:
     """Compare a cold with a warm start that has the same keys: not at the same time, and the nearest in time."""
-    rows = starts.of(cache_lookups.start_rows)
-    kind = rows[0].kind
+    mine, rows = starts.mine, starts.of(cache_lookups.start_rows)
+    is_warm = rows[0].kind == "warm"
     candidates = [
-        start
+        (start, mine) if is_warm else (mine, start)
         for row, start in zip(rows[1:], starts.others)
-        if {row.kind, kind} == {"cold", "warm"} and cache_lookups.have_same_keys(starts.mine.data, start.data)
+        if {row.kind, rows[0].kind} == {"cold", "warm"}
+        and cache_lookups.have_same_keys(mine.data, start.data)
     ]
     if not candidates:
         return
-    is_warm = kind == "warm"
-
-    def cold_and_warm(start: cache_lookups.Start) -> tuple[cache_lookups.Start, cache_lookups.Start]:
-        return (start, starts.mine) if is_warm else (starts.mine, start)
-
-    other = min(candidates, key=lambda start: _distance(*cold_and_warm(start)))
-    cold, warm = cold_and_warm(other)
+    cold, warm = min(candidates, key=lambda pair: _distance(*pair))
+    other = cold if is_warm else warm
     common = cache_lookups.common_frame_times(cold.data, warm.data)
     cold_ns, warm_ns = sum(ns for ns, _ in common), sum(ns for _, ns in common)
     saved_s = warm.data.of(time_saved_s)

@@ -121,14 +121,9 @@ class Layout:
 
     def add_counter(self, counter: Counter) -> None:
         """Add a lane with a plot."""
+        fields = {"unit": counter.unit, "note": counter.note}
         number = self._add(
-            "counter",
-            counter.group,
-            counter.title,
-            depths=1,
-            slices=counter.changes,
-            unit=counter.unit,
-            note=counter.note,
+            "counter", counter.group, counter.title, depths=1, slices=counter.changes, **fields
         )
         self.counters[number] = counter
 
@@ -139,20 +134,18 @@ class Layout:
         track = rows.trace.tracks[slices.track]
         first, last = rows.trace.track_bounds[slices.track : slices.track + 2].tolist()
         crossing = int(np.diff(np.searchsorted(rows.crossing, (first, last)))[0])
-        title = track.thread_name.strip() or (
-            f"thread {track.tid}" if isinstance(track.tid, int) else track.tid
-        )
+        thread = f"thread {track.tid}" if isinstance(track.tid, int) else track.tid
+        is_overhead = _cats(rows.trace, slices.track) == {OVERHEAD}
+        note = f"{crossing} slices outlast the one around them and have lines of their own"
         number = self._add(
             kind,
             group,
-            "Overhead" if _cats(rows.trace, slices.track) == {OVERHEAD} else title,
+            "Overhead" if is_overhead else track.thread_name.strip() or thread,
             depths=rows.lines[slices.track],
             slices=last - first,
             crossing=crossing,
             crossing_from=rows.depths[slices.track],
-            note=f"{crossing} slices outlast the one around them and have lines of their own"
-            if crossing
-            else "",
+            note=note if crossing else "",
             folded=folded,
         )
         self.slices[number] = slices
