@@ -114,10 +114,8 @@ def _timed(
         is_backward = any(span.name in phases.COMPILING_BACKWARD for span in around)
         compiled = "backward" if is_backward else "forward"
     choices = _choices(spans)
-    tried, best_ms = (
-        choices.get("num_choices"),
-        choices.get("best_time"),
-    )  # ms, as triton's do_bench returns it
+    tried = choices.get("num_choices")
+    best_ms = choices.get("best_time")  # as triton's do_bench returns it
     winner = [str(choices[field]) for field in ("best_kernel", "best_kernel_desc") if choices.get(field)]
     configs = known_number(kernel, "num_configs") if kernel else None
     return Autotune(

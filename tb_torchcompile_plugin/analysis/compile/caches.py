@@ -29,9 +29,8 @@ class CacheResult(msgspec.Struct, frozen=True):
     result: str
     key: str
     direction: Direction
-    graph: (
-        int | None
-    )  # number among the lookups of this cache and direction in its compilation (DDP makes several)
+    # Number among the lookups of this cache and direction in its compilation (DDP makes several).
+    graph: int | None
     why: str | None  # reason for a miss or bypass, in words; None for a hit
     reason: str | None  # the same in torch's words
     time_saved_s: float | None

@@ -53,9 +53,8 @@ class CompileTime(PhaseSpans, frozen=True, kw_only=True):
     share_percent: float | None
     phases_s: dict[Phase, float]
     cache: list[CacheLookup]
-    time_saved_s: (
-        float | None
-    )  # by cache hits; one of AOTAutograd's cache includes those of the FX graphs in it
+    # By cache hits; one of AOTAutograd's cache includes those of the FX graphs in it.
+    time_saved_s: float | None
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -100,9 +99,8 @@ class DetailedFailure(Failure, frozen=True):
     """A failure with its traceback and what it meant for the program."""
 
     traceback: str | None
-    ran_eager: (
-        bool | None
-    )  # torch suppressed the error and ran the frame without compiling it; None where unknown
+    # Torch suppressed the error and ran the frame without compiling it; None where unknown.
+    ran_eager: bool | None
     consequence: str  # the same as a sentence
 
 

@@ -94,9 +94,8 @@ class Item:
     row: int | None = None  # its slice in the trace
     compile_id: str | None = None
     epoch: int | None = None
-    facts: dict[str, Any] = field(
-        default_factory=dict
-    )  # shown as they are; numbers carry their unit in their name
+    # Shown as they are; numbers carry their unit in their name.
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 class TrackSlices:
