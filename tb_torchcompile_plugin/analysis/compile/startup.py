@@ -83,17 +83,17 @@ class StartUp(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class _Node:
+class _CallNode:
     own_ns: int = 0
     total_ns: int = 0  # with all nodes below
     keys: set[Key] = field(default_factory=set)  # with those of all nodes below
-    children: dict[_Function, _Node] = field(default_factory=lambda: defaultdict(_Node))
+    children: dict[_Function, _CallNode] = field(default_factory=lambda: defaultdict(_CallNode))
 
     def add(self, ns: int, key: Key) -> None:
         self.total_ns += ns
         self.keys.add(key)
 
-    def longest_first(self) -> list[tuple[_Function, _Node]]:
+    def longest_first(self) -> list[tuple[_Function, _CallNode]]:
         return sorted(self.children.items(), key=lambda child: -child[1].total_ns)
 
 
@@ -346,8 +346,8 @@ def compiled_lines(starts: cache_lookups.Starts) -> tuple[CompiledLine, ...]:
     return tuple(rows)
 
 
-def _tree(data: CompileData) -> _Node:
-    root = _Node()
+def _tree(data: CompileData) -> _CallNode:
+    root = _CallNode()
     paths = {key_of(row.key): _path(row) for row in data.summary.compilations if row.stack}
     for row, own_ns in data.of(own_times):
         key = key_of(row.key)

@@ -106,7 +106,7 @@ def _memory_points(at: Int64s, memory: Int64s, start: int, end: int, shift: int)
 
 
 @dataclass
-class Layout:
+class TimelineLayout:
     """The lanes, and what each draws: slices, or a plot."""
 
     lanes: list[Lane] = field(default_factory=list)
@@ -159,9 +159,9 @@ class Layout:
         return number
 
 
-def layout(profile: Profile, rows: TraceRows, palette: Palette) -> Layout:
+def layout(profile: Profile, rows: TraceRows, palette: Palette) -> TimelineLayout:
     """Return the lanes of a timeline, top to bottom."""
-    drawn = Layout()
+    drawn = TimelineLayout()
     for kind, title, items in item_lanes(profile, rows.origin):
         drawn.add_items(kind, "" if kind == "steps" else "compile", title, ItemSlices.of(items))
     steps = {f"GPU {device}": items for device, items in steps_on_gpus(profile, rows.origin).items()}
