@@ -70,11 +70,8 @@ def cache_lookups(data: CompileData) -> list[CacheLookup]:
         for message, result in zip(row.cache, cache_results(row), strict=True)
     ]
     kinds = Counter(_kind(row, result) for row, _, result in lookups)
-    texts = grouped(
-        range(len(data.summary.artifacts)),
-        lambda number: _text_key(data.summary.artifacts[number].key, data.summary.artifacts[number].name),
-    )
-    unused_texts = {key: iter(numbers) for key, numbers in texts.items()}
+    texts = grouped(enumerate(data.summary.artifacts), lambda text: _text_key(text[1].key, text[1].name))
+    unused_texts = {key: iter([number for number, _ in group]) for key, group in texts.items()}
     rows = []
     for row, message, result in lookups:
         has_nearest = message.HasField("nearest")
