@@ -24,7 +24,7 @@ _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _FX_CACHE = "fx_graph"
 _COMPILED_FIRST = "not the key: it was compiled here first"
 _LAST = 1 << 30  # sorts after any number of differing parts
-_MAX_VALUE_CHARS = 60  # longer values are cut off in a sentence, chosen by eye
+_MAX_VALUE_CHARS = 60  # longer values are cut off in a sentence; no recorded source
 
 
 class KeyMismatch(NamedTuple):

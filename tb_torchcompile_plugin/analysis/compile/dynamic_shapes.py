@@ -19,7 +19,9 @@ from tb_torchcompile_plugin.analysis.formatting import at_line, both, duration, 
 from tb_torchcompile_plugin.profile.profile import Profile
 
 _SOURCE = re.compile(r"L\['(?P<name>\w+)'\]\.size\(\)\[(?P<index>\d+)\]$")
-_MAX_MORE_PERCENT = 25.0  # padding that adds more data is not advised, chosen by eye
+_MAX_MORE_PERCENT = (
+    25.0  # padding that adds more data is not advised (docs/definitions.md); no recorded source
+)
 _UNKNOWN = "Whether sizes are dynamic is not known: there is no compile log or summary of this process."
 
 

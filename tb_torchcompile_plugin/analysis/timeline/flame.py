@@ -20,8 +20,8 @@ from tb_torchcompile_plugin.profile.host.host_tree import merged_stacks, plain_n
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.units import us
 
-MAX_FRAMES = 600  # frames that are not folded; more are too small to read, chosen by eye
-_MIN_FRACTION = 1000  # frames shorter than 1/1000 of the range are folded: less than a pixel or two
+MAX_FRAMES = 600  # frames that are not folded; no recorded source
+_MIN_FRACTION = 1000  # shorter frames are folded: less than 2 pixels in a picture 2,000 pixels wide
 
 
 class FlameFrame(msgspec.Struct, frozen=True):

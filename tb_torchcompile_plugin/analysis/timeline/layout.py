@@ -201,7 +201,7 @@ def user_kernels(profile: Profile) -> frozenset[int]:
 def _tracks(trace: Trace, launches: Int64s) -> Iterator[tuple[LaneKind, str, int]]:
     """Return kind, group and number of each track that has slices.
 
-    Streams come first, then threads: that of the steps, then by launches, which puts autograd's near the top; then the
+    Streams come first; then threads: that of the steps, then by number of launches (autograd's among them); then the
     profiler's own.
     """
     cats = {track: _cats(trace, track) for track in range(len(trace.tracks))}

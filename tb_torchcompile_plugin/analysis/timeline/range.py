@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, union
 from tb_torchcompile_plugin.profile.units import share_percent, us
 
 _MAX_ROWS = 50  # rows of the tables of kernels and of operators
-_MAX_FACTS = 8  # threads, kernels and host slices shown first, chosen by eye
+_MAX_FACTS = 8  # threads, kernels and host slices shown first; no recorded source
 
 
 class HostInside(NamedTuple):
