@@ -19,9 +19,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, PYTHON_FUNCTION, RUNTIME_CATS
 
-_MAX_RELATED = (
-    20  # slices listed in one group; one call launches many kernels only when it replays a CUDA graph
-)
+_MAX_RELATED = 20  # slices listed in one group; no recorded source
 
 
 class SliceRef(msgspec.Struct, frozen=True):
