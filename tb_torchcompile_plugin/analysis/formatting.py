@@ -1,117 +1,117 @@
-"""Numbers in sentences: the same words in the tab, in the terminal and in what findings say."""
+"""How are numbers and names written in sentences? The same in the tab, in the terminal and in findings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import floor, log10
 
-# From how many µs on, the size in µs, the name: a compile time of 101 s is not 1.69 min.
+# The smallest value (µs) with this unit, its size (µs), its name. Minutes begin late: a compile time of 101 s is not
+# 1.69 min.
 _UNITS = ((3600e6, 3600e6, "h"), (1000e6, 60e6, "min"), (1e6, 1e6, "s"), (1e3, 1e3, "ms"), (1.0, 1.0, "µs"))
 _BYTES = ("B", "kB", "MB", "GB", "TB")
-
-
-_LISTED = 8
+_MAX_LISTED = 8  # numbers listed in a sentence; no recorded source
 
 
 def significant(value: float) -> str:
-    """Three significant digits: 22.4, 0.713, 1,234."""
+    """Write three significant digits: 22.4, 0.713, 1,234."""
     rounded = float(f"{value:.3g}")
     decimals = max(0, 2 - floor(log10(abs(rounded)))) if rounded else 0
     return f"{rounded if decimals else value:,.{decimals}f}"
 
 
 def duration(us: float) -> str:
-    """In the largest unit in which such a value is written: 999.7 µs is 1.00 ms."""
+    """Write a time in the largest unit for it; the rounded value counts: 999.7 µs is 1.00 ms."""
     size, name = _unit(us)
     return f"{significant(us / size)} {name}"
 
 
 def _unit(us: float) -> tuple[float, str]:
-    """Its size in µs, and its name."""
+    """Return the size (µs) and the name of the unit for a time."""
     return next((row for row in _UNITS if float(f"{us:.3g}") >= row[0]), _UNITS[-1])[1:]
 
 
 def between(low_us: float, high_us: float) -> str:
-    """ "2.72-3.04 ms"; "" where both are written alike."""
+    """Write a range of times: "2.72-3.04 ms"; "" where both are written alike."""
     size, name = _unit(high_us)
     low, high = significant(low_us / size), significant(high_us / size)
     return "" if low == high else f"{low}–{high} {name}"
 
 
 def seconds(s: float | None) -> str:
-    """Like `duration`; "an unknown time" for None."""
+    """Write a time like `duration`; "an unknown time" for None."""
     return "an unknown time" if s is None else duration(1e6 * s)
 
 
 def percent(value: float) -> str:
+    """Write a percentage: "9.22 %"."""
     return "< 0.01 %" if 0 < value < 0.01 else f"{significant(value)} %"
 
 
 def size(number: float) -> str:
-    """Of bytes: 4.2 MB."""
+    """Write a number of bytes: 4.2 MB."""
     power = min(len(_BYTES) - 1, floor(log10(number) / 3)) if number >= 1 else 0
     return f"{significant(number / 1000**power) if power else f'{number:,.0f}'} {_BYTES[power]}"
 
 
 def device_name(device: int | str) -> str:
-    """ "GPU 0", "CPU"."""
+    """Name a device: "GPU 0", "CPU"."""
     return "CPU" if device == "cpu" else f"GPU {device}"
 
 
 def at_line(file: str, line: int | None) -> str:
-    """ "train.py:12"; the name alone where no line is known, "" without a file."""
+    """Write "train.py:12"; the file alone where the line is unknown, "" without a file."""
     name = file.rpartition("/")[2]
     return name if line is None or not name else f"{name}:{line}"
 
 
 def function_at(function: str, file: str, line: int | None) -> str:
-    """ "step (train.py:12)"; the one of both that is known."""
+    """Write "step (train.py:12)", or the one of both that is known."""
     place = at_line(file, line)
     return f"{function} ({place})" if function and place else function or place
 
 
 def told_apart(files: Iterable[str]) -> dict[str, str]:
-    """By file the end of its path that no other one has: "train.py", but "b/train.py" beside "a/train.py"."""
-    known = set(files)
-
-    def ends(name: str) -> int:
-        return sum(f"/{one}".endswith(f"/{name}") for one in known)
-
-    parts = {file: file.split("/") for file in known}
-    names = {file: ["/".join(some[-count:]) for count in range(1, len(some))] for file, some in parts.items()}
-    return {file: next((name for name in names[file] if ends(name) == 1), file) for file in known}
+    """Map files to the shortest unique end of their path: "train.py", but "b/train.py" if there is "a/train.py"."""
+    paths = set(files)
+    names = {}
+    for path in paths:
+        parts = path.split("/")
+        ends = ("/".join(parts[-count:]) for count in range(1, len(parts)))
+        unique = (end for end in ends if sum(f"/{other}".endswith(f"/{end}") for other in paths) == 1)
+        names[path] = next(unique, path)
+    return names
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """ "0, 1, 5"; of very many the first eight."""
-    return ", ".join(map(str, numbers[:_LISTED])) + (" …" if len(numbers) > _LISTED else "")
+    """List numbers: "0, 1, 5"; of very many the first eight."""
+    return ", ".join(map(str, numbers[:_MAX_LISTED])) + (" …" if len(numbers) > _MAX_LISTED else "")
 
 
 def signed(value: float, text: Callable[[float], str]) -> str:
-    """A change: "+4.20 ms"."""
+    """Write a change: "+4.20 ms"."""
     return ("−" if value < 0 else "+") + text(abs(value))
 
 
 def often(times: float) -> str:
-    """ "once", "12 times", "1.5 times"."""
+    """Write how often something happened: "once", "12 times", "1.5 times"."""
     return "once" if rounded(times) == "1" else f"{rounded(times)} times"
 
 
 def counted(number: float, one: str, many: str | None = None) -> str:
-    """Of a mean: "1 launch", "1.5 launches"."""
+    """Write a mean count with its noun: "1 launch", "1.5 launches"."""
     return f"{rounded(number)} {one if rounded(number) == '1' else many or one + 's'}"
 
 
 def rounded(number: float) -> str:
-    """A mean count: "1", "1.5", "1,152"."""
+    """Write a mean count: "1", "1.5", "1,152"."""
     return f"{number:.3g}" if number < 1000 else f"{number:,.0f}"
 
 
 def both(names: Sequence[str]) -> str:
-    """ "f", "f and g", "f, g and h"."""
+    """Join names: "f", "f and g", "f, g and h"."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def plural(number: int, one: str, many: str | None = None) -> str:
-    """ "1 step", "2 steps", "3 branches"."""
+    """Write a count with its noun: "1 step", "2 steps", "3 branches"."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,4 +1,4 @@
-"""What the type of a row says of how its column is shown, where the field's own name does not."""
+"""How is a column shown, where the name of its field does not determine it? As part of the field's type."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 
 
-def head(title: str = "", **look: bool) -> msgspec.Meta:
-    """`self_us: Annotated[float, head("Self", bar=True)]`, for fields of rows and for fields that hold rows.
+def head(title: str = "", **options: bool) -> msgspec.Meta:
+    """Describe the column of a field, or the table of a field that holds rows.
 
-    title: the head, where the name of the field would not do. look: `bar` beside the number, `total` below the
-    column, `hidden` until somebody chooses it, `grow` for a text that takes what is left of the width.
+    Used as `self_us: Annotated[float, head("Self", bar=True)]`.
+    title: the column's head, where the name of the field would not do. options: `bar` next to the number, `total` below
+    the column, `hidden` until the user chooses it, `grow` for a text that takes the rest of the width.
     """
-    extra: dict[str, Any] = {name: value for name, value in look.items() if value}
+    extra: dict[str, Any] = {name: value for name, value in options.items() if value}
     return msgspec.Meta(title=title or None, extra=extra)

@@ -1,8 +1,8 @@
-"""What does each graph break cost when the program runs?
+"""What does each graph break cost when the program runs, and how does a typical step pass through them?
 
 `host_us` sums, over the calls, the time from the end of one graph execution to the start of the next one of the same
-frame, less what was compiled meanwhile. It holds the guards and the overhead of the region that resumes, which are
-given apart. `gpu_idle_us` is how long no device of the process did anything in that time.
+frame, without what was compiled meanwhile. It includes the guards and the overhead of the region that resumes, which
+are also given apart. `gpu_idle_us` is how long no device of the process was busy in that time.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.compile.recompile_moments import step_around
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.regions import (
+    Break,
     BreakLine,
     RegionCall,
-    Resumes,
-    breaks,
-    frames,
     region_calls,
     resumes,
 )
@@ -31,17 +30,17 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 
 
 class BreakInStep(msgspec.Struct, frozen=True):
-    """The executions of one break inside one step; `share_percent` is of the step's wall time."""
+    """The executions of one break inside one step."""
 
     step: str
     calls: int
     host_us: float
     gpu_idle_us: float | None
-    share_percent: float | None
+    share_percent: float | None  # of the step's wall time
 
 
 class GraphBreakCost(msgspec.Struct, frozen=True):
-    """One row per broken and resumed region. `first_us` … `last_us`: one execution, from the span's first event."""
+    """One row per broken and resumed region."""
 
     compile_id: str
     resume_compile_id: str
@@ -52,42 +51,56 @@ class GraphBreakCost(msgspec.Struct, frozen=True):
     resume_guard_us: float
     resume_overhead_us: float | None
     gpu_idle_us: float | None
-    first_us: float
-    last_us: float
+    first_us: float  # start of one execution, from the span's first event
+    last_us: float  # end of that execution
     steps: list[BreakInStep]
 
     @property
     def profiled_us(self) -> float:
-        """Of `host_us` what the steps hold; all of it where there are none."""
+        """The part of `host_us` inside steps; all of it where there are none."""
         return sum(step.host_us for step in self.steps) if self.steps else self.host_us
 
 
+class Link(msgspec.Struct, frozen=True):
+    """A graph execution of `compile_id`, or the break after it."""
+
+    kind: Literal["graph", "break"]
+    compile_id: str
+    file: str
+    line: int | None
+    start_us: float  # from the span's first event
+    duration_us: float
+
+
+class BreakChain(msgspec.Struct, frozen=True):
+    """One call of a frame: its graphs with the breaks between them."""
+
+    compile_id: str
+    step: str | None  # None for a frame that ran outside of all steps
+    frame_us: float
+    links: list[Link]
+
+
 def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
-    """Most expensive first; None where nothing tells resumes from called frames."""
-    trace, work, known = profile.trace, profile.of(gpu_work), profile.of(resumes)
-    if known is None:
+    """Return the breaks, most expensive first; None where resumes cannot be distinguished from called frames."""
+    resume_lines = profile.of(resumes)
+    if resume_lines is None:
         return None
-    gpu = busy(trace, work.index) if len(work.index) else None
-    gaps = regions.every_break(profile.of(regions.region_calls))
-    executed = grouped(gaps, lambda gap: (gap.call.compile_id, gap.resumed.compile_id))
-    steps = profile.of(StepWindows)
-    rows = [_row(profile, ids, gap, gpu, steps, known.place(*ids)) for ids, gap in executed.items()]
+    work = profile.of(gpu_work)
+    gpu = busy(profile.trace, work.index) if len(work.index) else None
+    gaps = regions.every_break(profile.of(region_calls))
+    by_ids = grouped(gaps, lambda gap: (gap.call.compile_id, gap.resumed.compile_id))
+    rows = [_cost(profile, ids, gaps, gpu, resume_lines.place(*ids)) for ids, gaps in by_ids.items()]
     return sorted(rows, key=lambda row: -row.host_us)
 
 
-def _row(
-    profile: Profile,
-    ids: tuple[str, str],
-    gaps: list[regions.Break],
-    gpu: Intervals | None,
-    steps: StepWindows,
-    place: BreakLine,
+def _cost(
+    profile: Profile, ids: tuple[str, str], gaps: list[Break], gpu: Intervals | None, place: BreakLine
 ) -> GraphBreakCost:
-    starts = np.array([one.start for one in gaps], np.int64)
     host = regions.host_ns(profile, gaps)
     idle = None if gpu is None else regions.host_ns(profile, gaps, gpu)
-    trace = profile.trace
-    first, overhead = trace.window()[0], sum(one.resumed.overhead_ns for one in gaps)
+    first, _ = profile.trace.window()
+    overhead = sum(gap.resumed.overhead_ns for gap in gaps)
     return GraphBreakCost(
         compile_id=ids[0],
         resume_compile_id=ids[1],
@@ -95,103 +108,66 @@ def _row(
         line=place.line,
         calls=len(gaps),
         host_us=us(host.sum()),
-        resume_guard_us=us(sum(one.resumed.guard_ns for one in gaps)),
-        resume_overhead_us=us(overhead) if regions.marks_overhead(trace) else None,
+        resume_guard_us=us(sum(gap.resumed.guard_ns for gap in gaps)),
+        resume_overhead_us=us(overhead) if regions.marks_overhead(profile.trace) else None,
         gpu_idle_us=None if idle is None else us(idle.sum()),
-        first_us=us(starts[0] - first),
+        first_us=us(gaps[0].start - first),
         last_us=us(gaps[0].end - first),
-        steps=_in_steps(steps, starts, host, idle),
+        steps=_by_step(profile, gaps, host, idle),
     )
 
 
-def _in_steps(steps: StepWindows, starts: Int64s, host: Int64s, idle: Int64s | None) -> list[BreakInStep]:
-    of = steps.of(starts)
+def _by_step(profile: Profile, gaps: list[Break], host: Int64s, idle: Int64s | None) -> list[BreakInStep]:
+    steps = profile.of(StepWindows)
+    step_of_gap = steps.of(np.array([gap.start for gap in gaps], np.int64))
     rows = []
     for step, name in enumerate(steps.names):
-        here = of == step
-        host_ns = int(host[here].sum())
+        in_step = step_of_gap == step
+        host_ns = int(host[in_step].sum())
         rows.append(
             BreakInStep(
                 step=name,
-                calls=int(here.sum()),
+                calls=int(in_step.sum()),
                 host_us=us(host_ns),
-                gpu_idle_us=None if idle is None else us(idle[here].sum()),
+                gpu_idle_us=None if idle is None else us(idle[in_step].sum()),
                 share_percent=share_percent(host_ns, int(steps.ends[step] - steps.starts[step])),
             )
         )
     return rows
 
 
-# One step as a chain: the graphs of one frame with the breaks between them. The frame with the most breaks,
-# in its call of median cost: what a typical step goes through.
-
-
-class Link(msgspec.Struct, frozen=True):
-    """A graph execution of `compile_id`, or the break after it. `start_us` counts from the span's first event."""
-
-    kind: Literal["graph", "break"]
-    compile_id: str
-    file: str
-    line: int | None
-    start_us: float
-    duration_us: float
-
-
-class BreakChain(msgspec.Struct, frozen=True):
-    """`step` is null for a frame that ran outside of all steps."""
-
-    compile_id: str
-    step: str | None
-    frame_us: float
-    links: list[Link]
-
-
 def break_chain(profile: Profile) -> BreakChain | None:
-    """None where no frame broke, or nothing tells resumes from called frames."""
-    known = profile.of(resumes)
-    if known is None:
+    """Return the frame with the most breaks, in its call of median cost: what a typical step passes through.
+
+    None where no frame broke, or resumes cannot be distinguished from called frames.
+    """
+    if profile.of(resumes) is None:
         return None
-    broken = [(frame, list(breaks(frame))) for frame in frames(profile.of(region_calls))]
-    most = max((len(gaps) for _, gaps in broken), default=0)
+    gaps_of = [(frame, list(regions.breaks(frame))) for frame in regions.frames(profile.of(region_calls))]
+    most = max((len(gaps) for _, gaps in gaps_of), default=0)
     if not most:
         return None
-    worst = sorted(
-        (
-            (sum(gap.end - gap.start for gap in gaps), frame.begin, frame)
-            for frame, gaps in broken
-            if len(gaps) == most
-        ),
-        key=lambda row: row[:2],
-    )
-    frame = worst[(len(worst) - 1) // 2][2]
-    first = profile.trace.window()[0]
+    calls = [(frame, gaps) for frame, gaps in gaps_of if len(gaps) == most]
+    calls.sort(key=lambda call: (sum(gap.end - gap.start for gap in call[1]), call[0].begin))
+    frame, gaps = calls[(len(calls) - 1) // 2]
     return BreakChain(
-        frame.compile_id, _step(profile, frame), us(frame.end - frame.begin), _links(frame, known, first)
+        compile_id=frame.compile_id,
+        step=step_around(profile, frame.start),
+        frame_us=us(frame.end - frame.begin),
+        links=_links(profile, frame, gaps),
     )
 
 
-def _links(frame: RegionCall, known: Resumes, first: int) -> list[Link]:
+def _links(profile: Profile, frame: RegionCall, gaps: list[Break]) -> list[Link]:
+    resume_lines, (first, _) = profile.of(resumes), profile.trace.window()
+    assert resume_lines is not None
     links = [
         Link("graph", call.compile_id, "", None, us(start - first), us(end - start))
         for call in frame.chain()
         for start, end in call.graphs
     ]
-    for gap in breaks(frame):
-        place = known.place(gap.call.compile_id, gap.resumed.compile_id)
-        links.append(
-            Link(
-                "break",
-                gap.call.compile_id,
-                place.file,
-                place.line,
-                us(gap.start - first),
-                us(gap.end - gap.start),
-            )
-        )
+    for gap in gaps:
+        file, line = resume_lines.place(gap.call.compile_id, gap.resumed.compile_id)
+        start_us, duration_us = us(gap.start - first), us(gap.end - gap.start)
+        links.append(Link("break", gap.call.compile_id, file, line, start_us, duration_us))
     return sorted(links, key=lambda link: link.start_us)
-
-
-def _step(profile: Profile, frame: RegionCall) -> str | None:
-    steps = profile.of(StepWindows)
-    step = int(steps.of(np.array([frame.start]))[0])
-    return steps.names[step] if step >= 0 else None

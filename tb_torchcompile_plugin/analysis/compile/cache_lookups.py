@@ -1,207 +1,87 @@
-"""The lookups in compile caches: what each found, what it cost and saved, and what a hit would have saved.
+"""What did each lookup in the compile caches cost and save, and which processes of the logdir looked up the same?
 
-A hit says how long making its entry had taken; of a miss the same time is known, for FX graphs from torch itself, for
-AOTAutograd from its timed function. An entry of AOTAutograd holds its FX graphs: of both, only the outer one counts.
+A hit records how long making its entry had taken; for a miss the same time is known, for FX graphs from torch itself,
+for AOTAutograd from its timed function. An entry of AOTAutograd holds its FX graphs: only the outer one counts.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, TypeAlias, cast
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compile.autotune import Autotune, autotune
-from tb_torchcompile_plugin.analysis.compile.caches import CacheLookup, cache_lookups, in_order, time_saved_s
+from tb_torchcompile_plugin.analysis.compile.autotune import autotune
+from tb_torchcompile_plugin.analysis.compile.caches import (
+    CacheLookup,
+    cache_lookups,
+    compilations_in_order,
+    time_saved_s,
+)
 from tb_torchcompile_plugin.analysis.compile.startup_parts import compile_ns, parts_ns, window
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.compile_log.record import Direction, Key, forward_compilations, key_of
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, Compilation, PhaseSpan
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, Compilation, CompileKey, PhaseSpan
 from tb_torchcompile_plugin.profile.units import to_seconds
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.artifacts import title_of_cache
 from tb_torchcompile_plugin.torch_names.records import AOT_COMPILE, FX_COMPILES, REMOTE_CACHES
 
-_AOT, _FX = "aotautograd", "fx_graph"
-_Miss: TypeAlias = tuple[int, CacheResult]  # with its place among all lookups
-
-
 Result = Literal["hit", "miss", "bypass"]
+Kind = Literal["cold", "warm", "bypassed", "mixed"]
+FrameVersion: TypeAlias = tuple[str, int, str, int]  # file, line, function, and which version of it
+_NumberedLookup: TypeAlias = tuple[int, CacheResult]  # its index among all lookups, and the lookup
+
+_AOT, _FX = "aotautograd", "fx_graph"
+_KIND_OF: dict[str, Kind] = {"hit": "warm", "miss": "cold", "bypass": "bypassed"}
 
 
-class StartLookup(msgspec.Struct, frozen=True):
-    """One lookup, or several alike of one compilation (`lookups`). spent_s: what making the entry took after a miss;
-    saved_s: what torch says that a hit saved; both None where nothing tells. why: of a miss or bypass, in words.
-
-    differs: the first part of the key that is not as in `than`, another run or rank of the logdir with this frame.
-    """
+class StartLookup(msgspec.Struct, frozen=True, kw_only=True):
+    """One lookup, or several alike of one compilation."""
 
     cache: str
     result: Result
     compile_id: str
     epoch: int
-    direction: Annotated[Direction | None, head(hidden=True)]
+    direction: Annotated[Direction | None, head(hidden=True)] = None
     function: str
     file: str
     line: int | None
-    graph: Annotated[int | None, head(hidden=True)]
-    lookups: Annotated[int, head(hidden=True)]
+    graph: Annotated[int | None, head(hidden=True)] = None
+    lookups: Annotated[int, head(hidden=True)] = 1  # how many
+    # Time to make the entry after a miss; None where unknown.
     spent_s: Annotated[float | None, head("To make")]
-    saved_s: Annotated[float | None, head("Saved, says torch")]
-    why: Annotated[str | None, head(hidden=True)]
+    saved_s: Annotated[float | None, head("Saved, says torch")] = None
+    why: Annotated[str | None, head(hidden=True)]  # reason for a miss or bypass, in words
+    # The first part of the key that differs from the key of this frame in `than`, another run or rank of the logdir.
     differs: Annotated[str | None, head("What differs", grow=True)] = None
     than: Annotated[str | None, head("From", grow=True)] = None
 
 
-def start_lookups(data: CompileData) -> tuple[StartLookup, ...]:
-    """In order of time; then those of which torch only counts."""
-    frames = forward_compilations(data.summary)
-    rows = [_row(one, frames, spent) for one, spent in data.of(looked_up)]
-    counted = [row for frame in frames.values() for row in _remote(frame)]
-    return (*rows, *counted, *_tuned(data, frames))
+class StartRow(msgspec.Struct, frozen=True):
+    """A start-up of the logdir."""
 
-
-def looked_up(data: CompileData) -> list[tuple[CacheLookup, int | None]]:
-    """Each lookup, and for a miss the ns that making its entry took, None where nothing tells."""
-    spent = data.of(_spent_ns)
-    return [(one, spent.get(place)) for place, one in enumerate(data.of(cache_lookups))]
-
-
-def would_save_ns(data: CompileData) -> int | None:
-    """What hits instead of all misses would skip, at most: a hit has to load its entry. None where there was no miss
-    whose time is known."""
-    known = [ns for frame in data.of(misses_ns).values() for ns in frame if ns is not None]
-    return sum(known) if known else None
-
-
-def misses_ns(data: CompileData) -> dict[Key, list[int | None]]:
-    """Compilation → ns of each outermost miss."""
-    outer, inner = defaultdict[Key, list[int | None]](list), defaultdict[Key, list[int | None]](list)
-    for one, spent in data.of(looked_up):
-        if one.result == "miss":
-            (outer if one.cache == _AOT else inner)[one.epoch, one.compile_id].append(spent)
-    return {key: outer.get(key) or inner[key] for key in {**outer, **inner}}
-
-
-# -- what a miss took ---------------------------------------------------------------------------------------------
-
-
-def _spent_ns(data: CompileData) -> dict[int, int]:
-    """By the place of a lookup in `cache_lookups`."""
-    spans = defaultdict[Key, list[PhaseSpan]](list)
-    for span in data.summary.spans:
-        if span.name == AOT_COMPILE or span.name in FX_COMPILES:
-            spans[key_of(span.key)].append(span)
-    misses = defaultdict[Key, list[_Miss]](list)
-    lookups = [(key_of(one.key), row) for one in data.of(in_order) for row in one.cache]
-    for place, (key, row) in enumerate(lookups):
-        if row.result == "miss":
-            misses[key].append((place, row))
-    return dict(pair for key, rows in misses.items() for pair in _spent_of(rows, spans[key]))
-
-
-def _spent_of(misses: list[_Miss], spans: list[PhaseSpan]) -> Iterator[tuple[int, int]]:
-    """Lookups and timed functions of one compilation, each in order of time."""
-    graphs = [(place, row) for place, row in misses if row.cache == _FX]
-    made = [span.duration_ns for span in spans if span.name in FX_COMPILES]
-    taken = [row.time_taken_ns if row.HasField("time_taken_ns") else None for _, row in graphs]
-    if None in taken and len(made) == len(graphs):
-        taken = [span if ns is None else ns for ns, span in zip(taken, made)]
-    yield from ((place, ns) for (place, _), ns in zip(graphs, taken) if ns is not None)
-    outer = [place for place, row in misses if row.cache == _AOT]
-    whole = [span.duration_ns for span in spans if span.name == AOT_COMPILE]
-    if len(whole) == len(outer):
-        # An entry is stored once its backward is compiled, too.
-        later = [ns for (_, row), ns in zip(graphs, taken) if row.direction and ns is not None]
-        extra = sum(later) if _is_lazy(spans) else 0
-        yield from ((place, ns + extra * (place == outer[0])) for place, ns in zip(outer, whole))
-
-
-def _is_lazy(spans: list[PhaseSpan]) -> bool:
-    """Whether a graph was compiled behind AOTAutograd's own work: its backward, when that first ran."""
-    ends = [span.start_ns + span.duration_ns for span in spans if span.name == AOT_COMPILE]
-    return bool(ends) and any(span.start_ns >= max(ends) for span in spans if span.name in FX_COMPILES)
-
-
-# -- rows ---------------------------------------------------------------------------------------------------------
-
-
-def _row(one: CacheLookup, frames: dict[Key, Compilation], spent: int | None) -> StartLookup:
-    frame = frames.get((one.epoch, one.compile_id)) or Compilation()
-    return StartLookup(
-        compile_id=one.compile_id,
-        epoch=one.epoch,
-        direction=one.direction,
-        function=frame.function,
-        file=frame.file,
-        line=frame.line or None,
-        cache=title_of_cache(one.cache),
-        graph=one.graph,
-        result=cast(Result, one.result),
-        lookups=1,
-        spent_s=None if spent is None else to_seconds(spent),
-        saved_s=one.time_saved_s,
-        why=one.why,
-    )
-
-
-def _remote(frame: Compilation) -> Iterator[StartLookup]:
-    """torch counts them by compilation."""
-    for field, title in REMOTE_CACHES.items():
-        for result in ("hit", "miss"):
-            if number := _number(frame, f"{field}_{result}_count"):
-                yield _counted(frame, title, result, number, None)
-
-
-def _number(frame: Compilation, field: str) -> int:
-    text = frame.metrics.get(field, "")
-    return int(text) if text.isdecimal() and len(text) < 19 else 0  # what fits into 64 bits
-
-
-def _tuned(data: CompileData, frames: dict[Key, Compilation]) -> Iterator[StartLookup]:
-    """What torch's cache of autotuned configurations held."""
-    rows = [row for row in data.of(autotune) if row.cache in ("hit", "miss")]
-    kinds = Counter((row.epoch, row.compile_id, row.cache or "") for row in rows)
-    for (epoch, compile_id, result), number in kinds.items():
-        if frame := frames.get((epoch, compile_id)):
-            mine = [
-                row for row in rows if (row.epoch, row.compile_id, row.cache) == (epoch, compile_id, result)
-            ]
-            yield _counted(frame, "autotune cache", result, number, _tuning_s(mine))
-
-
-def _tuning_s(rows: list[Autotune]) -> float | None:
-    known = [row.time_s for row in rows if row.time_s is not None]
-    return sum(known) if known else None
-
-
-def _counted(frame: Compilation, cache: str, result: str, number: int, spent: float | None) -> StartLookup:
-    return StartLookup(
-        compile_id=frame.key.compile_id,
-        epoch=frame.key.epoch,
-        direction=None,
-        function=frame.function,
-        file=frame.file,
-        line=frame.line or None,
-        cache=cache,
-        graph=None,
-        result=cast(Result, result),
-        lookups=number,
-        spent_s=spent if result == "miss" else None,
-        saved_s=None,
-        why=f"torch counts {plural(number, 'lookup')} and does not say more" if spent is None else None,
-    )
-
-
-# The starts of a logdir side by side: which of them compiled the same frames, and whose caches held them.
-
-
-Kind = Literal["cold", "warm", "bypassed", "mixed"]
-_ALL_KINDS: dict[str, Kind] = {"hit": "warm", "miss": "cold", "bypass": "bypassed"}
+    run: str
+    worker: str
+    rank: int | None
+    kind: Kind | None  # "cold": all lookups missed, "warm": all hit, None: no lookups
+    # None where the first steady step was not recorded.
+    start_up_s: Annotated[float | None, head("Until steady")]
+    compile_s: Annotated[float, head("Compiling")]
+    common_compile_s: Annotated[float | None, head("Of common frames")]  # time that these took here
+    # Frames that the process in view compiled, too.
+    common: Annotated[int, head("Common frames", hidden=True)]
+    hits: int
+    misses: int
+    bypasses: Annotated[int, head(hidden=True)]
+    saved_s: Annotated[float | None, head("Saved, says torch", hidden=True)]
+    would_save_s: Annotated[float | None, head("Hits would save", hidden=True)]
+    from_process: Annotated[bool, head("From the process on", hidden=True)]
 
 
 class Start(NamedTuple):
@@ -214,7 +94,7 @@ class Start(NamedTuple):
 
     @property
     def name(self) -> str:
-        """In sentences."""
+        """Its name in sentences."""
         return f"{self.run}, {self.worker if self.rank is None else f'rank {self.rank}'}"
 
 
@@ -226,29 +106,8 @@ class Starts(Memoized):
     others: tuple[Start, ...]
 
 
-class StartRow(msgspec.Struct, frozen=True):
-    """A start-up of the logdir. kind: "cold" where all lookups missed, "warm" where all hit, "mixed" else; None without
-    lookups. start_up_s: until the first steady step; None where nobody noted one. saved_s: as torch's hits say.
-    common: frames that the process in view compiled, too; common_compile_s: how long they took here."""
-
-    run: str
-    worker: str
-    rank: int | None
-    kind: Kind | None
-    start_up_s: Annotated[float | None, head("Until steady")]
-    compile_s: Annotated[float, head("Compiling")]
-    common_compile_s: Annotated[float | None, head("Of common frames")]
-    common: Annotated[int, head("Common frames", hidden=True)]
-    hits: int
-    misses: int
-    bypasses: Annotated[int, head(hidden=True)]
-    saved_s: Annotated[float | None, head("Saved, says torch", hidden=True)]
-    would_save_s: Annotated[float | None, head("Hits would save", hidden=True)]
-    from_process: Annotated[bool, head("From the process on", hidden=True)]
-
-
-class LookupPlace(NamedTuple):
-    """A lookup in any process: of which frame, which version of it, and which of its graphs."""
+class LookupId(NamedTuple):
+    """Identifies a lookup across processes: by its frame, which version of it, and which of its graphs."""
 
     file: str
     line: int
@@ -259,84 +118,197 @@ class LookupPlace(NamedTuple):
     graph: int
 
 
-Frame = tuple[str, int, str, int]  # file, line, function, and which version of it
+def start_lookups(data: CompileData) -> tuple[StartLookup, ...]:
+    """Return the lookups in order of time, then those of which torch records only a number."""
+    frames = forward_compilations(data.summary)
+    rows = []
+    for lookup, spent in data.of(timed_lookups):
+        key = CompileKey(epoch=lookup.epoch, compile_id=lookup.compile_id)
+        frame = frames.get(key_of(key)) or Compilation(key=key)
+        rows.append(
+            _row(
+                frame,
+                title_of_cache(lookup.cache),
+                lookup.result,
+                direction=lookup.direction,
+                graph=lookup.graph,
+                spent_s=None if spent is None else to_seconds(spent),
+                saved_s=lookup.time_saved_s,
+                why=lookup.why,
+            )
+        )
+    remote = [row for frame in frames.values() for row in _remote_lookups(frame)]
+    return (*rows, *remote, *_autotune_lookups(data, frames))
 
 
-def frames_of(data: CompileData) -> dict[Frame, Compilation]:
-    """Versions of a function are counted in the order in which they were compiled."""
-    numbers = defaultdict[tuple[str, int, str], int](int)
-    rows: dict[Frame, Compilation] = {}
+def _row(frame: Compilation, cache: str, result: str, **fields: Any) -> StartLookup:
+    return StartLookup(
+        cache=cache,
+        result=cast(Result, result),
+        compile_id=frame.key.compile_id,
+        epoch=frame.key.epoch,
+        function=frame.function,
+        file=frame.file,
+        line=frame.line or None,
+        **fields,
+    )
+
+
+def _remote_lookups(frame: Compilation) -> Iterator[StartLookup]:
+    for field, title in REMOTE_CACHES.items():
+        for result in ("hit", "miss"):
+            text = frame.metrics.get(f"{field}_{result}_count", "")
+            # Up to 18 digits fit into 64 bits.
+            if text.isdecimal() and len(text) < 19 and int(text):
+                yield _counted(frame, title, result, int(text), None)
+
+
+def _autotune_lookups(data: CompileData, frames: dict[Key, Compilation]) -> Iterator[StartLookup]:
+    cached = [row for row in data.of(autotune) if row.cache in ("hit", "miss")]
+    groups = grouped(cached, lambda row: (row.epoch, row.compile_id, row.cache or ""))
+    for (epoch, compile_id, result), rows in groups.items():
+        if frame := frames.get((epoch, compile_id)):
+            times = [row.time_s for row in rows if row.time_s is not None]
+            yield _counted(frame, "autotune cache", result, len(rows), sum(times) if times else None)
+
+
+def _counted(frame: Compilation, cache: str, result: str, number: int, spent: float | None) -> StartLookup:
+    why = f"torch counts {plural(number, 'lookup')} and does not say more" if spent is None else None
+    return _row(frame, cache, result, lookups=number, spent_s=spent if result == "miss" else None, why=why)
+
+
+def timed_lookups(data: CompileData) -> list[tuple[CacheLookup, int | None]]:
+    """Pair each lookup with the time (ns) that making its entry took; None for a hit and where unknown."""
+    spent = data.of(_spent_ns)
+    return [(lookup, spent.get(number)) for number, lookup in enumerate(data.of(cache_lookups))]
+
+
+def would_save_ns(data: CompileData) -> int | None:
+    """Return the most that hits instead of all misses could skip (a hit has to load its entry).
+
+    None without a miss whose time is known.
+    """
+    times = [ns for misses in data.of(misses_ns).values() for ns in misses if ns is not None]
+    return sum(times) if times else None
+
+
+def misses_ns(data: CompileData) -> dict[Key, list[int | None]]:
+    """Map each compilation to the times (ns) of its outermost misses."""
+    misses = [row for row in data.of(timed_lookups) if row[0].result == "miss"]
+    times = {}
+    for key, group in grouped(misses, lambda row: (row[0].epoch, row[0].compile_id)).items():
+        outer = [spent for lookup, spent in group if lookup.cache == _AOT]
+        times[key] = outer or [spent for _, spent in group]
+    return times
+
+
+def _spent_ns(data: CompileData) -> dict[int, int]:
+    """Map misses to the time (ns) that making the entry took, by their index in `cache_lookups`."""
+    timed = (span for span in data.summary.spans if span.name == AOT_COMPILE or span.name in FX_COMPILES)
+    spans = grouped(timed, lambda span: key_of(span.key))
+    lookups = [(key_of(row.key), lookup) for row in data.of(compilations_in_order) for lookup in row.cache]
+    misses = [(number, *row) for number, row in enumerate(lookups) if row[1].result == "miss"]
+    spent: dict[int, int] = {}
+    for key, group in grouped(misses, lambda miss: miss[1]).items():
+        spent.update(_spent_by_compilation([(number, row) for number, _, row in group], spans.get(key, [])))
+    return spent
+
+
+def _spent_by_compilation(misses: list[_NumberedLookup], spans: list[PhaseSpan]) -> dict[int, int]:
+    """Match the misses of one compilation with its timed functions; both are in order of time."""
+    graphs = [(number, row) for number, row in misses if row.cache == _FX]
+    fx_spans = [span for span in spans if span.name in FX_COMPILES]
+    taken = [row.time_taken_ns if row.HasField("time_taken_ns") else None for _, row in graphs]
+    if len(fx_spans) == len(graphs):
+        taken = [span.duration_ns if ns is None else ns for ns, span in zip(taken, fx_spans)]
+    spent = {number: ns for (number, _), ns in zip(graphs, taken) if ns is not None}
+    outer = [number for number, row in misses if row.cache == _AOT]
+    aot_spans = [span for span in spans if span.name == AOT_COMPILE]
+    if not outer or len(aot_spans) != len(outer):
+        return spent
+    spent.update((number, span.duration_ns) for number, span in zip(outer, aot_spans))
+    aot_end = max(span.start_ns + span.duration_ns for span in aot_spans)
+    # A graph behind AOTAutograd's own work is its backward, compiled when that first ran. The entry is stored then.
+    if any(span.start_ns >= aot_end for span in fx_spans):
+        spent[outer[0]] += sum(ns for (_, row), ns in zip(graphs, taken) if row.direction and ns is not None)
+    return spent
+
+
+def versioned_frames(data: CompileData) -> dict[FrameVersion, Compilation]:
+    """Identify each compilation by its function and how many of its versions were compiled before."""
+    versions = Counter[tuple[str, int, str]]()
+    rows: dict[FrameVersion, Compilation] = {}
     for row in sorted(forward_compilations(data.summary).values(), key=lambda row: row.start_ns):
-        frame = (row.file, row.line, row.function)
-        key: Frame = (*frame, numbers[frame])
-        rows[key] = row
-        numbers[frame] += 1
+        function = (row.file, row.line, row.function)
+        frame: FrameVersion = (*function, versions[function])
+        rows[frame] = row
+        versions[function] += 1
     return rows
 
 
-def frame_times_ns(data: CompileData) -> dict[Frame, int]:
-    """With their backwards; of those that have a time."""
-    spent = defaultdict[tuple[int, str], int](int)
+def frame_times_ns(data: CompileData) -> dict[FrameVersion, int]:
+    """Return the compile time of each frame with its backwards, where known."""
+    spent = Counter[Key]()
     for row in data.summary.compilations:
-        spent[row.key.epoch, row.key.compile_id] += row.duration_ns
-    times = {frame: spent[row.key.epoch, row.key.compile_id] for frame, row in data.of(frames_of).items()}
+        spent[key_of(row.key)] += row.duration_ns
+    times = {frame: spent[key_of(row.key)] for frame, row in data.of(versioned_frames).items()}
     return {frame: ns for frame, ns in times.items() if ns}
 
 
-def places_of(data: CompileData) -> dict[LookupPlace, int]:
-    """Lookup → its place in `looked_up`."""
-    frames = {(row.key.epoch, row.key.compile_id): frame for frame, row in data.of(frames_of).items()}
+def lookup_numbers(data: CompileData) -> dict[LookupId, int]:
+    """Map each lookup to its index in `timed_lookups`."""
+    frames = {key_of(row.key): frame for frame, row in data.of(versioned_frames).items()}
     return {
-        LookupPlace(*frames[one.epoch, one.compile_id], one.cache, one.direction, one.graph or 0): place
-        for place, (one, _) in enumerate(data.of(looked_up))
-        if (one.epoch, one.compile_id) in frames
+        LookupId(
+            *frames[lookup.epoch, lookup.compile_id], lookup.cache, lookup.direction, lookup.graph or 0
+        ): number
+        for number, (lookup, _) in enumerate(data.of(timed_lookups))
+        if (lookup.epoch, lookup.compile_id) in frames
     }
 
 
 def start_rows(starts: Starts) -> tuple[StartRow, ...]:
-    """The process in view first."""
-    return tuple(_comparison_row(starts.mine, one) for one in (starts.mine, *starts.others))
+    """Return the process in view, then those that it is compared with."""
+    return tuple(_start_row(starts.mine, start) for start in (starts.mine, *starts.others))
 
 
-def _comparison_row(mine: Start, one: Start) -> StartRow:
-    around = one.data.of(window)
-    results = [lookup.result for lookup, _ in one.data.of(looked_up)]
-    common = list(shared(mine.data, one.data))
-    predicted = one.data.of(would_save_ns)
+def _start_row(mine: Start, start: Start) -> StartRow:
+    data = start.data
+    start_window = data.of(window)
+    has_end = start_window is not None and start_window.until_step
+    results = [lookup.result for lookup, _ in data.of(timed_lookups)]
+    kinds = {_KIND_OF.get(result) for result in results} or {None}
+    common = common_frame_times(mine.data, data)
+    would_save = data.of(would_save_ns)
     return StartRow(
-        run=one.run,
-        worker=one.worker,
-        rank=one.rank,
-        kind=_kind(results),
-        from_process=bool(around and around.from_process),
-        start_up_s=to_seconds(sum(one.data.of(parts_ns).values())) if around and around.until_step else None,
-        compile_s=to_seconds(one.data.of(compile_ns)),
+        run=start.run,
+        worker=start.worker,
+        rank=start.rank,
+        kind=kinds.pop() if len(kinds) == 1 else "mixed",
+        from_process=start_window is not None and start_window.from_process,
+        start_up_s=to_seconds(sum(data.of(parts_ns).values())) if has_end else None,
+        compile_s=to_seconds(data.of(compile_ns)),
         hits=results.count("hit"),
         misses=results.count("miss"),
         bypasses=results.count("bypass"),
-        saved_s=one.data.of(time_saved_s),
-        would_save_s=None if predicted is None else to_seconds(predicted),
+        saved_s=data.of(time_saved_s),
+        would_save_s=None if would_save is None else to_seconds(would_save),
         common=len(common),
-        common_compile_s=to_seconds(sum(theirs for _, theirs in common)) if common else None,
+        common_compile_s=to_seconds(sum(ns for _, ns in common)) if common else None,
     )
 
 
-def _kind(results: list[str]) -> Kind | None:
-    kinds = {_ALL_KINDS.get(result) for result in results} or {None}
-    return kinds.pop() if len(kinds) == 1 else "mixed"
-
-
-def shared(mine: CompileData, other: CompileData) -> Iterator[tuple[int, int]]:
-    """The ns that each frame took in both, of those that both compiled."""
-    theirs = other.of(frame_times_ns)
-    yield from ((ns, theirs[frame]) for frame, ns in mine.of(frame_times_ns).items() if frame in theirs)
+def common_frame_times(mine: CompileData, other: CompileData) -> list[tuple[int, int]]:
+    """Return the times (ns) that each frame took in both processes, of those that both compiled."""
+    other_times = other.of(frame_times_ns)
+    return [(ns, other_times[frame]) for frame, ns in mine.of(frame_times_ns).items() if frame in other_times]
 
 
 def have_same_keys(mine: CompileData, other: CompileData) -> bool:
-    """Whether there are lookups of both, all with one key: what one stored is what the other one asked for."""
-    ours, theirs = mine.of(places_of), other.of(places_of)
-    common = [place for place in ours if place in theirs]
+    """Return whether both made some of the same lookups, all with the same keys."""
+    numbers, other_numbers = mine.of(lookup_numbers), other.of(lookup_numbers)
+    rows, other_rows = mine.of(timed_lookups), other.of(timed_lookups)
+    common = numbers.keys() & other_numbers.keys()
     return bool(common) and all(
-        mine.of(looked_up)[ours[place]][0].key == other.of(looked_up)[theirs[place]][0].key
-        for place in common
+        rows[numbers[lookup]][0].key == other_rows[other_numbers[lookup]][0].key for lookup in common
     )

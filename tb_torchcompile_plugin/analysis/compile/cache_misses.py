@@ -1,22 +1,16 @@
-"""Why a lookup missed where another process has the same frame: the first part of its key that is not the same.
+"""Why did a lookup miss where another process has the same frame? The first part of its key that differs.
 
-torch tells the parts of a key with a hash each. Of the graph's code it tells the hash alone; the graphs of both
-processes then say which line differs.
+torch records the parts of a key with a hash each. Of the graph's code it records the hash alone; the graphs of both
+processes then show which line differs.
 """
 
 from __future__ import annotations
 
 import json
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
-    LookupPlace,
-    Start,
-    Starts,
-    looked_up,
-    places_of,
-)
+from tb_torchcompile_plugin.analysis.compile import cache_lookups
 from tb_torchcompile_plugin.analysis.compile.caches import CacheLookup
 from tb_torchcompile_plugin.analysis.formatting import at_line, plural
 from tb_torchcompile_plugin.errors import UserError
@@ -24,108 +18,117 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS, NO_PLACE, NODE_PLACE, is_aot_graph
 from tb_torchcompile_plugin.torch_names.caches import CODE, KeyPart, part_of, title_of
 
+_DifferingPart: TypeAlias = tuple[str, KeyPart | None, KeyPart | None]  # name, here, in the other process
+
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _FX_CACHE = "fx_graph"
-_LAST = 1 << 30  # behind what differs in any number of parts
-FIRST = "not the key: it was compiled here first"
-_CHARS = 60  # of a value in a sentence
+_COMPILED_FIRST = "not the key: it was compiled here first"
+_LAST = 1 << 30  # sorts after any number of differing parts
+_MAX_VALUE_CHARS = 60  # longer values are cut off in a sentence; no recorded source
 
 
-class KeyDiffers(NamedTuple):
-    """In words, and in which other process. same_run: another rank, for one. avoidable: the other one had an entry by
-    then, and had it been the same in both, this would have been a hit."""
+class KeyMismatch(NamedTuple):
+    """How the key of a miss differs from that of another process."""
 
-    what: str
-    than: str
-    same_run: bool
-    avoidable: bool
-
-
-def differences(starts: Starts) -> dict[int, KeyDiffers]:
-    """By the place of a miss in `looked_up`: how it differs from the nearest process that looked up the same."""
-    mine = starts.mine.data
-    rows = mine.of(looked_up)
-    rows_of: dict[int, KeyDiffers] = {}
-    for place, number in mine.of(places_of).items():
-        if rows[number][0].result == "miss" and (known := _nearest(starts, place, rows[number][0])):
-            rows_of[number] = known
-    return rows_of
+    what: str  # in words
+    than: str  # the other process
+    same_run: bool  # the other process is a rank of the same run
+    avoidable: bool  # the other process had an entry by then, so that the same key would have been a hit
 
 
-def _nearest(starts: Starts, place: LookupPlace, lookup: CacheLookup) -> KeyDiffers | None:
-    """Of processes whose key is the same the first one that says why; else of those that differ in the fewest parts."""
-    near: list[tuple[int, KeyDiffers]] = []
+def differences(starts: cache_lookups.Starts) -> dict[int, KeyMismatch]:
+    """Map misses, by their index in `timed_lookups`, to the difference from the nearest process with this lookup."""
+    data = starts.mine.data
+    lookups = data.of(cache_lookups.timed_lookups)
+    rows = {}
+    for lookup_id, number in data.of(cache_lookups.lookup_numbers).items():
+        lookup, _ = lookups[number]
+        nearest = _nearest(starts, lookup_id, lookup) if lookup.result == "miss" else None
+        if nearest:
+            rows[number] = nearest
+    return rows
+
+
+def _nearest(
+    starts: cache_lookups.Starts, lookup_id: cache_lookups.LookupId, lookup: CacheLookup
+) -> KeyMismatch | None:
+    """Prefer a process with the same key, then the one that differs in the fewest parts."""
+    mine = starts.mine
+    candidates: list[tuple[int, KeyMismatch]] = []
     for other in starts.others:
-        number = other.data.of(places_of).get(place)
-        if number is None:
+        found = _lookup(other.data, lookup_id)
+        if found is None:
             continue
-        theirs = other.data.of(looked_up)[number][0]
-        place_of = (other.name, other.run == starts.mine.run, _had_entry(starts.mine, other, theirs.result))
-        if theirs.key == lookup.key:
-            what = _same_key(starts.mine, other, theirs.result)
-            near.append((_LAST if what == FIRST else 0, KeyDiffers(what, *place_of)))
-        elif parts := _differing(starts.mine.data, other.data, place):
-            what = _in_words(parts, starts.mine.data, other.data, place)
-            near.append((len(parts), KeyDiffers(what, *place_of)))
-    return min(near, key=lambda pair: pair[0])[1] if near else None
+        process = (other.name, other.run == mine.run, _had_entry(mine, other, found.result))
+        if found.key == lookup.key:
+            what = _same_key(mine, other, found.result)
+            rank = _LAST if what == _COMPILED_FIRST else 0
+            candidates.append((rank, KeyMismatch(what, *process)))
+        elif parts := _differing_parts(mine.data, other.data, lookup_id):
+            what = _describe(parts, mine.data, other.data, lookup_id)
+            candidates.append((len(parts), KeyMismatch(what, *process)))
+    return min(candidates, key=lambda candidate: candidate[0])[1] if candidates else None
 
 
-def _had_entry(mine: Start, other: Start, result: str) -> bool:
-    here, there = mine.data.summary.environment, other.data.summary.environment
+def _lookup(data: CompileData, lookup_id: cache_lookups.LookupId) -> CacheLookup | None:
+    number = data.of(cache_lookups.lookup_numbers).get(lookup_id)
+    return None if number is None else data.of(cache_lookups.timed_lookups)[number][0]
+
+
+def _had_entry(mine: cache_lookups.Start, other: cache_lookups.Start, result: str) -> bool:
+    environment, other_environment = mine.data.summary.environment, other.data.summary.environment
     if result == "hit":
-        return bool(there.recording_start_ns < here.written_ns)
-    return bool(there.written_ns <= here.recording_start_ns)
+        return bool(other_environment.recording_start_ns < environment.written_ns)
+    return bool(other_environment.written_ns <= environment.recording_start_ns)
 
 
-def _same_key(mine: Start, other: Start, result: str) -> str:
-    """Then it lies in where the entry was looked for, or in who compiled first."""
-    here, there = mine.data.summary.environment, other.data.summary.environment
-    if here.written_ns <= there.recording_start_ns:
-        return FIRST
-    folders = here.variables.get(_CACHE_FOLDER), there.variables.get(_CACHE_FOLDER)
-    if folders[0] != folders[1]:
-        return f"not the key: {_CACHE_FOLDER} is {folders[0] or 'not set'} here, and {folders[1] or 'not set'} there"
-    if here.hostname != there.hostname:
-        return f"not the key: this is host {here.hostname}, and that one {there.hostname}"
-    if result == "miss" and here.recording_start_ns <= there.written_ns:
+def _same_key(mine: cache_lookups.Start, other: cache_lookups.Start, result: str) -> str:
+    """Explain a miss with the key of another process: another place to look for the entry, or who compiled first."""
+    environment, other_environment = mine.data.summary.environment, other.data.summary.environment
+    if environment.written_ns <= other_environment.recording_start_ns:
+        return _COMPILED_FIRST
+    folder, other_folder = (row.variables.get(_CACHE_FOLDER) for row in (environment, other_environment))
+    if folder != other_folder:
+        return f"not the key: {_CACHE_FOLDER} is {folder or 'not set'} here, and {other_folder or 'not set'} there"
+    if environment.hostname != other_environment.hostname:
+        return f"not the key: this is host {environment.hostname}, and that one {other_environment.hostname}"
+    if result == "miss" and environment.recording_start_ns <= other_environment.written_ns:
         return "not the key: both compiled it at the same time"
     return "not the key: the entry was removed, or could not be used"
 
 
-def _differing(
-    mine: CompileData, other: CompileData, place: LookupPlace
-) -> list[tuple[str, KeyPart | None, KeyPart | None]]:
-    """Parts that are not the same, the code of the graph first. AOTAutograd's keys have none; those of the FX graph
-    inside, which they come from, stand for them."""
-    where = place._replace(cache=_FX_CACHE)
-    ours, theirs = (_parts(data, where) for data in (mine, other))
-    if not ours or not theirs:
+def _differing_parts(
+    mine: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId
+) -> list[_DifferingPart]:
+    """Return the parts that differ, the code of the graph first.
+
+    AOTAutograd's keys have no recorded parts; those of the FX graph inside, which they come from, stand for them.
+    """
+    parts, other_parts = (_parts(data, lookup_id) for data in (mine, other))
+    if not parts or not other_parts:
         return []
-    names = [name for name in {**ours, **theirs} if _hash(ours.get(name)) != _hash(theirs.get(name))]
-    names.sort(key=lambda name: name == CODE, reverse=True)
-    return [(name, ours.get(name), theirs.get(name)) for name in names]
+    rows = [(name, parts.get(name), other_parts.get(name)) for name in {**parts, **other_parts}]
+    differing = [row for row in rows if not (row[1] and row[2] and row[1].hash == row[2].hash)]
+    return sorted(differing, key=lambda row: row[0] != CODE)
 
 
-def _hash(part: KeyPart | None) -> str | None:
-    return None if part is None else part.hash
-
-
-def _parts(data: CompileData, place: LookupPlace) -> dict[str, KeyPart]:
-    number = data.of(places_of).get(place)
-    artifact = None if number is None else data.of(looked_up)[number][0].artifact
-    return {} if artifact is None else data.of(key_parts, artifact)
+def _parts(data: CompileData, lookup_id: cache_lookups.LookupId) -> dict[str, KeyPart]:
+    lookup = _lookup(data, lookup_id._replace(cache=_FX_CACHE))
+    return {} if lookup is None or lookup.artifact is None else data.of(key_parts, lookup.artifact)
 
 
 def key_parts(data: CompileData, artifact: int) -> dict[str, KeyPart]:
-    """Name → part of the key whose record this artifact is; {} where the record does not tell. Settings are a text of
-    their own, kept before the first record that has them."""
+    """Read the parts of a key by name from the artifact that records the lookup; {} where it has none.
+
+    Settings are a text of their own, stored before the first record that has them.
+    """
     record = data.summary.artifacts[artifact]
     settings = [
         number
-        for number, one in enumerate(data.summary.artifacts[:artifact])
-        if one.name == KEY_SETTINGS and one.key == record.key
+        for number, text in enumerate(data.summary.artifacts[:artifact])
+        if text.name == KEY_SETTINGS and text.key == record.key
     ]
-    lines = [*_lines(data, artifact), *(_lines(data, settings[-1]) if settings else [])]
+    lines = [line for number in (artifact, *settings[-1:]) for line in _lines(data, number)]
     parts = [part_of(line) for line in lines]
     return {part.name: part for part in parts if part}
 
@@ -139,70 +142,64 @@ def _lines(data: CompileData, artifact: int) -> list[str]:
     return [line for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
 
 
-# -- in words -----------------------------------------------------------------------------------------------------
-
-
-def _in_words(
-    parts: list[tuple[str, KeyPart | None, KeyPart | None]],
-    mine: CompileData,
-    other: CompileData,
-    place: LookupPlace,
+def _describe(
+    parts: list[_DifferingPart], mine: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId
 ) -> str:
-    name, ours, theirs = parts[0]
+    name, part, other_part = parts[0]
     more = f", and {plural(len(parts) - 1, 'more part')} of the key" if len(parts) > 1 else ""
     if name == CODE:
-        at, quoted = _code_line(mine, other, place)
-        return f"{title_of(name)}{at}{more}{quoted}"
-    values = f" is {_value(ours)} here, and {_value(theirs)} there"
-    return f"{title_of(name)}{values if _value(ours) or _value(theirs) else ''}{more}"
+        line, operators = _code_line(mine, other, lookup_id)
+        return f"{title_of(name)}{line}{more}{operators}"
+    values = _value(part), _value(other_part)
+    comparison = f" is {values[0]} here, and {values[1]} there" if any(values) else ""
+    return f"{title_of(name)}{comparison}{more}"
 
 
 def _value(part: KeyPart | None) -> str:
     if part is None:
         return "not there"
-    return part.value if len(part.value) <= _CHARS else f"{part.value[:_CHARS]}…"
+    return part.value if len(part.value) <= _MAX_VALUE_CHARS else f"{part.value[:_MAX_VALUE_CHARS]}…"
 
 
-def _code_line(mine: CompileData, other: CompileData, place: LookupPlace) -> tuple[str, str]:
-    """The first line of the program whose operators differ, and these."""
-    ours, theirs = (_graph(data, place) for data in (mine, other))
-    if not ours or not theirs:
+def _code_line(mine: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId) -> tuple[str, str]:
+    """Return the first line of the program whose operators differ, and these operators."""
+    operators, other_operators = (_graph(data, lookup_id) for data in (mine, other))
+    if not operators or not other_operators:
         return "", ""
-    at = ""
-    for (line, where), (another, _) in zip_longest(ours, theirs, fillvalue=("", "")):
-        at = where or at
-        if line != another:
-            quoted = f"{line or 'nothing'} here, {another or 'nothing'} there"
-            # as torch quotes code: it stays out of files without code
-            return f" at {at}" if at else "", f"  # {quoted}"
+    line = ""
+    for (text, place), (other_text, _) in zip_longest(operators, other_operators, fillvalue=("", "")):
+        line = place or line
+        if text != other_text:
+            # Behind "  #", as torch quotes code, so that it stays out of files without code.
+            quoted = f"  # {text or 'nothing'} here, {other_text or 'nothing'} there"
+            return f" at {line}" if line else "", quoted
     return "", ""
 
 
-def _graph(data: CompileData, place: LookupPlace) -> list[tuple[str, str]]:
-    """The operators of a graph as AOTAutograd hands it to inductor, each with the line of the program."""
-    number = data.of(places_of).get(place._replace(cache=_FX_CACHE))
-    if number is None:
+def _graph(data: CompileData, lookup_id: cache_lookups.LookupId) -> list[tuple[str, str]]:
+    """Return the operators of a graph as AOTAutograd hands it to inductor, each with the line of the program."""
+    lookup = _lookup(data, lookup_id._replace(cache=_FX_CACHE))
+    if lookup is None:
         return []
-    one = data.of(looked_up)[number][0]
     texts = [
-        place_of
-        for place_of, artifact in enumerate(data.summary.artifacts)
-        if (artifact.key.epoch, artifact.key.compile_id) == (one.epoch, one.compile_id)
-        and is_aot_graph(artifact.name, backward=one.direction == "backward")
+        number
+        for number, artifact in enumerate(data.summary.artifacts)
+        if (artifact.key.epoch, artifact.key.compile_id) == (lookup.epoch, lookup.compile_id)
+        and is_aot_graph(artifact.name, backward=lookup.direction == "backward")
     ]
     try:
-        return _operators(read_payload(data, texts[place.graph])) if len(texts) > place.graph else []
+        return _operators(read_payload(data, texts[lookup_id.graph])) if len(texts) > lookup_id.graph else []
     except UserError:
         return []
 
 
 def _operators(graph: str) -> list[tuple[str, str]]:
-    rows, at = [], ""
+    rows, place = [], ""
     for line in graph.splitlines():
-        if place := NODE_PLACE.match(line):
-            at = at_line(place[1], int(place[2]))
+        if match := NODE_PLACE.match(line):
+            place = at_line(match[1], int(match[2]))
         elif NO_PLACE.match(line):
-            at = ""
+            place = ""
         elif " = " in (text := line.partition(";")[0].strip()) or text.startswith("return "):
-            rows.append((text, at))
+            rows.append((text, place))
     return rows

@@ -3,70 +3,96 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from tb_torchcompile_plugin.compile_log.record import Direction, direction_of, known_number, known_seconds
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult as CacheMessage
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileKey
 from tb_torchcompile_plugin.compile_log.summary_pb2 import KeyDifference as DifferenceMessage
 from tb_torchcompile_plugin.profile.units import to_seconds
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import cache_lookup
 from tb_torchcompile_plugin.torch_names.caches import CODE, is_input, title_of
 
-_Texts: TypeAlias = dict[tuple[int, str, str], Iterator[int]]
-
-_PARTS_NAMED = 4  # in a sentence
-_VALUE_CHARS = 40  # in a sentence
+_MAX_PARTS = 4  # parts of a key named in one sentence; no recorded source
+_MAX_VALUE_CHARS = 40  # longer values are left out of a sentence; no recorded source
 
 
 class CacheResult(msgspec.Struct, frozen=True):
-    """One lookup. `graph`: which of its cache and direction within the compilation, from 0 (DDP makes several).
-
-    `why`: why it missed or was bypassed, in words; None for a hit. `reason`: the same as torch says it.
-    """
+    """One lookup in a compile cache."""
 
     cache: str
     result: str
     key: str
     direction: Direction
+    # Number among the lookups of this cache and direction in its compilation (DDP makes several).
     graph: int | None
-    why: str | None
-    reason: str | None
+    why: str | None  # reason for a miss or bypass, in words; None for a hit
+    reason: str | None  # the same in torch's words
     time_saved_s: float | None
 
 
 class KeyDifference(msgspec.Struct, frozen=True):
-    """A part of a key that is not as it was, by what it is and by torch's name. A value that is not known is None."""
+    """A part of a key that differs from an earlier key."""
 
     title: str
-    part: str
-    before: str | None
+    part: str  # torch's name of the part
+    before: str | None  # None where unknown
     now: str | None
 
 
 class CacheLookup(CacheResult, frozen=True, kw_only=True):
-    """A `CacheResult` with its compilation. `graphs`: how many lookups of its kind the compilation made.
-
-    differences: from the nearest earlier key of this process, which is of compilation `nearest`.
-    artifact: the id of its record's text.
-    """
+    """A `CacheResult` with its compilation."""
 
     compile_id: str
     epoch: int
-    graphs: int
-    nearest: str | None
+    graphs: int  # how many lookups of this cache and direction the compilation made
+    nearest: str | None  # compilation with the nearest earlier key of this process
     nearest_epoch: int | None
-    differences: list[KeyDifference]
-    artifact: int | None
+    differences: list[KeyDifference]  # from that nearest key
+    artifact: int | None  # id of the text that records the lookup
+
+
+def compilations_in_order(data: CompileData) -> list[Compilation]:
+    """Return the messages of all compilations in order of time."""
+    return sorted(data.summary.compilations, key=lambda row: (row.start_ns, row.key.epoch))
+
+
+def cache_lookups(data: CompileData) -> list[CacheLookup]:
+    """Return all lookups of a process, compilation by compilation."""
+    lookups = [
+        (row, message, result)
+        for row in data.of(compilations_in_order)
+        for message, result in zip(row.cache, cache_results(row), strict=True)
+    ]
+    kinds = Counter(_kind(row, result) for row, _, result in lookups)
+    texts = grouped(enumerate(data.summary.artifacts), lambda text: _text_key(text[1].key, text[1].name))
+    unused_texts = {key: iter([number for number, _ in group]) for key, group in texts.items()}
+    rows = []
+    for row, message, result in lookups:
+        has_nearest = message.HasField("nearest")
+        text_key = _text_key(row.key, cache_lookup(result.cache, result.result))
+        rows.append(
+            CacheLookup(
+                compile_id=row.key.compile_id,
+                epoch=row.key.epoch,
+                graphs=kinds[_kind(row, result)],
+                nearest=message.nearest.compile_id if has_nearest else None,
+                nearest_epoch=message.nearest.epoch if has_nearest else None,
+                differences=[_difference(difference) for difference in message.differences],
+                artifact=next(unused_texts.get(text_key, iter(())), None),
+                **msgspec.structs.asdict(result),
+            )
+        )
+    return rows
 
 
 def cache_results(row: Compilation) -> list[CacheResult]:
-    """The lookups of one compilation, in order of time."""
+    """Return the lookups of one compilation, in order of time."""
     return [
         CacheResult(
             cache=lookup.cache,
@@ -74,7 +100,7 @@ def cache_results(row: Compilation) -> list[CacheResult]:
             key=lookup.key,
             direction=direction_of(row.direction or lookup.direction),
             graph=known_number(lookup, "graph"),
-            why=why(lookup),
+            why=_why(lookup),
             reason=lookup.reason if lookup.HasField("reason") else None,
             time_saved_s=known_seconds(lookup, "time_saved_ns"),
         )
@@ -82,69 +108,32 @@ def cache_results(row: Compilation) -> list[CacheResult]:
     ]
 
 
-def in_order(data: CompileData) -> list[Compilation]:
-    """The compilations as `cache_lookups` goes through them."""
-    return sorted(data.summary.compilations, key=lambda row: (row.start_ns, row.key.epoch))
-
-
-def cache_lookups(data: CompileData) -> list[CacheLookup]:
-    """All lookups of a process, compilation by compilation."""
-    texts = _texts(data.summary)
-    compiled = data.of(in_order)
-    lookups = [(row, *both) for row in compiled for both in zip(row.cache, cache_results(row), strict=True)]
-    kinds = Counter(_kind(row, result) for row, _, result in lookups)
-    return [
-        _lookup(row, message, result, kinds[_kind(row, result)], texts) for row, message, result in lookups
-    ]
-
-
 def _kind(row: Compilation, result: CacheResult) -> tuple[int, str, str, Direction]:
     return row.key.epoch, row.key.compile_id, result.cache, result.direction
 
 
-def _lookup(
-    row: Compilation, message: CacheMessage, result: CacheResult, graphs: int, texts: _Texts
-) -> CacheLookup:
-    name = cache_lookup(result.cache, result.result)
-    known = message.HasField("nearest")
-    return CacheLookup(
-        compile_id=row.key.compile_id,
-        epoch=row.key.epoch,
-        graphs=graphs,
-        nearest=message.nearest.compile_id if known else None,
-        nearest_epoch=message.nearest.epoch if known else None,
-        differences=[_difference(difference) for difference in message.differences],
-        artifact=next(texts.get((row.key.epoch, row.key.compile_id, name), iter(())), None),
-        **msgspec.structs.asdict(result),
-    )
+def _text_key(key: CompileKey, name: str) -> tuple[int, str, str]:
+    return key.epoch, key.compile_id, name
 
 
 def time_saved_s(data: CompileData) -> float | None:
-    """By all hits. One of AOTAutograd's cache includes those of the FX graphs in it."""
+    """Return the time that all hits saved; None where no hit has one."""
     saved = [ns for row in data.summary.compilations for ns in saved_ns(row.cache)]
     return to_seconds(sum(saved)) if saved else None
 
 
 def saved_ns(lookups: Iterable[CacheMessage]) -> list[int]:
-    """By those lookups of one compilation that tell, each stretch of work once."""
-    known = [lookup for lookup in lookups if lookup.HasField("time_saved_ns")]
-    whole = [lookup for lookup in known if lookup.cache == "aotautograd"]
-    return [lookup.time_saved_ns for lookup in whole or known]
+    """Return the times that the lookups of one compilation saved.
+
+    A hit of AOTAutograd's cache includes those of the FX graphs in it, so these count only without one.
+    """
+    timed = [lookup for lookup in lookups if lookup.HasField("time_saved_ns")]
+    outer = [lookup for lookup in timed if lookup.cache == "aotautograd"]
+    return [lookup.time_saved_ns for lookup in outer or timed]
 
 
-def _texts(summary: CompileSummary) -> _Texts:
-    """The ids of texts by compile id and name, in the order in which they were written."""
-    numbers: dict[tuple[int, str, str], list[int]] = defaultdict(list)
-    for number, artifact in enumerate(summary.artifacts):
-        numbers[artifact.key.epoch, artifact.key.compile_id, artifact.name].append(number)
-    return {key: iter(rows_of) for key, rows_of in numbers.items()}
-
-
-# -- in words -----------------------------------------------------------------------------------------------------
-
-
-def why(lookup: CacheMessage) -> str | None:
-    """A sentence for the user; None for a hit."""
+def _why(lookup: CacheMessage) -> str | None:
+    """Explain a miss or a bypass in a sentence; None for a hit."""
     if lookup.result == "hit":
         return None
     if lookup.result == "bypass":
@@ -155,68 +144,65 @@ def why(lookup: CacheMessage) -> str | None:
         return "An entry has this key, but its guards on symbolic shapes do not hold for these sizes"
     if not lookup.HasField("nearest"):
         return _without_comparison(lookup)
+    epoch = lookup.nearest.epoch
+    nearest = lookup.nearest.compile_id + (f" (after reset {epoch})" if epoch else "")
     if not lookup.differences:
-        return f"The key is that of {_name(lookup)}, whose entry could not be used or was not stored yet"
-    return f"New key. Nearest is {_name(lookup)}, which differs in {_listed(lookup.differences)}"
+        return f"The key is that of {nearest}, whose entry could not be used or was not stored yet"
+    return f"New key. Nearest is {nearest}, which differs in {_listed(lookup.differences)}"
 
 
 def _without_comparison(lookup: CacheMessage) -> str:
     if lookup.first:
-        what = f"{direction_of(lookup.direction)} graph"
-        return f"The first {what} of this process, and the cache holds no entry with its key"
-    apart = "; those of the FX graph it does tell" if lookup.cache == "aotautograd" else ""
-    return f"The cache holds no entry with its key. torch does not tell the parts of this key{apart}"
-
-
-def _name(lookup: CacheMessage) -> str:
-    epoch = lookup.nearest.epoch
-    return lookup.nearest.compile_id + (f" (after reset {epoch})" if epoch else "")
+        graph = f"{direction_of(lookup.direction)} graph"
+        return f"The first {graph} of this process, and the cache holds no entry with its key"
+    fx_graph = "; those of the FX graph it does tell" if lookup.cache == "aotautograd" else ""
+    return f"The cache holds no entry with its key. torch does not tell the parts of this key{fx_graph}"
 
 
 def _listed(differences: Sequence[DifferenceMessage]) -> str:
-    """The code of the graph first, then how many inputs, then the others with their values."""
+    """List the code of the graph first, then how many inputs, then the other parts with their values."""
     inputs = sum(is_input(row.part) for row in differences)
     phrases = [_phrase(row) for row in differences if not is_input(row.part)]
     if inputs:
         phrases.insert(0, f"{inputs} input{'s' if inputs > 1 else ''}")
     phrases = sorted(dict.fromkeys(phrases), key=lambda phrase: phrase != title_of(CODE))
-    more = len(phrases) - _PARTS_NAMED
+    more = len(phrases) - _MAX_PARTS
     rest = f" and {more} more part{'s' if more > 1 else ''}" if more > 0 else ""
-    return ", ".join(phrases[:_PARTS_NAMED]) + rest
+    return ", ".join(phrases[:_MAX_PARTS]) + rest
 
 
 def _phrase(row: DifferenceMessage) -> str:
-    short = row.before and row.now and max(len(row.before), len(row.now)) <= _VALUE_CHARS
-    return title_of(row.part) + (f" ({row.before} → {row.now})" if short else "")
+    is_short = row.before and row.now and max(len(row.before), len(row.now)) <= _MAX_VALUE_CHARS
+    return title_of(row.part) + (f" ({row.before} → {row.now})" if is_short else "")
 
 
 def _difference(row: DifferenceMessage) -> KeyDifference:
-    before, now = _changed(row.before, row.now)
+    """Reduce two texts `Name(field=value, …)` to the fields that differ; keep other texts as they are."""
+    before, now = row.before, row.now
+    fields_before, fields_now = _fields(before), _fields(now)
+    if fields_before and fields_now:
+        names = [
+            name
+            for name in {**fields_before, **fields_now}
+            if fields_before.get(name) != fields_now.get(name)
+        ]
+        before, now = (
+            ", ".join(f"{name}={fields[name]}" for name in names if name in fields)
+            for fields in (fields_before, fields_now)
+        )
     return KeyDifference(title_of(row.part), row.part, before or None, now or None)
 
 
-def _changed(before: str, now: str) -> tuple[str, str]:
-    """Of two `Name(field=value, …)` the fields that differ; other texts as they are."""
-    ours, theirs = _fields(before), _fields(now)
-    if not ours or not theirs:
-        return before, now
-    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-
-    def text(fields: dict[str, str]) -> str:
-        return ", ".join(f"{name}={fields[name]}" for name in names if name in fields)
-
-    return text(ours), text(theirs)
-
-
 def _fields(text: str) -> dict[str, str]:
+    """Split `Name(field=value, …)` at the commas outside of all brackets; {} for any other text."""
     match = re.match(r"\w+\((.*)\)$", text, re.DOTALL)
     if not match:
         return {}
     depth, start, pieces = 0, 0, []
-    for place, letter in enumerate(match[1]):
+    for index, letter in enumerate(match[1]):
         depth += (letter in "([{") - (letter in ")]}")
         if letter == "," and depth == 0:
-            pieces.append(match[1][start:place])
-            start = place + 1
+            pieces.append(match[1][start:index])
+            start = index + 1
     pairs = (piece.strip().partition("=") for piece in [*pieces, match[1][start:]])
-    return {name: value for name, sign, value in pairs if sign}
+    return {name: value for name, equals, value in pairs if equals}

@@ -1,39 +1,18 @@
-"""From the start of a process to its first steady step: what took the time, and what a warm start saves of it."""
+"""What took the time from the start of a process to its first steady step, and what does a warm start save of it?"""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
-    Frame,
-    Start,
-    StartLookup,
-    StartRow,
-    Starts,
-    frames_of,
-    have_same_keys,
-    looked_up,
-    misses_ns,
-    places_of,
-    shared,
-    start_lookups,
-    start_rows,
-    would_save_ns,
-)
+from tb_torchcompile_plugin.analysis.compile import cache_lookups, startup_parts
 from tb_torchcompile_plugin.analysis.compile.cache_misses import differences
 from tb_torchcompile_plugin.analysis.compile.caches import time_saved_s
-from tb_torchcompile_plugin.analysis.compile.startup_parts import (
-    StartPart,
-    compile_ns,
-    parts_ns,
-    start_parts,
-    window,
-)
-from tb_torchcompile_plugin.analysis.compile.startup_tree import CompiledLine, compiled_lines
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import (
     at_line,
@@ -46,121 +25,120 @@ from tb_torchcompile_plugin.analysis.formatting import (
     size,
 )
 from tb_torchcompile_plugin.analysis.sheet import head
-from tb_torchcompile_plugin.compile_log.record import forward_compilations
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer
+from tb_torchcompile_plugin.compile_log.record import Key, forward_compilations, key_of
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, Compilation
 from tb_torchcompile_plugin.profile.units import to_seconds
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.caches import (
-    CACHING_PRECOMPILE,
-    COMPILE_ON_ONE_RANK,
-    IS_OFF,
-    is_on,
-    offers,
+from tb_torchcompile_plugin.torch_names import caches as names
+from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
+
+_Function: TypeAlias = tuple[str, int, str]  # file, line, name
+
+RULE = "cold_start"
+_MIN_SHARE_PERCENT = 5.0  # smaller parts stay out of the first sentence; no recorded source
+_NO_COMPILATION = "No compilation with a time was recorded: nothing says how this process started"
+_NO_PROCESS_START = (
+    "When the process began is not known: this counts from {}. The handler notes it on Linux, "
+    "a TORCH_TRACE log does not."
 )
-
-# Ranks that each compile the same: what sharing it would save, and what this torch offers for that.
-
-
+_NO_STEP = (
+    "No first steady step was noted, so this ends with the last compilation. profiler.step() or an optimizer of torch "
+    "tells where steps end."
+)
 _SHARE = (
     "Compile once and share it: save_cache_artifacts on one rank, load_cache_artifacts on the others before they "
     "compile"
 )
-
-
-def one_rank_says(starts: Starts) -> Iterator[str]:
-    """What is switched on or off; and where ranks of the run in view missed for the same frames, what to do."""
-    mine = starts.mine.data
-    yield from _settings(mine)
-    ranks = sorted(
-        (one for one in (starts.mine, *starts.others) if one.run == starts.mine.run and one.rank is not None),
-        key=lambda one: one.rank or 0,
-    )
-    missed = {one: one.data.of(missed_frames) for one in ranks}
-    frames = set.intersection(*(set(rows) for rows in missed.values())) if len(ranks) > 1 else set()
-    spent = sorted(sum(missed[one][frame] for frame in frames) for one in ranks)
-    if not frames or not spent[-1]:
-        return
-    what = (
-        f"Ranks {listed([one.rank or 0 for one in ranks])} each compiled the same {plural(len(frames), 'frame')}, "
-        f"which took the slowest {duration(spent[-1] / 1000)}"
-    )
-    yield f"{what}. {_advice(ranks, frames)}."
-
-
-def _settings(data: CompileData) -> Iterator[str]:
-    settings = data.summary.environment.settings
-    yield from (text for name, text in IS_OFF.items() if is_on(settings, name) is _is_bad_when_on(name))
-    if is_on(settings, *COMPILE_ON_ONE_RANK):
-        yield "compile_on_one_rank is on: graphs do not depend on the rank that compiled them."
-    if is_on(settings, *CACHING_PRECOMPILE):
-        yield "caching_precompile is on: what Dynamo made is kept, too."
-
-
-def _is_bad_when_on(name: str) -> bool:
-    """Whether a setting is worth a word when it is on, as `force_disable_caches`, or when it is off."""
-    return "disable" in name
-
-
-def _advice(ranks: list[Start], frames: set[Frame]) -> str:
-    settings = ranks[0].data.summary.environment.settings
-    if _keys(ranks, frames) == 1:
-        return f"Their keys are the same. {_SHARE}"
-    if offers(settings, *COMPILE_ON_ONE_RANK) and not is_on(settings, *COMPILE_ON_ONE_RANK):
-        return (
-            "Their keys differ, so that none can use what another one compiled; compile_on_one_rank takes the "
-            f"rank out of graphs ({next(name for name in COMPILE_ON_ONE_RANK if name in settings)} = True)"
-        )
-    return "Their keys differ, so that none can use what another one compiled"
-
-
-def _keys(ranks: list[Start], frames: set[Frame]) -> int:
-    """The most keys that one lookup has among ranks."""
-    keys: dict[object, set[str]] = {}
-    for one in ranks:
-        rows = one.data.of(looked_up)
-        for place, number in one.data.of(places_of).items():
-            if place[:4] in frames:
-                keys.setdefault(place, set()).add(rows[number][0].key)
-    return max(map(len, keys.values()), default=0)
-
-
-def missed_frames(data: CompileData) -> dict[Frame, int]:
-    """Frame → ns that its misses took; of frames of which a lookup missed."""
-    misses = data.of(misses_ns)
-    return {
-        frame: sum(ns or 0 for ns in misses[row.key.epoch, row.key.compile_id])
-        for frame, row in data.of(frames_of).items()
-        if (row.key.epoch, row.key.compile_id) in misses
-    }
-
-
-# Where a warm start was there to be had, and was missed: what to change so that the caches hit.
-
-
-RULE = "cold_start"
-_NEXT = (
+_NEXT_STEP = (
     "Give every process of the job the same TORCHINDUCTOR_CACHE_DIR, and keep the settings and code that are part "
     "of the key the same; or hand the entries on: torch.compiler.save_cache_artifacts, load_cache_artifacts"
 )
 
 
-def start_findings(starts: Starts) -> list[Finding]:
-    """One, where a miss has a cause that another process of the logdir shows. A first run has none."""
+class CompiledLine(msgspec.Struct, frozen=True):
+    """A function of the program below which something was compiled; callers first, of siblings the longest first."""
+
+    function: str
+    file: str
+    line: int  # the line of the call, or the first line of a compiled function
+    depth: int
+    parent: int  # row of its caller, -1 for none
+    cumulative_s: float  # compile time of this function and of all below it
+    own_s: float  # compile time of this very function
+    percent: Annotated[float, head("Share")]
+    compilations: int  # with their recompiles; a backward belongs to its forward
+    most_elsewhere_s: float | None  # the most compile time of this function in another process of the logdir
+    elsewhere: Annotated[str | None, head("In run", hidden=True)]  # that process
+
+
+class StartUp(msgspec.Struct, frozen=True):
+    """A start-up: its parts, which sum to it; others of the logdir; each lookup; and the program's lines."""
+
+    says: tuple[str, ...]
+    parts: Annotated[tuple[startup_parts.StartPart, ...], head("Until the first steady step")]
+    starts: Annotated[tuple[cache_lookups.StartRow, ...], head("Beside others")]
+    start_lookups: Annotated[tuple[cache_lookups.StartLookup, ...], head("Cache lookups")]
+    compiled_lines: Annotated[tuple[CompiledLine, ...], head("Compile time by line")]
+
+
+@dataclass
+class _CallNode:
+    own_ns: int = 0
+    total_ns: int = 0  # with all nodes below
+    keys: set[Key] = field(default_factory=set)  # with those of all nodes below
+    children: dict[_Function, _CallNode] = field(default_factory=lambda: defaultdict(_CallNode))
+
+    def add(self, ns: int, key: Key) -> None:
+        self.total_ns += ns
+        self.keys.add(key)
+
+    def longest_first(self) -> list[tuple[_Function, _CallNode]]:
+        return sorted(self.children.items(), key=lambda child: -child[1].total_ns)
+
+
+def startup(starts: cache_lookups.Starts) -> StartUp:
+    """Describe the start-up of the process in view; without compilations only a sentence says so."""
     data = starts.mine.data
-    avoidable = {place: one for place, one in starts.of(differences).items() if one.avoidable}
-    saved_ns = data.of(would_save_ns)
+    return StartUp(
+        says=tuple(_sentences(starts)),
+        parts=data.of(startup_parts.start_parts),
+        starts=tuple(
+            row for row in starts.of(cache_lookups.start_rows) if row.common or row.run == starts.mine.run
+        ),
+        start_lookups=starts.of(compared_lookups),
+        compiled_lines=starts.of(compiled_lines),
+    )
+
+
+def compared_lookups(starts: cache_lookups.Starts) -> tuple[cache_lookups.StartLookup, ...]:
+    """Return each lookup with how its key differs from that of another process."""
+    rows = list(starts.mine.data.of(cache_lookups.start_lookups))
+    for number, difference in starts.of(differences).items():
+        rows[number] = msgspec.structs.replace(rows[number], differs=difference.what, than=difference.than)
+    return tuple(rows)
+
+
+def start_findings(starts: cache_lookups.Starts) -> list[Finding]:
+    """Return a finding where another process of the logdir shows the cause of a miss. A first run has none."""
+    data = starts.mine.data
+    avoidable = {number: row for number, row in starts.of(differences).items() if row.avoidable}
+    saved_ns = data.of(cache_lookups.would_save_ns)
     if not avoidable or saved_ns is None or to_seconds(saved_ns) < thresholds.cold_start_s:
         return []
-    place, one = min(avoidable.items(), key=lambda pair: not pair[1].same_run)
-    whole_ns, lookup = sum(data.of(parts_ns).values()), data.of(looked_up)[place][0]
+    number, difference = min(avoidable.items(), key=lambda pair: not pair[1].same_run)
+    whole_ns = sum(data.of(startup_parts.parts_ns).values())
+    lookup, _ = data.of(cache_lookups.timed_lookups)[number]
     frame = forward_compilations(data.summary).get((lookup.epoch, lookup.compile_id))
     return [
         Finding(
             rule=RULE,
-            severity="warning" if one.same_run else "info",  # what differs between runs may be meant to
+            # What differs between runs may be meant to.
+            severity="warning" if difference.same_run else "info",
             title=(
                 f"A warm start would have skipped up to {duration(saved_ns / 1000)} of the "
-                f"{duration(whole_ns / 1000)} of this start-up. The caches missed, against {one.than}: {one.what}"
+                f"{duration(whole_ns / 1000)} of this start-up. The caches missed, against {difference.than}: "
+                f"{difference.what}"
             ),
             evidence={
                 "would_save_s": to_seconds(saved_ns),
@@ -170,173 +148,256 @@ def start_findings(starts: Starts) -> list[Finding]:
             saves_us=None,
             panel="startup",
             row=None,
-            next_step=_NEXT,
+            next_step=_NEXT_STEP,
             where=[at_line(frame.file, frame.line)] if frame and frame.file else [],
         )
     ]
 
 
-_NOTHING = "No compilation with a time was recorded: nothing says how this process started"
-_MATTERS_PERCENT = 5.0
-_UNSAID = (
-    "When the process began is not known: this counts from {}. The handler notes it on Linux, "
-    "a TORCH_TRACE log does not."
-)
-_NO_STEP = (
-    "No first steady step was noted, so this ends with the last compilation. profiler.step() or an optimizer of torch "
-    "tells where steps end."
-)
-
-
-class StartUp(msgspec.Struct, frozen=True):
-    """A start-up: its parts, which sum to it; beside it others of the logdir; each lookup; and the program's lines."""
-
-    says: tuple[str, ...]
-    parts: Annotated[tuple[StartPart, ...], head("Until the first steady step")]
-    starts: Annotated[tuple[StartRow, ...], head("Beside others")]
-    start_lookups: Annotated[tuple[StartLookup, ...], head("Cache lookups")]
-    compiled_lines: Annotated[tuple[CompiledLine, ...], head("Compile time by line")]
-
-
-def startup(starts: Starts) -> StartUp:
-    """Of the process in view; without compilations it only says so."""
+def _sentences(starts: cache_lookups.Starts) -> Iterator[str]:
     data = starts.mine.data
-    return StartUp(
-        says=tuple(_says(starts)),
-        parts=data.of(start_parts),
-        starts=tuple(row for row in starts.of(start_rows) if row.common or row.run == starts.mine.run),
-        start_lookups=starts.of(lookups_beside),
-        compiled_lines=starts.of(compiled_lines),
-    )
-
-
-def lookups_beside(starts: Starts) -> tuple[StartLookup, ...]:
-    """Each with how its key differs from that of another process."""
-    known = starts.of(differences)
-    rows = starts.mine.data.of(start_lookups)
-    return tuple(
-        msgspec.structs.replace(row, differs=known[place].what, than=known[place].than)
-        if place in known
-        else row
-        for place, row in enumerate(rows)
-    )
-
-
-# -- in words -----------------------------------------------------------------------------------------------------
-
-
-def _says(starts: Starts) -> Iterator[str]:
-    data = starts.mine.data
-    around = data.of(window)
-    if around is None:
-        yield _NOTHING
+    start = data.of(startup_parts.window)
+    if start is None:
+        yield _NO_COMPILATION
         return
-    yield _headline(starts.mine)
-    yield from _caches(starts)
+    yield _headline(data, until_step=start.until_step)
+    yield from _missed(starts)
     yield from _measured(starts)
-    yield from _alone(starts)
-    yield from one_rank_says(starts)
+    yield from _missed_alone(starts)
+    yield from _settings(data)
+    yield from _compiled_by_each_rank(starts)
     yield from map(_transferred, data.summary.cache_transfers)
-    if not around.from_process:
-        yield _UNSAID.format(
-            "when tb_torchcompile_plugin was imported" if around.imported_ns else "the first compilation"
+    if not start.from_process:
+        yield _NO_PROCESS_START.format(
+            "when tb_torchcompile_plugin was imported" if start.imported_ns else "the first compilation"
         )
-    if not around.until_step:
+    if not start.until_step:
         yield _NO_STEP
 
 
-def _headline(mine: Start) -> str:
-    """ "39.2 s until the first steady step, 79.8 % of it compiling: 26.0 s kernels (Triton, C++), 4.35 s Inductor"."""
-    whole = sum(mine.data.of(parts_ns).values())
-    parts = sorted(mine.data.of(start_parts), key=lambda part: -part.time_s)
+def _headline(data: CompileData, *, until_step: bool) -> str:
+    """Summarize: "39.2 s until the first steady step, 79.8 % of it compiling: 26.0 s kernels, 4.35 s Inductor"."""
+    whole = sum(data.of(startup_parts.parts_ns).values())
+    parts = sorted(data.of(startup_parts.start_parts), key=lambda part: -part.time_s)
     compiling = [part for part in parts if part.title.startswith("Compiling: ")]
-    others = [part for part in parts if part not in compiling and part.percent >= _MATTERS_PERCENT]
-    most = [f"{seconds(part.time_s)} {part.title.removeprefix('Compiling: ')}" for part in compiling[:2]]
+    others = [part for part in parts if part not in compiling and part.percent >= _MIN_SHARE_PERCENT]
+    longest = [f"{seconds(part.time_s)} {part.title.removeprefix('Compiling: ')}" for part in compiling[:2]]
     rest = [f"{seconds(part.time_s)}: {part.title[:1].lower()}{part.title[1:]}" for part in others]
-    share = percent(100 * mine.data.of(compile_ns) / whole) if whole else "nothing"
-    until = "until the first steady step" if _until_step(mine) else "until the last compilation"
-    return (
-        "; ".join((f"{duration(whole / 1000)} {until}, {share} of it compiling: {both(most)}", *rest)) + "."
-    )
+    share = percent(100 * data.of(startup_parts.compile_ns) / whole) if whole else "nothing"
+    until = "until the first steady step" if until_step else "until the last compilation"
+    first = f"{duration(whole / 1000)} {until}, {share} of it compiling: {both(longest)}"
+    return "; ".join((first, *rest)) + "."
 
 
-def _until_step(mine: Start) -> bool:
-    around = mine.data.of(window)
-    return around is not None and around.until_step
-
-
-def _caches(starts: Starts) -> Iterator[str]:
+def _missed(starts: cache_lookups.Starts) -> Iterator[str]:
     data = starts.mine.data
-    rows = [row for row in data.of(start_lookups) if row.graph is not None]
-    missed = [row for row in rows if row.result == "miss"]
-    predicted = data.of(would_save_ns)
-    if missed and predicted:
+    rows = [row for row in data.of(cache_lookups.start_lookups) if row.graph is not None]
+    missed = sum(row.result == "miss" for row in rows)
+    would_save = data.of(cache_lookups.would_save_ns)
+    if missed and would_save:
         yield (
-            f"{len(missed)} of {plural(len(rows), 'lookup')} in the compile caches missed: hits would have skipped "
-            f"up to {duration(predicted / 1000)} of work, which is what torch counts as saved once they hit."
+            f"{missed} of {plural(len(rows), 'lookup')} in the compile caches missed: hits would have skipped "
+            f"up to {duration(would_save / 1000)} of work, which is what torch counts as saved once they hit."
         )
-    if cause := first_cause(starts):
-        yield f"First miss that another process of this logdir sheds light on, against {cause[1]}: {cause[0]}."
+    cause = next((row for row in starts.of(differences).values() if row.avoidable), None)
+    if cause:
+        yield f"First miss that another process of this logdir sheds light on, against {cause.than}: {cause.what}."
     for reason in dict.fromkeys(row.why for row in rows if row.result == "bypass"):
         yield f"A cache was bypassed. {reason}."
 
 
-def first_cause(starts: Starts) -> tuple[str, str] | None:
-    """What differs, and from which process; None where no other one had an entry by then."""
-    return next(((one.what, one.than) for one in starts.of(differences).values() if one.avoidable), None)
-
-
-def _measured(starts: Starts) -> Iterator[str]:
-    """A cold and a warm start side by side, whose keys are the same: not at once, and near in time."""
-    kind = next(iter(starts.of(start_rows))).kind
-    if kind not in ("cold", "warm"):
-        return
-    others = [
-        one
-        for row, one in zip(starts.of(start_rows)[1:], starts.others)
-        if {row.kind, kind} == {"cold", "warm"} and have_same_keys(starts.mine.data, one.data)
+def _measured(starts: cache_lookups.Starts) -> Iterator[str]:
+    """Compare a cold with a warm start that has the same keys: not at the same time, and the nearest in time."""
+    mine, rows = starts.mine, starts.of(cache_lookups.start_rows)
+    is_warm = rows[0].kind == "warm"
+    candidates = [
+        (start, mine) if is_warm else (mine, start)
+        for row, start in zip(rows[1:], starts.others)
+        if {row.kind, rows[0].kind} == {"cold", "warm"}
+        and cache_lookups.have_same_keys(mine.data, start.data)
     ]
-    if not others:
+    if not candidates:
         return
-    here = kind == "warm"
-    other = min(others, key=lambda one: _apart(*((starts.mine, one) if here else (one, starts.mine))))
-    times = [sum(ns) for ns in zip(*shared(starts.mine.data, other.data))]
-    hits = (starts.mine if here else other).data.of(time_saved_s)
-    yield _saved((times[here], times[not here]), here, other, hits)
+    cold, warm = min(candidates, key=lambda pair: _distance(*pair))
+    other = cold if is_warm else warm
+    common = cache_lookups.common_frame_times(cold.data, warm.data)
+    cold_ns, warm_ns = sum(ns for ns, _ in common), sum(ns for _, ns in common)
+    saved_s = warm.data.of(time_saved_s)
+    count = "" if saved_s is None else f" torch's hits count {seconds(saved_s)}."
+    times = f"{duration(cold_ns / 1000)} cold and {duration(warm_ns / 1000)} warm"
+    what = f"Measured against {other.name}: what both compiled took {times}"
+    if cold_ns <= warm_ns:
+        yield f"{what}. The hits spared nothing: what they load was compiled again, or loading it took as long.{count}"
+        return
+    saves = "the warm start saved" if is_warm else "a warm start saves"
+    yield f"{what}, so {saves} {duration((cold_ns - warm_ns) / 1000)}.{count}"
 
 
-def _apart(warm: Start, cold: Start) -> tuple[bool, int]:
-    """Whether the cold one had not ended when the warm one began, and by how many ns they began apart."""
-    first, then = (one.data.summary.environment for one in (cold, warm))
-    apart = then.recording_start_ns - first.recording_start_ns
-    return then.recording_start_ns < first.written_ns, abs(apart)
+def _distance(cold: cache_lookups.Start, warm: cache_lookups.Start) -> tuple[bool, int]:
+    """Return whether the cold one had not ended when the warm one began, and how many ns apart they began."""
+    before, after = cold.data.summary.environment, warm.data.summary.environment
+    overlaps = after.recording_start_ns < before.written_ns
+    return overlaps, abs(after.recording_start_ns - before.recording_start_ns)
 
 
-def _saved(times_ns: tuple[int, int], here: bool, other: Start, counted_s: float | None) -> str:
-    cold, warm = (duration(ns / 1000) for ns in times_ns)
-    gone = times_ns[0] - times_ns[1]
-    count = "" if counted_s is None else f" torch's hits count {seconds(counted_s)}."
-    what = f"Measured against {other.name}: what both compiled took {cold} cold and {warm} warm"
-    if gone <= 0:
-        return f"{what}. The hits spared nothing: what they load was compiled again, or loading it took as long.{count}"
-    saves = "the warm start saved" if here else "a warm start saves"
-    return f"{what}, so {saves} {duration(gone / 1000)}.{count}"
-
-
-def _alone(starts: Starts) -> Iterator[str]:
-    """Ranks of this run that missed where others hit."""
-    ranks = [row for row in starts.of(start_rows) if row.run == starts.mine.run and row.rank is not None]
-    missed = sorted(row.rank for row in ranks if row.misses and row.rank is not None)
-    hit = sorted(row.rank for row in ranks if row.hits and not row.misses and row.rank is not None)
+def _missed_alone(starts: cache_lookups.Starts) -> Iterator[str]:
+    """Name the ranks of this run that missed where others hit."""
+    rows = [row for row in starts.of(cache_lookups.start_rows) if row.run == starts.mine.run]
+    missed = sorted(row.rank for row in rows if row.misses and row.rank is not None)
+    hit = sorted(row.rank for row in rows if row.hits and not row.misses and row.rank is not None)
     if missed and hit:
-        alone = f"Rank {missed[0]} missed alone" if len(missed) == 1 else f"Ranks {listed(missed)} missed"
-        yield f"{alone}, while {listed(hit)} hit: where ranks run in step, all wait for who compiles."
+        ranks = f"Rank {missed[0]} missed alone" if len(missed) == 1 else f"Ranks {listed(missed)} missed"
+        yield f"{ranks}, while {listed(hit)} hit: where ranks run in step, all wait for who compiles."
+
+
+def _settings(data: CompileData) -> Iterator[str]:
+    settings = data.summary.environment.settings
+    for name, text in names.IS_OFF.items():
+        # `force_disable_caches` matters when it is on, the others when they are off.
+        if names.is_on(settings, name) is ("disable" in name):
+            yield text
+    if names.is_on(settings, *names.COMPILE_ON_ONE_RANK):
+        yield "compile_on_one_rank is on: graphs do not depend on the rank that compiled them."
+    if names.is_on(settings, *names.CACHING_PRECOMPILE):
+        yield "caching_precompile is on: what Dynamo made is kept, too."
+
+
+def _compiled_by_each_rank(starts: cache_lookups.Starts) -> Iterator[str]:
+    """Say what to do where the ranks of the run in view missed for the same frames."""
+    in_run = [start for start in (starts.mine, *starts.others) if start.run == starts.mine.run]
+    ranked = sorted(
+        ((start.rank, start) for start in in_run if start.rank is not None), key=lambda pair: pair[0]
+    )
+    if len(ranked) < 2:
+        return
+    missed = [start.data.of(missed_frames) for _, start in ranked]
+    frames = set.intersection(*(set(times) for times in missed))
+    slowest = max(sum(times[frame] for frame in frames) for times in missed)
+    if slowest:
+        yield (
+            f"Ranks {listed([rank for rank, _ in ranked])} each compiled the same {plural(len(frames), 'frame')}, "
+            f"which took the slowest {duration(slowest / 1000)}. {_sharing([start for _, start in ranked], frames)}."
+        )
+
+
+def missed_frames(data: CompileData) -> dict[cache_lookups.FrameVersion, int]:
+    """Map each frame with a miss to the time (ns) that its misses took."""
+    misses = data.of(cache_lookups.misses_ns)
+    return {
+        frame: sum(ns or 0 for ns in misses[key_of(row.key)])
+        for frame, row in data.of(cache_lookups.versioned_frames).items()
+        if key_of(row.key) in misses
+    }
+
+
+def _sharing(ranks: list[cache_lookups.Start], frames: set[cache_lookups.FrameVersion]) -> str:
+    keys = defaultdict[object, set[str]](set)
+    for start in ranks:
+        lookups = start.data.of(cache_lookups.timed_lookups)
+        for lookup_id, number in start.data.of(cache_lookups.lookup_numbers).items():
+            if lookup_id[:4] in frames:
+                keys[lookup_id].add(lookups[number][0].key)
+    if max(map(len, keys.values()), default=0) == 1:
+        return f"Their keys are the same. {_SHARE}"
+    settings = ranks[0].data.summary.environment.settings
+    differ = "Their keys differ, so that none can use what another one compiled"
+    if names.offers(settings, *names.COMPILE_ON_ONE_RANK) and not names.is_on(
+        settings, *names.COMPILE_ON_ONE_RANK
+    ):
+        name = next(name for name in names.COMPILE_ON_ONE_RANK if name in settings)
+        return f"{differ}; compile_on_one_rank takes the rank out of graphs ({name} = True)"
+    return differ
 
 
 def _transferred(row: CacheTransfer) -> str:
-    entries = sum(row.entries.values())
-    what = f"{plural(entries, 'entry', 'entries')} of the caches"
-    bytes_of = f", {size(row.size)}," if row.HasField("size") else ""
+    entries = f"{plural(sum(row.entries.values()), 'entry', 'entries')} of the caches"
+    transferred = f", {size(row.size)}," if row.HasField("size") else ""
     verb = "loaded" if row.load else "saved"
-    how = f"torch.compiler.{verb[:4]}_cache_artifacts"
-    return f"The program {verb} {what}{bytes_of} in {duration(row.duration_ns / 1000)} ({how})."
+    function = f"torch.compiler.{verb[:4]}_cache_artifacts"
+    return f"The program {verb} {entries}{transferred} in {duration(row.duration_ns / 1000)} ({function})."
+
+
+def compiled_lines(starts: cache_lookups.Starts) -> tuple[CompiledLine, ...]:
+    """Return the call tree of all compilations with a time of the process in view."""
+    root = starts.mine.data.of(_tree)
+    elsewhere = starts.of(_longest_elsewhere)
+    rows: list[CompiledLine] = []
+    pending = [(-1, *child) for child in reversed(root.longest_first())]
+    while pending:
+        parent, function, node = pending.pop()
+        pending += [(len(rows), *child) for child in reversed(node.longest_first())]
+        file, line, name = function
+        longest = elsewhere.get(function) if node.own_ns else None
+        rows.append(
+            CompiledLine(
+                function=name,
+                file=file,
+                line=line,
+                depth=rows[parent].depth + 1 if parent >= 0 else 0,
+                parent=parent,
+                cumulative_s=to_seconds(node.total_ns),
+                own_s=to_seconds(node.own_ns),
+                percent=100 * node.total_ns / root.total_ns if root.total_ns else 0.0,
+                compilations=len(node.keys),
+                most_elsewhere_s=to_seconds(longest[0]) if longest else None,
+                elsewhere=longest[1] if longest else None,
+            )
+        )
+    return tuple(rows)
+
+
+def _tree(data: CompileData) -> _CallNode:
+    root = _CallNode()
+    paths = {key_of(row.key): _path(row) for row in data.summary.compilations if row.stack}
+    for row, own_ns in data.of(own_times):
+        key = key_of(row.key)
+        node = root
+        node.add(own_ns, key)
+        for function in paths.get(key) or [_function(row)]:
+            node = node.children[function]
+            node.add(own_ns, key)
+        node.own_ns += own_ns
+    return root
+
+
+def _path(row: Compilation) -> list[_Function]:
+    """Return the user's calls that led to a compilation, and the function that was compiled, whoever wrote it."""
+    *callers, _ = row.stack
+    users = [(frame.file, frame.line, frame.function) for frame in callers if is_users_file(frame.file)]
+    return [*users, _function(row)]
+
+
+def _function(row: Compilation) -> _Function:
+    return row.file, row.line, row.function
+
+
+def own_times(data: CompileData) -> list[tuple[Compilation, int]]:
+    """Pair each compilation with its time (ns) without those that ran inside of it on the same thread."""
+    timed = (row for row in data.summary.compilations if row.HasField("start_ns") and row.duration_ns)
+    pairs: list[tuple[Compilation, int]] = []
+    for rows in grouped(timed, lambda row: row.thread).values():
+        spans = [(row.start_ns, row.start_ns + row.duration_ns) for row in rows]
+        own = [0] * len(rows)
+        for piece in startup_parts.pieces(
+            spans, min(start for start, _ in spans), max(end for _, end in spans)
+        ):
+            if piece.span is not None:
+                own[piece.span] += piece.end_ns - piece.start_ns
+        pairs += zip(rows, own)
+    return pairs
+
+
+def _longest_elsewhere(starts: cache_lookups.Starts) -> dict[_Function, tuple[int, str]]:
+    """Map each function to the most time (ns) that it took in another process, and which."""
+    longest: dict[_Function, tuple[int, str]] = {}
+    for other in starts.others:
+        for function, ns in other.data.of(_by_function).items():
+            longest[function] = max(longest.get(function, (0, "")), (ns, other.name))
+    return longest
+
+
+def _by_function(data: CompileData) -> Counter[_Function]:
+    times = Counter[_Function]()
+    for row, own_ns in data.of(own_times):
+        times[_function(row)] += own_ns
+    return times

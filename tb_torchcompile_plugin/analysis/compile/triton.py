@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -13,36 +13,37 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompiledKernel as Com
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
-_DEEPER = "What each line of a kernel costs, and its reproducer: https://github.com/meta-pytorch/tritonparse"
-
-_NOT_KEPT = (
+_TRITONPARSE = (
+    "What each line of a kernel costs, and its reproducer: https://github.com/meta-pytorch/tritonparse"
+)
+_NOT_RECORDED = (
     "Nothing of Triton was kept: create the handler before compiling, with triton=True; "
     "where Inductor makes no Triton kernels, as on a CPU, there is nothing to keep."
 )
 
 
 class CompiledKernel(msgspec.Struct, frozen=True):
-    """A kernel of a graph in the configuration in use. shared_bytes: of a block; registers and spills: of a thread.
-    configs: how many are known. slowest_percent: how much longer than this one the slowest of them took."""
+    """A kernel of a graph in the configuration in use."""
 
     compile_id: str
     epoch: int
     direction: Annotated[Direction, head(hidden=True)]
     kernel: str
     config: str
-    registers: int | None
-    spills: int | None
-    shared_bytes: Annotated[int | None, head("Shared memory")]
+    registers: int | None  # of a thread
+    spills: int | None  # of a thread
+    shared_bytes: Annotated[int | None, head("Shared memory")]  # of a block
     num_warps: Annotated[int | None, head("Warps")]
     num_stages: Annotated[int | None, head("Stages")]
     target: Annotated[str | None, head(hidden=True)]
     time_us: Annotated[float | None, head("Tuned time", bar=True)]
     configs: Annotated[int, head("Configurations")]
+    # How much longer the slowest configuration takes than this one.
     slowest_percent: Annotated[float | None, head("Slowest takes more")]
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A configuration of a kernel, or a template of an operator, that was tried. slower_percent: than the fastest."""
+    """A configuration of a kernel, or a template of an operator, that was tried."""
 
     compile_id: str
     epoch: int
@@ -50,7 +51,7 @@ class Candidate(msgspec.Struct, frozen=True):
     kernel: str
     config: str
     time_us: Annotated[float | None, head("Time", bar=True)]
-    slower_percent: Annotated[float | None, head("Slower by")]
+    slower_percent: Annotated[float | None, head("Slower by")]  # than the fastest
     registers: int | None
     spills: int | None
     shared_bytes: Annotated[int | None, head("Shared memory")]
@@ -58,92 +59,84 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Triton(msgspec.Struct, frozen=True):
-    """says: the first sentence tells what they cost. triton_kernels: those that spill first, then by registers."""
+    """The panel *Triton*."""
 
     says: tuple[str, ...]
+    # The kernels that spill first, then by registers.
     triton_kernels: Annotated[tuple[CompiledKernel, ...], head("Kernels")]
     candidates: Annotated[tuple[Candidate, ...], head("What was tried")]
 
 
 def triton(data: CompileData) -> Triton:
-    """Empty where the handler was not asked for it."""
-    by_kernel = grouped(data.summary.compiled_kernels, lambda row: (key_of(row.key), row.direction, row.name))
-    tried = [row for rows in by_kernel.values() if len(rows) > 1 for row in _candidates(rows)]
-    in_use = [_kernel(rows) for rows in by_kernel.values() if rows[0].cache_key]
-    kernels = sorted(in_use, key=lambda row: (-(row.spills or 0), -(row.registers or 0)))
-    return Triton(_says(kernels, tried), tuple(kernels), tuple(tried))
+    """Return the compiled kernels and what was tried for them; nothing where the handler did not record Triton."""
+    kernels, tried = [], []
+    messages = data.summary.compiled_kernels
+    for rows in grouped(messages, lambda row: (key_of(row.key), row.direction, row.name)).values():
+        if len(rows) > 1:
+            tried += _candidates(rows)
+        if rows[0].cache_key:
+            kernels.append(_kernel(rows))
+    kernels.sort(key=lambda row: (-(row.spills or 0), -(row.registers or 0)))
+    return Triton(_sentences(kernels, tried), tuple(kernels), tuple(tried))
+
+
+def _candidates(rows: list[CompiledKernelMessage]) -> list[Candidate]:
+    """Return the candidates of one kernel, fastest first, then those without a time."""
+    best = min((row.time_us for row in rows if row.HasField("time_us")), default=None)
+    return [
+        Candidate(
+            **_common_fields(row),
+            slower_percent=100 * (row.time_us / best - 1) if best and row.HasField("time_us") else None,
+            chosen=row.chosen,
+        )
+        for row in sorted(rows, key=lambda row: (not row.HasField("time_us"), row.time_us))
+    ]
 
 
 def _kernel(rows: list[CompiledKernelMessage]) -> CompiledKernel:
     row = next((row for row in rows if row.chosen), rows[0])
     times = [other.time_us for other in rows if other.HasField("time_us")]
-    own = row.time_us if row.HasField("time_us") else None
+    time_us = row.time_us if row.HasField("time_us") else None
     return CompiledKernel(
-        compile_id=row.key.compile_id,
-        epoch=row.key.epoch,
-        direction=direction_of(row.direction),
-        kernel=row.name,
-        config=row.config,
-        registers=known_number(row, "registers"),
-        spills=known_number(row, "spills"),
-        shared_bytes=known_number(row, "shared_bytes"),
+        **_common_fields(row),
         num_warps=known_number(row, "num_warps"),
         num_stages=known_number(row, "num_stages"),
         target=row.target or None,
-        time_us=own,
         configs=len(rows),
-        slowest_percent=100 * (max(times) / own - 1) if own and len(times) > 1 else None,
+        slowest_percent=100 * (max(times) / time_us - 1) if time_us and len(times) > 1 else None,
     )
 
 
-def _candidates(rows: list[CompiledKernelMessage]) -> list[Candidate]:
-    """Fastest first, then those without a time."""
-    best = min((row.time_us for row in rows if row.HasField("time_us")), default=None)
-    timed = sorted(rows, key=lambda row: (not row.HasField("time_us"), row.time_us))
-    return [
-        Candidate(
-            compile_id=row.key.compile_id,
-            epoch=row.key.epoch,
-            direction=direction_of(row.direction),
-            kernel=row.name,
-            config=row.config,
-            time_us=row.time_us if row.HasField("time_us") else None,
-            slower_percent=100 * (row.time_us / best - 1) if best and row.HasField("time_us") else None,
-            registers=known_number(row, "registers"),
-            spills=known_number(row, "spills"),
-            shared_bytes=known_number(row, "shared_bytes"),
-            chosen=row.chosen,
-        )
-        for row in timed
-    ]
+def _common_fields(row: CompiledKernelMessage) -> dict[str, Any]:
+    return {
+        "compile_id": row.key.compile_id,
+        "epoch": row.key.epoch,
+        "direction": direction_of(row.direction),
+        "kernel": row.name,
+        "config": row.config,
+        "registers": known_number(row, "registers"),
+        "spills": known_number(row, "spills"),
+        "shared_bytes": known_number(row, "shared_bytes"),
+        "time_us": row.time_us if row.HasField("time_us") else None,
+    }
 
 
-def _says(kernels: list[CompiledKernel], tried: list[Candidate]) -> tuple[str, ...]:
+def _sentences(kernels: list[CompiledKernel], tried: list[Candidate]) -> tuple[str, ...]:
     if not kernels and not tried:
-        return (_NOT_KEPT,)
+        return (_NOT_RECORDED,)
     spilling = [row for row in kernels if row.spills]
-    spills = (
-        f"{counted(len(spilling), 'spills', 'spill')} registers into memory"
-        if spilling
-        else "none spills registers"
-    )
-    lines = [f"{plural(len(kernels), 'Triton kernel')}: {spills}."]
+    spills = f"{counted(len(spilling), 'spills', 'spill')} registers into memory"
+    lines = [f"{plural(len(kernels), 'Triton kernel')}: {spills if spilling else 'none spills registers'}."]
     if spilling:
-        first = spilling[0]
-        spilt = plural(first.spills or 0, "register")
-        lines.append(f"{first.kernel} spills {spilt} of each thread, with {first.registers} in use.")
-    lines += _slowest(tried)
-    return (*lines, _DEEPER)
-
-
-def _slowest(tried: list[Candidate]) -> list[str]:
-    """What tuning gained where it gained most."""
+        row = spilling[0]
+        registers = plural(row.spills or 0, "register")
+        lines.append(f"{row.kernel} spills {registers} of each thread, with {row.registers} in use.")
     timed = [row for row in tried if row.slower_percent is not None]
-    worst = max(timed, key=lambda row: row.slower_percent or 0, default=None)
-    if worst is None or not worst.slower_percent:
-        return []
-    took, more = duration(worst.time_us or 0), percent(worst.slower_percent)
-    return [
-        f"{plural(len(timed), 'configuration')} were measured: the slowest of {worst.kernel} takes {took}, "
-        f"{more} more than its fastest."
-    ]
+    slowest = max(timed, key=lambda row: row.slower_percent or 0, default=None)
+    if slowest is not None and slowest.slower_percent:
+        time, more = duration(slowest.time_us or 0), percent(slowest.slower_percent)
+        lines.append(
+            f"{plural(len(timed), 'configuration')} were measured: the slowest of {slowest.kernel} takes {time}, "
+            f"{more} more than its fastest."
+        )
+    return (*lines, _TRITONPARSE)

@@ -1,6 +1,6 @@
-"""A flame graph of a stretch of the timeline: what each thread ran in it, calls with one stack put together.
+"""What did each thread run in a range of the timeline? A flame graph: calls with one stack are merged.
 
-Everything is in whole nanoseconds: the frames below one fill it, less what it took itself, and the outermost ones are
+Everything is in whole nanoseconds: the frames below one fill it, except for its self time, and the outermost ones are
 all that the thread did.
 """
 
@@ -20,75 +20,81 @@ from tb_torchcompile_plugin.profile.host.host_tree import merged_stacks, plain_n
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.units import us
 
-MOST = 600  # frames by themselves
-_SMALLEST = 1000  # what has less than this part of the stretch is folded
+MAX_FRAMES = 600  # frames that are not folded; no recorded source
+_MIN_FRACTION = 1000  # shorter frames are folded: less than 2 pixels in a picture 2,000 pixels wide
 
 
 class FlameFrame(msgspec.Struct, frozen=True):
-    """Calls with one stack. `start_ns` … `end_ns`: its place in the picture, from the thread's left edge; its length is
-    what the calls took within the stretch. `color`: of `categories`. `row`: the longest call; null: folded."""
+    """Calls with one stack."""
 
     name: str
     depth: int
-    start_ns: int
-    end_ns: int
+    start_ns: int  # position in the picture, from the thread's left edge
+    end_ns: int  # the length is what the calls took within the range
     calls: int
-    color: int
-    row: int | None
+    color: int  # index into the timeline's `categories`
+    row: int | None  # the longest call; None for a folded frame
     words: str
 
 
 class FlameThread(msgspec.Struct, frozen=True):
-    """`frames`: callers before what they called. `time_ns`: how long the thread ran anything."""
+    """The frames of one thread."""
 
     lane: int
     title: str
-    time_ns: int
-    frames: list[FlameFrame]
+    time_ns: int  # time in which the thread ran anything
+    frames: list[FlameFrame]  # callers before what they called
 
 
 class TimelineFlame(msgspec.Struct, frozen=True):
-    """`note`: a sentence on what is drawn, or why nothing is. Threads that ran nothing are left out."""
+    """A flame graph of a range."""
 
     start_ns: int
     end_ns: int
-    note: str
-    threads: list[FlameThread]
+    note: str  # a sentence on what is drawn, or why nothing is
+    threads: list[FlameThread]  # without those that ran nothing
 
 
 class _Frames(NamedTuple):
-    """Columns by frame, callers first. row: of the trace, the longest call. folded: how many frames it stands for."""
+    """Columns by frame, callers first."""
 
-    parent: Int64s
+    parent: Int64s  # index of the caller
     track: Int64s
     name: Int64s
     color: Int64s
     ns: Int64s
     calls: Int64s
-    row: Int64s
-    folded: Int64s
-
-    def take(self, places: Int64s) -> _Frames:
-        return _Frames(*(column[places] for column in self))
+    row: Int64s  # of the trace, the longest call
+    folded: Int64s  # how many frames it stands for, 0 for a frame that is not folded
 
 
 def timeline_flame(timeline: Timeline, window: tuple[int, int], lane: int, row: int) -> TimelineFlame:
-    """Of [start, end), ns. lane, row: a slice; where that is of a thread, it alone and what ran inside of it. Raises
-    BadRequest for a stretch without time, or where nothing is."""
+    """Draw [start, end), ns; raises BadRequest for a range without time, or where nothing is.
+
+    lane, row: a slice; where it is on a host thread, only the slice and what ran inside of it are drawn.
+    """
     timeline.check(*window)
     slices = timeline.slices.get(lane)
-    if isinstance(slices, TrackSlices) and slices.track in host_tracks(timeline) and slices.holds(row):
+    tracks = host_tracks(timeline)
+    if isinstance(slices, TrackSlices) and slices.track in tracks and slices.holds(row):
         inside = host_inside(timeline, window, [slices.track], int(timeline.rows.trace.depth[row]))
     else:
-        inside = host_inside(timeline, window, host_tracks(timeline))
+        inside = host_inside(timeline, window, tracks)
     start, end = window
-    frames = _folded(_merged(timeline, inside), (end - start) // _SMALLEST)
+    frames = _fold(_merge(timeline, inside), (end - start) // _MIN_FRACTION)
     threads = _threads(timeline, frames, end - start)
     assert sum(thread.time_ns for thread in threads) == int(inside.own_ns.sum())
-    return TimelineFlame(start, end, _note(threads, end - start), threads)
+    length = duration(us(end - start))
+    note = f"No thread ran anything that was recorded in these {length}."
+    if threads:
+        note = (
+            f"What {plural(len(threads), 'thread')} ran in these {length}: calls with one stack put "
+            "together, the longest first. A click shows the longest call."
+        )
+    return TimelineFlame(start, end, note, threads)
 
 
-def _merged(timeline: Timeline, inside: HostInside) -> _Frames:
+def _merge(timeline: Timeline, inside: HostInside) -> _Frames:
     trace, rows = timeline.rows.trace, inside.row
     name = timeline.profile.of(plain_names)[1][trace.name[rows]]
     color = timeline.palette.colors(rows).astype(np.int64)
@@ -96,90 +102,76 @@ def _merged(timeline: Timeline, inside: HostInside) -> _Frames:
     count = columns.shape[1]
     longest = np.full(count, -1, np.int64)
     order = np.lexsort((-np.arange(len(rows)), inside.ns))
-    longest[frame[order]] = rows[order]  # the last one stays
-    calls = np.bincount(frame, minlength=count)
+    longest[frame[order]] = rows[order]  # the last assignment wins
     parent, track, names, colors = columns
-    ns, folded = sums(frame, inside.ns, count), np.zeros(count, np.int64)
-    return _Frames(parent, track, names, colors, ns, calls, longest, folded)
+    ns, calls = sums(frame, inside.ns, count), np.bincount(frame, minlength=count)
+    return _Frames(parent, track, names, colors, ns, calls, longest, np.zeros(count, np.int64))
 
 
-def _folded(frames: _Frames, least: int) -> _Frames:
-    """The longest ones; what is shorter is one frame below each caller that is left."""
-    largest = np.lexsort((np.arange(len(frames.ns)), -frames.ns))[:MOST]
-    kept = np.sort(largest[frames.ns[largest] >= max(least, 1)])
-    place = np.full(len(frames.ns) + 1, -1, np.int64)
-    place[kept] = np.arange(len(kept))
-    short = place[:-1] < 0
-    short &= (frames.parent < 0) | (place[frames.parent] >= 0)  # callers come first, and are no shorter
+def _fold(frames: _Frames, min_ns: int) -> _Frames:
+    """Keep the longest frames; the shorter ones become one frame below each caller that is kept."""
+    largest = np.lexsort((np.arange(len(frames.ns)), -frames.ns))[:MAX_FRAMES]
+    kept = np.sort(largest[frames.ns[largest] >= max(min_ns, 1)])
+    index = np.full(len(frames.ns) + 1, -1, np.int64)  # of kept frames; the last entry is that of no caller
+    index[kept] = np.arange(len(kept))
+    short = index[:-1] < 0
+    short &= (frames.parent < 0) | (index[frames.parent] >= 0)  # callers come first, and are no shorter
     short &= frames.ns > 0
-    below, into = distinct(place[frames.parent[short]], frames.track[short])
-    count = below.shape[1]
+    (parent, track), group = distinct(index[frames.parent[short]], frames.track[short])
+    count = len(parent)
+    none = np.full(count, -1, np.int64)
     rest = _Frames(
-        parent=below[0],
-        track=below[1],
-        name=np.full(count, -1, np.int64),
+        parent=parent,
+        track=track,
+        name=none,
         color=np.full(count, COLOR_OF["host_other"], np.int64),
-        ns=sums(into, frames.ns[short], count),
-        calls=sums(into, frames.calls[short], count),
-        row=np.full(count, -1, np.int64),
-        folded=np.bincount(into, minlength=count),
+        ns=sums(group, frames.ns[short], count),
+        calls=sums(group, frames.calls[short], count),
+        row=none,
+        folded=np.bincount(group, minlength=count),
     )
-    whole = frames.take(kept)._replace(parent=place[frames.parent[kept]])
+    whole = _Frames(*(column[kept] for column in frames))._replace(parent=index[frames.parent[kept]])
     return _Frames(*(np.concatenate(pair) for pair in zip(whole, rest)))
 
 
 def _threads(timeline: Timeline, frames: _Frames, length: int) -> list[FlameThread]:
-    """frames: the folded ones last, so that they stand behind their siblings."""
-    depth, start = _laid(frames, len(timeline.rows.trace.tracks))
+    depth, start = _positions(frames, len(timeline.rows.trace.tracks))
+    names = timeline.profile.of(plain_names)[0]
     threads = []
     for track in host_tracks(timeline):
-        mine = np.flatnonzero(frames.track == track)
-        if len(mine):
-            order = mine[np.lexsort((start[mine], depth[mine]))]
-            drawn = [_frame(timeline, frames, place, depth, start, length) for place in order.tolist()]
+        on_track = np.flatnonzero(frames.track == track)
+        drawn = []
+        for index in on_track[np.lexsort((start[on_track], depth[on_track]))].tolist():
+            ns, calls, folded = int(frames.ns[index]), int(frames.calls[index]), int(frames.folded[index])
+            share = percent(100 * ns / length)
+            drawn.append(
+                FlameFrame(
+                    name=plural(folded, "other") if folded else names[frames.name[index]],
+                    depth=int(depth[index]),
+                    start_ns=int(start[index]),
+                    end_ns=int(start[index]) + ns,
+                    calls=calls,
+                    color=int(frames.color[index]),
+                    row=None if folded else int(frames.row[index]),
+                    words=f"{duration(us(ns))}, {share} of the stretch, in {plural(calls, 'call')}",
+                )
+            )
+        if drawn:
             lane = timeline.lane_of_track[track]
-            time = int(frames.ns[mine[frames.parent[mine] < 0]].sum())
+            time = int(frames.ns[on_track[frames.parent[on_track] < 0]].sum())
             threads.append(FlameThread(lane, timeline.lanes[lane].title, time, drawn))
     return threads
 
 
-def _laid(frames: _Frames, tracks: int) -> tuple[Int64s, Int64s]:
-    """Depth and begin of each frame: side by side below its caller, the longest first and the folded ones last."""
+def _positions(frames: _Frames, tracks: int) -> tuple[Int64s, Int64s]:
+    """Place the frames next to each other below their caller, the longest first and the folded ones last."""
     count = len(frames.ns)
     depth, start, free = np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
-    left = np.zeros(tracks, np.int64)  # where the next outermost one of each thread begins
-    for place in np.lexsort((np.arange(count), -frames.ns, frames.folded > 0)).tolist():
-        parent, track = int(frames.parent[place]), int(frames.track[place])
-        depth[place] = depth[parent] + 1 if parent >= 0 else 0
-        start[place] = free[place] = free[parent] if parent >= 0 else left[track]
-        if parent >= 0:
-            free[parent] += frames.ns[place]
-        else:
-            left[track] += frames.ns[place]
+    free_on_track = np.zeros(tracks, np.int64)  # where the next outermost frame of each thread starts
+    for index in np.lexsort((np.arange(count), -frames.ns, frames.folded > 0)).tolist():
+        parent = int(frames.parent[index])
+        next_free, container = (free, parent) if parent >= 0 else (free_on_track, int(frames.track[index]))
+        depth[index] = depth[parent] + 1 if parent >= 0 else 0
+        start[index] = free[index] = next_free[container]
+        next_free[container] += frames.ns[index]
     return depth, start
-
-
-def _frame(
-    timeline: Timeline, frames: _Frames, place: int, depth: Int64s, start: Int64s, length: int
-) -> FlameFrame:
-    ns, calls, folded = int(frames.ns[place]), int(frames.calls[place]), int(frames.folded[place])
-    names = timeline.profile.of(plain_names)[0]
-    return FlameFrame(
-        name=f"{plural(folded, 'other')}" if folded else names[frames.name[place]],
-        depth=int(depth[place]),
-        start_ns=int(start[place]),
-        end_ns=int(start[place]) + ns,
-        calls=calls,
-        color=int(frames.color[place]),
-        row=None if folded else int(frames.row[place]),
-        words=f"{duration(us(ns))}, {percent(100 * ns / length)} of the stretch, in {plural(calls, 'call')}",
-    )
-
-
-def _note(threads: list[FlameThread], length: int) -> str:
-    if not threads:
-        return f"No thread ran anything that was recorded in these {duration(us(length))}."
-    return (
-        f"What {plural(len(threads), 'thread')} ran in these {duration(us(length))}: calls with one stack put "
-        "together, the longest first. A click shows the longest call."
-    )

@@ -1,7 +1,7 @@
-"""What the timeline knows of torch.compile and of steps, as items on lanes of their own.
+"""When were graphs compiled, run and broken, when did steps run, and when was each GPU idle? As items on lanes.
 
-Compilations are told by the compile log or the summary, in Unix time, so they are shown also where the trace has
-nothing of them, before its first event and behind its last one.
+Compilations come from the compile log or the summary, in Unix time, so they are shown also where the trace has nothing
+of them, before its first event and after its last one.
 """
 
 from __future__ import annotations
@@ -12,12 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.compile.compile_time import (
-    ALL_THREADS,
-    EPOCH_FROM_NS,
-    WORKERS,
-    thread_labels,
-)
+from tb_torchcompile_plugin.analysis.compile import compile_time
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import took
 from tb_torchcompile_plugin.analysis.timeline.lanes import Item, ItemSlices, LaneKind
 from tb_torchcompile_plugin.compile_log.record import forward_compilations, key_of
@@ -32,26 +27,28 @@ from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.records import phase_of
 
-_Lane = tuple[LaneKind, str, list[Item]]  # the kind and the title of a lane, and what is on it
+_MAX_GAPS = 500  # of each device, the longest: naming one takes a look at what its thread did
 
 
 def has_unix_time(profile: Profile, origin: int) -> bool:
-    """Whether the trace's clock is that of the compile log."""
-    return profile.trace.base_ns + origin >= EPOCH_FROM_NS
+    """Return whether the trace's clock is that of the compile log."""
+    return profile.trace.base_ns + origin >= compile_time.EPOCH_FROM_NS
 
 
-def item_lanes(profile: Profile, origin: int) -> Iterator[_Lane]:
-    """The lanes that have something on them, top to bottom. origin: the trace's time at the timeline's zero."""
-    lanes: list[_Lane] = [
+def item_lanes(profile: Profile, origin: int) -> Iterator[tuple[LaneKind, str, list[Item]]]:
+    """Return kind, title and items of the lanes that have any, top to bottom.
+
+    origin: the trace's time at the timeline's zero.
+    """
+    lanes: list[tuple[LaneKind, str, list[Item]]] = [
         ("steps", "Steps", _steps(profile, origin)),
         ("regions", "Compiled regions", _regions(profile, origin)),
         ("breaks", "Graph breaks", _breaks(profile, origin)),
     ]
-    summary = profile.summary
-    if summary is not None and has_unix_time(profile, origin):
+    if profile.summary is not None and has_unix_time(profile, origin):
         epoch = profile.trace.base_ns + origin
-        lanes.append(("recompiles", "Recompiles", _recompiles(summary, epoch)))
-        lanes += [("phases", title, items) for title, items in _phases(summary, epoch)]
+        lanes.append(("recompiles", "Recompiles", _recompiles(profile.summary, epoch)))
+        lanes += [("phases", title, items) for title, items in _phases(profile.summary, epoch)]
     return (lane for lane in lanes if lane[2])
 
 
@@ -64,81 +61,84 @@ def _steps(profile: Profile, origin: int) -> list[Item]:
 
 
 def steps_on_gpus(profile: Profile, origin: int) -> dict[int, list[Item]]:
-    """By device the profiled steps by its clock: from the first work that each launched there to that of the next."""
+    """Return the profiled steps on the clock of each device: from the first work that a step launched to the next."""
     steps = profile.of(StepWindows)
-    return {
-        gpu.device: [
+    items = {}
+    for gpu in profile.of(steps_by_gpu):
+        columns = zip(gpu.step.tolist(), gpu.begin.tolist(), gpu.length.tolist())
+        items[gpu.device] = [
             Item(
-                steps.names[step],
-                begin - origin,
-                length,
-                "step",
+                name=steps.names[step],
+                start=begin - origin,
+                dur=length,
+                color="step",
                 row=int(steps.rows[step]),
                 facts={"host_us": us(steps.ends[step] - steps.starts[step])},
             )
-            for step, begin, length in zip(gpu.step.tolist(), gpu.begin.tolist(), gpu.length.tolist())
+            for step, begin, length in columns
         ]
-        for gpu in profile.of(steps_by_gpu)
-    }
+    return items
 
 
 def _regions(profile: Profile, origin: int) -> list[Item]:
-    functions = _functions(profile.summary)
-    items = []
-    for call in every(profile.of(region_calls)):
-        facts = {
-            "own_us": us(call.own_ns),
-            "guard_us": us(call.guard_ns),
-            "overhead_us": us(call.overhead_ns),
-            "graph_us": us(call.graph_ns),
-            "resume": call.resume,
-        }
-        name = f"{call.compile_id} {functions.get(call.compile_id, '')}".rstrip()
-        length = call.end - call.start
-        items.append(
-            Item(name, call.start - origin, length, "region", call.index, call.compile_id, None, facts)
-        )
-    return items + _backwards(profile, origin)
-
-
-def _backwards(profile: Profile, origin: int) -> list[Item]:
-    trace, names = profile.trace, profile.of(Ownership).names
-    return [
+    trace, ownership = profile.trace, profile.of(Ownership)
+    compiled = profile.summary.compilations if profile.summary else ()
+    # Where torch used a compile id again, the newest function counts.
+    functions = {row.key.compile_id: row.function for row in sorted(compiled, key=lambda row: row.key.epoch)}
+    items = [
         Item(
-            f"{names[code]} backward",
-            int(trace.ts[row]) - origin,
-            int(trace.dur[row]),
-            "backward_region",
-            row,
-            names[code],
+            name=f"{call.compile_id} {functions.get(call.compile_id, '')}".rstrip(),
+            start=call.start - origin,
+            dur=call.end - call.start,
+            color="region",
+            row=call.index,
+            compile_id=call.compile_id,
+            facts={
+                "own_us": us(call.own_ns),
+                "guard_us": us(call.guard_ns),
+                "overhead_us": us(call.overhead_ns),
+                "graph_us": us(call.graph_ns),
+                "resume": call.resume,
+            },
         )
-        for row, code in profile.of(Ownership).backwards
+        for call in every(profile.of(region_calls))
     ]
+    for row, code in ownership.backwards:
+        compile_id, start, dur = ownership.names[code], int(trace.ts[row]) - origin, int(trace.dur[row])
+        items.append(Item(f"{compile_id} backward", start, dur, "backward_region", row, compile_id))
+    return items
 
 
 def _breaks(profile: Profile, origin: int) -> list[Item]:
-    known = profile.of(resumes)
-    if known is None:
+    resume_lines = profile.of(resumes)
+    if resume_lines is None:
         return []
     reported = profile.summary.graph_breaks if profile.summary else ()
     reasons = {row.key.compile_id: row.reason for row in reported}
-    items = []
     gaps = list(every_break(profile.of(region_calls)))
+    items = []
     for gap, host in zip(gaps, host_ns(profile, gaps).tolist(), strict=True):
-        place = known.place(gap.call.compile_id, gap.resumed.compile_id)
-        ids = f"{gap.call.compile_id} → {gap.resumed.compile_id}"
-        name = f"{os.path.basename(place.file)}:{place.line}" if place.file else ids
-        facts = {
-            "host_us": us(host),
-            "resume_guard_us": us(gap.resumed.guard_ns),
-            "resume_overhead_us": us(gap.resumed.overhead_ns),
-            "resume_compile_id": gap.resumed.compile_id,
-            "reason": reasons.get(gap.call.compile_id, ""),
-            "file": place.file,
-            "line": place.line,
-        }
-        start, row = gap.start - origin, gap.resumed.index
-        items.append(Item(name, start, gap.end - gap.start, "break", row, gap.call.compile_id, None, facts))
+        compile_id, resumed = gap.call.compile_id, gap.resumed
+        file, line = resume_lines.place(compile_id, resumed.compile_id)
+        items.append(
+            Item(
+                name=f"{os.path.basename(file)}:{line}" if file else f"{compile_id} → {resumed.compile_id}",
+                start=gap.start - origin,
+                dur=gap.end - gap.start,
+                color="break",
+                row=resumed.index,
+                compile_id=compile_id,
+                facts={
+                    "host_us": us(host),
+                    "resume_guard_us": us(resumed.guard_ns),
+                    "resume_overhead_us": us(resumed.overhead_ns),
+                    "resume_compile_id": resumed.compile_id,
+                    "reason": reasons.get(compile_id, ""),
+                    "file": file,
+                    "line": line,
+                },
+            )
+        )
     return items
 
 
@@ -149,98 +149,88 @@ def _recompiles(summary: CompileSummary, epoch: int) -> list[Item]:
         frame = compiled.get(key_of(row.key))
         if frame is not None and frame.HasField("start_ns"):
             duration = us(frame.duration_ns) if frame.HasField("duration_ns") else None
-            facts = {"reasons": list(row.reasons), "duration_us": duration, "function": frame.function}
-            name = f"recompile {row.key.compile_id}"
-            start = frame.start_ns - epoch
-            items.append(Item(name, start, 0, "recompile", None, row.key.compile_id, row.key.epoch, facts))
+            items.append(
+                Item(
+                    name=f"recompile {row.key.compile_id}",
+                    start=frame.start_ns - epoch,
+                    dur=0,
+                    color="recompile",
+                    compile_id=row.key.compile_id,
+                    epoch=row.key.epoch,
+                    facts={"reasons": list(row.reasons), "duration_us": duration, "function": frame.function},
+                )
+            )
     return items
 
 
 def _phases(summary: CompileSummary, epoch: int) -> Iterator[tuple[str, list[Item]]]:
-    """Each thread that compiled, and all worker processes together."""
+    """Return title and items of each thread that compiled, and of all worker processes together."""
     rows = sorted(summary.spans, key=lambda row: (row.start_ns, -row.duration_ns))
-    labels = thread_labels(rows)
-    lanes = grouped(rows, lambda row: WORKERS if row.worker_process else labels[row.thread])
-    for label in [*dict.fromkeys(labels.values()), WORKERS]:
+    labels = compile_time.thread_labels(rows)
+    lanes = grouped(rows, lambda row: compile_time.WORKERS if row.worker_process else labels[row.thread])
+    titles = {
+        compile_time.ALL_THREADS: "Compile phases",
+        compile_time.WORKERS: compile_time.WORKERS.capitalize(),
+    }
+    for label in [*dict.fromkeys(labels.values()), compile_time.WORKERS]:
         if label in lanes:
-            yield _title(label), _phase_items(lanes[label], epoch)
-
-
-def _title(label: str) -> str:
-    """Short enough for the column of names."""
-    if label in (WORKERS, ALL_THREADS):
-        return "Compile phases" if label == ALL_THREADS else WORKERS.capitalize()
-    return f"Compile phases, {label}"
+            yield titles.get(label, f"Compile phases, {label}"), _phase_items(lanes[label], epoch)
 
 
 def _phase_items(rows: list[PhaseSpan], epoch: int) -> list[Item]:
     items = []
     around: list[tuple[int, str]] = []  # (end, phase) of the spans that are still open
     for row in rows:
-        end = row.start_ns + row.duration_ns
         while around and around[-1][0] <= row.start_ns:
             around.pop()
         phase = phase_of(row.name) or (around[-1][1] if around else "other")
-        around.append((end, phase))
+        around.append((row.start_ns + row.duration_ns, phase))
         facts = {"phase": phase, "function": row.function, "kernel": row.kernel, "unfinished": row.unfinished}
-        known = {name: value for name, value in facts.items() if value}
-        start, compile_id = row.start_ns - epoch, row.key.compile_id or None
-        name = f"{row.name}: {row.kernel}" if row.kernel else row.name
         items.append(
-            Item(name, start, row.duration_ns, f"phase_{phase}", None, compile_id, row.key.epoch, known)
+            Item(
+                name=f"{row.name}: {row.kernel}" if row.kernel else row.name,
+                start=row.start_ns - epoch,
+                dur=row.duration_ns,
+                color=f"phase_{phase}",
+                compile_id=row.key.compile_id or None,
+                epoch=row.key.epoch,
+                facts={name: value for name, value in facts.items() if value},
+            )
         )
     return items
 
 
-def _functions(summary: CompileSummary | None) -> dict[str, str]:
-    """The function of each compile id; of the newest, where torch gave the id out anew."""
-    rows = summary.compilations if summary else ()
-    return {row.key.compile_id: row.function for row in sorted(rows, key=lambda row: row.key.epoch)}
+def gaps_of_gpus(profile: Profile, origin: int) -> dict[int, tuple[ItemSlices, int]]:
+    """Return the longest gaps between two GPU events of each device, and how many shorter ones are left out.
+
+    Each is named after what the host did meanwhile, when it is to be drawn: a timeline opens before that is known.
+    """
+    slices = {}
+    for device, gaps in profile.of(idle_gaps).items():
+        inner = gaps.inner()
+        if len(inner):
+            longest = inner.take(np.sort(np.argsort(inner.starts - inner.ends, kind="stable")[:_MAX_GAPS]))
+            items = partial(_gap_items, profile, longest, origin)
+            drawn = ItemSlices(longest.starts - origin, longest.ends - longest.starts, items)
+            slices[device] = drawn, max(0, len(inner) - _MAX_GAPS)
+    return slices
 
 
-# The idle time of each GPU as slices of a lane of its own, each named after what the host did meanwhile.
-
-
-_MOST = 500  # of each device: each asks what its thread did
-
-
-def gaps_of_gpus(profile: Profile, origin: int) -> dict[int, ItemSlices]:
-    """By device its longest gaps between two GPU events. origin: the trace's time at the timeline's zero."""
-    inner = {device: gaps.inner() for device, gaps in profile.of(idle_gaps).items()}
-    return {device: _slices(profile, _longest(gaps), origin) for device, gaps in inner.items() if len(gaps)}
-
-
-def gaps_left_out(profile: Profile) -> dict[int, int]:
-    """By device how many shorter gaps have no slice."""
-    return {device: max(0, len(gaps) - 2 - _MOST) for device, gaps in profile.of(idle_gaps).items()}
-
-
-def _longest(gaps: Gaps) -> Gaps:
-    chosen = np.argsort(gaps.starts - gaps.ends, kind="stable")[:_MOST]
-    return gaps.take(np.sort(chosen))
-
-
-def _slices(profile: Profile, gaps: Gaps, origin: int) -> ItemSlices:
-    """What the host did meanwhile is asked when it is to be drawn: a timeline opens before that is known."""
-    return ItemSlices(gaps.starts - origin, gaps.ends - gaps.starts, partial(_items, profile, gaps, origin))
-
-
-def _items(profile: Profile, gaps: Gaps, origin: int) -> list[Item]:
-    causes = causes_of(gaps, profile.of(ThreadActivity))
-    return [_item(profile, gaps, place, ns.tolist(), origin) for place, ns in enumerate(causes)]
-
-
-def _item(profile: Profile, gaps: Gaps, place: int, causes: list[int], origin: int) -> Item:
+def _gap_items(profile: Profile, gaps: Gaps, origin: int) -> list[Item]:
     trace = profile.trace
-    start, end, track = int(gaps.starts[place]), int(gaps.ends[place]), int(gaps.track[place])
-    row = took(trace, track, start, end) if track >= 0 else None
-    cause = CAUSES[max(range(len(causes)), key=causes.__getitem__)]
-    named = row is not None and cause != CAUSES[NOTHING]
-    return Item(
-        name=trace.names[trace.name[row]] if row is not None and named else "idle",
-        start=start - origin,
-        dur=end - start,
-        color=f"gap_{cause}",
-        row=row,
-        facts={f"{name}_us": us(ns) for name, ns in zip(CAUSES, causes, strict=True) if ns},
-    )
+    items = []
+    columns = zip(gaps.starts.tolist(), gaps.ends.tolist(), gaps.track.tolist())
+    for (start, end, track), ns in zip(columns, causes_of(gaps, profile.of(ThreadActivity)).tolist()):
+        row = took(trace, track, start, end) if track >= 0 else None
+        cause = CAUSES[max(range(len(ns)), key=ns.__getitem__)]
+        items.append(
+            Item(
+                name="idle" if row is None or cause == CAUSES[NOTHING] else trace.names[trace.name[row]],
+                start=start - origin,
+                dur=end - start,
+                color=f"gap_{cause}",
+                row=row,
+                facts={f"{name}_us": us(time) for name, time in zip(CAUSES, ns, strict=True) if time},
+            )
+        )
+    return items

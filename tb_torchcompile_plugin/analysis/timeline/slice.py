@@ -1,68 +1,25 @@
-"""All that is known of one slice of the timeline: its place, its args, and what it belongs together with."""
+"""What is one slice of the timeline: its position, its args, and the slices that it is related to?"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName
-from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices, Lane, Slices, TrackSlices
+from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices, Lane, TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import Fact, Timeline, exact, time_fact
 from tb_torchcompile_plugin.errors import BadRequest, UserError
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.idle import idle_before
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, PYTHON_FUNCTION, RUNTIME_CATS
 
-# Where one launch of a kernel stands: among all launches of it, behind its call, and behind what ran
-# before.
-
-
-class KernelPlace(NamedTuple):
-    """number: of its launches on its device, by time, from 1; previous, following: the ones beside it, -1 for none.
-    queued_ns: from the begin of the call that launched it, None where that is not in the trace. idle_before_ns: how
-    long its device did nothing before it began; 0 where it did not wait for it, None before the first event."""
-
-    number: int
-    of: int
-    previous: int
-    following: int
-    queued_ns: int | None
-    idle_before_ns: int | None
-
-
-def kernel_place(profile: Profile, row: int) -> KernelPlace:
-    """row: of the trace, a GPU event."""
-    trace, work = profile.trace, profile.of(gpu_work)
-    mine = work.where(work.device == trace.device[row]).index
-    same = mine[trace.name[mine] == trace.name[row]]
-    same = same[np.argsort(trace.ts[same], kind="stable")]
-    place = int(np.flatnonzero(same == row)[0])
-    call = int(trace.launch_of()[row])
-    waited = int(idle_before(profile, int(trace.device[row]), trace.ts[[row]])[0])
-    return KernelPlace(
-        number=place + 1,
-        of=len(same),
-        previous=_at(same, place - 1),
-        following=_at(same, place + 1),
-        queued_ns=int(trace.ts[row] - trace.ts[call]) if call >= 0 else None,
-        idle_before_ns=waited if waited >= 0 else None,
-    )
-
-
-def _at(rows: Int64s, place: int) -> int:
-    return int(rows[place]) if 0 <= place < len(rows) else -1
-
-
-_MOST = 20  # related slices that are told
-_ASK = "Ask for a row that `timeline_window` gave"
+_MAX_RELATED = 20  # slices listed in one group; no recorded source
 
 
 class SliceRef(msgspec.Struct, frozen=True):
@@ -76,28 +33,23 @@ class SliceRef(msgspec.Struct, frozen=True):
 
 
 class SourceLine(msgspec.Struct, frozen=True):
+    """A line of the user's code."""
+
     file: str
     line: int
     function: str
 
 
 class RelatedSlices(msgspec.Struct, frozen=True):
-    """The first of them; `more`: how many are left out."""
+    """The slices that have one relation to another one."""
 
     title: str
     slices: list[SliceRef]
-    more: int
+    more: int  # how many are left out
 
 
 class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
-    """`parent`: the row around it in its lane. `args`: as recorded; null with `args_problem` where the file is gone.
-
-    `launch` is the call that launched this GPU work and `kernels` what this call launched; `forward` and `backward` are
-    the ends of autograd's arrows, `op` is the host op of the same External id. `slice`: what this item is in the trace.
-    `facts`: what is told of it first; `related`: the slices named so far, `arguments`: the args, as they are told.
-    Of GPU work: the `number` of its launches on its device, by time, with those beside it; `queued_ns` from the begin
-    of its launch on, `idle_before_ns`: how long the device did nothing before. All are null where they are not known.
-    """
+    """One slice. Fields are None where unknown."""
 
     row: int
     lane: int
@@ -109,34 +61,39 @@ class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
     self_ns: int | None = None
     depth: int
     crossing: bool = False
-    parent: int | None
-    args: dict[str, Any] | None
+    parent: int | None  # row of the slice around it in its lane
+    args: dict[str, Any] | None  # as recorded; None with `args_problem` where the file is gone
     args_problem: str = ""
-    launch: SliceRef | None = None
-    kernels: list[SliceRef] = []
-    op: SliceRef | None = None
-    forward: SliceRef | None = None
-    backward: list[SliceRef] = []
-    slice: SliceRef | None = None
+    launch: SliceRef | None = None  # the call that launched this GPU work
+    kernels: list[SliceRef] = []  # launched by this call
+    op: SliceRef | None = None  # host operator with the same External id
+    forward: SliceRef | None = None  # the operator whose gradient this one computes, by autograd's arrows
+    backward: list[SliceRef] = []  # the operators that compute this one's gradients
+    slice: SliceRef | None = None  # this item in the trace
     compile_id: str | None
     epoch: int | None = None
     graph_key: str | None = None
     kernel: str | None
-    kernel_row: str | None = None
-    number: int | None = None
-    of: int | None = None
+    kernel_row: str | None = None  # key of its row among the kernels
+    number: int | None = None  # of the launches of a kernel on its device, by time, from 1
+    of: int | None = None  # how many launches there are
     previous: SliceRef | None = None
     following: SliceRef | None = None
-    queued_ns: int | None = None
-    idle_before_ns: int | None = None
+    queued_ns: int | None = (
+        None  # from the start of the call that launched it; None where that is not in the trace
+    )
+    idle_before_ns: int | None = None  # how long its device was idle before; None before the first event
     user_line: SourceLine | None = None
-    facts: list[Fact] = []
-    related: list[RelatedSlices] = []
-    arguments: list[Fact] = []
+    facts: list[Fact] = []  # shown first
+    related: list[RelatedSlices] = []  # the slices above, as they are shown
+    arguments: list[Fact] = []  # `args`, as they are shown
 
 
 def timeline_slice(timeline: Timeline, lane: int, row: int) -> TimelineSlice:
-    """lane -1: the one that has this row of the trace. Raises BadRequest where the lane has no such slice."""
+    """Describe one slice; raises BadRequest where the lane has no such slice.
+
+    lane -1: the lane of this row of the trace.
+    """
     if lane < 0 and row < len(timeline.rows.trace):
         lane = timeline.lane_of_track[int(timeline.rows.trace.track[row])]
     timeline.check_lanes([lane])
@@ -144,211 +101,182 @@ def timeline_slice(timeline: Timeline, lane: int, row: int) -> TimelineSlice:
     if isinstance(slices, ItemSlices) and 0 <= row < len(slices.start):
         answer = _item(timeline, slices, lane, row)
     elif isinstance(slices, TrackSlices) and slices.holds(row):
-        answer = _Details(timeline, slices, lane, row).answer()
+        answer = _trace_slice(timeline, slices, lane, row)
     else:
-        raise BadRequest(f"lane {lane} has no slice {row}", next_step=_ASK)
+        raise BadRequest(
+            f"lane {lane} has no slice {row}", next_step="Ask for a row that `timeline_window` gave"
+        )
+    arguments = [
+        Fact(name, value if isinstance(value, str) else msgspec.json.encode(value).decode())
+        for name, value in (answer.args or {}).items()
+    ]
     return msgspec.structs.replace(
         answer,
         facts=_facts(answer, timeline.lanes[lane]),
         related=_related(answer),
-        arguments=[Fact(name, _text(value)) for name, value in (answer.args or {}).items()],
+        arguments=arguments,
     )
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _facts(known: TimelineSlice, lane: Lane) -> list[Fact]:
+def _facts(row: TimelineSlice, lane: Lane) -> list[Fact]:
     facts = [
-        time_fact("Duration", known.dur_ns),
-        time_fact("Self", known.self_ns, unknown="What is inside of it is not known"),
+        time_fact("Duration", row.dur_ns),
+        time_fact("Self", row.self_ns, unknown="What is inside of it is not known"),
     ]
-    if known.number is not None:
+    if row.number is not None:
         meaning = "How long the GPU did nothing before it began"
-        facts.append(time_fact("Idle before", known.idle_before_ns, meaning, "Nothing ran before it"))
+        facts.append(time_fact("Idle before", row.idle_before_ns, meaning, "Nothing ran before it"))
         meaning = "From the begin of the call that launched it to its own"
-        facts.append(time_fact("Queue time", known.queued_ns, meaning, "Its launch is not in the trace"))
-    facts.append(Fact("Start", exact(known.start_ns), "From the trace’s first event"))
-    facts.append(
-        Fact("Lane", f"{lane.title}, {lane.group}" if lane.group not in ("", "compile") else lane.title)
-    )
-    if known.graph_key:
-        facts.append(Fact("Graph key", known.graph_key))
-    if known.crossing:
+        facts.append(time_fact("Queue time", row.queued_ns, meaning, "Its launch is not in the trace"))
+    facts.append(Fact("Start", exact(row.start_ns), "From the trace’s first event"))
+    group = "" if lane.group in ("", "compile") else f", {lane.group}"
+    facts.append(Fact("Lane", f"{lane.title}{group}"))
+    if row.graph_key:
+        facts.append(Fact("Graph key", row.graph_key))
+    if row.crossing:
         facts.append(Fact("Crosses", "It outlasts the slice around it"))
     return facts
 
 
-def _related(known: TimelineSlice) -> list[RelatedSlices]:
+def _related(row: TimelineSlice) -> list[RelatedSlices]:
     groups: dict[str, list[SliceRef | None]] = {
-        "Launched by": [known.launch],
-        f"Launched {plural(len(known.kernels), 'kernel')}": [*known.kernels],
-        "Operator": [known.op],
-        "Forward": [known.forward],
-        "Backward": [*known.backward],
-        "In the trace": [known.slice],
+        "Launched by": [row.launch],
+        f"Launched {plural(len(row.kernels), 'kernel')}": [*row.kernels],
+        "Operator": [row.op],
+        "Forward": [row.forward],
+        "Backward": [*row.backward],
+        "In the trace": [row.slice],
     }
-    listed = {title: [one for one in slices if one] for title, slices in groups.items()}
-    return [
-        RelatedSlices(title, slices[:_MOST], max(0, len(slices) - _MOST))
-        for title, slices in listed.items()
-        if slices
-    ]
-
-
-def slice_ref(timeline: Timeline, row: int) -> SliceRef:
-    """A row of the trace as it is found on the timeline."""
-    trace = timeline.rows.trace
-    return SliceRef(
-        row=row,
-        lane=timeline.lane_of_track[int(trace.track[row])],
-        name=trace.names[trace.name[row]],
-        start_ns=int(trace.ts[row]) - timeline.origin,
-        dur_ns=int(trace.dur[row]),
-    )
+    related = []
+    for title, group in groups.items():
+        if slices := [ref for ref in group if ref]:
+            more = max(0, len(slices) - _MAX_RELATED)
+            related.append(RelatedSlices(title, slices[:_MAX_RELATED], more))
+    return related
 
 
 def _item(timeline: Timeline, slices: ItemSlices, lane: int, row: int) -> TimelineSlice:
     item = slices.items[row]
-    parent = slices.parent(row)
     return TimelineSlice(
         row=row,
         lane=lane,
         name=item.name,
         cat="",
-        color=_color(slices, row),
+        color=int(slices.colors(np.array([row]))[0]),
         start_ns=item.start,
         dur_ns=item.dur,
         depth=int(slices.line[row]),
-        parent=parent,
+        parent=slices.parent(row),
         args=item.facts,
-        slice=None if item.row is None else slice_ref(timeline, item.row),
+        slice=None if item.row is None else _ref(timeline, item.row),
         compile_id=item.compile_id,
         epoch=item.epoch,
         kernel=item.facts.get("kernel"),
     )
 
 
-def _color(slices: Slices, row: int) -> int:
-    return int(slices.colors(np.array([row]))[0])
+def _trace_slice(timeline: Timeline, slices: TrackSlices, lane: int, row: int) -> TimelineSlice:
+    trace = timeline.rows.trace
+    cat, name = trace.cats[trace.cat[row]], trace.names[trace.name[row]]
+    args: dict[str, Any] | None = None
+    args_problem = ""
+    try:
+        args = trace.args(row)
+    except (UserError, OSError) as error:
+        args_problem = str(error)
+    launch, op, parent = int(trace.launch_of()[row]), int(trace.op_of()[row]), int(trace.parent[row])
+    forward, backward = _gradients(trace, row)
+    host = launch if launch >= 0 else row
+    ownership = timeline.profile.of(Ownership)
+    compile_id = ownership.name(int(ownership.compile_ids(np.array([host]))[0]))
+    graph_key = ownership.name(int(ownership.graph_keys(np.array([host]))[0]))
+    is_gpu_work = cat in GPU_CATS
+    kernels = _launched(trace, row)
+    kernel = row if is_gpu_work else next(iter(kernels), -1)
+    kernel_name = trace.names[trace.name[kernel]] if kernel >= 0 else None
+    kernel_row = kernel_name and KernelName(int(trace.device[kernel]), kernel_name, compile_id, graph_key).key
+    line = timeline.rows.line_of(row)
+    return TimelineSlice(
+        row=row,
+        lane=lane,
+        name=name,
+        cat=cat,
+        color=int(slices.colors(np.array([row]))[0]),
+        start_ns=int(trace.ts[row]) - timeline.origin,
+        dur_ns=int(trace.dur[row]),
+        self_ns=int(trace.self_ns[row]),
+        depth=line,
+        crossing=line >= timeline.rows.depths[slices.track],
+        parent=parent if parent >= 0 else None,
+        args=args,
+        args_problem=args_problem,
+        launch=_ref(timeline, launch),
+        kernels=_refs(timeline, kernels),
+        op=_ref(timeline, op) if op != row else None,
+        forward=next(iter(_refs(timeline, forward)), None),
+        backward=_refs(timeline, backward),
+        compile_id=compile_id,
+        graph_key=graph_key,
+        kernel=kernel_name,
+        kernel_row=kernel_row,
+        user_line=_user_line(trace, host),
+        **(_launch_fields(timeline, row) if is_gpu_work else {}),
+    )
 
 
-class _Details:
-    """What a row of the trace is, and what leads from it to others."""
+def _ref(timeline: Timeline, row: int) -> SliceRef | None:
+    return next(iter(_refs(timeline, [row])), None)
 
-    def __init__(self, timeline: Timeline, slices: TrackSlices, lane: int, row: int) -> None:
-        self._timeline, self._slices, self._lane, self._row = timeline, slices, lane, row
-        self._trace = timeline.rows.trace
-        self._cat = self._trace.cats[self._trace.cat[row]]
-        self._name = self._trace.names[self._trace.name[row]]
 
-    def answer(self) -> TimelineSlice:
-        trace, row, rows = self._trace, self._row, self._timeline.rows
-        args, problem = self._args()
-        launch = int(trace.launch_of()[row])
-        kernels = self._kernels()
-        parent = int(trace.parent[row])
-        host = launch if launch >= 0 else row
-        owner, key = self._ownership(host)
-        line = rows.line_of(row)
-        track = int(trace.track[row])
-        place = kernel_place(self._timeline.profile, row) if self._cat in GPU_CATS else None
-        return TimelineSlice(
+def _refs(timeline: Timeline, rows: list[int]) -> list[SliceRef]:
+    """Locate rows of the trace on the timeline; -1 is left out."""
+    trace = timeline.rows.trace
+    return [
+        SliceRef(
             row=row,
-            lane=self._lane,
-            name=self._name,
-            cat=self._cat,
-            color=_color(self._slices, row),
-            start_ns=int(trace.ts[row]) - self._timeline.origin,
+            lane=timeline.lane_of_track[int(trace.track[row])],
+            name=trace.names[trace.name[row]],
+            start_ns=int(trace.ts[row]) - timeline.origin,
             dur_ns=int(trace.dur[row]),
-            self_ns=int(trace.self_ns[row]),
-            depth=line,
-            crossing=line >= rows.depths[track],
-            parent=parent if parent >= 0 else None,
-            args=args,
-            args_problem=problem,
-            launch=self._ref(launch),
-            kernels=[slice_ref(self._timeline, kernel) for kernel in kernels],
-            op=self._op(),
-            forward=self._ref(self._forward()),
-            backward=[slice_ref(self._timeline, other) for other in self._backward()],
-            compile_id=owner,
-            graph_key=key,
-            kernel=self._kernel_name(kernels),
-            kernel_row=self._kernel_row(kernels, owner, key),
-            user_line=user_line(trace, host),
-            number=place and place.number,
-            of=place and place.of,
-            previous=self._ref(place.previous) if place else None,
-            following=self._ref(place.following) if place else None,
-            queued_ns=place and place.queued_ns,
-            idle_before_ns=place and place.idle_before_ns,
         )
-
-    def _ref(self, row: int) -> SliceRef | None:
-        return slice_ref(self._timeline, row) if row >= 0 else None
-
-    def _args(self) -> tuple[dict[str, Any] | None, str]:
-        try:
-            return self._trace.args(self._row), ""
-        except (UserError, OSError) as error:
-            return None, str(error)
-
-    def _kernels(self) -> list[int]:
-        correlation = int(self._trace.correlation[self._row])
-        if self._cat not in RUNTIME_CATS or correlation < 0:
-            return []
-        same = self._trace.slices_of("correlation", correlation)
-        return [int(row) for row in same if self._trace.cats[self._trace.cat[row]] in GPU_CATS]
-
-    def _kernel_name(self, kernels: list[int]) -> str | None:
-        if self._cat in GPU_CATS:
-            return str(self._name)
-        return slice_ref(self._timeline, kernels[0]).name if kernels else None
-
-    def _kernel_row(self, kernels: list[int], owner: str | None, graph: str | None) -> str | None:
-        """The key of its row among the kernels."""
-        row = self._row if self._cat in GPU_CATS else kernels[0] if kernels else None
-        if row is None:
-            return None
-        trace = self._trace
-        return KernelName(int(trace.device[row]), trace.names[trace.name[row]], owner, graph).key
-
-    def _op(self) -> SliceRef | None:
-        row = int(self._trace.op_of()[self._row])
-        return self._ref(row) if row != self._row else None
-
-    def _ownership(self, host: int) -> tuple[str | None, str | None]:
-        ownership, at = self._timeline.profile.of(Ownership), np.array([host])
-        owner, key = int(ownership.compile_ids(at)[0]), int(ownership.graph_keys(at)[0])
-        return ownership.name(owner), ownership.name(key)
-
-    def _forward(self) -> int:
-        """The op whose gradient this one computes."""
-        return next(iter(self._across(starts_here=False)), -1)
-
-    def _backward(self) -> list[int]:
-        """The ops that compute this one's gradients."""
-        return self._across(starts_here=True)
-
-    def _across(self, *, starts_here: bool) -> list[int]:
-        """The slices at the other ends of the forward → backward arrows that start, or end, where this slice starts."""
-        if self._cat not in CALL_CATS:
-            return []
-        flows = self._trace.flows()
-        low, high = np.searchsorted(flows["ts"], [self._trace.ts[self._row], self._trace.ts[self._row] + 1])
-        here = np.flatnonzero(
-            (flows["track"][low:high] == self._slices.track) & (flows["start"][low:high] == starts_here)
-        )
-        ids = flows["id"][low:high][here]
-        ends = np.flatnonzero(np.isin(flows["id"], ids) & (flows["start"] != starts_here))
-        rows = [_row_at(self._trace, int(flows["track"][end]), int(flows["ts"][end])) for end in ends]
-        return [row for row in rows if row >= 0]
+        for row in rows
+        if row >= 0
+    ]
 
 
-def _row_at(trace: Trace, track: int, ts: int) -> int:
-    """The host op that starts there: the one with a sequence number, as arrows belong to those, else the outermost."""
+def _launched(trace: Trace, row: int) -> list[int]:
+    """Return the GPU work that a call launched."""
+    correlation = int(trace.correlation[row])
+    if trace.cats[trace.cat[row]] not in RUNTIME_CATS or correlation < 0:
+        return []
+    rows: list[int] = trace.slices_of("correlation", correlation).tolist()
+    return [other for other in rows if trace.cats[trace.cat[other]] in GPU_CATS]
+
+
+def _gradients(trace: Trace, row: int) -> tuple[list[int], list[int]]:
+    """Return the operators whose gradient this one computes, and those that compute this one's gradients.
+
+    They are at the other ends of autograd's arrows.
+    """
+    if trace.cats[trace.cat[row]] not in CALL_CATS:
+        return [], []
+    flows = trace.flows()
+    low, high = np.searchsorted(flows["ts"], [trace.ts[row], trace.ts[row] + 1])
+    at_slice = low + np.flatnonzero(flows["track"][low:high] == trace.track[row])
+    operators = []
+    for is_start in (False, True):
+        ids = flows["id"][at_slice[flows["start"][at_slice] == is_start]]
+        ends = np.flatnonzero(np.isin(flows["id"], ids) & (flows["start"] != is_start))
+        rows = [_operator_at(trace, int(flows["track"][end]), int(flows["ts"][end])) for end in ends]
+        operators.append([other for other in rows if other >= 0])
+    return operators[0], operators[1]
+
+
+def _operator_at(trace: Trace, track: int, ts: int) -> int:
+    """Return the operator that starts there, -1 for none.
+
+    Arrows belong to operators with a sequence number; without one the outermost operator counts.
+    """
     first, last = trace.track_bounds[track : track + 2].tolist()
     low, high = first + np.searchsorted(trace.ts[first:last], (ts, ts + 1))
     ops = [row for row in range(low, high) if trace.cats[trace.cat[row]] in CALL_CATS]
@@ -356,8 +284,8 @@ def _row_at(trace: Trace, track: int, ts: int) -> int:
     return (numbered or ops or [-1])[0]
 
 
-def user_line(trace: Trace, row: int) -> SourceLine | None:
-    """The innermost line of the user's code around a host slice; None where no Python stacks were recorded."""
+def _user_line(trace: Trace, row: int) -> SourceLine | None:
+    """Return the innermost line of the user's code around a host slice; None without recorded Python stacks."""
     while row >= 0:
         name = trace.names[trace.name[row]]
         frame = frame_of(name) if trace.cats[trace.cat[row]] == PYTHON_FUNCTION else None
@@ -365,3 +293,22 @@ def user_line(trace: Trace, row: int) -> SourceLine | None:
             return SourceLine(*frame)
         row = int(trace.parent[row])
     return None
+
+
+def _launch_fields(timeline: Timeline, row: int) -> dict[str, Any]:
+    """Locate a GPU event of the trace among the launches of its kernel, after its call, and after what ran before."""
+    trace, work = timeline.rows.trace, timeline.profile.of(gpu_work)
+    on_device = work.where(work.device == trace.device[row]).index
+    launches = on_device[trace.name[on_device] == trace.name[row]]
+    launches = launches[np.argsort(trace.ts[launches], kind="stable")]
+    number = int(np.flatnonzero(launches == row)[0])
+    call = int(trace.launch_of()[row])
+    idle = int(idle_before(timeline.profile, int(trace.device[row]), trace.ts[[row]])[0])
+    return {
+        "number": number + 1,
+        "of": len(launches),
+        "previous": _ref(timeline, int(launches[number - 1])) if number else None,
+        "following": _ref(timeline, int(launches[number + 1])) if number + 1 < len(launches) else None,
+        "queued_ns": int(trace.ts[row] - trace.ts[call]) if call >= 0 else None,
+        "idle_before_ns": idle if idle >= 0 else None,
+    }

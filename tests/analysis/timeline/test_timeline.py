@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from profiles import profile_of
-from tb_torchcompile_plugin.analysis.timeline import trace_rows
+from tb_torchcompile_plugin.analysis.timeline import lanes as lane_rows
 from tb_torchcompile_plugin.analysis.timeline.lanes import COLORS, ItemSlices, TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import MAX_RECTANGLES, Timeline, Window
 from tb_torchcompile_plugin.api.session import Session
@@ -110,7 +110,7 @@ def breaks(recording: Callable[[str], Path]) -> Path:
 def test_windows_of_a_recording_are_what_the_events_give(
     breaks: Path, monkeypatch: pytest.MonkeyPatch, windows: int
 ) -> None:
-    monkeypatch.setattr(trace_rows, "_WORTH_LEVELS", 0)
+    monkeypatch.setattr(lane_rows, "_MIN_SLICES_FOR_LEVELS", 0)
     monkeypatch.setattr(detail, "_FINEST", 9)
     timeline = timeline_of(breaks)
     lines = lines_of(timeline, breaks)
@@ -126,7 +126,7 @@ def test_without_stored_levels_the_windows_are_the_same(
     breaks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = timeline_of(breaks)
-    monkeypatch.setattr(trace_rows, "_WORTH_LEVELS", 0)
+    monkeypatch.setattr(lane_rows, "_MIN_SLICES_FOR_LEVELS", 0)
     stored = timeline_of(breaks)
     lanes = range(len(plain.lanes))
     for width in (1, 30, 500, 5000):
@@ -159,7 +159,7 @@ def test_any_slices_are_drawn_as_defined(
     ]
     path = write_trace(tmp_path_factory.mktemp("any"), events)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trace_rows, "_WORTH_LEVELS", 0)
+        patch.setattr(lane_rows, "_MIN_SLICES_FOR_LEVELS", 0)
         patch.setattr(detail, "_FINEST", 1)
         timeline = timeline_of(path)
         lines = lines_of(timeline, path)

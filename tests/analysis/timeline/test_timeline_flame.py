@@ -112,7 +112,7 @@ def test_what_is_short_is_folded_with_its_sum(tmp_path: Path) -> None:
 def test_the_answer_is_bounded_and_its_sums_are_those_of_all_frames(
     breaks: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flame, "MOST", 40)
+    monkeypatch.setattr(flame, "MAX_FRAMES", 40)
     answer = timeline_flame(breaks, (0, breaks.duration), -1, -1)
     frames = [frame for thread in answer.threads for frame in thread.frames]
     assert sum(frame.row is not None for frame in frames) == 40

@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 from test_timeline import lane_of, session_timeline, timeline_of
 
-from profiles import profile_of
 from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
 from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
-from tb_torchcompile_plugin.analysis.timeline.slice import TimelineSlice, kernel_place, timeline_slice
+from tb_torchcompile_plugin.analysis.timeline.slice import TimelineSlice, timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.errors import BadRequest
 from timeline_reference import ns
@@ -351,11 +350,13 @@ def test_a_launch_knows_its_place_among_those_of_its_kernel(tmp_path: Path) -> N
         *launch("other", 21, 70, 10),
         *launch("k", 22, 80, 10),
     ]
-    profile = profile_of(write_trace(tmp_path, events))
-    rows = np.flatnonzero([profile.trace.names[name] == "k" for name in profile.trace.name])
-    rows = rows[np.argsort(profile.trace.ts[rows])]
-    first, second, third = (kernel_place(profile, int(row)) for row in rows)
-    assert (first.number, first.of, first.previous, first.idle_before_ns) == (1, 3, -1, None)
-    assert (second.number, second.previous, second.following) == (2, rows[0], rows[2])
+    timeline = timeline_of(write_trace(tmp_path, events))
+    trace = timeline.rows.trace
+    rows = np.flatnonzero([trace.names[name] == "k" for name in trace.name])
+    rows = rows[np.argsort(trace.ts[rows])]
+    first, second, third = (timeline_slice(timeline, -1, int(row)) for row in rows)
+    assert (first.number, first.of, first.previous, first.idle_before_ns) == (1, 3, None, None)
+    assert second.previous is not None and second.following is not None
+    assert (second.number, second.previous.row, second.following.row) == (2, rows[0], rows[2])
     assert (second.idle_before_ns, second.queued_ns) == (30_000, 30_000)
-    assert (third.idle_before_ns, third.following) == (0, -1)
+    assert (third.idle_before_ns, third.following) == (0, None)
