@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiles import profile_with
-from tb_torchcompile_plugin.analysis.runtime.cpu import _asked_for as asked_for
+from tb_torchcompile_plugin.analysis.runtime.cpu import _threads_asked_for as asked_for
 from tb_torchcompile_plugin.analysis.runtime.cpu import cpu
 from tb_torchcompile_plugin.api.session import Session
 from traces import AUTOGRAD, MAIN, slice_
