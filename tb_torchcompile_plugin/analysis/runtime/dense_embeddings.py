@@ -63,7 +63,7 @@ class _Fill(NamedTuple):
 
     lookup: int  # row of the slice that computes the gradient
     shape: Table
-    index: int  # in the GPU queue
+    work: int  # index in the GPU queue
 
 
 def dense_embeddings(profile: Profile) -> list[DenseEmbedding]:
@@ -164,7 +164,7 @@ def _embedding(profile: Profile, shape: Table, calls: list[int]) -> DenseEmbeddi
     is_separate = not sums and kept >= computed + products
     if not is_separate and (products or kept + sums > computed):
         return None
-    fills = np.array([fill.index for fill in profile.of(_fills) if fill.shape == shape], np.int64)
+    fills = np.array([fill.work for fill in profile.of(_fills) if fill.shape == shape], np.int64)
     steps, share = profile.of(host_lane).steps, computed / kept if is_separate else 1.0
     # All micro-batches but the first add to the gradient that is there.
     tables = (kept - _sums(profile, shape, to_kept=True)) or kept
