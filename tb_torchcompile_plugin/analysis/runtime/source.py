@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import Recompile, recomp
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration
 from tb_torchcompile_plugin.analysis.formatting import percent as in_percent
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
-from tb_torchcompile_plugin.analysis.runtime.kernels import KernelTables
+from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_rows
 from tb_torchcompile_plugin.analysis.runtime.source_lines import (
     UNKNOWN,
     Known,
@@ -358,7 +358,7 @@ def _kernels(profile: Profile, time: LineTime, steps: int) -> list[LineKernel]:
 
 
 def _by_key(profile: Profile) -> dict[str, Kernel]:
-    return {kernel.key: kernel for kernel, _, _ in profile.of(KernelTables).rows}
+    return {kernel.key: kernel for kernel, _, _ in profile.of(kernel_rows)}
 
 
 def _shared(time: LineTime, steps: int) -> list[SharedLine]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import extern_lines
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
-from tb_torchcompile_plugin.analysis.runtime.kernels import KernelTables
+from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_rows
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.generated_code.generated_code import Generated
 from tb_torchcompile_plugin.profile.columns import alike, ordinals, picked
@@ -83,7 +83,7 @@ def _recorded(profile: Profile) -> Iterator[Frame]:
     for graph in profile.of(generated_code).graphs:
         yield from graph.user_nodes.values()
         yield from graph.nodes.values()
-    for kernel, _, _ in profile.of(KernelTables).rows:
+    for kernel, _, _ in profile.of(kernel_rows):
         yield from kernel.lines
 
 
@@ -138,7 +138,7 @@ def line_launches(profile: Profile) -> list[LineLaunches]:
     gpu = len(profile.of(gpu_work).index) > 0
     return [
         LineLaunches(kernel, rows, at, part.lines, part.modules, backward)
-        for kernel, rows, places in profile.of(KernelTables).rows
+        for kernel, rows, places in profile.of(kernel_rows)
         if (kernel.device == "cpu") != gpu
         for part in _parts(profile, kernel, rows, places)
         for at, backward in _by_direction(kernel, rows, part.at)
