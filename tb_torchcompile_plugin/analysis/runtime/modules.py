@@ -17,7 +17,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.runtime.source import shares
-from tb_torchcompile_plugin.analysis.runtime.source_lines import LineLaunches, line_launches
+from tb_torchcompile_plugin.analysis.runtime.source_lines import LineLaunches, line_launches, without_resume
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.compile_log.record import forward_compilations
 from tb_torchcompile_plugin.generated_code.user_lines import ROOT
@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.profile.host.operator_calls import forwards, operato
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped
-from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of, resumed_from
+from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
 _RECORDS_STACKS = "with_stack=True"
@@ -175,8 +175,7 @@ def _graph_modules(profile: Profile, ran_by: dict[str, int]) -> dict[int | str, 
     """
     frames: dict[str, str] = {}
     for (_, compile_id), row in forward_compilations(profile.summary).items() if profile.summary else ():
-        resumed = resumed_from(row.function)
-        frames[compile_id] = f"{resumed[0] if resumed else row.function} ({row.file.rpartition('/')[2]})"
+        frames[compile_id] = f"{without_resume(row.function)} ({row.file.rpartition('/')[2]})"
 
     def owner(launches: LineLaunches) -> int | str:
         compile_id = launches.kernel.compile_id or ""
