@@ -182,31 +182,23 @@ def coverage(profile: Profile) -> Coverage:
     """Return which share of the steps torch.compile covers."""
     rows = profile.data.of(compilations) if profile.data else None
     graph_ops = None if rows is None else [row.graph_ops for row in rows if row.graph_ops is not None]
-    return Coverage(
-        gpu_percent=_gpu_percent(profile) if len(profile.of(gpu_work).index) else None,
-        host_percent=_host_percent(profile),
-        compilations=None if graph_ops is None else len(graph_ops),
-        empty_compilations=None if graph_ops is None else graph_ops.count(0),
-    )
-
-
-def _gpu_percent(profile: Profile) -> float | None:
-    roots, steps = profile.of(EagerRoots), profile.of(StepWindows)
+    trace, roots, steps = profile.trace, profile.of(EagerRoots), profile.of(StepWindows)
     launched, eager = roots.launched_ns(steps), 0
     for part in (roots.outside, roots.in_regions):
         in_steps = part.where(steps.of(part.start) >= 0) if len(steps) else part
         eager += int(in_steps.device_ns.sum())
-    return share_percent(launched - eager, launched)
-
-
-def _host_percent(profile: Profile) -> float | None:
-    trace, roots, ownership = profile.trace, profile.of(EagerRoots), profile.of(Ownership)
-    rows = np.array([row for row, _ in (*ownership.regions, *ownership.backwards)], np.int64)
-    compiled = union(trace.ts[rows], trace.ts[rows] + trace.dur[rows])
+    ownership, windows = profile.of(Ownership), profile.of(profiled_time)
+    slices = np.array([row for row, _ in (*ownership.regions, *ownership.backwards)], np.int64)
+    compiled = union(trace.ts[slices], trace.ts[slices] + trace.dur[slices])
     broken = union(roots.in_regions.start, roots.in_regions.end)
-    windows = profile.of(profiled_time)
     covered = covered_ns(subtract(compiled, broken), *windows)
-    return share_percent(int(covered.sum()), windows.total_ns)
+    has_gpu = len(profile.of(gpu_work).index) > 0
+    return Coverage(
+        gpu_percent=share_percent(launched - eager, launched) if has_gpu else None,
+        host_percent=share_percent(int(covered.sum()), windows.total_ns),
+        compilations=None if graph_ops is None else len(graph_ops),
+        empty_compilations=None if graph_ops is None else graph_ops.count(0),
+    )
 
 
 def frame_times(profile: Profile) -> list[FrameTime] | None:

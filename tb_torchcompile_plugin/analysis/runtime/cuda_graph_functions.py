@@ -17,13 +17,7 @@ from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
     logged_graphs,
     skipped_graphs,
 )
-from tb_torchcompile_plugin.analysis.formatting import (
-    at_line,
-    both,
-    function_at,
-    often,
-    plural,
-)
+from tb_torchcompile_plugin.analysis.formatting import at_line, both, function_at, often, plural
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import median_us
 from tb_torchcompile_plugin.compile_log.record import (
     Direction,
@@ -116,12 +110,12 @@ def graphs(profile: Profile) -> list[Graph]:
         found |= {(row.compile_id, "forward") for row in profile.data.of(skipped_graphs) if row.compile_id}
         if not found:
             found = {(row.key.compile_id, "forward") for row in profile.data.of(logged_graphs).preparations}
-    return sorted((graph for graph in found if graph[0]), key=_order)
 
+    def order(graph: Graph) -> tuple[list[int], bool]:
+        numbers = [part.strip("!") for part in graph[0].split("/")]
+        return [int(number) if number.isdigit() else -1 for number in numbers], graph[1] == "backward"
 
-def _order(graph: Graph) -> tuple[list[int], bool]:
-    numbers = [part.strip("!") for part in graph[0].split("/")]
-    return [int(number) if number.isdigit() else -1 for number in numbers], graph[1] == "backward"
+    return sorted((graph for graph in found if graph[0]), key=order)
 
 
 def _row(profile: Profile, graph: Graph) -> GraphedFunction:
@@ -133,16 +127,20 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
     prepared = called & (runs.preparations > 0)
     data = _compile_data(profile, graph)
     state = _state(data, *(int(rows.sum()) for rows in (called, replayed, recorded, plain, prepared)))
-    function, file, line = _frame(profile, compile_id)
+    # Of the latest compilation of this id.
+    frames = forward_compilations(profile.summary).items() if profile.summary else ()
+    frame = next((row for (_, name), row in reversed([*frames]) if name == compile_id), None)
     times = [row.recording_us for row in data.recordings or () if row.recording_us is not None]
     spent = sum(times) if data.recordings is not None and len(times) == len(data.recordings) else None
-    step = _step_us(profile)
+    # An unprofiled step, else the median of the profiled ones: some may have compiled.
+    unprofiled = profile.data.of(unrecorded_step_ns) if profile.data else None
+    step = unprofiled / 1000 if unprofiled else median_us(profile.of(step_ns))
     return GraphedFunction(
         compile_id=compile_id,
         direction=direction,
-        function=function,
-        file=file,
-        line=line,
+        function=frame.function if frame else "",
+        file=frame.file if frame else "",
+        line=known_number(frame, "line") if frame else None,
         state=state,
         why=_why(data, state),
         calls=int(called.sum()),
@@ -201,16 +199,12 @@ def _why(data: _CompileData, state: GraphState) -> str:
         return "it changes an input in place"
     if any(row.over_limit for row in data.functions):
         return "torch gave it up: it was recorded again too often"
-    if state == "waiting":
-        return _why_waiting(len(data.functions), bool(data.recordings))
-    return "" if state == "new_sizes" else _why_recorded(data.recordings or [])
-
-
-def _why_waiting(functions: int, recorded: bool) -> str:
-    """Return why a function is called, but neither recorded nor skipped."""
-    if recorded:
+    if state != "waiting":
+        return "" if state == "new_sizes" else _why_recorded(data.recordings or [])
+    if data.recordings:
         return "it was recorded before"
-    prepared = f"torch warmed up {plural(functions, 'function')} and recorded none: " if functions else ""
+    warmed_up = plural(len(data.functions), "function")
+    prepared = f"torch warmed up {warmed_up} and recorded none: " if data.functions else ""
     return f"{prepared}results of the call before were alive, or waited for their backward"
 
 
@@ -229,19 +223,6 @@ def _why_recorded(recordings: Sequence[GraphRecording]) -> str:
 
 def _reasons_again(recordings: Sequence[GraphRecording]) -> Counter[Reason]:
     return Counter(row.reason for row in recordings if row.reason and row.reason != "first")
-
-
-def _frame(profile: Profile, compile_id: str) -> tuple[str, str, int | None]:
-    """Return function, file and line of the latest compilation of this id."""
-    rows = forward_compilations(profile.summary).items() if profile.summary else ()
-    row = next((row for (_, name), row in reversed([*rows]) if name == compile_id), None)
-    return (row.function, row.file, known_number(row, "line")) if row else ("", "", None)
-
-
-def _step_us(profile: Profile) -> float | None:
-    """Return how long an unprofiled step takes, else the median of the profiled ones: some may have compiled."""
-    unprofiled = profile.data.of(unrecorded_step_ns) if profile.data else None
-    return unprofiled / 1000 if unprofiled else median_us(profile.of(step_ns))
 
 
 def served(rows: Sequence[GraphedFunction]) -> str:

@@ -68,7 +68,10 @@ class _Fill(NamedTuple):
 
 def dense_embeddings(profile: Profile) -> list[DenseEmbedding]:
     """Return the embeddings of which a step looks up a small part, the largest first; [] where unknown."""
-    if not len(profile.of(_lookups)) or _ranks_communicate(profile):
+    if not len(profile.of(_lookups)):
+        return []
+    is_communication = mask_of(profile.trace.names, lambda name: category_of(name) == "communication")
+    if is_communication[profile.trace.name[profile.of(gpu_queue).row]].any():
         return []
     rows = (_embedding(profile, shape, calls) for shape, calls in _looked_up(profile).items())
     return sorted((row for row in rows if row is not None), key=lambda row: -row.numbers)
@@ -103,11 +106,6 @@ def _can_be_sparse(profile: Profile, row: int) -> bool:
         return False
     is_max = arguments.mode is not None and values.get(arguments.mode) == _MAX
     return values.get(arguments.scaled) != "True" and not is_max
-
-
-def _ranks_communicate(profile: Profile) -> bool:
-    is_communication = mask_of(profile.trace.names, lambda name: category_of(name) == "communication")
-    return bool(is_communication[profile.trace.name[profile.of(gpu_queue).row]].any())
 
 
 def _looked_up(profile: Profile) -> dict[Table, list[int]]:

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_idle import (
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import LaunchStats, launch_stats
 from tb_torchcompile_plugin.analysis.runtime.step_words import idle_of
 from tb_torchcompile_plugin.profile.columns import alike
-from tb_torchcompile_plugin.profile.gpu.idle import Gaps, causes_in, causes_of, idle_gaps
+from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
@@ -176,25 +176,25 @@ def gpu_utilization(profile: Profile) -> GpuUtilization:
     used = profile.of(utilization)
     gaps = {device: gaps.inner() for device, gaps in profile.of(idle_gaps).items()}
     longest = [gap for device in gaps for gap in longest_gaps(profile, device, gaps[device], _MAX_GAPS)]
+    idle = []
+    for device in gaps:
+        causes = causes_of(gaps[device], profile.of(ThreadActivity)).sum(axis=0)
+        total = int((gaps[device].ends - gaps[device].starts).sum())
+        assert int(causes.sum()) == total, "the causes do not sum to the idle time"
+        histogram = gap_histogram(gaps[device])
+        idle.append(DeviceIdle(device, us(total), len(gaps[device]), idle_causes(causes), histogram))
     return GpuUtilization(
         verdict=used.verdict if used else None,
         mean=used.mean if used else None,
         held_up=profile.of(held_up),
         held_up_of=profile.of(idle_of),
-        idle=[_idle(profile, device, gaps[device]) for device in gaps],
+        idle=idle,
         streams=_streams(profile),
         steps=used.steps if used else [],
         window=used.window if used else None,
         longest_gaps=sorted(longest, key=lambda gap: -gap.idle_us),
         launch_stats=profile.of(launch_stats),
     )
-
-
-def _idle(profile: Profile, device: int, gaps: Gaps) -> DeviceIdle:
-    idle = int((gaps.ends - gaps.starts).sum())
-    causes = causes_of(gaps, profile.of(ThreadActivity)).sum(axis=0)
-    assert int(causes.sum()) == idle
-    return DeviceIdle(device, us(idle), len(gaps), idle_causes(causes), gap_histogram(gaps))
 
 
 def _streams(profile: Profile) -> list[Stream]:

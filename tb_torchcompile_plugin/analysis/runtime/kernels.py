@@ -182,11 +182,11 @@ def kernel_rows(profile: Profile) -> list[KernelRow]:
     """Return each kernel with its launches, most time first."""
     devices = zip(profile.of(kernel_launches), profile.of(launched_work), strict=True)
     rows = [row for launches, work in devices for row in _device_rows(profile, launches, work)]
-    return sorted(rows, key=lambda row: _order(row[0]))
 
+    def order(row: KernelRow) -> tuple[float, str, str, str]:
+        return -row[0].time_us, row[0].name, row[0].compile_id or "", row[0].graph_key or ""
 
-def _order(row: Kernel) -> tuple[float, str, str, str]:
-    return -row.time_us, row.name, row.compile_id or "", row.graph_key or ""
+    return sorted(rows, key=order)
 
 
 def _device_rows(profile: Profile, rows: Launches, work: Work) -> Iterator[KernelRow]:

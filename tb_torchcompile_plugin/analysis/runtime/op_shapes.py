@@ -40,7 +40,10 @@ def operator_work(name: str, dims: str, types: str, values: list[str] | None = N
             return _product(shapes[first:], kinds[first:])
         if name in operators.WINDOWS and values:
             first = operators.WINDOWS[name]
-            return _convolution(shapes, kinds, [*map(_sizes, values[first : first + 3])])
+            padding, stride, dilation = map(number_or_sizes, values[first : first + 3])
+            image, weight = shapes[:2]
+            spatial = convolved(image[2:], weight[2:], padding, stride, dilation)
+            return _convolution_work(kinds[0], [image[0], weight[0], *spatial], image, weight)
         if name == operators.CONVOLUTION_BACKWARD:
             return _convolution_work(kinds[0], *shapes[:3])
         if name in operators.ATTENTION and values:
@@ -65,14 +68,12 @@ def _product(shapes: list[Shape], kinds: list[str]) -> CallWork:
     return _moved(kinds[0], numbers), 2.0 * matrices * rows * inner * columns
 
 
-def _convolution(shapes: list[Shape], kinds: list[str], window: list[Shape]) -> CallWork:
-    image, weight = shapes[0], shapes[1]
-    padding, stride, dilation = window
-    spatial = [
+def convolved(image: Shape, kernel: Shape, padding: Shape, stride: Shape, dilation: Shape) -> Shape:
+    """Return the size of a convolution's result along each spatial axis; raise ValueError for other arguments."""
+    return [
         (size + 2 * pad - gap * (taps - 1) - 1) // step + 1
-        for size, taps, step, pad, gap in zip(image[2:], weight[2:], stride, padding, dilation, strict=True)
+        for size, taps, pad, step, gap in zip(image, kernel, padding, stride, dilation, strict=True)
     ]
-    return _convolution_work(kinds[0], [image[0], weight[0], *spatial], image, weight)
 
 
 def _convolution_work(kind: str, result: Shape, image: Shape, weight: Shape) -> CallWork:
@@ -84,12 +85,12 @@ def _convolution_work(kind: str, result: Shape, image: Shape, weight: Shape) -> 
     return _moved(kind, numbers), 2.0 * math.prod(result) * math.prod(weight[1:])
 
 
-def _sizes(text: str) -> Shape:
-    """Return the sizes in a JSON text; raise ValueError where it holds none."""
-    sizes = json.loads(text)
-    if not is_shape(sizes):
+def number_or_sizes(text: str) -> Any:
+    """Return the number or sizes in a JSON text; raise ValueError for anything else."""
+    value = json.loads(text)
+    if not is_shape(value if isinstance(value, list) else [value]):
         raise ValueError(text)
-    return list[int](sizes)
+    return value
 
 
 def _attention(
@@ -190,14 +191,14 @@ def launching(profile: Profile) -> Int64s:
 
 def tensors_of(profile: Profile, rows: Int64s) -> dict[int, list[Shape]]:
     """Return by row the shapes of its tensors, including those in lists; numbers have none."""
-    return {row: _tensors_in(text) for row, text in texts_of(profile, "input_dims", rows)}
-
-
-def _tensors_in(dims: str) -> list[Shape]:
-    shapes: list[Shape] = []
-    for entry in decoded(dims):
-        shapes += [entry] if is_shape(entry) else filter(is_shape, entry if isinstance(entry, list) else [])
-    return [shape for shape in shapes if shape]
+    tensors: dict[int, list[Shape]] = {}
+    for row, text in texts_of(profile, "input_dims", rows):
+        shapes: list[Shape] = []
+        for entry in decoded(text):
+            listed = entry if isinstance(entry, list) else []
+            shapes += [entry] if is_shape(entry) else filter(is_shape, listed)
+        tensors[row] = [shape for shape in shapes if shape]
+    return tensors
 
 
 def texts_of(

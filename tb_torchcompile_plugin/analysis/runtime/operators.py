@@ -6,7 +6,6 @@ shapes, by the line of Python that called, by the user's label, by compilation. 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any, Literal
@@ -15,7 +14,13 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
-from tb_torchcompile_plugin.analysis.runtime.op_shapes import Shape, decoded, is_shape, shapes_in
+from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
+    Shape,
+    convolved,
+    decoded,
+    number_or_sizes,
+    shapes_in,
+)
 from tb_torchcompile_plugin.profile.columns import codes_of, distinct, mask_of, order_of, picked, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -287,7 +292,7 @@ def flops_of(name: str, shapes: list[Shape], values: list[Any]) -> int:
     """Return the FLOPs of one call by "Input Dims" and "Concrete Inputs" of the trace, as torch counts them."""
     try:
         if name == CONVOLUTION:
-            count = _convolution(shapes[0], shapes[1], *(_number_or_sizes(value) for value in values[3:7]))
+            count = _convolution(shapes[0], shapes[1], *(number_or_sizes(value) for value in values[3:7]))
         elif name in FLOP_ELEMENTWISE:
             count = prod(shapes[0])
         else:
@@ -299,14 +304,6 @@ def flops_of(name: str, shapes: list[Shape], values: list[Any]) -> int:
     return count if 0 <= count < _MAX_FLOPS else 0
 
 
-def _number_or_sizes(text: str) -> Any:
-    """Return the number or sizes in a JSON text; raise ValueError for anything else."""
-    value = json.loads(text)
-    if not is_shape(value if isinstance(value, list) else [value]):
-        raise ValueError(text)
-    return value
-
-
 def _convolution(
     image: Shape, weight: Shape, stride: Shape, padding: Shape, dilation: Shape, groups: int
 ) -> int:
@@ -315,8 +312,5 @@ def _convolution(
     filters, _, *kernel = weight
     if len(size) != 2 or len(kernel) != 2:
         return 0
-    out = [
-        (size[axis] + 2 * padding[axis] - dilation[axis] * (kernel[axis] - 1) - 1) // stride[axis] + 1
-        for axis in (0, 1)
-    ]
+    out = convolved(size, kernel, padding, stride, dilation)
     return 2 * batch * prod(out) * prod(kernel) * channels * filters // groups

@@ -295,6 +295,7 @@ def _row(profile: Profile, line: Line, times: LineTimes) -> ProgramLine:
     info = profile.of(Lines).info.get(line, UNKNOWN)
     breaks, recompiles, guards = profile.of(marks).get(line, Marks([], [], []))
     time, steps = times.by_line.get(line), profile.of(_steps)
+    shared = sorted(time.shared.items(), key=lambda part: (-part[1], part[0])) if time else []
     return ProgramLine(
         key=line.key,
         file=line.file,
@@ -310,7 +311,7 @@ def _row(profile: Profile, line: Line, times: LineTimes) -> ProgramLine:
         host_us=_host_us(profile, line, time),
         above_floor_us=time.above / 1000 / steps if time and time.above is not None else None,
         kernels=_kernels(profile, time) if time else [],
-        shared=_shared(time, steps) if time else [],
+        shared=[SharedLine(other.key, us(ns) / steps) for other, ns in shared],
         breaks=breaks,
         recompiles=recompiles,
         guards=guards,
@@ -349,9 +350,3 @@ def _kernels(profile: Profile, time: LineTime) -> list[LineKernel]:
 
 def _kernels_by_key(profile: Profile) -> dict[str, Kernel]:
     return {kernel.key: kernel for kernel, _, _ in profile.of(kernel_rows)}
-
-
-def _shared(time: LineTime, steps: int) -> list[SharedLine]:
-    """Return the other lines, most time first."""
-    parts = sorted(time.shared.items(), key=lambda part: (-part[1], part[0]))
-    return [SharedLine(line.key, us(ns) / steps) for line, ns in parts]

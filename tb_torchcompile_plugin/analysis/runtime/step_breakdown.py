@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -135,7 +136,10 @@ def step_breakdown(profile: Profile) -> StepReport:
     slow = slow_steps(profile, steps)
     headline = "Nothing ran in this span."
     if times:
-        headline = _times_sentence(times, gpu_us) + _slow_sentence(slow)
+        headline = _times_sentence(times, gpu_us)
+        if slow:
+            more = " …" if slow[1:] else "."
+            headline += f" {plural(len(slow), 'slow step')}: {slow[0].step}, {slow[0].why}{more}"
     elif window:
         headline = f"No steps were marked in {duration(window.wall_us)}."
     return StepReport(
@@ -161,18 +165,11 @@ def _times_sentence(times: StepTimes, gpu_us: float | None) -> str:
     return f"{text}.{ahead}"
 
 
-def _slow_sentence(rows: Sequence[SlowStep]) -> str:
-    """Return " 2 slow steps: ProfilerStep#7, recompile of 0/1 …"."""
-    if not rows:
-        return ""
-    more = " …" if rows[1:] else "."
-    return f" {plural(len(rows), 'slow step')}: {rows[0].step}, {rows[0].why}{more}"
-
-
 def _mean_parts(steps: Sequence[StepBreakdown]) -> list[MeanPart]:
-    sums: dict[tuple[PartKind, Part], float] = {}
-    for part in (part for step in steps for part in step.parts):
-        sums[part.kind, part.part] = sums.get((part.kind, part.part), 0.0) + part.time_us
+    sums: dict[tuple[PartKind, Part], float] = defaultdict(float)
+    for step in steps:
+        for part in step.parts:
+            sums[part.kind, part.part] += part.time_us
     total = sum(sums.values())
     parts = [MeanPart(*key, time / len(steps), 100 * time / total) for key, time in sums.items()]
     return sorted(parts, key=lambda part: (part.kind != "gpu", -part.time_us))

@@ -73,7 +73,7 @@ def picture(profile: Profile, changed: Model, like: Sequence[HostPart] = ()) -> 
     spent = _spent(profile, changed, _lane_times(profile, changed, times))
     order: list[Key] = [(part.cause, part.name, part.file, part.line) for part in like]
     named = {key for key in order if key[1]} if like else _largest(spent)
-    host = _whole_ns(_merged(spent, named))
+    host = _by_cause(spent, named)
     keys = sorted(host, key=lambda key: (order.index(key) if key in order else len(order), -host[key]))
     if (longer := step * steps - sum(host.values())) > 0.01:
         keys.append(_GPU_CLOCK)
@@ -121,18 +121,13 @@ def _largest(spent: dict[Key, float]) -> set[Key]:
     return set(named[:_MAX_NAMED])
 
 
-def _merged(spent: dict[Key, float], named: set[Key]) -> dict[Key, float]:
-    """Return the times by cause, except those of named culprits."""
+def _by_cause(spent: dict[Key, float], named: set[Key]) -> dict[Key, float]:
+    """Return the times by cause, except those of named culprits, in whole ns with the same sum."""
     merged: dict[Key, float] = defaultdict(float)
     for key, ns in spent.items():
         merged[key if key in named else (key[0], "", "", 0)] += ns
-    return merged
-
-
-def _whole_ns(parts: dict[Key, float]) -> dict[Key, float]:
-    """Return the parts in whole ns with the same sum, without those of no time."""
-    edges = np.round(np.cumsum([0.0, *parts.values()]))
-    return {key: ns for key, ns in zip(parts, np.diff(edges).tolist()) if ns > 0}
+    edges = np.round(np.cumsum([0.0, *merged.values()]))
+    return {key: ns for key, ns in zip(merged, np.diff(edges).tolist()) if ns > 0}
 
 
 def _gpus(profile: Profile, times: Replayed, step_ns: float) -> list[GpuPart]:
