@@ -6,7 +6,7 @@ shapes, by the line of Python that called, by the user's label, by compilation. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
     number_or_sizes,
     shapes_in,
 )
-from tb_torchcompile_plugin.profile.columns import codes_of, distinct, mask_of, order_of, picked, sums
+from tb_torchcompile_plugin.profile.columns import codes_of, distinct, mask_of, picked, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
@@ -194,17 +194,15 @@ def _rows(profile: Profile, parts: _Parts) -> list[Operator]:
     # All steps are one row.
     shown = [ALL_STEPS if is_step(name) else name for name in trace.names]
     number_of = {name: number for number, name in enumerate(dict.fromkeys(shown))}
-    names, several = list(number_of), len(parts.texts) + 1
     name = np.array([number_of[name] for name in shown], np.int64)[trace.name[calls.index]]
     kind = np.array([_KIND_OF_CAT.get(cat, _RUNTIME) for cat in trace.cats], np.int64)[trace.cat[calls.index]]
-    groups = _Groups((name * len(_KINDS) + kind) * several + parts.codes + 1)
-    whole_us = us(profile.of(profiled_time).total_ns)
-    rows = []
-    for key, *figures in zip(groups.keys.tolist(), *_columns(profile, groups)):
-        operator, part = divmod(key, several)
-        number, kind_code = divmod(operator, len(_KINDS))
+    keys, row_of = distinct(name, kind, parts.codes)
+    names, whole_us, rows = list(number_of), us(profile.of(profiled_time).total_ns), []
+    for (number, kind_code, part), *figures in zip(
+        keys.T.tolist(), *_columns(profile, row_of, keys.shape[1])
+    ):
         count, self_host_us, host_us, _, _, matrix_us, tensor_core_us, *_ = figures
-        text = parts.texts[part - 1] if part else None
+        text = parts.texts[part] if part >= 0 else None
         step_percent = 100 * self_host_us / whole_us if whole_us else None
         tensor_core_percent = 100 * tensor_core_us / matrix_us if matrix_us else None
         derived = host_us / count, step_percent, tensor_core_percent
@@ -212,52 +210,27 @@ def _rows(profile: Profile, parts: _Parts) -> list[Operator]:
     return sorted(rows, key=lambda row: (-row.self_host_us, row.name, row.kind, row.part or ""))
 
 
-def _columns(profile: Profile, groups: _Groups) -> list[Iterable[Any]]:
-    """Return the figures of each group, in the order of the fields from `calls` to `flops`."""
+def _columns(profile: Profile, row_of: Int64s, count: int) -> list[Sequence[Any]]:
+    """Return the sums of each row over its calls, in the order of the fields from `calls` to `flops`."""
     trace, calls = profile.trace, profile.of(operator_calls)
     gpu, memory = len(profile.of(gpu_work).index) > 0, _has_memory(trace)
     shapes = codes_of(trace, "input_dims", calls.index)
+    unknown = [None] * count
+
+    def times(ns: Int64s, rows: Int64s = row_of) -> Sequence[Any]:
+        return [us(value) for value in sums(rows, ns, count).tolist()]
+
     sizes = calls.self_cpu_bytes, calls.cpu_bytes, calls.self_device_bytes, calls.device_bytes
-    times = [
-        groups.sums(profile.of(host_tree).self_ns[calls.position]),
-        groups.sums(trace.dur[calls.index]),
-        groups.sums(calls.self_device_ns, gpu),
-        groups.sums(calls.device_ns, gpu),
-        *(groups.sums_of(*kernels, gpu) for kernels in profile.of(_matrix_kernels)),
-    ]
+    flops = _flops(trace, calls.index, shapes)
     return [
-        groups.counts(),
-        *([None if ns is None else us(ns) for ns in column] for column in times),
-        *(groups.sums(values, memory) for values in sizes),
-        groups.sums(_flops(trace, calls.index, shapes), bool((shapes >= 0).any())),
+        np.bincount(row_of, minlength=count).tolist(),
+        times(profile.of(host_tree).self_ns[calls.position]),
+        times(trace.dur[calls.index]),
+        *(times(ns) if gpu else unknown for ns in (calls.self_device_ns, calls.device_ns)),
+        *(times(ns, row_of[of]) if gpu else unknown for of, ns in profile.of(_matrix_kernels)),
+        *(sums(row_of, values, count).tolist() if memory else unknown for values in sizes),
+        sums(row_of, flops, count).tolist() if (shapes >= 0).any() else unknown,
     ]
-
-
-class _Groups:
-    """Calls grouped by a key."""
-
-    def __init__(self, key: Int64s) -> None:
-        self._key = key
-        self._order = order_of(key)
-        ordered = key[self._order]
-        self._starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-        self.keys = ordered[self._starts]
-
-    def counts(self) -> list[int]:
-        return list[int](np.diff(np.append(self._starts, len(self._order))).tolist())
-
-    def sums(self, values: Int64s, known: bool = True) -> list[int] | list[None]:
-        """Return the sum of each group, None for all where the values are unknown."""
-        if not known or not len(self._starts):
-            return [None] * len(self._starts)
-        return list[int](np.add.reduceat(values[self._order], self._starts).tolist())
-
-    def sums_of(self, calls: Int64s, values: Int64s, known: bool) -> list[int] | list[None]:
-        """Return the same of values that belong to these calls."""
-        if not known:
-            return [None] * len(self.keys)
-        groups = np.searchsorted(self.keys, self._key[calls])
-        return list[int](sums(groups, values, len(self.keys)).tolist())
 
 
 def _matrix_kernels(profile: Profile) -> list[tuple[Int64s, Int64s]]:
