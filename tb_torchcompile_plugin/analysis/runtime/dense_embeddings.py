@@ -130,10 +130,7 @@ def _looked_up(profile: Profile) -> dict[Table, list[int]]:
 
 
 def _fills(profile: Profile) -> list[_Fill]:
-    """Return what fills such gradients with zeros.
-
-    That is what torch's own operator calls for it, and generated kernels that touch nothing else.
-    """
+    """Return what fills such gradients with zeros: calls inside torch's operator, and kernels that do nothing else."""
     trace, launched, lookups = profile.trace, profile.of(launching), profile.of(_lookups)
     rows = np.unique(launched[launched >= 0])
     lookup = climb(trace.parent, rows, place_mask(lookups, len(trace)))
@@ -148,10 +145,7 @@ def _fills(profile: Profile) -> list[_Fill]:
 
 
 def _embedding(profile: Profile, shape: Table, calls: list[int]) -> DenseEmbedding | None:
-    """Return the embeddings of this shape; None where too many rows are looked up, or a gradient may have two origins.
-
-    Each kept gradient of the shape must be computed by looking up alone, or by one product.
-    """
+    """Return the embeddings of this shape; None for too many lookups, or gradients that may have two origins."""
     kept, computed = profile.of(accumulated).count(list(shape)), len(calls)
     if not kept or not computed or sum(calls) > _MAX_LOOKED_UP * shape[0] * computed:
         return None

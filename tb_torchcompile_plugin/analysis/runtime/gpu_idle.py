@@ -260,10 +260,7 @@ def _longest(rows: Int64s, own: Int64s) -> int | None:
 
 
 def _own_ns(trace: Trace, track: int, start: int, end: int) -> tuple[Int64s, Int64s]:
-    """Return the slices of a thread between start and end, and the time of each without what ran inside it.
-
-    A slice that outlasts its parent ends with it.
-    """
+    """Return a thread's slices between start and end, and the time of each, cut at its parent, without inner ones."""
     rows = _running(trace, track, start, end)
     nested = trace.parent[rows] >= 0
     parents = np.where(nested, np.searchsorted(rows, trace.parent[rows]), -1)  # indices into `rows`

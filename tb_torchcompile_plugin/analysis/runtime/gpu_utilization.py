@@ -318,13 +318,10 @@ def verdict(
     busy_ns: int,
     exposed_communication_ns: int,
     exposed_memory_ns: int,
-    causes_ns: Int64s,
-    launched: Int64s = _NOTHING_LAUNCHED,
+    causes_ns: Int64s,  # idle time by cause
+    launched: Int64s = _NOTHING_LAUNCHED,  # how long the work launched there takes, by ON_DEVICE
 ) -> Verdict:
-    """Return the verdict over one window, or over several whose numbers were summed.
-
-    causes_ns: idle time by cause. launched: how long the work launched there takes, by ON_DEVICE.
-    """
+    """Return the verdict over one window, or over several whose numbers were summed."""
     idle = np.asarray(causes_ns)
     assert wall_ns == busy_ns + int(idle.sum())
     parts: dict[Bound, int] = {
@@ -351,10 +348,7 @@ def verdict(
 
 
 def bound_unrecorded(recorded: Verdict, share: float) -> Bound:
-    """Return the bound without profiling, where the windows take this share of the time.
-
-    What profiling adds is idle time, as between launches.
-    """
+    """Return the bound if the windows take this share of their time unprofiled: profiling adds idle time."""
     if recorded.bound != "launch":
         return recorded.bound
     parts: dict[Bound, float] = {

@@ -85,10 +85,7 @@ class ExternLines:
             yield indices[same], calls[number] if number >= 0 else None
 
     def order(self, indices: Int64s, calls: int) -> Int64s:
-        """Return which of so many calls in the code each launch of one kernel is, by its order in the execution.
-
-        -1 in an execution that has more of them or fewer, and outside executions.
-        """
+        """Return which of so many calls in its graph's code each launch is; -1 if the execution has more or fewer."""
         execution = self._executions[indices]
         order = np.lexsort((self._start[indices], execution))
         _, first, run_of, count = np.unique(
@@ -105,17 +102,14 @@ def extern_lines(profile: Profile) -> dict[Device, ExternLines]:
 
 
 def _tops(trace: Trace, rows: Launches) -> tuple[Int64s, Int64s]:
-    """Return for each launch the outermost operator inside a graph's execution, and that execution; -1 without one.
-
-    Python frames, which stand between them where stacks were recorded, are passed over.
-    """
+    """Return for each launch the outermost operator inside a graph's execution, and that execution; -1 without one."""
     is_graph = mask_of(trace.names, is_graph_call)
     is_op = mask_of(trace.cats, OPERATOR.__eq__)
     tops, executions = (np.full(len(rows.op), -1, np.int64) for _ in range(2))
     climbing = np.flatnonzero((rows.graph_key >= 0) & (rows.op >= 0))
     at = outermost = rows.op[climbing]
     while len(climbing):
-        outermost = np.where(is_op[trace.cat[at]], at, outermost)
+        outermost = np.where(is_op[trace.cat[at]], at, outermost)  # Python frames are passed over
         parent = trace.parent[at]
         inside = (parent >= 0) & is_graph[trace.name[parent]]
         tops[climbing[inside]] = outermost[inside]

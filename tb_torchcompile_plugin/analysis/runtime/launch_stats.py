@@ -74,7 +74,9 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
     in_steps = sum(launches.between(begin, end).launches for begin, end in windows)
     wait = trace.ts[launches.event] - launches.start
     latency, queued = wait[launches.idle], wait[~launches.idle]
-    short, compared = _short_events(trace, work)
+    launch = trace.launch_of()[work.index]
+    compared = np.flatnonzero((launch >= 0) & ~mask_of(trace.names, is_replay)[trace.name[launch]])
+    short = int((trace.dur[work.index[compared]] < trace.dur[launch[compared]]).sum())
     return LaunchStats(
         launches=len(launches.call),
         gpu_events=len(work.index),
@@ -89,7 +91,7 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
         queue_wait_median_us=median_us(queued),
         queue_wait_p95_us=_p95_us(queued),
         short_events=short,
-        short_percent=share_percent(short, compared),
+        short_percent=share_percent(short, len(compared)),
         calls=_by_function(trace, launches),
         cuda_graphs=_cuda_graphs(trace, work, launches, profile.data),
     )
@@ -102,14 +104,6 @@ def median_us(ns: Int64s) -> float | None:
 
 def _p95_us(ns: Int64s) -> float | None:
     return float(np.percentile(ns, 95)) / 1000 if len(ns) else None
-
-
-def _short_events(trace: Trace, work: GpuWork) -> tuple[int, int]:
-    """Return how many GPU events were shorter than the call that launched them, and how many could be compared."""
-    launch = trace.launch_of()[work.index]
-    compared = np.flatnonzero((launch >= 0) & ~mask_of(trace.names, is_replay)[trace.name[launch]])
-    shorter = trace.dur[work.index[compared]] < trace.dur[launch[compared]]
-    return int(shorter.sum()), len(compared)
 
 
 def _by_function(trace: Trace, launches: LaunchCalls) -> list[LaunchCall]:

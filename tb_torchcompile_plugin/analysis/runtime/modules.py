@@ -84,7 +84,11 @@ class _Node:
 def modules(profile: Profile) -> Modules:
     """Return all modules that were called, and those that compiled graphs name."""
     nodes = _called_modules(profile)
-    for owner, paths in _graph_modules(profile, _only_modules(nodes)).items():
+    pairs = [(compile_id, index) for index, node in enumerate(nodes) for compile_id in node.compile_ids]
+    ran_by = grouped(pairs, lambda pair: pair[0])
+    # Where one module alone ran a graph, what the graph names stands below that.
+    only_module = {compile_id: rows[0][1] for compile_id, rows in ran_by.items() if len(rows) == 1}
+    for owner, paths in _graph_modules(profile, only_module).items():
         nodes += _graph_nodes(owner, paths, len(nodes))
     rows = _in_order(nodes, len(profile.of(gpu_work).index) > 0)
     recorded = PYTHON_FUNCTION in profile.trace.cats
@@ -161,18 +165,8 @@ def _called_modules(profile: Profile) -> list[_Node]:
     return nodes
 
 
-def _only_modules(nodes: list[_Node]) -> dict[str, int]:
-    """Return by compile id the index of the module that ran it, where it is the only one."""
-    pairs = [(compile_id, index) for index, node in enumerate(nodes) for compile_id in node.compile_ids]
-    ran = grouped(pairs, lambda pair: pair[0])
-    return {compile_id: rows[0][1] for compile_id, rows in ran.items() if len(rows) == 1}
-
-
 def _graph_modules(profile: Profile, ran_by: dict[str, int]) -> dict[int | str, dict[str, _Node]]:
-    """Return by the module that ran a graph, else by the compiled frame, what the graph names, by path.
-
-    Graphs that name no module are left out.
-    """
+    """Return by the module that ran a graph, else by the compiled frame, the modules that the graph names, by path."""
     frames: dict[str, str] = {}
     for (_, compile_id), row in forward_compilations(profile.summary).items() if profile.summary else ():
         frames[compile_id] = f"{without_resume(row.function)} ({row.file.rpartition('/')[2]})"

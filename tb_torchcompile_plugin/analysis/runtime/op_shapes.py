@@ -29,10 +29,7 @@ CallWork = tuple[float | None, float | None]  # bytes, floating point operations
 
 
 def operator_work(name: str, dims: str, types: str, values: list[str] | None = None) -> CallWork:
-    """Return (bytes, FLOP) of one call of a library's operator; (None, None) for an unknown one.
-
-    values: the call's "Concrete Inputs", where `asks_for_values`.
-    """
+    """Return (bytes, FLOP) of a library operator's call; values: its concrete inputs, where `asks_for_values`."""
     shapes, kinds = shapes_in(dims), decoded(types)
     try:
         if name in operators.PRODUCTS:
@@ -77,10 +74,7 @@ def convolved(image: Shape, kernel: Shape, padding: Shape, stride: Shape, dilati
 
 
 def _convolution_work(kind: str, result: Shape, image: Shape, weight: Shape) -> CallWork:
-    """Return the work of a convolution or of one of its two gradients: two of the tensors are read, one is written.
-
-    Each number of the result takes two operations for each weight that goes into it; so does either gradient.
-    """
+    """Return the work of a convolution or of one of its two gradients: two of the tensors are read, one is written."""
     numbers = math.prod(image) + math.prod(weight) + math.prod(result)
     return _moved(kind, numbers), 2.0 * math.prod(result) * math.prod(weight[1:])
 

@@ -87,7 +87,11 @@ def python(profile: Profile) -> PythonTime:
     position = np.flatnonzero(tree.python & busy[track])
     name = profile.of(plain_names)[1][trace.name[tree.index[position]]]
     functions, function_of = _functions(profile, position, name)
-    tracks = _launching_first(profile, np.unique(track[position]))
+    # Threads that launch anything first, and of several the one that ran longest.
+    tracks = np.unique(track[position])
+    launches = np.isin(tracks, trace.track[profile.of(launch_calls).call])
+    ran = sums(trace.track.astype(np.int64), trace.self_ns, len(trace.tracks))
+    tracks = tracks[np.lexsort((-ran[tracks], ~launches))]
     frames, left_out = _frames(profile, position, function_of[name], tracks)
     parts = _parts(profile, functions) if recorded else []
     threads = [trace.tracks[code] for code in tracks.tolist()]
@@ -134,14 +138,6 @@ def _steps(profile: Profile) -> int:
     return max(len(profile.of(StepWindows)), 1)
 
 
-def _launching_first(profile: Profile, tracks: Int64s) -> Int64s:
-    """Return the tracks: those that launch anything before others, and each time the one that ran longest first."""
-    trace = profile.trace
-    launches = np.isin(tracks, trace.track[profile.of(launch_calls).call])
-    ran = sums(trace.track.astype(np.int64), trace.self_ns, len(trace.tracks))
-    return tracks[np.lexsort((-ran[tracks], ~launches))]
-
-
 def _functions(profile: Profile, position: Int64s, name: Int64s) -> tuple[list[PythonFunction], Int64s]:
     """Return one row per name, and for each name its row."""
     trace, (names, plain) = profile.trace, profile.of(plain_names)
@@ -159,9 +155,12 @@ def _functions(profile: Profile, position: Int64s, name: Int64s) -> tuple[list[P
     for code in order.tolist():
         key = names[code]
         frame, is_yours = frame_of(key), is_programs(key)
+        shown = frame.function if frame else key
+        if resumed := resumed_from(shown):
+            shown = f"{resumed[0]} after line {resumed[1]}"
         function = PythonFunction(
             key=key,
-            name=_shown(frame.function) if frame else key,
+            name=shown,
             file=frame.file if frame else None,
             line=frame.line if frame else None,
             whose="yours" if is_yours else "library" if frame and frame.file else "built in",
@@ -172,12 +171,6 @@ def _functions(profile: Profile, position: Int64s, name: Int64s) -> tuple[list[P
         )
         functions.append(function)
     return functions, row_of
-
-
-def _shown(function: str) -> str:
-    """Return the name of a function; a resume function has that of the function that broke."""
-    resumed = resumed_from(function)
-    return f"{resumed[0]} after line {resumed[1]}" if resumed else function
 
 
 def _outermost(start: Int64s, end: Int64s, track: Int64s, name: Int64s) -> Mask:

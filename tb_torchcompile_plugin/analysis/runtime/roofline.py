@@ -7,6 +7,7 @@ code. Recorded shapes give an estimate for the others, copies record what they m
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -160,7 +161,10 @@ def _add_estimates(trace: Trace, rows: Launches, work: Work) -> None:
         if launches(operator, kernel):
             moved, flop = tensor_bytes(shapes, kinds), None
         elif family_of(operator) == _FAMILY.get(CATEGORIES[rows.category[first]], "none"):
-            values = _values(trace, int(rows.op[first])) if asks_for_values(operator) else []
+            values: list[str] = []
+            if asks_for_values(operator):
+                with suppress(UserError):
+                    values = concrete_inputs(trace, int(rows.op[first]))
             moved, flop = operator_work(operator, shapes, kinds, values)
             indices = indices[main[indices]]
         else:
@@ -168,13 +172,6 @@ def _add_estimates(trace: Trace, rows: Launches, work: Work) -> None:
         work.estimated[indices] = True
         work.bytes[indices] = np.nan if moved is None else moved
         work.flop[indices] = np.nan if flop is None else flop
-
-
-def _values(trace: Trace, op: int) -> list[str]:
-    try:
-        return concrete_inputs(trace, op)
-    except UserError:
-        return []
 
 
 def _multiply(trace: Trace, rows: Launches) -> Mask:
@@ -251,11 +248,7 @@ def achieved(
 
 
 def _amount(recorded: Floats, estimated: Mask, exact: float | None) -> tuple[Floats, bool]:
-    """Return the amount of each launch, and whether any is an estimate.
-
-    exact: what the generated code says of one launch, which is better than an estimate; nothing where inductor does
-    not count it for this kernel.
-    """
+    """Return the amount of each launch, and whether any is an estimate; exact: by the generated code, if counted."""
     unknown = np.isnan(recorded)
     if exact:
         return np.where(unknown | estimated, exact, recorded), False

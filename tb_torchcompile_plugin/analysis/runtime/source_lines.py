@@ -148,10 +148,7 @@ def _parts(profile: Profile, kernel: Kernel, rows: Launches, indices: Int64s) ->
 def _by_call(
     profile: Profile, code: Generated, kernel: Kernel, rows: Launches, indices: Int64s
 ) -> Iterator[_Part]:
-    """Yield the launches of a kernel by the call in its graph: each call computes lines of its own.
-
-    Where a CUDA graph replays them, the call is unknown: then all lines count.
-    """
+    """Yield launches by the call in their graph, which has lines of its own; in CUDA graphs all lines count."""
     graph, lines = code.code, profile.of(Lines)
     calls = graph.calls_of(code.definition)
     if len(calls) < 2 or kernel.lines_from == "provenance":
@@ -197,10 +194,7 @@ def function_ns(profile: Profile) -> dict[Line, int]:
 
 
 def launch_ns(profile: Profile) -> dict[Device, Int64s]:
-    """Return by device the time of the call that made each launch (ns), in equal parts where it made several.
-
-    Their sum is that of the calls. 0 where the call is unknown; a C++ kernel on the CPU is its own call, and has none.
-    """
+    """Return by device the time (ns) of each launch's call, cut evenly where it made several; 0 without a call."""
     calls = {rows.device: np.zeros(len(rows.launch), np.int64) for rows in profile.of(kernel_launches)}
     for rows in profile.of(kernel_launches):
         if rows.device != "cpu":

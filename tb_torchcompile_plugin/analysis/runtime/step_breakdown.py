@@ -190,10 +190,7 @@ def step_times(walls_us: Sequence[float]) -> StepTimes | None:
 
 
 def noise_us(a: StepTimes, b: StepTimes) -> float | None:
-    """Return how far the means of two such samples lie apart by chance in 95 of 100 cases (Welch).
-
-    None where one side has a single step: how much it varies is unknown.
-    """
+    """Return how far the means lie apart by chance in 95 of 100 cases (Welch); None for a single step."""
     if a.deviation_us is None or b.deviation_us is None:
         return None
     variance_a, variance_b = a.deviation_us**2 / a.steps, b.deviation_us**2 / b.steps
@@ -307,7 +304,10 @@ def slow_steps(profile: Profile, steps: Sequence[StepBreakdown]) -> list[SlowSte
         ids = [moment.compile_id for moment in by_step.get(step.step, [])] if step.step else []
         reason, explained = _reason({part: times[row] for part, times in growth.items()}, excess)
         shown = "recompile" if reason == "compile" and ids else reason
-        times_median, why = step.wall_us / median, _why(shown, ids)
+        why = _REASON_NAMES.get(shown) or str(shown).replace("_", " ")
+        if shown == "recompile":
+            why = f"recompile of {', '.join(ids)}"
+        times_median = step.wall_us / median
         rows.append(SlowStep(step.step or "", row, excess, times_median, shown, explained, ids, why))
     return rows
 
@@ -323,10 +323,7 @@ def slow_from_us(walls_us: Sequence[float]) -> float | None:
 def _growth(
     profile: Profile, steps: Sequence[StepBreakdown], slow: Sequence[int]
 ) -> dict[Reason, list[float]]:
-    """Return for each part and step by how many µs it is larger than in the median of the steps that are not slow.
-
-    What says most about the cause is first.
-    """
+    """Return for each part and step by how many µs it is larger than in the median of the steps that are not slow."""
     times: dict[Reason, list[float]] = {
         "gc": _named_us(profile, is_collection),
         "autotune": _named_us(profile, is_autotuning),
@@ -362,10 +359,3 @@ def _reason(growth: dict[Reason, float], excess: float) -> tuple[Reason | None, 
     if growth[reason] < _MIN_EXPLAINED * excess or reason in _NO_REASON:
         return None, None
     return reason, growth[reason]
-
-
-def _why(reason: Reason | None, compile_ids: Sequence[str]) -> str:
-    """Return "recompile of 0/1", "garbage collection", "data loading"."""
-    if reason == "recompile":
-        return f"recompile of {', '.join(compile_ids)}"
-    return _REASON_NAMES.get(reason) or str(reason).replace("_", " ")
