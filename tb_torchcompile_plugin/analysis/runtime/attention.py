@@ -111,21 +111,17 @@ def _softmaxes(profile: Profile) -> Iterator[tuple[list[_Call], int]]:
     if not is_softmax.any():
         return
     is_fused = mask_of(trace.names, operators.is_fused_attention)[trace.name]
-    for calls in _by_stream(profile):
+    streams, operator = profile.of(gpu_queue).stream, profile.of(launching)
+    for stream in np.unique(streams):
+        indices = np.flatnonzero(streams == stream)
+        pairs = zip(operator[indices].tolist(), indices.tolist())
+        # Operators (row of the trace, -1: none) in order, each with the work that it launched.
+        calls = [(row, [index for _, index in group]) for row, group in groupby(pairs, lambda pair: pair[0])]
         rows = np.array([row for row, _ in calls], np.int64)
         written_out = (rows >= 0) & is_softmax[trace.name[rows]] & (climb(trace.parent, rows, is_fused) < 0)
         for index in np.flatnonzero(written_out).tolist():
             first = max(index - _NEAR, 0)
             yield [_call(profile, *call) for call in calls[first : index + _NEAR + 1]], index - first
-
-
-def _by_stream(profile: Profile) -> Iterator[list[tuple[int, list[int]]]]:
-    """Yield for each stream its operators (row of the trace, -1: none), in order, with the work they launched."""
-    streams, operator = profile.of(gpu_queue).stream, profile.of(launching)
-    for stream in np.unique(streams):
-        indices = np.flatnonzero(streams == stream)
-        pairs = zip(operator[indices].tolist(), indices.tolist())
-        yield [(row, [index for _, index in group]) for row, group in groupby(pairs, lambda pair: pair[0])]
 
 
 def _call(profile: Profile, row: int, work: list[int]) -> _Call:

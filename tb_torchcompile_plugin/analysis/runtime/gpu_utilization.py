@@ -214,29 +214,25 @@ def _streams(profile: Profile) -> list[Stream]:
 def gpus(profile: Profile) -> list[Gpu]:
     """Return one row per device, [] without GPU events."""
     trace, work = profile.trace, profile.of(gpu_work)
-    names = device_names(trace)
-    return [
-        _gpu(trace, work.where(work.device == device), device, names.get(device))
-        for device in np.unique(work.device).tolist()
-    ]
-
-
-def _gpu(trace: Trace, work: GpuWork, device: int, name: str | None) -> Gpu:
-    covered = layers(trace, work)
-    span = int(covered.memory.ends[-1] - covered.memory.starts[0])
-    compute, with_communication, total = (layer.total_ns for layer in covered)
-    assert 0 <= compute <= with_communication <= total <= span
-    return Gpu(
-        device=device,
-        name=name,
-        span_us=us(span),
-        busy_us=us(total),
-        busy_percent=share_percent(total, span),
-        idle_us=us(span - total),
-        compute_us=us(compute),
-        exposed_communication_us=us(with_communication - compute),
-        exposed_memory_us=us(total - with_communication),
-    )
+    names, rows = device_names(trace), []
+    for device in np.unique(work.device).tolist():
+        covered = layers(trace, work.where(work.device == device))
+        span = int(covered.memory.ends[-1] - covered.memory.starts[0])
+        compute, with_communication, total = (layer.total_ns for layer in covered)
+        assert 0 <= compute <= with_communication <= total <= span
+        row = Gpu(
+            device=device,
+            name=names.get(device),
+            span_us=us(span),
+            busy_us=us(total),
+            busy_percent=share_percent(total, span),
+            idle_us=us(span - total),
+            compute_us=us(compute),
+            exposed_communication_us=us(with_communication - compute),
+            exposed_memory_us=us(total - with_communication),
+        )
+        rows.append(row)
+    return rows
 
 
 def utilization(profile: Profile) -> Utilization | None:

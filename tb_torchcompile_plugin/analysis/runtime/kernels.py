@@ -335,23 +335,22 @@ def code_kernels(about: Profile | CompileData, artifact: int) -> CodeKernels:
     graph = next((graph for graph in graphs if graph.artifact == artifact), None)
     if data is None or graph is None:
         return CodeKernels([])
-    rows = about.of(kernel_table).rows if isinstance(about, Profile) else []
-    ran = [row for row in rows if row.artifact == artifact]
+    table = about.of(kernel_table).rows if isinstance(about, Profile) else []
+    ran = [row for row in table if row.artifact == artifact]
     calls = call_places(read_payload(data, artifact))
-    definitions = graph.definitions.values()
-    return CodeKernels([_code_kernel(graph, row, calls.get(row.variable, []), ran) for row in definitions])
-
-
-def _code_kernel(graph: GraphCode, definition: Definition, calls: list[int], ran: list[Kernel]) -> CodeKernel:
-    lines, lines_from = graph.lines(definition)
-    rows = [row for row in ran if definition.name in (row.name, defined_name(row.name))]
-    return CodeKernel(
-        name=definition.name,
-        line=definition.line,
-        calls=calls,
-        source_nodes=definition.source_nodes,
-        lines=lines,
-        lines_from=lines_from,
-        launches=sum(row.launches for row in rows) if rows else None,
-        time_us=sum(row.time_us for row in rows) if rows else None,
-    )
+    kernels = []
+    for definition in graph.definitions.values():
+        lines, lines_from = graph.lines(definition)
+        rows = [row for row in ran if definition.name in (row.name, defined_name(row.name))]
+        kernel = CodeKernel(
+            name=definition.name,
+            line=definition.line,
+            calls=calls.get(definition.variable, []),
+            source_nodes=definition.source_nodes,
+            lines=lines,
+            lines_from=lines_from,
+            launches=sum(row.launches for row in rows) if rows else None,
+            time_us=sum(row.time_us for row in rows) if rows else None,
+        )
+        kernels.append(kernel)
+    return CodeKernels(kernels)

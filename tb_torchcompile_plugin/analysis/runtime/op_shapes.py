@@ -127,16 +127,12 @@ def _aten_bytes(name: str, dims: str, types: str) -> float | None:
     if name.endswith("_"):
         shape, size = tensors[0]
     else:
-        shape = _broadcast([shape for shape, _ in tensors])
+        axes = max(len(shape) for shape, _ in tensors)
+        aligned = ([1] * (axes - len(shape)) + shape for shape, _ in tensors)
+        shape = [max(sizes) if 0 not in sizes else 0 for sizes in zip(*aligned)]
         # The type of the values, not that of a mask.
         _, size = max(tensors, key=lambda tensor: (math.prod(tensor[0]), tensor[1]))
     return arguments + float(size * math.prod(shape))
-
-
-def _broadcast(shapes: list[Shape]) -> Shape:
-    axes = max(map(len, shapes))
-    aligned = ([1] * (axes - len(shape)) + shape for shape in shapes)
-    return [max(sizes) if 0 not in sizes else 0 for sizes in zip(*aligned)]
 
 
 def tensor_bytes(dims: str, types: str) -> float | None:

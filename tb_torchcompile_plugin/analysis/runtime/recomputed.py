@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -26,7 +26,6 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.nest import ways_up
 from tb_torchcompile_plugin.torch_names.operators import heavy_work
 
@@ -73,15 +72,19 @@ def recomputed(profile: Profile) -> list[Recomputed]:
     """Return what backwards compute again, by compile id and in order of time."""
     if not profile.of(Ownership).backwards:
         return []
-    forwards, backwards = (
-        grouped((graph for graph in graphs if graph.heavy), lambda graph: graph.compile_id)
-        for graphs in (_forwards(profile), _backwards(profile))
-    )
+    trace, names = profile.trace, profile.of(Ownership).names
+    forwards, backwards = [], []
+    for call in every(profile.of(region_calls)):
+        forwards += [(call.compile_id, call.index, begin, end) for begin, end in call.graphs]
+    for row, code in profile.of(Ownership).backwards:
+        begin = int(trace.ts[row])
+        backwards.append((names[code], row, begin, begin + int(trace.dur[row])))
+    forward, backward = _by_id(profile, forwards), _by_id(profile, backwards)
     return [
         row
-        for name in backwards
-        if name in forwards
-        for row in _recomputed(profile, name, forwards[name], backwards[name])
+        for name in backward
+        if name in forward
+        for row in _recomputed(profile, name, forward[name], backward[name])
     ]
 
 
@@ -135,24 +138,15 @@ def _stretch(graph: _Graph, calls: list[_Heavy]) -> Recomputed:
     )
 
 
-def _forwards(profile: Profile) -> Iterator[_Graph]:
-    for call in every(profile.of(region_calls)):
-        for begin, end in call.graphs:
-            yield _graph(profile, call.compile_id, call.index, begin, end)
-
-
-def _backwards(profile: Profile) -> Iterator[_Graph]:
-    trace, ownership = profile.trace, profile.of(Ownership)
-    for row, code in ownership.backwards:
-        begin = int(trace.ts[row])
-        yield _graph(profile, ownership.names[code], row, begin, begin + int(trace.dur[row]))
-
-
-def _graph(profile: Profile, name: str, row: int, begin: int, end: int) -> _Graph:
-    """Return one run of a graph; row: a slice of its thread."""
-    calls = profile.of(_heavy_calls).get(int(profile.trace.track[row]), [])
-    first, last = (bisect_left(calls, time, key=attrgetter("begin")) for time in (begin, end))
-    return _Graph(name, begin, end, calls[first:last])
+def _by_id(profile: Profile, runs: Iterable[tuple[str, int, int, int]]) -> dict[str, list[_Graph]]:
+    """Return by compile id the graphs that do anything heavy; runs: (id, a slice of its thread, begin, end)."""
+    graphs: dict[str, list[_Graph]] = defaultdict(list)
+    for name, row, begin, end in runs:
+        calls = profile.of(_heavy_calls).get(int(profile.trace.track[row]), [])
+        first, last = (bisect_left(calls, time, key=attrgetter("begin")) for time in (begin, end))
+        if first < last:
+            graphs[name].append(_Graph(name, begin, end, calls[first:last]))
+    return graphs
 
 
 def _heavy_calls(profile: Profile) -> dict[int, list[_Heavy]]:

@@ -230,8 +230,7 @@ def achieved(
     if tflop_s is not None and fastest is not None and tflop_s > _MAX_OF_PEAK * fastest:
         flop, tflop_s = np.full(len(flop), np.nan), None
     both = ~np.isnan(moved) & ~np.isnan(flop) & (moved > 0)
-    least = None if is_copy else _floor_ns(category, moved, flop, peak, limit)
-    floor_us, above_us = (None, None) if least is None else _floor_us(least, dur)
+    floor_us, above_us = (None, None) if is_copy else _floor_us(category, moved, flop, dur, peak, limit)
     return Achieved(
         bandwidth_gb_s=gb_s,
         bandwidth_percent=None if is_copy else _percent(gb_s, peak.bandwidth_gb_s),
@@ -274,21 +273,17 @@ def _rate(amount: Floats, dur_ns: Int64s, unit: float = 1.0) -> float | None:
     return float(amount[known].sum()) / time / unit if time else None
 
 
-def _floor_ns(
-    category: Category, moved: Floats, flop: Floats, peak: DevicePeak, tflop_s: float | None
-) -> Floats | None:
-    """Return how long each launch takes at least, NaN where unknown; None where all are."""
+def _floor_us(
+    category: Category, moved: Floats, flop: Floats, dur: Int64s, peak: DevicePeak, tflop_s: float | None
+) -> tuple[float | None, float | None]:
+    """Return the floor and the time above it, of the launches whose floor is known."""
     needs_flop = category in PRODUCTS
     if not peak.bandwidth_gb_s or (needs_flop and not tflop_s):
-        return None
-    by_memory = moved / peak.bandwidth_gb_s  # a byte per ns is a GB/s
-    least = np.fmax(by_memory, flop / (1e3 * tflop_s)) if tflop_s else by_memory
-    return np.where(np.isnan(flop), np.nan, least) if needs_flop else least
-
-
-def _floor_us(least: Floats, dur: Int64s) -> tuple[float | None, float | None]:
-    """Return the floor and the time above it, of the launches whose floor is known."""
-    known = ~np.isnan(least)
+        return None, None
+    least = moved / peak.bandwidth_gb_s  # a byte per ns is a GB/s
+    if tflop_s:
+        least = np.fmax(least, flop / (1e3 * tflop_s))
+    known = ~np.isnan(flop if needs_flop else least)
     if not known.any():
         return None, None
     floor = np.minimum(least[known], dur[known]).round().astype(np.int64)

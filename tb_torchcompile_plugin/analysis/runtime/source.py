@@ -296,6 +296,9 @@ def _row(profile: Profile, line: Line, times: LineTimes) -> ProgramLine:
     breaks, recompiles, guards = profile.of(marks).get(line, Marks([], [], []))
     time, steps = times.by_line.get(line), profile.of(_steps)
     shared = sorted(time.shared.items(), key=lambda part: (-part[1], part[0])) if time else []
+    host_ns = time.launch if time and profile.of(_host_from) else None
+    if profile.of(_host_from) == "stacks":
+        host_ns = profile.of(function_ns).get(line)
     return ProgramLine(
         key=line.key,
         file=line.file,
@@ -308,7 +311,7 @@ def _row(profile: Profile, line: Line, times: LineTimes) -> ProgramLine:
         backward_us=us(time.backward) / steps if time else None,
         kernel_us=us(time.gpu) / steps if time else None,
         share_percent=share_percent(time.gpu, times.all) if time else None,
-        host_us=_host_us(profile, line, time),
+        host_us=None if host_ns is None else us(host_ns) / steps,
         above_floor_us=time.above / 1000 / steps if time and time.above is not None else None,
         kernels=_kernels(profile, time) if time else [],
         shared=[SharedLine(other.key, us(ns) / steps) for other, ns in shared],
@@ -328,14 +331,6 @@ def _no_text(data: CompileData | None, info: LineInfo) -> str:
     if data.source == "torch_trace":
         return "torch’s log holds no text of it; the handler’s summary does"
     return "Its file could not be read when the summary was written"
-
-
-def _host_us(profile: Profile, line: Line, time: LineTime | None) -> float | None:
-    if profile.of(_host_from) == "stacks":
-        ns = profile.of(function_ns).get(line)
-    else:
-        ns = time.launch if time and profile.of(_host_from) else None
-    return None if ns is None else us(ns) / profile.of(_steps)
 
 
 def _kernels(profile: Profile, time: LineTime) -> list[LineKernel]:
