@@ -155,10 +155,7 @@ def _around(profile: Profile, calls: list[_Call], index: int) -> WrittenAttentio
 
 
 def _is_over_rows(profile: Profile, softmax: _Call, matrix: Shape) -> bool:
-    """Return whether a softmax is over the last axis of the matrix.
-
-    An operator has the axis among its arguments, a generated kernel how many numbers it reduces, as its last one.
-    """
+    """Return whether a softmax is over the last axis of the matrix."""
     try:
         values = map(str, concrete_inputs(profile.trace, softmax.row))
     except UserError:
@@ -166,7 +163,7 @@ def _is_over_rows(profile: Profile, softmax: _Call, matrix: Shape) -> bool:
     numbers = [int(value) for value in values if re.fullmatch(r"-?\d+", value)]
     if operators.is_library_operator(softmax.name):
         return numbers[:1] in ([-1], [len(softmax.shapes[0]) - 1]) and softmax.shapes[0][-1:] == matrix[-1:]
-    return numbers[-1:] == matrix[-1:]
+    return numbers[-1:] == matrix[-1:]  # the last argument of a generated kernel: how many numbers it reduces
 
 
 def _side(calls: Iterable[_Call], matrix: Shape, way: operators.Way) -> list[_Call]:

@@ -231,10 +231,7 @@ def _frame_time(profile: Profile, compile_id: str, calls: list[RegionCall]) -> F
 
 
 def frame_parts(frame: RegionCall, compiled: Intervals) -> Iterator[tuple[str, int, int]]:
-    """Yield (part, start, end) in ns: one frame cut into the parts of `FrameTime`, without overlaps and gaps.
-
-    Time spent compiling while a graph was broken is not part of the break.
-    """
+    """Yield (part, start, end) in ns: one frame cut into the parts of `FrameTime`, without overlaps and gaps."""
     chain = list(frame.chain())
     first, last = np.searchsorted(compiled.ends, frame.begin), np.searchsorted(compiled.starts, frame.end)
     edges = (column[first:last].tolist() for column in compiled)
@@ -243,7 +240,10 @@ def frame_parts(frame: RegionCall, compiled: Intervals) -> Iterator[tuple[str, i
         ("guards", [moment for call in chain for moment in call.lookups]),
         ("overhead", [moment for call in chain for moment in call.overhead]),
         ("called", [(inner.begin, inner.end) for call in chain for inner in call.nested if not inner.resume]),
-        (_OTHER, list(zip(*edges, strict=True))),
+        (
+            _OTHER,
+            list(zip(*edges, strict=True)),
+        ),  # compiling while a graph is broken is not part of the break
         ("breaks", [(gap.start, gap.end) for gap in breaks(frame)]),
     ]
     return _split(frame.begin, frame.end, layers)
@@ -312,15 +312,12 @@ def headline(profile: Profile) -> str:
     calls = cost.calls / steps
     often = plural(int(calls), "call") if calls.is_integer() else f"{significant(calls)} calls"
     share = f", {percent(100 * beside / cost.window_us)} of it" if cost.window_us else ""
+    graphs = "The trace does not mark all of their graphs."
+    if cost.graph_us is not None and cost.beside_percent is not None:
+        backward = f" and backward for {duration(cost.backward_us / steps)}" if cost.backward_us else ""
+        useful, useless = duration(cost.graph_us / steps), percent(cost.beside_percent)
+        graphs = f"Their graphs run for {useful}{backward}; {useless} of all this is overhead of the calls."
     return (
         f"{what} take {duration(beside / steps)} {'a step' if cost.steps else 'in this span'}"
-        f"{share}{parts}, for {often}. {_useful(cost, steps)}"
+        f"{share}{parts}, for {often}. {graphs}"
     )
-
-
-def _useful(cost: CallOverhead, steps: int) -> str:
-    if cost.graph_us is None or cost.beside_percent is None:
-        return "The trace does not mark all of their graphs."
-    backward = f" and backward for {duration(cost.backward_us / steps)}" if cost.backward_us else ""
-    graphs, share = duration(cost.graph_us / steps), percent(cost.beside_percent)
-    return f"Their graphs run for {graphs}{backward}; {share} of all this is overhead of the calls."

@@ -120,10 +120,7 @@ def _tops(trace: Trace, rows: Launches) -> tuple[Int64s, Int64s]:
 
 
 def module_names(trace: Trace, rows: Launches, groups: list[Int64s]) -> list[list[str]]:
-    """Return for each group of launches the innermost modules in the Python stacks around them, most launches first.
-
-    torch numbers the instances of a class: `Linear_3` is the fourth Linear that ran.
-    """
+    """Return for each group of launches the innermost modules in the stacks around them, most launches first."""
     is_module = mask_of(trace.names, is_module_call)
     if not is_module.any():
         return [[] for _ in groups]

@@ -209,10 +209,7 @@ def launched_in(profile: Profile, rows: Launches) -> Mask:
 
 
 def alone_ns(trace: Trace, rows: Launches, groups: list[Int64s], counted: Mask) -> Int64s:
-    """Return for each group the time in which only it ran on the device, of launches that count.
-
-    The device's busy time without them is shorter by exactly this.
-    """
+    """Return by how much the device's busy time is shorter without each group, of launches that count."""
     nobody = len(groups)
     owner = np.full(len(rows.index), nobody, np.int64)
     for number, indices in enumerate(groups):

@@ -163,10 +163,8 @@ def decoded(text: str) -> list[Any]:
 
 
 def is_shape(value: object) -> bool:
-    """Return whether a value is a list of whole numbers that can be the shape of a tensor.
-
-    Do not compute with other values: multiplying texts works, too, and huge sizes never end.
-    """
+    """Return whether a value is a list of whole numbers that can be the shape of a tensor."""
+    # Nothing is computed with other values: multiplying texts works, too, and huge sizes never end.
     if not isinstance(value, list) or not all(isinstance(size, int) for size in value):
         return False
     return bool(math.prod(max(1, abs(size)) for size in value) < 1 << 62)

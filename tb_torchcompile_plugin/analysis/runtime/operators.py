@@ -243,11 +243,8 @@ def _matrix_kernels(profile: Profile) -> list[tuple[Int64s, Int64s]]:
 
 
 def _flops(trace: Trace, index: Int64s, dims: Int64s) -> Int64s:
-    """Return the floating point operations of each of these rows, 0 for what torch has no rule for.
-
-    torch counts them for seven operators with `with_flops`, but leaves them out of the trace. They follow from inputs
-    that `record_shapes` records. dims: the code of each row's shapes, -1 unknown.
-    """
+    """Return the floating point operations of these rows, 0 without a rule; dims: the code of each row's shapes."""
+    # With `with_flops` torch counts them for seven operators, but leaves them out of the trace.
     rows = np.flatnonzero(mask_of(trace.names, _COUNTED.__contains__)[trace.name[index]] & (dims >= 0))
     inputs = codes_of(trace, "concrete_inputs", index[rows])
     kinds, kind_of = distinct(trace.name[index[rows]], dims[rows], inputs)

@@ -91,12 +91,10 @@ def recomputed(profile: Profile) -> list[Recomputed]:
 def _recomputed(
     profile: Profile, name: str, forwards: list[_Graph], backwards: list[_Graph]
 ) -> Iterator[Recomputed]:
-    """Yield what the backwards of one compilation compute again.
-
-    They are compared with the forward that does most: others may be cut off, and DDP splits a graph into several.
-    """
+    """Yield what the backwards of one compilation compute again."""
     asks_for_checkpoints = profile.data is not None and bool(profile.data.of(checkpoint_lines, name))
     forward_keys = {call.key for graph in forwards for call in graph.heavy}
+    # Of the forward that does most: others may be cut off, and DDP splits a graph into several.
     products = max(graph.products for graph in forwards)
     for graph in backwards:
         runs = groupby(graph.heavy, lambda call: call.kind != "gradient" and call.key in forward_keys)
@@ -164,16 +162,13 @@ def _heavy_calls(profile: Profile) -> dict[int, list[_Heavy]]:
 
 
 def _kernels(profile: Profile) -> dict[int, set[int]]:
-    """Return the operators that launched heavy work, with the name codes of the kernels that they launched.
-
-    Generated kernels are left out: they have other numbers in each graph, and their operator identifies them.
-    """
+    """Return the operators that launched heavy work, with the name codes of the kernels that they launched."""
     trace, queue = profile.trace, profile.of(gpu_queue)
     operator = _outermost(profile, profile.of(host_lane).row[queue.point].astype(np.int64))
     generated = mask_of(trace.names, lambda name: name.startswith("triton_"))
     kernels: dict[int, set[int]] = defaultdict(set)
     for row, code in zip(operator.tolist(), trace.name[queue.row].tolist()):
-        if row >= 0:
+        if row >= 0:  # generated kernels have other numbers in each graph: their operator identifies them
             kernels[row] |= set() if generated[code] else {code}
     return kernels
 

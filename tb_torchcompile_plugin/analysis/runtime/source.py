@@ -296,6 +296,12 @@ def _row(profile: Profile, line: Line, times: LineTimes) -> ProgramLine:
     breaks, recompiles, guards = profile.of(marks).get(line, Marks([], [], []))
     time, steps = times.by_line.get(line), profile.of(_steps)
     shared = sorted(time.shared.items(), key=lambda part: (-part[1], part[0])) if time else []
+    by_key = profile.of(_kernels_by_key)
+    parts = ((by_key[key], us(ns) / steps) for key, ns in time.kernels.most_common()) if time else ()
+    kernels = [
+        LineKernel(row.key, row.name, row.compile_id, row.artifact, row.code_line, time_us)
+        for row, time_us in parts
+    ]
     host_ns = time.launch if time and profile.of(_host_from) else None
     if profile.of(_host_from) == "stacks":
         host_ns = profile.of(function_ns).get(line)
@@ -313,7 +319,7 @@ def _row(profile: Profile, line: Line, times: LineTimes) -> ProgramLine:
         share_percent=share_percent(time.gpu, times.all) if time else None,
         host_us=None if host_ns is None else us(host_ns) / steps,
         above_floor_us=time.above / 1000 / steps if time and time.above is not None else None,
-        kernels=_kernels(profile, time) if time else [],
+        kernels=kernels,
         shared=[SharedLine(other.key, us(ns) / steps) for other, ns in shared],
         breaks=breaks,
         recompiles=recompiles,
@@ -331,16 +337,6 @@ def _no_text(data: CompileData | None, info: LineInfo) -> str:
     if data.source == "torch_trace":
         return "torch’s log holds no text of it; the handler’s summary does"
     return "Its file could not be read when the summary was written"
-
-
-def _kernels(profile: Profile, time: LineTime) -> list[LineKernel]:
-    """Return the kernels of a line, most time first."""
-    by_key, steps = profile.of(_kernels_by_key), profile.of(_steps)
-    parts = ((by_key[key], ns) for key, ns in time.kernels.most_common())
-    return [
-        LineKernel(row.key, row.name, row.compile_id, row.artifact, row.code_line, us(ns) / steps)
-        for row, ns in parts
-    ]
 
 
 def _kernels_by_key(profile: Profile) -> dict[str, Kernel]:

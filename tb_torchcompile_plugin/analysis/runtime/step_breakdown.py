@@ -218,13 +218,10 @@ def _of_steps(profile: Profile, windows: Intervals) -> list[StepBreakdown]:
 
 
 def window_breakdown(profile: Profile) -> StepBreakdown | None:
-    """Return the whole span as one row, from the first GPU event to the end of the last; None where nothing ran.
-
-    Without GPU events the span is that of the thread that had operators running longest.
-    """
+    """Return the whole span as one row, from the first GPU event to the end of the last; None where nothing ran."""
     trace, rows = profile.trace, profile.of(gpu_work).index
     track = -1
-    if not len(rows):
+    if not len(rows):  # the span of the thread that had operators running longest
         operators = by_track(trace, trace.select(cat=(OPERATOR,)))
         times = {track: busy(trace, same).total_ns for track, same in operators}
         if not times:
