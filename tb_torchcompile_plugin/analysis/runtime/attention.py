@@ -1,8 +1,7 @@
 """Find attention that is written out: a matrix product, a softmax over its rows, and a product with the result.
 
-Eager code is recognised by the operators that launched the kernels, in stream order, and by recorded shapes; compiled
-code by the operators in a generated kernel's name. Without shapes, and inside CUDA graphs, nothing is found. Scores
-changed by anything but scale, bias, mask and dropout are left out, and so is a softmax over another axis.
+It is recognised by recorded shapes and the operators that launched the kernels, or are in a generated kernel's name;
+not inside CUDA graphs. Scores changed by anything but scale, bias, mask and dropout are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
     shapes_in,
     texts_of,
 )
-from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile.columns import mask_of
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -156,10 +154,7 @@ def _around(profile: Profile, calls: list[_Call], index: int) -> WrittenAttentio
 
 def _is_over_rows(profile: Profile, softmax: _Call, matrix: Shape) -> bool:
     """Return whether a softmax is over the last axis of the matrix."""
-    try:
-        values = map(str, concrete_inputs(profile.trace, softmax.row))
-    except UserError:
-        return False
+    values = map(str, concrete_inputs(profile.trace, softmax.row) or ())
     numbers = [int(value) for value in values if re.fullmatch(r"-?\d+", value)]
     if operators.is_library_operator(softmax.name):
         return numbers[:1] in ([-1], [len(softmax.shapes[0]) - 1]) and softmax.shapes[0][-1:] == matrix[-1:]

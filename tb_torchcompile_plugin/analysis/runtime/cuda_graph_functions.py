@@ -225,7 +225,7 @@ def _reasons_again(recordings: Sequence[GraphRecording]) -> Counter[Reason]:
     return Counter(row.reason for row in recordings if row.reason and row.reason != "first")
 
 
-def served(rows: Sequence[GraphedFunction]) -> str:
+def headline(rows: Sequence[GraphedFunction]) -> str:
     """Return one sentence: whether CUDA graphs work."""
     if not rows:
         return "CUDA graphs are not used: torch.compile was not told to."
@@ -237,7 +237,7 @@ def served(rows: Sequence[GraphedFunction]) -> str:
         return "CUDA graphs are on; none was replayed in this span."
     launches = sum(row.launches_avoided or 0 for row in replaying)
     calls = sum(row.replayed_calls for row in replaying)
-    names = list(dict.fromkeys(map(name_of, replaying)))
+    names = list(dict.fromkeys(map(_name, replaying)))
     were = "was" if len(names) == 1 else "were"
     return (
         f"CUDA graphs serve: {both(names[:_MAX_NAMES])} {were} replayed {often(calls)}, "
@@ -253,7 +253,7 @@ def complaint(row: GraphedFunction) -> str:
         "waiting": f"ran kernel by kernel in all of its {plural(row.calls, 'call')}",
         "skipped": "is skipped",
     }.get(row.state, f"was replayed in {row.replayed_calls:,} of {plural(row.calls, 'call')}")
-    return f"{name_of(row)} {verb}" + (f" ({row.why})" if row.why else "")
+    return f"{_name(row)} {verb}" + (f" ({row.why})" if row.why else "")
 
 
 def remedy(row: GraphedFunction, recordings: Sequence[GraphRecording]) -> tuple[str, str | None]:
@@ -267,7 +267,7 @@ def remedy(row: GraphedFunction, recordings: Sequence[GraphRecording]) -> tuple[
     return _HELP["size"] if row.state == "new_sizes" else _HELP_UNKNOWN
 
 
-def name_of(row: GraphedFunction) -> str:
+def _name(row: GraphedFunction) -> str:
     """Return "forward (model.py:12)" or "the backward of forward (model.py:12)"."""
     name = function_at(row.function, row.file, row.line) or row.compile_id
     return f"the backward of {name}" if row.direction == "backward" else name

@@ -21,8 +21,8 @@ from tb_torchcompile_plugin.analysis.runtime.cuda_graph_functions import (
     NOT_REPLAYED,
     graphed_functions,
     graphs,
+    headline,
     remedy,
-    served,
 )
 from tb_torchcompile_plugin.compile_log.record import known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
@@ -104,7 +104,7 @@ def _pools(profile: Profile) -> Iterator[GraphPool]:
 
 def _says(profile: Profile, counts: tuple[GraphCount, ...], pools: tuple[GraphPool, ...]) -> Iterator[str]:
     rows = profile.of(graphed_functions)
-    yield served(rows)
+    yield headline(rows)
     if (help_ := profile.of(graph_remedy)) is not None:
         yield f"{help_[0]}."
     if recordings := sum(row.recordings or 0 for row in rows):

@@ -1,9 +1,8 @@
 """Find embeddings whose gradient is dense although a step looks up a small part of their rows.
 
-They are recognised by what fills a gradient with zeros and what adds to rows of it, with recorded shapes: in eager code
-torch's own operators, in compiled code the operators in a generated kernel's name. Without shapes, and inside CUDA
-graphs, nothing is found. A weight that is also multiplied or used elsewhere (tied weights) has a dense gradient anyway
-and is left out; so is what a sparse gradient cannot do, and everything where ranks communicate: NCCL reduces none.
+They are recognised by recorded shapes of what fills a gradient with zeros and of what adds to rows of it: operators, or
+those in a generated kernel's name; not inside CUDA graphs. A weight that is used elsewhere, too (tied weights), has a
+dense gradient anyway and is left out; so is what sparse gradients cannot do, and all where NCCL would reduce them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
     tensors_of,
     texts_of,
 )
-from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile.columns import host_slices, mask_of, place_mask
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -100,12 +98,10 @@ def _can_be_sparse(profile: Profile, row: int) -> bool:
     arguments = operators.LOOKUP_BACKWARDS.get(profile.trace.names[profile.trace.name[row]])
     if arguments is None:
         return True
-    try:
-        values = dict(enumerate(concrete_inputs(profile.trace, row)))
-    except UserError:
-        return False
+    inputs = concrete_inputs(profile.trace, row)
+    values = dict(enumerate(inputs or ()))
     is_max = arguments.mode is not None and values.get(arguments.mode) == _MAX
-    return values.get(arguments.scaled) != "True" and not is_max
+    return inputs is not None and values.get(arguments.scaled) != "True" and not is_max
 
 
 def _looked_up(profile: Profile) -> dict[Table, list[int]]:

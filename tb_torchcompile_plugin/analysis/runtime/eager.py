@@ -113,17 +113,11 @@ def _headline(host_us: float, share: float | None, device_share: float | None, s
 
 
 def _by_step(steps: StepWindows, roots: Roots, running: Int64s, gpu: bool) -> list[EagerInStep]:
-    step_of = steps.of(roots.start)
+    step_of, length = steps.of(roots.start), steps.ends - steps.starts
     host, device = (sums(step_of, ns, len(steps)) for ns in (roots.host_ns, roots.device_ns))
-    return [
-        EagerInStep(
-            step=name,
-            host_us=us(host[step]),
-            device_us=us(device[step]) if gpu else None,
-            share_percent=share_percent(running[step], steps.ends[step] - steps.starts[step]),
-        )
-        for step, name in enumerate(steps.names)
-    ]
+    shares = map(share_percent, running, length)
+    rows = zip(steps.names, host, device, shares)
+    return [EagerInStep(name, us(ns), us(gpu_ns) if gpu else None, share) for name, ns, gpu_ns, share in rows]
 
 
 def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = None) -> list[EagerOp]:

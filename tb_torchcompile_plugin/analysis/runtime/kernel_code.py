@@ -1,8 +1,7 @@
 """Show what a launch is: which call in the generated code, in which module, with which grid and block.
 
-The calls of an operator stand in the generated code in the order in which they run: where there are as many of one as
-of the other, the k-th call inside a graph's execution is the k-th in its code. Otherwise, and for kernels that a CUDA
-graph replays, the call is unknown.
+The calls of an operator stand in the generated code in the order in which they run: where there are as many of both,
+the k-th call inside a graph's execution is the k-th in its code. Calls inside CUDA graphs are unknown.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def kernel_table(profile: Profile) -> Kernels:
     rows = [row for row, _, _ in profile.of(kernel_rows)]
     unnamed, (peaks, warnings) = profile.of(unnamed_triton), profile.of(_peaks)
     gains = [row.twice_as_fast_percent or 0.0 for row in rows]
-    unknown_flop = "how many operations they do, or they do no product"
+    no_flop = "how many operations they do, or they do no product"
     return Kernels(
         headline=_headline(rows, profile.of(distinct_kernels)),
         rows=rows,
@@ -141,7 +141,7 @@ def kernel_table(profile: Profile) -> Kernels:
         step_categories=profile.of(step_categories),
         peaks=peaks,
         no_bytes=_left_out(peaks, rows, "bandwidth_gb_s", "what they move"),
-        no_flop=_left_out(peaks, rows, "flop_per_byte", unknown_flop),
+        no_flop=_left_out(peaks, rows, "flop_per_byte", no_flop),
         unnamed_us=us(unnamed.all_ns),
         named_us=us(unnamed.named_ns),
         warnings=warnings,

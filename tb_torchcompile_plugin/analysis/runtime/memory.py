@@ -192,11 +192,8 @@ def _capacities(trace: Trace) -> dict[int, int]:
 
 def _curve(time: Int64s, total: Int64s, reserved: Int64s | None) -> Curve:
     kept = _extremes(time, [total] if reserved is None else [total, reserved])
-    return Curve(
-        [us(at) for at in time[kept].tolist()],
-        total[kept].tolist(),
-        None if reserved is None else reserved[kept].tolist(),
-    )
+    reserved_bytes = None if reserved is None else reserved[kept].tolist()
+    return Curve([us(at) for at in time[kept].tolist()], total[kept].tolist(), reserved_bytes)
 
 
 def _extremes(ts: Int64s, curves: list[Int64s]) -> Int64s:

@@ -1,9 +1,8 @@
 """Show which `nn.Module` took the time on host and device, from the module calls that `with_stack` records.
 
 Calls with the same modules around them are one row of a tree. GPU work belongs to the innermost module around the
-operator that launched it, in backward around the forward operator with the same sequence number. Inside compiled code
-torch calls no modules: what the graph names stands below the module that ran it, without stacks below the frame that
-was compiled. There a kernel of several modules counts for each in equal parts of whole nanoseconds.
+operator that launched it, in backward around the forward operator with the same sequence number. What a compiled graph
+names stands below the module that ran it, or below the compiled frame: torch calls no modules there.
 """
 
 from __future__ import annotations
@@ -180,6 +179,7 @@ def _graph_modules(profile: Profile, ran_by: dict[str, int]) -> dict[int | str, 
 
 
 def _by_path(launches: Iterable[LineLaunches]) -> dict[str, _Node]:
+    """Return what graphs name; a kernel of several modules counts for each in equal parts of whole nanoseconds."""
     nodes: dict[str, _Node] = {}
     total = 0
     for row in launches:

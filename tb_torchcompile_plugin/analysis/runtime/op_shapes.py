@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile.columns import codes_of, mask_of
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -26,10 +27,14 @@ from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 
 Shape = list[int]
 CallWork = tuple[float | None, float | None]  # bytes, floating point operations
+NEED_VALUES = {
+    *operators.WINDOWS,
+    *operators.ATTENTION,
+}  # their work depends on arguments that are no tensors
 
 
 def operator_work(name: str, dims: str, types: str, values: list[str] | None = None) -> CallWork:
-    """Return (bytes, FLOP) of a library operator's call; values: its concrete inputs, where `asks_for_values`."""
+    """Return (bytes, FLOP) of a library operator's call; values: its concrete inputs, for NEED_VALUES."""
     shapes, kinds = shapes_in(dims), decoded(types)
     try:
         if name in operators.PRODUCTS:
@@ -50,11 +55,6 @@ def operator_work(name: str, dims: str, types: str, values: list[str] | None = N
     except (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError):
         pass
     return None, None
-
-
-def asks_for_values(operator: str) -> bool:
-    """Return whether `operator_work` needs the values of arguments that are no tensors."""
-    return operator in operators.WINDOWS or operator in operators.ATTENTION
 
 
 def _product(shapes: list[Shape], kinds: list[str]) -> CallWork:
@@ -198,7 +198,10 @@ def texts_of(
         yield row, texts[code] if code >= 0 else ""
 
 
-def concrete_inputs(trace: Trace, row: int) -> list[Any]:
-    """Return the recorded values of a call's arguments, mostly texts; [] without any."""
-    values = trace.args(row).get("Concrete Inputs")
+def concrete_inputs(trace: Trace, row: int) -> list[Any] | None:
+    """Return the recorded values of a call's arguments, mostly texts; None where they cannot be read again."""
+    try:
+        values = trace.args(row).get("Concrete Inputs")
+    except UserError:
+        return None
     return values if isinstance(values, list) else []

@@ -1,9 +1,8 @@
 """Find where a compiled backward computes its forward again, as a checkpoint inside the graph asks for.
 
-Inductor computes cheap kernels again in any backward, but a matrix product, a convolution or attention only when told
-to. Attention and convolutions have backwards of their own by name: if they run forward in a backward, that is certain.
-Products do not, but each has two gradients at most: where a backward has more than twice the products of its forward,
-what looks like forward by operator, sizes and kernels is not a gradient. Graphs inside CUDA graphs are unknown.
+Inductor computes products of matrices, convolutions and attention again only when told to. Attention and convolutions
+have backwards of another name: if they run forward in a backward, that is certain. A product has two gradients at most:
+of more products, those are no gradients that look like forward by operator, sizes and kernels.
 """
 
 from __future__ import annotations

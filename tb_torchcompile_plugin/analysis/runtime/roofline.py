@@ -1,13 +1,11 @@
 """Measure how close a kernel comes to what its device can do: bandwidth and arithmetic achieved, against the peaks.
 
-Bytes and operations that inductor computed for a kernel are taken as they are: from the launch, else from the generated
-code. Recorded shapes give an estimate for the others, copies record what they moved, and the rest is unknown. More than
-100 % is possible and stays: a kernel whose data is in a cache is not bound by the device's memory.
+Bytes and operations are those that inductor computed or a copy recorded, else an estimate from recorded shapes. More
+than 100 % is possible and stays: a kernel whose data is in a cache is not bound by the device's memory.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,13 +13,13 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
-    asks_for_values,
+    NEED_VALUES,
     concrete_inputs,
     decoded,
     operator_work,
     tensor_bytes,
 )
-from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.generated_code.output_code import Definition
 from tb_torchcompile_plugin.profile.columns import Floats, Mask, alike, codes_of, distinct, mask_of, values_of
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
@@ -161,10 +159,7 @@ def _add_estimates(trace: Trace, rows: Launches, work: Work) -> None:
         if launches(operator, kernel):
             moved, flop = tensor_bytes(shapes, kinds), None
         elif family_of(operator) == _FAMILY.get(CATEGORIES[rows.category[first]], "none"):
-            values: list[str] = []
-            if asks_for_values(operator):
-                with suppress(UserError):
-                    values = concrete_inputs(trace, int(rows.op[first]))
+            values = concrete_inputs(trace, int(rows.op[first])) if operator in NEED_VALUES else None
             moved, flop = operator_work(operator, shapes, kinds, values)
             indices = indices[main[indices]]
         else:

@@ -186,9 +186,10 @@ class LineTimes:
 def source(profile: Profile) -> Program:
     """Return all lines that anything was recorded of."""
     times = profile.of(source_times)
-    has_steps, steps = len(profile.of(StepWindows)) > 0, profile.of(_steps)
+    has_steps = len(profile.of(StepWindows)) > 0
+    steps = max(len(profile.of(StepWindows)), 1)
     lines = dict.fromkeys((*times.by_line, *profile.of(function_ns), *profile.of(marks)))
-    rows = [_row(profile, line, times) for line in lines]
+    rows = [_row(profile, line, times, steps) for line in lines]
     rows.sort(key=lambda row: (-(row.kernel_us or 0), -(row.host_us or 0), row.file, row.line))
     gpu = len(profile.of(gpu_work).index) > 0
     return Program(
@@ -213,9 +214,8 @@ def _headline(rows: list[ProgramLine], times: LineTimes, when: str) -> str:
     if first.kernel_us is not None:
         known = percent(share_percent(times.all - times.unknown, times.all) or 0)
         share = f"{percent(first.share_percent or 0)} of kernel time"
-        return (
-            f"{where} takes {duration(first.kernel_us)} {when}, {share}. The line is known for {known} of it."
-        )
+        takes = f"{where} takes {duration(first.kernel_us)} {when}"
+        return f"{takes}, {share}. The line is known for {known} of it."
     if first.host_us is None:
         return "No kernel tells which line of your program it computes."
     return f"{first.function} ({where}) takes {duration(first.host_us)} of host time {when}. No kernel tells its line."
@@ -229,10 +229,6 @@ def _files(rows: list[ProgramLine]) -> list[ProgramFile]:
         kernel_us = sum(row.kernel_us or 0.0 for row in lines)
         files.append(ProgramFile(file, len(lines), kernel_us, sum(host) if host else None))
     return files
-
-
-def _steps(profile: Profile) -> int:
-    return max(len(profile.of(StepWindows)), 1)
 
 
 def _host_from(profile: Profile) -> HostFrom | None:
@@ -291,10 +287,10 @@ def marks(profile: Profile) -> dict[Line, Marks]:
     return dict(by_line)
 
 
-def _row(profile: Profile, line: Line, times: LineTimes) -> ProgramLine:
+def _row(profile: Profile, line: Line, times: LineTimes, steps: int) -> ProgramLine:
     info = profile.of(Lines).info.get(line, UNKNOWN)
     breaks, recompiles, guards = profile.of(marks).get(line, Marks([], [], []))
-    time, steps = times.by_line.get(line), profile.of(_steps)
+    time = times.by_line.get(line)
     shared = sorted(time.shared.items(), key=lambda part: (-part[1], part[0])) if time else []
     by_key = profile.of(_kernels_by_key)
     parts = ((by_key[key], us(ns) / steps) for key, ns in time.kernels.most_common()) if time else ()

@@ -259,7 +259,8 @@ def _unnamed_triton_kernels(profile: Profile) -> str:
 
 def compile_report(data: CompileData) -> Compile:
     """Return what most panels show of the compile data of one worker."""
-    summary, rows, of_kernels = data.summary, data.of(compilations), data.of(generated_kernels)
+    summary, records = data.summary, data.summary.records
+    rows, of_kernels = data.of(compilations), data.of(generated_kernels)
     results = [cache.result for row in rows for cache in row.cache]
     counters = grouped(summary.counters, lambda counter: counter.group)
     return Compile(
@@ -268,7 +269,7 @@ def compile_report(data: CompileData) -> Compile:
         total_s=data.of(ct.total_s),
         phases_s=data.of(phases_s),
         phases_percent=phases_percent(data.of(phases_s)),
-        unreadable_records=sum(summary.records.unreadable.values()),
+        unreadable_records=sum(records.unreadable.values()),
         environment=_environment(summary),
         compilations=rows,
         distinct_compilations=ct.count_compilations(summary.compilations),
@@ -291,11 +292,7 @@ def compile_report(data: CompileData) -> Compile:
         compile_times=data.of(ct.compile_times),
         compile_times_complete=summary.compile_times_complete,
         counters={group: {row.name: row.value for row in values} for group, values in counters.items()},
-        records=Records(
-            _sorted(summary.records.by_kind),
-            _sorted(summary.records.unknown),
-            _sorted(summary.records.unreadable),
-        ),
+        records=Records(*map(_sorted, (records.by_kind, records.unknown, records.unreadable))),
         headlines={
             "compile_time": data.of(compile_time_headline),
             "graph_breaks": data.of(reported_headline),

@@ -72,7 +72,12 @@ def picture(profile: Profile, changed: Model, like: Sequence[HostPart] = ()) -> 
     step, steps = clock(lane, queue, times).step, lane.steps
     spent = _spent(profile, changed, _lane_times(profile, changed, times))
     order: list[Key] = [(part.cause, part.name, part.file, part.line) for part in like]
-    named = {key for key in order if key[1]} if like else _largest(spent)
+    if like:
+        named = [key for key in order if key[1]]
+    else:
+        least = _MIN_NAMED_SHARE * sum(spent.values())
+        largest = sorted((key for key in spent if key[1] and spent[key] > least), key=lambda key: -spent[key])
+        named = largest[:_MAX_NAMED]
     host = _by_cause(spent, named)
     keys = sorted(host, key=lambda key: (order.index(key) if key in order else len(order), -host[key]))
     if (longer := step * steps - sum(host.values())) > 0.01:
@@ -115,13 +120,7 @@ def _spent(profile: Profile, changed: Model, times: _LaneTimes) -> dict[Key, flo
     return spent
 
 
-def _largest(spent: dict[Key, float]) -> set[Key]:
-    least = _MIN_NAMED_SHARE * sum(spent.values())
-    named = sorted((key for key in spent if key[1] and spent[key] > least), key=lambda key: -spent[key])
-    return set(named[:_MAX_NAMED])
-
-
-def _by_cause(spent: dict[Key, float], named: set[Key]) -> dict[Key, float]:
+def _by_cause(spent: dict[Key, float], named: Sequence[Key]) -> dict[Key, float]:
     """Return the times by cause, except those of named culprits, in whole ns with the same sum."""
     merged: dict[Key, float] = defaultdict(float)
     for key, ns in spent.items():
