@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names import operators
 
-_NEAR = 12  # operators searched on either side of a softmax; chosen by eye on the recordings
+_NEAR = 12  # operators searched on either side of a softmax; a judgement without a recorded source
 # Rows or columns, and numbers, of the smallest score matrix: below, fused attention is not known to be faster.
 _MIN_ROWS, _MIN_NUMBERS = 128, 512 * 512
 # Five products instead of four: the backward of fused attention computes the first product again.
@@ -145,9 +145,8 @@ def _around(profile: Profile, calls: list[_Call], index: int) -> WrittenAttentio
         return None
     before = _side(reversed(calls[:index]), scores, way)
     after = _side(calls[index + 1 :], scores, way)
-    if not any(call.result == scores for call in before) or not any(
-        call.multiplies(scores) for call in after
-    ):
+    has_products = any(call.result == scores for call in before)
+    if not has_products or not any(call.multiplies(scores) for call in after):
         return None
     return _attention(way, scores, [*reversed(before), softmax, *after])
 

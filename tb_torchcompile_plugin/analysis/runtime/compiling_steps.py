@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_ns
 
-# Share of a step spent compiling from which on it is not a steady one; a judgement, nothing was measured.
+# Share of a step spent compiling from which on it is not a steady one; a judgement without a recorded source.
 _COMPILING_SHARE = 0.1
 
 

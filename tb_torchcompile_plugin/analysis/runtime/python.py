@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_step
 
 Whose = Literal["yours", "library", "built in", "operators"]
 _WHOSE: tuple[Whose, ...] = get_args(Whose)
-_MIN_SHARE = 1000  # a stack with less than 1 / 1000 of its thread's time is left out: too narrow to be seen
+_MAX_RATIO = 1000  # of a thread's time to that of a stack: shorter ones are left out, too narrow to be seen
 _MAX_STACKS = 4000  # merged stacks that are returned
 
 
@@ -200,7 +200,7 @@ def _frames(profile: Profile, position: Int64s, name: Int64s, tracks: Int64s) ->
     total, calls = sums(frame, trace.dur[rows], len(name)), np.bincount(frame, minlength=len(name))
     whole = sums(track[parent < 0], total[parent < 0], len(trace.tracks))
     longest = np.argsort(-total, kind="stable")[:_MAX_STACKS]
-    kept = np.sort(longest[total[longest] * _MIN_SHARE >= whole[track[longest]]])
+    kept = np.sort(longest[total[longest] * _MAX_RATIO >= whole[track[longest]]])
     row_of = np.full(len(total) + 1, -1, np.int64)
     row_of[kept] = np.arange(len(kept))
     frames = StackFrames(

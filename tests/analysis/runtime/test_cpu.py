@@ -1,4 +1,4 @@
-"""cpu.py: threads that worked, and what generated code tells of its kernels."""
+"""Test cpu.py: threads that worked, and what generated code shows of its kernels."""
 
 from __future__ import annotations
 
