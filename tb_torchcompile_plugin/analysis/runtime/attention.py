@@ -50,7 +50,7 @@ class WrittenAttention(NamedTuple):
     kind: str  # type of the factors, as the trace names it
 
 
-class _Call(NamedTuple):
+class _OpCall(NamedTuple):
     """An operator that launched GPU work."""
 
     row: int  # of the trace
@@ -102,7 +102,7 @@ def written_attention(profile: Profile) -> list[WrittenAttention]:
     return [row for row in rows if row.matrix in forward]
 
 
-def _softmaxes(profile: Profile) -> Iterator[tuple[list[_Call], int]]:
+def _softmaxes(profile: Profile) -> Iterator[tuple[list[_OpCall], int]]:
     """Yield the calls around each softmax that is not part of fused attention, and its index among them."""
     trace = profile.trace
     is_softmax = mask_of(trace.names, lambda name: operators.softmax_way(name) is not None)
@@ -122,16 +122,16 @@ def _softmaxes(profile: Profile) -> Iterator[tuple[list[_Call], int]]:
             yield [_call(profile, *call) for call in calls[first : index + _NEAR + 1]], index - first
 
 
-def _call(profile: Profile, row: int, work: list[int]) -> _Call:
+def _call(profile: Profile, row: int, work: list[int]) -> _OpCall:
     if row < 0:
-        return _Call(row, "", work, [], [])
+        return _OpCall(row, "", work, [], [])
     rows = np.array([row], np.int64)
     _, dims = next(texts_of(profile, "input_dims", rows))
     _, types = next(texts_of(profile, "input_types", rows))
-    return _Call(row, profile.trace.names[profile.trace.name[row]], work, shapes_in(dims), decoded(types))
+    return _OpCall(row, profile.trace.names[profile.trace.name[row]], work, shapes_in(dims), decoded(types))
 
 
-def _around(profile: Profile, calls: list[_Call], index: int) -> WrittenAttention | None:
+def _around(profile: Profile, calls: list[_OpCall], index: int) -> WrittenAttention | None:
     """Return the attention that this softmax is part of; None where it is part of something else."""
     softmax = calls[index]
     way = operators.softmax_way(softmax.name)
@@ -151,7 +151,7 @@ def _around(profile: Profile, calls: list[_Call], index: int) -> WrittenAttentio
     return _attention(way, scores, [*reversed(before), softmax, *after])
 
 
-def _is_over_rows(profile: Profile, softmax: _Call, matrix: Shape) -> bool:
+def _is_over_rows(profile: Profile, softmax: _OpCall, matrix: Shape) -> bool:
     """Return whether a softmax is over the last axis of the matrix."""
     values = map(str, concrete_inputs(profile.trace, softmax.row) or ())
     numbers = [int(value) for value in values if re.fullmatch(r"-?\d+", value)]
@@ -160,9 +160,9 @@ def _is_over_rows(profile: Profile, softmax: _Call, matrix: Shape) -> bool:
     return numbers[-1:] == matrix[-1:]  # the last argument of a generated kernel: how many numbers it reduces
 
 
-def _side(calls: Iterable[_Call], matrix: Shape, way: operators.Way) -> list[_Call]:
+def _side(calls: Iterable[_OpCall], matrix: Shape, way: operators.Way) -> list[_OpCall]:
     """Return the calls that pass over the matrix, from a softmax to its product (in backward to its two products)."""
-    side: list[_Call] = []
+    side: list[_OpCall] = []
     products = 0
     for call in calls:
         if operators.multiplies_matrices(call.name):
@@ -179,7 +179,7 @@ def _side(calls: Iterable[_Call], matrix: Shape, way: operators.Way) -> list[_Ca
     return side if products else []
 
 
-def _attention(way: operators.Way, matrix: Shape, calls: list[_Call]) -> WrittenAttention | None:
+def _attention(way: operators.Way, matrix: Shape, calls: list[_OpCall]) -> WrittenAttention | None:
     """Return the figures of one attention; None where the size of its type is unknown."""
     products = [call for call in calls if call.factors]
     kind = next((str(kind) for kind in products[0].kinds if kind), "")

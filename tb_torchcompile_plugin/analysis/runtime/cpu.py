@@ -78,9 +78,8 @@ def cpu(profile: Profile) -> Cpu:
     kernels = [_kernel(profile, row) for row in profile.of(kernel_table).rows if row.device == "cpu"]
     kernels.sort(key=lambda kernel: -kernel.time_us)
     hint = profile.of(unnamed_cpu_kernels)
-    says = (_threads_sentence(threads, working, last - first), *_kernel_sentences(kernels))
-    code = _NAMES_KERNELS if hint else None
-    return Cpu((*says, hint) if hint else says, tuple(threads), tuple(kernels), code)
+    says = [_threads_sentence(threads, working, last - first), *_kernel_sentences(kernels), hint]
+    return Cpu(tuple(filter(None, says)), tuple(threads), tuple(kernels), _NAMES_KERNELS if hint else None)
 
 
 def _kernel(profile: Profile, row: Kernel) -> CpuKernel:

@@ -98,24 +98,24 @@ def graphs(profile: Profile) -> list[Graph]:
     """Return what is to run as CUDA graphs, by the trace, the log and torch's own objects."""
     runs, names = profile.of(graph_runs), profile.of(Ownership).names
     uses = (runs.launches > 0) | (runs.preparations > 0) | runs.recorded
-    found: set[Graph] = {
+    named: set[Graph] = {
         (names[code], "backward" if backward else "forward")
         for code, backward in zip(runs.compile_id[uses].tolist(), runs.backward[uses].tolist())
         if code >= 0
     }
     if profile.data is not None:
-        found |= {
+        named |= {
             (row.key.compile_id, direction_of(row.direction)) for row in profile.data.of(graph_functions)
         }
-        found |= {(row.compile_id, "forward") for row in profile.data.of(skipped_graphs) if row.compile_id}
-        if not found:
-            found = {(row.key.compile_id, "forward") for row in profile.data.of(logged_graphs).preparations}
+        named |= {(row.compile_id, "forward") for row in profile.data.of(skipped_graphs) if row.compile_id}
+        if not named:
+            named = {(row.key.compile_id, "forward") for row in profile.data.of(logged_graphs).preparations}
 
     def order(graph: Graph) -> tuple[list[int], bool]:
         numbers = [part.strip("!") for part in graph[0].split("/")]
         return [int(number) if number.isdigit() else -1 for number in numbers], graph[1] == "backward"
 
-    return sorted((graph for graph in found if graph[0]), key=order)
+    return sorted((graph for graph in named if graph[0]), key=order)
 
 
 def _row(profile: Profile, graph: Graph) -> GraphedFunction:

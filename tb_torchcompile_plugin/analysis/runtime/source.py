@@ -22,10 +22,10 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_rows
 from tb_torchcompile_plugin.analysis.runtime.source_lines import (
     UNKNOWN,
-    Line,
     LineInfo,
     LineLaunches,
-    Lines,
+    UserLine,
+    UserLines,
     function_ns,
     launch_ns,
     line_launches,
@@ -151,7 +151,7 @@ class LineTime:
     launch: int = 0  # of the host's launch calls
     above: float | None = None  # beyond what the device needs at least; None where unknown for all kernels
     kernels: Counter[str] = field(default_factory=Counter)  # by the key of a row of kernels
-    shared: Counter[Line] = field(default_factory=Counter)  # of kernels that it shares, by the other line
+    shared: Counter[UserLine] = field(default_factory=Counter)  # of kernels that it shares, by the other line
 
     @property
     def gpu(self) -> int:
@@ -178,7 +178,7 @@ class LineTime:
 class LineTimes:
     """The time of all lines (ns)."""
 
-    by_line: dict[Line, LineTime]
+    by_line: dict[UserLine, LineTime]
     unknown: int  # of kernels of unknown lines
     all: int  # both together
 
@@ -244,7 +244,7 @@ def source_times(profile: Profile) -> LineTimes:
 
 def line_times(launches: Iterable[LineLaunches], launch_ns: Mapping[Device, Int64s]) -> LineTimes:
     """Return the time of each line; launch_ns: by device what the host needed for each launch."""
-    by_line: dict[Line, LineTime] = {}
+    by_line: dict[UserLine, LineTime] = {}
     unknown = total = 0
     for row in launches:
         ns, count = row.rows.dur[row.at], len(row.lines)
@@ -267,28 +267,28 @@ def shares(ns: Int64s, parts: int) -> Int64s:
     return int((ns // parts).sum()) + np.cumsum(left[::-1])[::-1] - left
 
 
-def marks(profile: Profile) -> dict[Line, Marks]:
+def marks(profile: Profile) -> dict[UserLine, Marks]:
     """Return what torch.compile recorded by line; without compile data only breaks that the trace shows."""
-    by_line: dict[Line, Marks] = defaultdict(lambda: Marks([], [], []))
+    by_line: dict[UserLine, Marks] = defaultdict(lambda: Marks([], [], []))
     for site in profile.of(graph_break_sites):
         if site.file and site.line is not None:
             graph_break = LineBreak(site.key, site.reason, site.step_mean_us)
-            by_line[Line(site.file, site.line)].breaks.append(graph_break)
+            by_line[UserLine(site.file, site.line)].breaks.append(graph_break)
     for recompile in profile.data.of(recompiles) if profile.data else ():
         lines = [(guard.file, guard.line) for guard in recompile.guards] + [(recompile.file, recompile.line)]
-        line = next((Line(file, line) for file, line in lines if file and line is not None), None)
+        line = next((UserLine(file, line) for file, line in lines if file and line is not None), None)
         if line:
             reason, ids = next(iter(recompile.reasons), ""), (recompile.compile_id, recompile.epoch)
             by_line[line].recompiles.append(LineRecompile(*ids, reason, recompile.duration_s))
     for row in profile.data.of(compilations) if profile.data else ():
         if row.guards and row.file and row.line is not None:
             guards = LineGuards(row.compile_id, row.epoch, row.guards)
-            by_line[Line(row.file, row.line)].guards.append(guards)
+            by_line[UserLine(row.file, row.line)].guards.append(guards)
     return dict(by_line)
 
 
-def _row(profile: Profile, line: Line, times: LineTimes, steps: int) -> ProgramLine:
-    info = profile.of(Lines).info.get(line, UNKNOWN)
+def _row(profile: Profile, line: UserLine, times: LineTimes, steps: int) -> ProgramLine:
+    info = profile.of(UserLines).info.get(line, UNKNOWN)
     breaks, recompiles, guards = profile.of(marks).get(line, Marks([], [], []))
     time = times.by_line.get(line)
     shared = sorted(time.shared.items(), key=lambda part: (-part[1], part[0])) if time else []

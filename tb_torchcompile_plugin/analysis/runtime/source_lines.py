@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users, places, resumed_from
 
 
-class Line(NamedTuple):
+class UserLine(NamedTuple):
     """A line of the program; of a function as a whole the line that it begins at."""
 
     file: str
@@ -57,44 +57,46 @@ class LineLaunches(NamedTuple):
     kernel: Kernel
     rows: Launches
     at: Int64s  # indices of the launches in `rows`
-    lines: list[Line]  # [] where unknown
+    lines: list[UserLine]  # [] where unknown
     modules: list[
         str
     ]  # paths in the compiled module, see `GraphCode.modules`; [] where unknown, and in eager code
     backward: bool
 
 
-_Part = tuple[Int64s, list[Line], list[str]]  # indices of launches, the lines and modules that they compute
+_Part = tuple[
+    Int64s, list[UserLine], list[str]
+]  # indices of launches, the lines and modules that they compute
 
 
-class Lines:
+class UserLines:
     """All lines that the compile data of a profile, its kernels or its stacks name.
 
     The compiler records whole paths, the profiler's stacks the end of one: both get the same name here.
     """
 
     def __init__(self, profile: Profile) -> None:
-        self.info: dict[Line, LineInfo] = {}
+        self.info: dict[UserLine, LineInfo] = {}
         for frame in _recorded(profile):
-            line = Line(frame.file, frame.line)
+            line = UserLine(frame.file, frame.line)
             before = self.info.get(line, UNKNOWN)
             function = without_resume(frame.function) or before.function
             self.info[line] = LineInfo(function, frame.source or before.text, False)
         paths = {line.file for line in self.info}
-        self._functions: dict[int, Line] = {}  # by the code of the name
+        self._functions: dict[int, UserLine] = {}  # by the code of the name
         for code, name in enumerate(profile.trace.names):
             if is_users(name) and (frame_in_stack := frame_of(name)):
                 file, number, function = frame_in_stack
                 whole = [path for path in paths if path.endswith(f"/{file}")]
-                line = Line(whole[0] if len(whole) == 1 else file, number)
+                line = UserLine(whole[0] if len(whole) == 1 else file, number)
                 self._functions[code] = line
                 self.info.setdefault(line, LineInfo(without_resume(function), None, True))
 
-    def of_frames(self, frames: Iterable[Frame]) -> list[Line]:
+    def of_frames(self, frames: Iterable[Frame]) -> list[UserLine]:
         """Return each line once, sorted."""
-        return sorted({Line(frame.file, frame.line) for frame in frames})
+        return sorted({UserLine(frame.file, frame.line) for frame in frames})
 
-    def of_function(self, code: int) -> Line | None:
+    def of_function(self, code: int) -> UserLine | None:
         """Return the line of a function by the code of its name; None if it is not the user's, and for -1."""
         return self._functions.get(code)
 
@@ -136,11 +138,11 @@ def _parts(profile: Profile, kernel: Kernel, rows: Launches, indices: Int64s) ->
     if code is not None:
         yield from _by_call(profile, code, kernel, rows, indices)
     elif kernel.lines_from == "provenance":
-        yield indices, profile.of(Lines).of_frames(kernel.lines), []
+        yield indices, profile.of(UserLines).of_frames(kernel.lines), []
     else:
         for at, called in profile.of(extern_lines)[rows.device].each(indices):
             if called and (lines := called[0].call_lines(called[1])):
-                yield at, profile.of(Lines).of_frames(lines), called[0].modules(called[1])
+                yield at, profile.of(UserLines).of_frames(lines), called[0].modules(called[1])
             else:
                 yield from _by_function(profile, rows, at)
 
@@ -149,7 +151,7 @@ def _by_call(
     profile: Profile, code: Generated, kernel: Kernel, rows: Launches, indices: Int64s
 ) -> Iterator[_Part]:
     """Yield launches by the call in their graph, which has lines of its own; in CUDA graphs all lines count."""
-    graph, lines = code.code, profile.of(Lines)
+    graph, lines = code.code, profile.of(UserLines)
     calls = graph.calls_of(code.definition)
     if len(calls) < 2 or kernel.lines_from == "provenance":
         yield indices, lines.of_frames(kernel.lines), graph.modules(code.definition)
@@ -168,7 +170,7 @@ def _by_function(profile: Profile, rows: Launches, indices: Int64s) -> Iterator[
     """Yield the launches by the user's innermost function around them; no lines where no stack was recorded."""
     site = picked(profile.of(site_names), picked(profile.of(host_tree).place, rows.launch[indices]))
     for same in alike(np.arange(len(indices)), site):
-        line = profile.of(Lines).of_function(int(site[same[0]]))
+        line = profile.of(UserLines).of_function(int(site[same[0]]))
         yield indices[same], [line] if line else [], []
 
 
@@ -183,10 +185,10 @@ def _by_direction(kernel: Kernel, rows: Launches, indices: Int64s) -> Iterator[t
             yield at, bool(rows.backward[at[0]])
 
 
-def function_ns(profile: Profile) -> dict[Line, int]:
+def function_ns(profile: Profile) -> dict[UserLine, int]:
     """Return the host time of each of the user's functions by its line, see `site_ns`; {} without stacks."""
-    own, lines = profile.of(site_ns), profile.of(Lines)
-    by_line = Counter[Line]()
+    own, lines = profile.of(site_ns), profile.of(UserLines)
+    by_line = Counter[UserLine]()
     for code in np.flatnonzero(own).tolist():
         if line := lines.of_function(code):
             by_line[line] += int(own[code])
