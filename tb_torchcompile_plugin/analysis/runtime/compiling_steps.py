@@ -1,4 +1,4 @@
-"""Steps that compile say little of how fast a program is: how long are the others?"""
+"""Tell steps that compile from the others: how many there are, and how long the others take."""
 
 from __future__ import annotations
 
@@ -12,42 +12,38 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_ns
 
-_MOSTLY = 0.1  # of a step, from which on compiling makes it another one
+# Share of a step spent compiling from which on it is not a steady one; a judgement without a recorded source.
+_COMPILING_SHARE = 0.1
 
 
 class Compiling(NamedTuple):
-    """Of the steps of one side: how many compile, for how long in all, and how long the others are (us)."""
+    """The profiled steps that compile, and the others."""
 
-    steps: int
-    compile_us: float
-    others_us: Floats
+    steps: int  # how many compile
+    compile_us: float  # that they spend compiling, together
+    others_us: Floats  # how long each other step takes
 
 
 def compiling(profile: Profile) -> Compiling:
-    """By the clock that sets the pace."""
+    """Return the steps that compile, on the clock of host or GPU, whichever is slower."""
     spent = np.array([profile.of(compile_ns)[name] for name in profile.of(StepWindows).names], np.int64)
     length = profile.of(step_ns)
-    those = spent > _MOSTLY * length
-    return Compiling(int(those.sum()), int(spent[those].sum()) / 1000, length[~those] / 1000)
+    compiles = spent > _COMPILING_SHARE * length
+    return Compiling(int(compiles.sum()), int(spent[compiles].sum()) / 1000, length[~compiles] / 1000)
 
 
-def unmarked_compiling(profile: Profile) -> int:
-    """How many steps compile, or tune a kernel, where the profiler marked none and the loop tells them."""
+def steps_that_compile(profile: Profile) -> int:
+    """Return how many steps compile or tune a kernel, marked by the profiler or inferred from the loop."""
     if len(profile.of(StepWindows)):
-        return 0
+        return profile.of(compiling).steps
     moments = profile.of(loop_steps).moments
     spent = compile_ns_in(profile, moments[:-1], moments[1:])
-    return int((spent > _MOSTLY * np.diff(moments)).sum())
+    return int((spent > _COMPILING_SHARE * np.diff(moments)).sum())
 
 
 def span_compiles(profile: Profile) -> bool:
-    """Whether something is compiled in a span in which nothing tells steps: it is as little a steady one."""
+    """Return whether anything is compiled in a span without steps: then it is not steady."""
     if len(profile.of(StepWindows)) or len(profile.of(loop_steps).moments):
         return False
     first, last = (np.array([moment], np.int64) for moment in profile.trace.window())
     return bool(compile_ns_in(profile, first, last).any())
-
-
-def steps_that_compile(profile: Profile) -> int:
-    """How many of the steps, whatever tells them: they are no steady ones."""
-    return profile.of(compiling).steps + profile.of(unmarked_compiling)

@@ -1,4 +1,4 @@
-"""What was to run as CUDA graphs, by compile id: how its calls of the span ran, and what recording cost."""
+"""Show by compile id what was to run as CUDA graphs: how its calls in the span ran, and why some were not replayed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,8 @@ from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
     logged_graphs,
     skipped_graphs,
 )
-from tb_torchcompile_plugin.analysis.formatting import (
-    at_line,
-    both,
-    counted,
-    duration,
-    function_at,
-    often,
-    plural,
-    significant,
-)
+from tb_torchcompile_plugin.analysis.formatting import at_line, both, function_at, often, plural
+from tb_torchcompile_plugin.analysis.runtime.launch_stats import median_us
 from tb_torchcompile_plugin.compile_log.record import (
     Direction,
     Reason,
@@ -36,18 +28,14 @@ from tb_torchcompile_plugin.compile_log.record import (
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.gpu.graph_runs import Bools, GraphRuns, graph_runs
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_ns, unrecorded_step_ns
 
-# What is said of CUDA graphs: why they were recorded again, and whether they serve.
-
-
-NOT_ASKED = "CUDA graphs are not used: torch.compile was not told to."
-_NAMED = 3
+Graph = tuple[str, Direction]  # compile id and direction
+_MAX_NAMES = 3  # in a sentence
 NOT_REPLAYED: tuple[GraphState, ...] = ("recorded_again", "new_sizes", "waiting", "partly")
-_AGAIN: dict[Reason, str] = {
+_WHY_AGAIN: dict[Reason, str] = {
     "size": "sizes that it had not seen",
     "static_input": "inputs that are to stay where they are lay elsewhere",
     "earlier_result": "results of an earlier graph lay elsewhere",
@@ -81,250 +69,205 @@ _HELP: dict[Reason, tuple[str, str | None]] = {
     ),
     "first": ("Warm up before what counts: each function is run once and recorded once", None),
 }
-WAITING = (
+_HELP_WAITING = (
     "Call backward, or run under torch.no_grad() where none is wanted; keep no results over steps, and begin each with "
     "torch.compiler.cudagraph_mark_step_begin()",
     "with torch.no_grad():",
 )
-UNKNOWN = (
+_HELP_UNKNOWN = (
     "Give it the same sizes, parameters and inputs in the same memory, and no results that are kept: "
     "TORCH_LOGS=+cudagraphs tells which of these changed",
     "TORCH_LOGS=+cudagraphs",
 )
 
 
-def why_recorded(made: Sequence[GraphRecording]) -> str:
-    """ "sizes that it had not seen, 5 times"; "" where torch's objects were not read."""
-    again = Counter(row.reason for row in made if row.reason and row.reason != "first").most_common()
-    return "; ".join(f"{_AGAIN[reason]}, {often(times)}{_place(reason, made)}" for reason, times in again)
+class _CompileData(NamedTuple):
+    """What the compile data holds of one graph."""
+
+    functions: list[CudaGraphFunction]
+    recordings: list[GraphRecording] | None  # None where some recording may be of either direction
+    skip_reason: str
 
 
-def _place(reason: Reason, made: Sequence[GraphRecording]) -> str:
-    rows = [row for row in made if row.reason == reason]
-    names = list(dict.fromkeys(name for row in rows for name in row.inputs))
-    where = next((at_line(row.file, row.line) for row in rows if row.file), "")
-    shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
-    return (f" ({shown})" if shown else "") + (f" at {where}" if where else "")
+def graphed_functions(profile: Profile) -> list[GraphedFunction]:
+    """Return one row per graph in the order of compile ids; [] where torch was not told to use CUDA graphs."""
+    return [_row(profile, graph) for graph in profile.of(graphs)]
 
 
-def why_waiting(functions: int, recorded: bool) -> str:
-    """Of what is called, and neither recorded nor skipped."""
+def graphs(profile: Profile) -> list[Graph]:
+    """Return what is to run as CUDA graphs, by the trace, the log and torch's own objects."""
+    runs, names = profile.of(graph_runs), profile.of(Ownership).names
+    uses = (runs.launches > 0) | (runs.preparations > 0) | runs.recorded
+    named: set[Graph] = {
+        (names[code], "backward" if backward else "forward")
+        for code, backward in zip(runs.compile_id[uses].tolist(), runs.backward[uses].tolist())
+        if code >= 0
+    }
+    if profile.data is not None:
+        named |= {
+            (row.key.compile_id, direction_of(row.direction)) for row in profile.data.of(graph_functions)
+        }
+        named |= {(row.compile_id, "forward") for row in profile.data.of(skipped_graphs) if row.compile_id}
+        if not named:
+            named = {(row.key.compile_id, "forward") for row in profile.data.of(logged_graphs).preparations}
+
+    def order(graph: Graph) -> tuple[list[int], bool]:
+        numbers = [part.strip("!") for part in graph[0].split("/")]
+        return [int(number) if number.isdigit() else -1 for number in numbers], graph[1] == "backward"
+
+    return sorted((graph for graph in named if graph[0]), key=order)
+
+
+def _row(profile: Profile, graph: Graph) -> GraphedFunction:
+    compile_id, direction = graph
+    runs, code, dur = profile.of(graph_runs), profile.of(Ownership).code(compile_id), profile.trace.dur
+    called = np.asarray((runs.compile_id == code) & (runs.backward == (direction == "backward")))
+    replayed, recorded = called & runs.replayed, called & runs.recorded
+    plain = called & ~runs.recorded & (runs.launches == 0)
+    prepared = called & (runs.preparations > 0)
+    data = _compile_data(profile, graph)
+    state = _state(data, *(int(rows.sum()) for rows in (called, replayed, recorded, plain, prepared)))
+    # Of the latest compilation of this id.
+    frames = forward_compilations(profile.summary).items() if profile.summary else ()
+    frame = next((row for (_, name), row in reversed([*frames]) if name == compile_id), None)
+    times = [row.recording_us for row in data.recordings or () if row.recording_us is not None]
+    spent = sum(times) if data.recordings is not None and len(times) == len(data.recordings) else None
+    # An unprofiled step, else the median of the profiled ones: some may have compiled.
+    unprofiled = profile.data.of(unrecorded_step_ns) if profile.data else None
+    step = unprofiled / 1000 if unprofiled else median_us(profile.of(step_ns))
+    return GraphedFunction(
+        compile_id=compile_id,
+        direction=direction,
+        function=frame.function if frame else "",
+        file=frame.file if frame else "",
+        line=known_number(frame, "line") if frame else None,
+        state=state,
+        why=_why(data, state),
+        calls=int(called.sum()),
+        replayed_calls=int(replayed.sum()),
+        recorded_calls=int(recorded.sum()),
+        plain_calls=int(plain.sum()),
+        recordings=None if data.recordings is None else len(data.recordings),
+        functions=len(data.functions) or None,
+        recording_us=spent,
+        recording_steps=spent / step if spent is not None and step else None,
+        recording_call_us=median_us(dur[runs.row[recorded]]),
+        replay_us=median_us(dur[runs.row[replayed]]),
+        replay_kernels=float(runs.events[replayed].mean()) if replayed.any() else None,
+        launches_avoided=int((runs.events - runs.launches)[replayed].sum()) if replayed.any() else None,
+    )
+
+
+def _compile_data(profile: Profile, graph: Graph) -> _CompileData:
+    if profile.data is None:
+        return _CompileData([], None, "")
+    functions = [
+        row
+        for row in profile.data.of(graph_functions)
+        if (row.key.compile_id, direction_of(row.direction)) == graph
+    ]
+    rows = [row for row in profile.of(graph_recordings) if row.compile_id == graph[0]]
+    recordings = [row for row in rows if row.direction == graph[1]]
+    is_certain = all(row.direction is not None for row in rows)
+    skips = (row.reason for row in profile.data.of(skipped_graphs) if row.compile_id == graph[0])
+    return _CompileData(functions, recordings if is_certain else None, next(skips, ""))
+
+
+def _state(
+    data: _CompileData, calls: int, replayed: int, recorded: int, plain: int, prepared: int
+) -> GraphState:
+    if not calls:
+        return "skipped" if data.skip_reason else "not_run"
+    if replayed == calls:
+        return "replayed"
+    if data.skip_reason and not replayed and not recorded:
+        return "skipped"
     if recorded:
+        again = any(row.reason and row.reason != "first" for row in data.recordings or ())
+        return "recorded_again" if again or recorded > 1 else "recording"
+    if 2 * prepared > calls:
+        return "new_sizes" if calls > 1 else "recording"
+    return "waiting" if plain == calls else "partly"
+
+
+def _why(data: _CompileData, state: GraphState) -> str:
+    if state in ("replayed", "not_run", "recording"):
+        return ""
+    if data.skip_reason:
+        return data.skip_reason
+    if any(row.mutates for row in data.functions):
+        return "it changes an input in place"
+    if any(row.over_limit for row in data.functions):
+        return "torch gave it up: it was recorded again too often"
+    if state != "waiting":
+        return "" if state == "new_sizes" else _why_recorded(data.recordings or [])
+    if data.recordings:
         return "it was recorded before"
-    prepared = f"torch warmed up {plural(functions, 'function')} and recorded none: " if functions else ""
+    warmed_up = plural(len(data.functions), "function")
+    prepared = f"torch warmed up {warmed_up} and recorded none: " if data.functions else ""
     return f"{prepared}results of the call before were alive, or waited for their backward"
 
 
-def remedy(row: GraphedFunction, made: Sequence[GraphRecording]) -> tuple[str, str | None]:
-    """What helps, and the code of it."""
-    if row.state == "waiting":
-        return WAITING
-    mine = [one for one in made if (one.compile_id, one.direction) == (row.compile_id, row.direction)]
-    reasons = Counter(one.reason for one in mine if one.reason and one.reason != "first")
-    if reasons:
-        return _HELP[reasons.most_common(1)[0][0]]
-    return _HELP["size"] if row.state == "new_sizes" else UNKNOWN
+def _why_recorded(recordings: Sequence[GraphRecording]) -> str:
+    """Return "sizes that it had not seen, 5 times (x) at model.py:12"; "" where torch's objects were not read."""
+    sentences = []
+    for reason, times in _reasons_again(recordings).most_common():
+        rows = [row for row in recordings if row.reason == reason]
+        names = list(dict.fromkeys(name for row in rows for name in row.inputs))
+        where = next((at_line(row.file, row.line) for row in rows if row.file), "")
+        shown = ", ".join(names[:_MAX_NAMES]) + (" …" if len(names) > _MAX_NAMES else "")
+        inputs, at = f" ({shown})" if shown else "", f" at {where}" if where else ""
+        sentences.append(f"{_WHY_AGAIN[reason]}, {often(times)}{inputs}{at}")
+    return "; ".join(sentences)
 
 
-def name_of(row: GraphedFunction) -> str:
-    """ "forward (model.py:12)", "the backward of forward (model.py:12)" """
-    name = function_at(row.function, row.file, row.line) or row.compile_id
-    return f"the backward of {name}" if row.direction == "backward" else name
+def _reasons_again(recordings: Sequence[GraphRecording]) -> Counter[Reason]:
+    return Counter(row.reason for row in recordings if row.reason and row.reason != "first")
 
 
-def served(rows: Sequence[GraphedFunction]) -> str:
-    """The answer, in a sentence."""
+def headline(rows: Sequence[GraphedFunction]) -> str:
+    """Return one sentence: whether CUDA graphs work."""
     if not rows:
-        return NOT_ASKED
-    bad = [row for row in rows if row.state in (*NOT_REPLAYED, "skipped")]
-    if bad:
-        return "CUDA graphs do not serve all: " + "; ".join(map(complaint, bad[:_NAMED])) + "."
+        return "CUDA graphs are not used: torch.compile was not told to."
+    unused = [row for row in rows if row.state in (*NOT_REPLAYED, "skipped")]
+    if unused:
+        return "CUDA graphs do not serve all: " + "; ".join(map(complaint, unused[:_MAX_NAMES])) + "."
     replaying = [row for row in rows if row.replay_us is not None]
     if not replaying:
         return "CUDA graphs are on; none was replayed in this span."
     launches = sum(row.launches_avoided or 0 for row in replaying)
     calls = sum(row.replayed_calls for row in replaying)
-    names = list(dict.fromkeys(map(name_of, replaying)))
+    names = list(dict.fromkeys(map(_name, replaying)))
+    were = "was" if len(names) == 1 else "were"
     return (
-        f"CUDA graphs serve: {both(names[:_NAMED])} {'was' if len(names) == 1 else 'were'} replayed {often(calls)}, "
+        f"CUDA graphs serve: {both(names[:_MAX_NAMES])} {were} replayed {often(calls)}, "
         f"which saved {plural(launches, 'launch', 'launches')}."
     )
 
 
 def complaint(row: GraphedFunction) -> str:
-    """ "forward (model.py:12) was recorded in 4 calls of 9 (sizes that it had not seen, 4 times)" """
+    """Return "forward (model.py:12) was recorded in 4 calls of 9 (sizes that it had not seen, 4 times)"."""
     verb = {
         "recorded_again": f"was recorded in {plural(row.recorded_calls, 'call')} of {row.calls:,}",
         "new_sizes": f"met new sizes in {plural(row.plain_calls, 'call')} of {row.calls:,}, and ran kernel by kernel",
         "waiting": f"ran kernel by kernel in all of its {plural(row.calls, 'call')}",
         "skipped": "is skipped",
     }.get(row.state, f"was replayed in {row.replayed_calls:,} of {plural(row.calls, 'call')}")
-    return f"{name_of(row)} {verb}" + (f" ({row.why})" if row.why else "")
+    return f"{_name(row)} {verb}" + (f" ({row.why})" if row.why else "")
 
 
-def price(rows: Sequence[GraphedFunction]) -> str | None:
-    """What recording cost in the process, by the log."""
-    spent = sum(row.recording_us or 0.0 for row in rows)
-    made = sum(row.recordings or 0 for row in rows)
-    if not made:
-        return None
-    steps = sum(row.recording_steps or 0.0 for row in rows)
-    as_steps = f", the time of {counted(steps, 'step')}" if steps else ""
-    return f"{plural(made, 'recording')} took {duration(spent)} of the host in this process{as_steps}."
+def remedy(row: GraphedFunction, recordings: Sequence[GraphRecording]) -> tuple[str, str | None]:
+    """Return what helps, and the code of it."""
+    if row.state == "waiting":
+        return _HELP_WAITING
+    graph = row.compile_id, row.direction
+    reasons = _reasons_again([other for other in recordings if (other.compile_id, other.direction) == graph])
+    if reasons:
+        return _HELP[reasons.most_common(1)[0][0]]
+    return _HELP["size"] if row.state == "new_sizes" else _HELP_UNKNOWN
 
 
-def pool_words(pool_bytes: float) -> str:
-    """ "The graphs' memory has 12.3 MB." """
-    return f"The graphs share {significant(pool_bytes / 1e6)} MB of GPU memory."
-
-
-Graph = tuple[str, Direction]
-
-
-class _KnownGraph(NamedTuple):
-    """What the compile data tells of one; all is None without any."""
-
-    functions: list[CudaGraphFunction]
-    made: list[GraphRecording] | None
-    skipped: str
-
-
-def graphed_functions(profile: Profile) -> list[GraphedFunction]:
-    """In the order of their compile ids; [] where torch was not told to use CUDA graphs."""
-    runs = profile.of(graph_runs)
-    mine = {graph: _rows_of(profile, runs, graph) for graph in profile.of(graphs)}
-    return [_row(profile, graph, runs, rows) for graph, rows in mine.items()]
-
-
-def graphs(profile: Profile) -> list[Graph]:
-    """Compile id and direction of all that is to run as CUDA graphs, as far as anything tells."""
-    runs, names = profile.of(graph_runs), profile.of(Ownership).names
-    uses = (runs.launches > 0) | (runs.preparations > 0) | runs.recorded
-    known: set[Graph] = {
-        (names[code], "backward" if back else "forward")
-        for code, back in zip(runs.compile_id[uses].tolist(), runs.backward[uses].tolist())
-        if code >= 0
-    }
-    if profile.data is not None:
-        known |= {
-            (row.key.compile_id, direction_of(row.direction)) for row in profile.data.of(graph_functions)
-        }
-        known |= {(row.compile_id, "forward") for row in profile.data.of(skipped_graphs) if row.compile_id}
-        if not known:
-            known = {(row.key.compile_id, "forward") for row in profile.data.of(logged_graphs).preparations}
-    return sorted(
-        (one for one in known if one[0]),
-        key=_order,
-    )
-
-
-def _order(graph: Graph) -> tuple[list[int], bool]:
-    numbers = [part.strip("!") for part in graph[0].split("/")]
-    return [int(one) if one.isdigit() else -1 for one in numbers], graph[1] == "backward"
-
-
-def _rows_of(profile: Profile, runs: GraphRuns, graph: Graph) -> Bools:
-    code = profile.of(Ownership).code(graph[0])
-    return np.asarray((runs.compile_id == code) & (runs.backward == (graph[1] == "backward")))
-
-
-def _row(profile: Profile, graph: Graph, runs: GraphRuns, mine: Bools) -> GraphedFunction:
-    compile_id, direction = graph
-    known = _known(profile, graph)
-    replayed, recorded = mine & runs.replayed, mine & runs.recorded
-    plain = mine & ~runs.recorded & (runs.launches == 0)
-    prepared = mine & (runs.preparations > 0)
-    state = _state(known, *(int(rows.sum()) for rows in (mine, replayed, recorded, plain, prepared)))
-    frame = _frame(profile, compile_id)
-    spent = None if known.made is None else _logged(known.made)
-    step = _step_us(profile)
-    return GraphedFunction(
-        compile_id=compile_id,
-        direction=direction,
-        function=frame[0],
-        file=frame[1],
-        line=frame[2],
-        state=state,
-        why=_why(known, state),
-        calls=int(mine.sum()),
-        replayed_calls=int(replayed.sum()),
-        recorded_calls=int(recorded.sum()),
-        plain_calls=int(plain.sum()),
-        recordings=None if known.made is None else len(known.made),
-        functions=len(known.functions) or None,
-        recording_us=None if spent is None else sum(spent),
-        recording_steps=sum(spent) / step if spent is not None and step else None,
-        recording_call_us=_median_us(profile, runs.row[recorded]),
-        replay_us=_median_us(profile, runs.row[replayed]),
-        replay_kernels=float(runs.events[replayed].mean()) if replayed.any() else None,
-        launches_avoided=int((runs.events - runs.launches)[replayed].sum()) if replayed.any() else None,
-    )
-
-
-def _frame(profile: Profile, compile_id: str) -> tuple[str, str, int | None]:
-    rows = forward_compilations(profile.summary).items() if profile.summary else ()
-    row = next((one for (_, name), one in reversed([*rows]) if name == compile_id), None)
-    return (row.function, row.file, known_number(row, "line")) if row else ("", "", None)
-
-
-def _median_us(profile: Profile, rows: Int64s) -> float | None:
-    return float(np.median(profile.trace.dur[rows])) / 1000 if len(rows) else None
-
-
-def _step_us(profile: Profile) -> float | None:
-    """Of a step unrecorded, where it was noted, else the median of the recorded ones: some may have compiled."""
-    noted = profile.data.of(unrecorded_step_ns) if profile.data else None
-    steps = profile.of(step_ns)
-    return noted / 1000 if noted else float(np.median(steps)) / 1000 if len(steps) else None
-
-
-def _known(profile: Profile, graph: Graph) -> _KnownGraph:
-    if profile.data is None:
-        return _KnownGraph([], None, "")
-    functions = [
-        row
-        for row in profile.data.of(graph_functions)
-        if (row.key.compile_id, direction_of(row.direction)) == graph
-    ]
-    made = [row for row in profile.of(graph_recordings) if (row.compile_id, row.direction) == graph]
-    skips = [row.reason for row in profile.data.of(skipped_graphs) if row.compile_id == graph[0]]
-    untold = any(row.direction is None and row.compile_id == graph[0] for row in profile.of(graph_recordings))
-    return _KnownGraph(functions, None if untold else made, skips[0] if skips else "")
-
-
-def _logged(made: list[GraphRecording]) -> list[float] | None:
-    """What these took by the log (µs); None where it does not tell of all."""
-    times = [row.recording_us for row in made if row.recording_us is not None]
-    return times if len(times) == len(made) else None
-
-
-def _state(
-    known: _KnownGraph, calls: int, replayed: int, recorded: int, plain: int, prepared: int
-) -> GraphState:
-    if not calls:
-        return "skipped" if known.skipped else "not_run"
-    if replayed == calls:
-        return "replayed"
-    if known.skipped and not replayed and not recorded:
-        return "skipped"
-    if recorded:
-        reasons = [row.reason for row in known.made or () if row.reason]
-        again = any(reason != "first" for reason in reasons) or recorded > 1
-        return "recorded_again" if again else "recording"
-    if 2 * prepared > calls:
-        return "new_sizes" if calls > 1 else "recording"
-    return "waiting" if plain == calls else "partly"
-
-
-def _why(known: _KnownGraph, state: GraphState) -> str:
-    if state in ("replayed", "not_run", "recording"):
-        return ""
-    if known.skipped:
-        return known.skipped
-    if any(row.mutates for row in known.functions):
-        return "it changes an input in place"
-    if any(row.over_limit for row in known.functions):
-        return "torch gave it up: it was recorded again too often"
-    if state in ("waiting", "new_sizes"):
-        return why_waiting(len(known.functions), bool(known.made)) if state == "waiting" else ""
-    return why_recorded(known.made or [])
+def _name(row: GraphedFunction) -> str:
+    """Return "forward (model.py:12)" or "the backward of forward (model.py:12)"."""
+    name = function_at(row.function, row.file, row.line) or row.compile_id
+    return f"the backward of {name}" if row.direction == "backward" else name

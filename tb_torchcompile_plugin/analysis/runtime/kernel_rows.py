@@ -1,8 +1,7 @@
-"""Which kernels ran, of which category, and how long? One row for each kernel and graph."""
+"""Describe one row of the kernels panel, and what each category of kernels takes of the span and of each step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from hashlib import blake2s
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from tb_torchcompile_plugin.analysis.runtime.roofline import Achieved
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import LinesFrom
-from tb_torchcompile_plugin.profile.columns import Mask
+from tb_torchcompile_plugin.profile.columns import Mask, alike, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -25,34 +24,39 @@ from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, is_anonymous, is_triton
 
-_NAME, _GRAPH = 100, 12  # characters of a key
+_KEY_NAME, _KEY_GRAPH = 100, 12  # characters of name and graph in a key, which stands in addresses
+# Generated code that mostly moves data: templates multiply matrices.
+MOVERS = tuple(name for name in CATEGORIES if is_triton(name) and name != "triton_template")
 
 
 class KernelCategory(msgspec.Struct, frozen=True):
-    """`gpu_time_percent` is of the device's summed GPU event time, None on the CPU; wall is the whole span."""
+    """The kernels of one category on one device."""
 
     device: Device
     category: Category
     launches: int
     distinct_kernels: int
     time_us: float
-    gpu_time_percent: float | None
-    wall_time_percent: float | None
+    gpu_time_percent: float | None  # of the device's summed GPU event time; None on the CPU
+    wall_time_percent: float | None  # of the whole span
+
+
+class StepCategory(msgspec.Struct, frozen=True):
+    """A category's events that a step launched, whenever they ran."""
+
+    step: str
+    device: Device
+    category: Category
+    launches: int
+    time_us: float
+    gpu_time_percent: float | None  # of the summed time of all GPU events that it launched; None on the CPU
+    wall_time_percent: float | None  # of the step, on the clock of host or GPU, whichever is slower
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """One row per (device, name, compile id, graph key), with all that is known of it. `key` tells it from the others.
+    """One row per (device, name, compile id, graph key), with all that is known of it."""
 
-    share_percent: of the device's summed time; wall_percent: of the span, where work side by side counts twice.
-    lines: the user's lines that it computes, `source_lines` the same as "file:line"; lines_from: None where there are
-    none. aten_ops: fused operators. output_code_file, artifact, code_line: where inductor defined it. config: the
-    launch configuration that took most time, of `configs`. achieved: see `roofline.Achieved`. alone_us: time of its
-    launches in the steps in which nothing else ran on the device. `twice_as_fast_percent`: half of that, of the wall
-    time of the steps, or of what they launched if that takes longer: what a step gains at most from a kernel that
-    takes half its time.
-    """
-
-    key: str
+    key: str  # identifies the row
     device: Device
     name: str
     category: Category
@@ -61,30 +65,32 @@ class Kernel(msgspec.Struct, frozen=True):
     mean_us: float
     min_us: float
     max_us: float
-    share_percent: float
-    wall_percent: float | None
+    share_percent: float  # of the device's summed time
+    wall_percent: float | None  # of the span, where concurrent work counts twice
     compile_id: str | None
     graph_key: str | None
     direction: Direction | None
-    aten_ops: list[str]
-    source_lines: list[str]
-    lines: list[Frame]
-    lines_from: LinesFrom | None
-    output_code_file: str | None
+    aten_ops: list[str]  # fused operators
+    source_lines: list[str]  # `lines` as "file:line"
+    lines: list[Frame]  # the user's lines that it computes
+    lines_from: LinesFrom | None  # None where there are none
+    output_code_file: str | None  # this and the next two: where inductor defined it
     artifact: int | None
     code_line: int | None
     modules: list[str]
-    config: LaunchConfig | None
+    config: LaunchConfig | None  # the one that took most time, of `configs`
     configs: int
     bandwidth_gb_s: float | None
     bandwidth_percent: float | None
     achieved: Achieved
-    alone_us: float | None
+    alone_us: float | None  # in the steps, while nothing else ran on the device
+    # What a step gains at most if the kernel takes half its time: half of `alone_us`, of the wall time of the steps, or
+    # of the work that they launched if that takes longer.
     twice_as_fast_percent: float | None
 
 
 class KernelName(NamedTuple):
-    """What tells a row of kernels from the others."""
+    """What identifies a row of kernels."""
 
     device: Device
     name: str
@@ -93,172 +99,140 @@ class KernelName(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Short enough for an address: names of templates have a thousand characters."""
-        name, graph = brief(self.name), (self.graph_key or "")[:_GRAPH]
+        """Return a key short enough for an address: names of templates have a thousand characters."""
+        name, graph = brief(self.name), (self.graph_key or "")[:_KEY_GRAPH]
         return f"{self.device},{name},{self.compile_id or ''},{graph}"
 
 
+class UnnamedTriton(NamedTuple):
+    """Time of kernels called `triton_`."""
+
+    all_ns: int
+    named_ns: int  # of those whose launch has a name
+
+
 def brief(name: str) -> str:
-    """A name that fits into a key: of a long one its begin, and what tells it from others with the same."""
-    return name if len(name) <= _NAME else f"{name[:40]}~{blake2s(name.encode(), digest_size=5).hexdigest()}"
+    """Return a name that fits into a key: of a long one the start and a hash."""
+    if len(name) <= _KEY_NAME:
+        return name
+    return f"{name[:40]}~{blake2s(name.encode(), digest_size=5).hexdigest()}"
 
 
-def kernel_categories(profile: Profile) -> list[KernelCategory]:
-    """One row per device and category that occurs, most time first."""
-    first, last = profile.trace.window()
-    answer = [row for launched in profile.of(kernel_launches) for row in _categories(launched, last - first)]
-    return sorted(answer, key=lambda row: (str(row.device), -row.time_us))
-
-
-def distinct_kernels(profile: Profile) -> int:
-    """How many there are by device and name: a name has one row for each graph that launches it."""
-    return sum(len(np.unique(launched.name)) for launched in profile.of(kernel_launches))
-
-
-def kernel_name(profile: Profile, rows: Launches, places: Int64s) -> KernelName:
-    """Of one of `groups`."""
-    ownership, one = profile.of(Ownership), places[0]
+def kernel_name(profile: Profile, rows: Launches, indices: Int64s) -> KernelName:
+    """Return what identifies one of `groups`."""
+    ownership, first = profile.of(Ownership), indices[0]
     return KernelName(
         rows.device,
-        profile.trace.names[rows.name[one]],
-        ownership.name(int(rows.compile_id[one])),
-        ownership.name(int(rows.graph_key[one])),
+        profile.trace.names[rows.name[first]],
+        ownership.name(int(rows.compile_id[first])),
+        ownership.name(int(rows.graph_key[first])),
     )
 
 
-def _categories(rows: Launches, wall_ns: int) -> Iterator[KernelCategory]:
-    whole = int(rows.dur.sum())
-    for code in np.unique(rows.category):
-        here = rows.category == code
-        time = int(rows.dur[here].sum())
-        yield KernelCategory(
-            device=rows.device,
-            category=CATEGORIES[code],
-            launches=int(here.sum()),
-            distinct_kernels=len(np.unique(rows.name[here])),
-            time_us=us(time),
-            gpu_time_percent=None if rows.device == "cpu" else share_percent(time, whole),
-            wall_time_percent=share_percent(time, wall_ns),
-        )
-
-
-class UnnamedTriton(NamedTuple):
-    """Time of kernels called `triton_`, and the part of it whose launch has a name."""
-
-    all_ns: int
-    named_ns: int
-
-
-def unnamed_triton(profile: Profile) -> UnnamedTriton:
-    """What torch was told not to name."""
-    codes = [code for code, name in enumerate(profile.trace.names) if is_anonymous(name)]
-    unnamed = named = 0
+def kernel_categories(profile: Profile) -> list[KernelCategory]:
+    """Return one row per device and category, most time first."""
+    first, last = profile.trace.window()
+    categories = []
     for rows in profile.of(kernel_launches):
-        mine = np.isin(profile.trace.name[rows.index], codes)
-        unnamed += int(rows.dur[mine].sum())
-        named += int(rows.dur[mine & ~np.isin(rows.name, codes)].sum())
-    return UnnamedTriton(unnamed, named)
-
-
-# Kernels and steps: what each category takes of each step, and what a step could gain from a faster kernel.
-
-
-class StepCategory(msgspec.Struct, frozen=True):
-    """A category's events that a step launched, whenever they ran. `gpu_time_percent`: of the summed time of all GPU
-    events that it launched, None on the CPU; `wall_time_percent`: of the step, by the clock that sets the pace."""
-
-    step: str
-    device: Device
-    category: Category
-    launches: int
-    time_us: float
-    gpu_time_percent: float | None
-    wall_time_percent: float | None
+        total = int(rows.dur.sum())
+        for same in alike(np.arange(len(rows.dur)), rows.category):
+            time = int(rows.dur[same].sum())
+            categories.append(
+                KernelCategory(
+                    device=rows.device,
+                    category=CATEGORIES[rows.category[same[0]]],
+                    launches=len(same),
+                    distinct_kernels=len(np.unique(rows.name[same])),
+                    time_us=us(time),
+                    gpu_time_percent=None if rows.device == "cpu" else share_percent(time, total),
+                    wall_time_percent=share_percent(time, last - first),
+                )
+            )
+    return sorted(categories, key=lambda row: (str(row.device), -row.time_us))
 
 
 def step_categories(profile: Profile) -> list[StepCategory]:
-    """One row a step, device and category that it launched; steps in order of time, most time first."""
+    """Return one row per step, device and category that it launched; steps in order of time, most time first."""
     steps, length = profile.of(StepWindows), profile.of(step_ns)
-    launched = [
-        (rows.device, *_by_step(rows, steps.launching(profile.trace, rows.launch), len(steps)))
-        for rows in profile.of(kernel_launches)
-    ]
+    figures = [(rows.device, *_by_step(profile, rows)) for rows in profile.of(kernel_launches)]
     return [
-        row
-        for step, name in enumerate(steps.names)
-        for device, time, count in launched
-        for row in _step_categories(name, device, time[step], count[step], int(length[step]))
-    ]
-
-
-def _by_step(rows: Launches, step: Int64s, steps: int) -> tuple[Int64s, Int64s]:
-    """Time (ns) and number of the launches of each step (row) and category (column)."""
-    time, count = np.zeros((2, steps, len(CATEGORIES)), np.int64)
-    mine = step >= 0
-    np.add.at(time, (step[mine], rows.category[mine]), rows.dur[mine])
-    np.add.at(count, (step[mine], rows.category[mine]), 1)
-    return time, count
-
-
-def _step_categories(
-    name: str, device: Device, time: Int64s, count: Int64s, length: int
-) -> Iterator[StepCategory]:
-    """Most time first."""
-    for code in sorted(np.flatnonzero(count).tolist(), key=lambda code: -time[code]):
-        yield StepCategory(
+        StepCategory(
             step=name,
             device=device,
             category=CATEGORIES[code],
-            launches=int(count[code]),
-            time_us=us(time[code]),
-            gpu_time_percent=None if device == "cpu" else share_percent(time[code], time.sum()),
-            wall_time_percent=share_percent(time[code], length),
+            launches=int(count[step, code]),
+            time_us=us(time[step, code]),
+            gpu_time_percent=None if device == "cpu" else share_percent(time[step, code], time[step].sum()),
+            wall_time_percent=share_percent(time[step, code], int(length[step])),
         )
+        for step, name in enumerate(steps.names)
+        for device, time, count in figures
+        for code in np.argsort(-time[step], kind="stable").tolist()
+        if count[step, code]
+    ]
 
 
-def alone_ns(trace: Trace, rows: Launches, groups: list[Int64s], counted: Mask) -> Int64s:
-    """For each group of launches: the time in which it and nothing else ran on the device, of launches that count.
+def _by_step(profile: Profile, rows: Launches) -> tuple[Int64s, Int64s]:
+    """Return time (ns) and number of the launches of each step (row) and category (column)."""
+    steps = profile.of(StepWindows)
+    step = steps.launching(profile.trace, rows.launch)
+    time, count = np.zeros((2, len(steps), len(CATEGORIES)), np.int64)
+    launched = step >= 0
+    cells = step[launched], rows.category[launched]
+    np.add.at(time, cells, rows.dur[launched])
+    np.add.at(count, cells, 1)
+    return time, count
 
-    The device's busy time without them is shorter by exactly this.
-    """
-    nobody = len(groups)
-    owner = np.full(len(rows.index), nobody, np.int64)
-    for number, places in enumerate(groups):
-        owner[places] = number
-    owner[~counted] = nobody
-    starts = trace.ts[rows.index]
-    times = np.concatenate([starts, starts + rows.dur])
-    order = np.argsort(times, kind="stable")
-    sign = np.concatenate([np.ones(len(owner), np.int64), -np.ones(len(owner), np.int64)])[order]
-    which = np.concatenate([owner, owner])[order]
-    running, total, squares = (np.cumsum(sign * weight)[:-1] for weight in (1, which, which * which))
-    length = np.diff(times[order])
-    # Numbers are all the same where their squares sum to no more than their mean asks for.
-    single = (running > 0) & (running * squares == total * total) & (length > 0)
-    return np.bincount(total[single] // running[single], length[single], nobody + 1)[:-1].astype(np.int64)
+
+def distinct_kernels(profile: Profile) -> int:
+    """Return how many kernels there are by device and name: a name has one row for each graph that launches it."""
+    return sum(len(np.unique(rows.name)) for rows in profile.of(kernel_launches))
+
+
+def unnamed_triton(profile: Profile) -> UnnamedTriton:
+    """Return the time of kernels that torch was told not to name."""
+    is_unnamed = mask_of(profile.trace.names, is_anonymous)
+    total = named = 0
+    for rows in profile.of(kernel_launches):
+        unnamed = is_unnamed[profile.trace.name[rows.index]]
+        total += int(rows.dur[unnamed].sum())
+        named += int(rows.dur[unnamed & ~is_unnamed[rows.name]].sum())
+    return UnnamedTriton(total, named)
 
 
 def launched_in(profile: Profile, rows: Launches) -> Mask:
-    """Which launches were made inside a step; all of them where there are no steps."""
+    """Return which launches were made inside a step; all where there are no steps."""
     steps = profile.of(StepWindows)
     if not len(steps):
         return np.ones(len(rows.index), bool)
     return steps.launching(profile.trace, rows.launch) >= 0
 
 
-# Is it worth to look at kernels one by one?
-
-
-# Generated code that mostly moves data: templates multiply matrices.
-MOVERS = tuple(name for name in CATEGORIES if is_triton(name) and name != "triton_template")
-_CODES = [CATEGORIES.index(name) for name in MOVERS]
+def alone_ns(trace: Trace, rows: Launches, groups: list[Int64s], counted: Mask) -> Int64s:
+    """Return by how much the device's busy time is shorter without each group, of launches that count."""
+    nobody = len(groups)
+    owner = np.full(len(rows.index), nobody, np.int64)
+    for number, indices in enumerate(groups):
+        owner[indices] = number
+    owner[~counted] = nobody
+    starts = trace.ts[rows.index]
+    times = np.concatenate([starts, starts + rows.dur])
+    order = np.argsort(times, kind="stable")
+    sign = np.concatenate([np.ones(len(owner), np.int64), -np.ones(len(owner), np.int64)])[order]
+    owners = np.concatenate([owner, owner])[order]
+    running, total, squares = (np.cumsum(sign * weight)[:-1] for weight in (1, owners, owners * owners))
+    length = np.diff(times[order])
+    # All numbers are the same where the sum of their squares is no larger than their mean requires.
+    single = (running > 0) & (running * squares == total * total) & (length > 0)
+    return np.bincount(total[single] // running[single], length[single], nobody + 1)[:-1].astype(np.int64)
 
 
 def one_dominates(profile: Profile, share_percent: float) -> bool:
-    """Whether one kernel that mostly moves data takes such a share of the summed GPU event time."""
-    whole = int(profile.trace.dur[profile.of(gpu_work).index].sum())
+    """Return whether one kernel that mostly moves data takes such a share of the summed GPU event time."""
+    total = int(profile.trace.dur[profile.of(gpu_work).index].sum())
+    codes = [CATEGORIES.index(name) for name in MOVERS]
     for rows in profile.of(kernel_launches):
-        mine = np.isin(rows.category, _CODES)
-        if 100 * np.bincount(rows.name[mine], rows.dur[mine], 1).max() >= share_percent * max(whole, 1):
+        moves = np.isin(rows.category, codes)
+        if 100 * np.bincount(rows.name[moves], rows.dur[moves], 1).max() >= share_percent * max(total, 1):
             return True
     return False

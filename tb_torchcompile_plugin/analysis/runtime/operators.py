@@ -1,4 +1,4 @@
-"""Which operators took the time, and how often were they called? `key_averages()` of torch, joined to compile.
+"""Show which operators took the time and how often they were called: torch's `key_averages()`, joined to compile data.
 
 The rows are torch's own, summed over calls: counts, host and device times, memory. They can be split further: by input
 shapes, by the line of Python that called, by the user's label, by compilation. Splits sum to the whole exactly.
@@ -6,7 +6,6 @@ shapes, by the line of Python that called, by the user's label, by compilation. 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Literal
@@ -15,12 +14,18 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
-from tb_torchcompile_plugin.analysis.runtime.op_shapes import Shape, decoded, is_shape, shapes_in
-from tb_torchcompile_plugin.profile.columns import codes_of, distinct, mask_of, order_of, picked, sums
+from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
+    Shape,
+    convolved,
+    decoded,
+    number_or_sizes,
+    shapes_in,
+)
+from tb_torchcompile_plugin.profile.columns import codes_of, distinct, mask_of, picked, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.host_tree import Mask, host_tree
-from tb_torchcompile_plugin.profile.host.operator_calls import OperatorCalls, operator_calls, site_names
+from tb_torchcompile_plugin.profile.host.host_tree import host_tree
+from tb_torchcompile_plugin.profile.host.operator_calls import operator_calls, site_names
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
@@ -43,116 +48,39 @@ from tb_torchcompile_plugin.torch_names.slices import (
     is_step,
 )
 
-# How many floating point operations did a call do? By torch's own rules for `with_flops`. torch counts them
-# for seven operators, but leaves them out of the trace it exports. They follow from what is in it where
-# `record_shapes` was on: the inputs' shapes, for a convolution also stride, padding, dilation and groups.
-
-
-_MOST = 1 << 56  # no call does as many; sums of them fit into 64 bits
+OperatorKind = Literal["operator", "label", "runtime", "overhead"]
+_KINDS: tuple[OperatorKind, ...] = ("operator", "label", "runtime", "overhead")
+_KIND_OF_CAT: dict[str, int] = {OPERATOR: 0, LABEL: 1, OVERHEAD: 3}
+_RUNTIME = 2
+_MAX_FLOPS = 1 << 56  # no call does as many; sums of them fit into 64 bits
 _COUNTED = (*FLOP_FACTORS, *FLOP_ELEMENTWISE, CONVOLUTION)
 
 
-def flops(trace: Trace, index: Int64s, dims: Int64s) -> Int64s:
-    """Floating point operations of each of these rows, 0 for what torch has no rule for.
-
-    dims: the code of each row's shapes in `trace.texts["input_dims"]`, -1 unknown.
-    """
-    wanted = mask_of(trace.names, _COUNTED.__contains__)
-    rows = np.flatnonzero(wanted[trace.name[index]] & (dims >= 0))
-    inputs = codes_of(trace, "concrete_inputs", index[rows])
-    kinds, inverse = distinct(trace.name[index[rows]], dims[rows], inputs)
-    shapes, values = trace.texts["input_dims"], [*trace.texts["concrete_inputs"], "[]"]
-    counts = [
-        flops_of(trace.names[name], shapes_in(shapes[shape]), decoded(values[value]))
-        for name, shape, value in kinds.T.tolist()
-    ]
-    answer = np.zeros(len(index), np.int64)
-    answer[rows] = np.array(counts, np.int64)[inverse]
-    return answer
-
-
-def flops_of(name: str, shapes: list[Shape], values: list[Any]) -> int:
-    """FLOPs of one call. shapes: "Input Dims", values: "Concrete Inputs" of the trace."""
-    try:
-        count = _count(name, shapes, values)
-    except (IndexError, TypeError, ValueError, ZeroDivisionError):
-        return 0
-    return count if 0 <= count < _MOST else 0
-
-
-def _count(name: str, shapes: list[Shape], values: list[Any]) -> int:
-    if name == CONVOLUTION:
-        return _convolution(shapes[0], shapes[1], *(_number_or_sizes(value) for value in values[3:7]))
-    if name in FLOP_ELEMENTWISE:
-        return prod(shapes[0])
-    left, right = (shapes[place] for place in FLOP_FACTORS[name])
-    batch = left[0] if name in FLOP_BATCHED else 1
-    return 2 * prod(left) * prod(right) // (left[-1] * batch)
-
-
-def _number_or_sizes(text: str) -> Any:
-    """Raises ValueError for anything else."""
-    value = json.loads(text)
-    if not is_shape(value if isinstance(value, list) else [value]):
-        raise ValueError(text)
-    return value
-
-
-def _convolution(
-    image: list[int],
-    weight: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-) -> int:
-    """A stride of one number, or padding by name, is what torch counts nothing for."""
-    batch, channels, *size = image
-    filters, _, *kernel = weight
-    if len(size) != 2 or len(kernel) != 2:
-        return 0
-    out = [
-        (size[axis] + 2 * padding[axis] - dilation[axis] * (kernel[axis] - 1) - 1) // stride[axis] + 1
-        for axis in (0, 1)
-    ]
-    return 2 * batch * prod(out) * prod(kernel) * channels * filters // groups
-
-
-OperatorKind = Literal["operator", "label", "runtime", "overhead"]
-_KINDS: tuple[OperatorKind, ...] = ("operator", "label", "runtime", "overhead")
-_BY_CAT: dict[str, int] = {OPERATOR: 0, LABEL: 1, OVERHEAD: 3}
-
-
 class Operator(msgspec.Struct, frozen=True):
-    """One row per name and kind, and where the rows are split per `part`: shapes, a call site, a label, a compile id.
-
-    Device fields are None without GPU events, bytes without `profile_memory`, `flops` without `record_shapes`.
-    `matrix_us`: own device time in kernels whose names tell whether they use tensor cores; `tensor_core_us`: that do.
-    mean_us: host time a call. step_percent: own host time, of all profiled steps, or of the span without any.
-    """
+    """One row per name and kind, and per part where the rows are split."""
 
     name: str
     kind: OperatorKind
-    part: str | None
+    part: str | None  # shapes, a call site, a label, a compile id
     calls: int
     self_host_us: float
     host_us: float
-    self_device_us: float | None
+    self_device_us: float | None  # None without GPU events, as the next three
     device_us: float | None
-    matrix_us: float | None
-    tensor_core_us: float | None
-    self_cpu_memory_bytes: int | None
+    matrix_us: float | None  # own device time in kernels whose names show whether they use tensor cores
+    tensor_core_us: float | None  # of these, in kernels that use them
+    self_cpu_memory_bytes: int | None  # None without `profile_memory`, as the next three
     cpu_memory_bytes: int | None
     self_device_memory_bytes: int | None
     device_memory_bytes: int | None
-    flops: int | None
-    mean_us: float
-    step_percent: float | None
+    flops: int | None  # None without `record_shapes`
+    mean_us: float  # host time per call
+    step_percent: float | None  # own host time, of all profiled steps (of the span without any)
     tensor_core_percent: float | None
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """What the profiler was told to record besides times."""
+    """What the profiler recorded in addition to times."""
 
     shapes: bool
     stacks: bool
@@ -162,75 +90,67 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Operators(msgspec.Struct, frozen=True):
-    """`split` is what `part` of the rows means, None where they are not split. headline: of all together."""
+    """All rows."""
 
-    headline: str
-    split: str | None
+    headline: str  # of all together
+    split: str | None  # what `part` of the rows is; None where they are not split
     rows: list[Operator]
     recorded: Recorded
 
 
 class _Parts(msgspec.Struct, frozen=True):
-    """For each call the code of its part, -1 none, and what the codes mean."""
+    """What the calls are split by."""
 
-    codes: Int64s
-    texts: Sequence[str]
+    codes: Int64s  # of each call, -1 for none
+    texts: Sequence[str]  # by code
 
 
 def operators(profile: Profile, split: str | None = None) -> Operators:
-    """All rows, most self time on the host first. split: one of SPLITS."""
-    parts = (
-        SPLITS[split](profile) if split else _Parts(np.full(len(profile.of(operator_calls).index), -1), ())
-    )
-    rows = _rows(profile, parts)
-    said = profile.of(operators).headline if split else _headline(rows)
-    return Operators(said, split, rows, profile.of(recorded))
-
-
-def _headline(rows: list[Operator]) -> str:
-    """ "48 operators and 7 labels or runtime calls took 3.21 ms of host time in 210 calls; aten::mm has 40 % of …" """
-    number = sum(row.kind == "operator" for row in rows)
-    if not number:
-        return "This trace holds no operators."
-    others = len(rows) - number
-    beside = f" and {plural(others, 'label or runtime call', 'labels or runtime calls')}" if others else ""
-    host = duration(sum(row.self_host_us for row in rows))
-    calls = plural(sum(row.calls for row in rows), "call")
-    return f"{plural(number, 'operator')}{beside} took {host} of host time in {calls}{_most(rows)}."
-
-
-def _most(rows: list[Operator]) -> str:
-    """Which one has most time of its own: on the GPU, where there is one."""
-    where, own = ("GPU", _own_device_us) if rows[0].self_device_us is not None else ("host", _own_host_us)
-    first, whole = max(rows, key=own), sum(map(own, rows))
-    return f"; {first.name} has {percent(100 * own(first) / whole)} of all {where} time" if whole else ""
-
-
-def _own_device_us(row: Operator) -> float:
-    return row.self_device_us or 0.0
-
-
-def _own_host_us(row: Operator) -> float:
-    return row.self_host_us
-
-
-def step_operators(profile: Profile) -> list[Operator]:
-    """Rows of the calls that begin in profiled steps, most self time on the host first."""
-    called = profile.trace.ts[profile.of(operator_calls).index]
-    inside = profile.of(StepWindows).of(called) >= 0
-    return [row for row in _rows(profile, _Parts(np.where(inside, 0, -1), ("step",))) if row.part]
-
-
-def recorded(profile: Profile) -> Recorded:
+    """Return all rows, most self time on the host first; split: one of SPLITS."""
+    if split:
+        rows, headline = _rows(profile, SPLITS[split](profile)), profile.of(operators).headline
+    else:
+        rows = _rows(profile, _Parts(np.full(len(profile.of(operator_calls).index), -1), ()))
+        headline = _headline(rows)
     trace = profile.trace
-    names = _label_names(trace)
-    return Recorded(
+    recorded = Recorded(
         shapes=len(trace.sparse("input_dims")[0]) > 0,
         stacks=PYTHON_FUNCTION in trace.cats,
         memory=_has_memory(trace),
-        labels=bool(names[trace.name[trace.select(cat=LABEL)]].any()),
+        labels=bool(mask_of(trace.names, is_chosen_label)[trace.name[trace.select(cat=LABEL)]].any()),
         gpu=len(profile.of(gpu_work).index) > 0,
     )
+    return Operators(headline, split, rows, recorded)
+
+
+def step_operators(profile: Profile) -> list[Operator]:
+    """Return the rows of calls that begin in profiled steps, most self time on the host first."""
+    called = profile.trace.ts[profile.of(operator_calls).index]
+    in_step = profile.of(StepWindows).of(called) >= 0
+    return [row for row in _rows(profile, _Parts(np.where(in_step, 0, -1), ("step",))) if row.part]
+
+
+def _headline(rows: list[Operator]) -> str:
+    """Return "48 operators and 7 labels or runtime calls took 3.21 ms of host time in 210 calls; aten::mm has …"."""
+    number = sum(row.kind == "operator" for row in rows)
+    if not number:
+        return "This trace holds no operators."
+    others = ""
+    if len(rows) > number:
+        others = f" and {plural(len(rows) - number, 'label or runtime call', 'labels or runtime calls')}"
+    host = duration(sum(row.self_host_us for row in rows))
+    calls = plural(sum(row.calls for row in rows), "call")
+    return f"{plural(number, 'operator')}{others} took {host} of host time in {calls}{_most(rows)}."
+
+
+def _most(rows: list[Operator]) -> str:
+    """Return which row has most time of its own: on the GPU, where there is one."""
+    on_gpu = rows[0].self_device_us is not None
+    own = [(row.self_device_us or 0.0) if on_gpu else row.self_host_us for row in rows]
+    if not sum(own):
+        return ""
+    share, where = percent(100 * max(own) / sum(own)), "GPU" if on_gpu else "host"
+    return f"; {rows[own.index(max(own))].name} has {share} of all {where} time"
 
 
 def _by_shape(profile: Profile) -> _Parts:
@@ -244,10 +164,11 @@ def _by_call_site(profile: Profile) -> _Parts:
 
 
 def _by_label(profile: Profile) -> _Parts:
-    """The innermost label of the user around each call, on its own thread; a label is its own part."""
+    """Return the user's innermost label around each call, on its own thread; a label is its own part."""
     trace, tree, calls = profile.trace, profile.of(host_tree), profile.of(operator_calls)
     is_annotation = mask_of(trace.cats, LABEL.__eq__)[trace.cat[tree.index]]
-    around = tree.nearest(calls.position, is_annotation & _label_names(trace)[trace.name[tree.index]])
+    is_label = is_annotation & mask_of(trace.names, is_chosen_label)[trace.name[tree.index]]
+    around = tree.nearest(calls.position, is_label)
     return _Parts(picked(trace.name, picked(tree.index, around)), trace.names)
 
 
@@ -264,105 +185,102 @@ SPLITS: dict[str, Callable[[Profile], _Parts]] = {
 }
 
 
-def _label_names(trace: Trace) -> Mask:
-    """Which names can be those of labels that somebody chose."""
-    return mask_of(trace.names, is_chosen_label)
-
-
 def _has_memory(trace: Trace) -> bool:
     return bool(trace.metadata.get("profile_memory")) or len(trace.memory()["ts"]) > 0
 
 
-class _Groups:
-    """Calls with one key, side by side; `sums` adds up any column of theirs."""
-
-    def __init__(self, key: Int64s) -> None:
-        self._key = key
-        self._order = order_of(key)
-        ordered = key[self._order]
-        self._starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-        self.keys = ordered[self._starts]
-
-    def counts(self) -> list[int]:
-        counts: list[int] = np.diff(np.append(self._starts, len(self._order))).tolist()
-        return counts
-
-    def sums(self, values: Int64s, known: bool = True) -> list[int] | list[None]:
-        """None for every group where the values are not known."""
-        if not known or not len(self._starts):
-            return [None] * len(self._starts)
-        sums: list[int] = np.add.reduceat(values[self._order], self._starts).tolist()
-        return sums
-
-    def sums_of(self, calls: Int64s, values: Int64s, known: bool) -> list[int] | list[None]:
-        """The same of values that some calls have, once or more: of each its call."""
-        if not known:
-            return [None] * len(self.keys)
-        groups = np.searchsorted(self.keys, self._key[calls])
-        answer: list[int] = sums(groups, values, len(self.keys)).tolist()
-        return answer
-
-
 def _rows(profile: Profile, parts: _Parts) -> list[Operator]:
     trace, calls = profile.trace, profile.of(operator_calls)
-    names, name = _names(trace)
-    several = len(parts.texts) + 1
-    groups = _Groups(
-        (name[trace.name[calls.index]] * len(_KINDS) + _kinds(trace, calls)) * several + parts.codes + 1
-    )
-    shapes = codes_of(trace, "input_dims", calls.index)
-    gpu, memory = len(profile.of(gpu_work).index) > 0, _has_memory(trace)
-    sizes = [calls.self_cpu_bytes, calls.cpu_bytes, calls.self_device_bytes, calls.device_bytes]
-    columns = [
-        groups.counts(),
-        map(_us, groups.sums(profile.of(host_tree).self_ns[calls.position])),
-        map(_us, groups.sums(trace.dur[calls.index])),
-        *(map(_us, groups.sums(values, gpu)) for values in (calls.self_device_ns, calls.device_ns)),
-        *(map(_us, groups.sums_of(*kernels, gpu)) for kernels in profile.of(_matrix_kernels)),
-        *(groups.sums(values, memory) for values in sizes),
-        groups.sums(flops(trace, calls.index, shapes), bool((shapes >= 0).any())),
-    ]
-    whole_us = us(profile.of(profiled_time).total_ns)
-    rows = []
-    for key, *figures in zip(groups.keys.tolist(), *columns):
-        operator, part = divmod(key, several)
-        code, kind = divmod(operator, len(_KINDS))
-        text = parts.texts[part - 1] if part else None
-        rows.append(_operator(names[code], _KINDS[kind], text, figures, whole_us))
+    # All steps are one row.
+    shown = [ALL_STEPS if is_step(name) else name for name in trace.names]
+    number_of = {name: number for number, name in enumerate(dict.fromkeys(shown))}
+    name = np.array([number_of[name] for name in shown], np.int64)[trace.name[calls.index]]
+    kind = np.array([_KIND_OF_CAT.get(cat, _RUNTIME) for cat in trace.cats], np.int64)[trace.cat[calls.index]]
+    keys, row_of = distinct(name, kind, parts.codes)
+    names, whole_us, rows = list(number_of), us(profile.of(profiled_time).total_ns), []
+    for (number, kind_code, part), *figures in zip(
+        keys.T.tolist(), *_columns(profile, row_of, keys.shape[1])
+    ):
+        count, self_host_us, host_us, _, _, matrix_us, tensor_core_us, *_ = figures
+        text = parts.texts[part] if part >= 0 else None
+        step_percent = 100 * self_host_us / whole_us if whole_us else None
+        tensor_core_percent = 100 * tensor_core_us / matrix_us if matrix_us else None
+        derived = host_us / count, step_percent, tensor_core_percent
+        rows.append(Operator(names[number], _KINDS[kind_code], text, *(*figures, *derived)))
     return sorted(rows, key=lambda row: (-row.self_host_us, row.name, row.kind, row.part or ""))
 
 
-def _operator(
-    name: str, kind: OperatorKind, part: str | None, figures: Sequence[Any], whole_us: float
-) -> Operator:
-    calls, self_host_us, host_us, _, _, matrix_us, tensor_core_us, *_ = figures
-    step_percent = 100 * self_host_us / whole_us if whole_us else None
-    tensor_core_percent = 100 * tensor_core_us / matrix_us if matrix_us else None
-    derived = (host_us / calls, step_percent, tensor_core_percent)
-    return Operator(name, kind, part, *(*figures, *derived))
+def _columns(profile: Profile, row_of: Int64s, count: int) -> list[Sequence[Any]]:
+    """Return the sums of each row over its calls, in the order of the fields from `calls` to `flops`."""
+    trace, calls = profile.trace, profile.of(operator_calls)
+    gpu, memory = len(profile.of(gpu_work).index) > 0, _has_memory(trace)
+    shapes = codes_of(trace, "input_dims", calls.index)
+    unknown = [None] * count
+
+    def times(ns: Int64s, rows: Int64s = row_of) -> Sequence[Any]:
+        return [us(value) for value in sums(rows, ns, count).tolist()]
+
+    sizes = calls.self_cpu_bytes, calls.cpu_bytes, calls.self_device_bytes, calls.device_bytes
+    flops = _flops(trace, calls.index, shapes)
+    return [
+        np.bincount(row_of, minlength=count).tolist(),
+        times(profile.of(host_tree).self_ns[calls.position]),
+        times(trace.dur[calls.index]),
+        *(times(ns) if gpu else unknown for ns in (calls.self_device_ns, calls.device_ns)),
+        *(times(ns, row_of[of]) if gpu else unknown for of, ns in profile.of(_matrix_kernels)),
+        *(sums(row_of, values, count).tolist() if memory else unknown for values in sizes),
+        sums(row_of, flops, count).tolist() if (shapes >= 0).any() else unknown,
+    ]
 
 
-def _us(ns: int | None) -> float | None:
-    return None if ns is None else us(ns)
-
-
-def _names(trace: Trace) -> tuple[list[str], Int64s]:
-    """The names of rows, and for each name of the trace its place among them: all steps are one row."""
-    shown = [ALL_STEPS if is_step(name) else name for name in trace.names]
-    names = list(dict.fromkeys(shown))
-    places = {name: place for place, name in enumerate(names)}
-    return names, np.array([places[name] for name in shown], np.int64)
-
-
-def _kinds(trace: Trace, calls: OperatorCalls) -> Int64s:
-    return np.array([_BY_CAT.get(cat, 2) for cat in trace.cats], np.int64)[trace.cat[calls.index]]
-
-
-def _matrix_kernels(profile: Profile) -> tuple[tuple[Int64s, Int64s], tuple[Int64s, Int64s]]:
-    """Of kernels that say whether they use tensor cores the calls and times (ns), and of those that do."""
+def _matrix_kernels(profile: Profile) -> list[tuple[Int64s, Int64s]]:
+    """Return calls and times (ns) of kernels that show whether they use tensor cores, and of those that do."""
     trace, gpu, work = profile.trace, profile.of(gpu_work).index, profile.of(operator_calls).work
-    says = mask_of(trace.names, lambda name: uses_tensor_cores(name) is not None)
-    does = mask_of(trace.names, lambda name: uses_tensor_cores(name) is True)
-    chosen = (np.flatnonzero(which[trace.name[gpu]] & (work >= 0)) for which in (says, does))
-    of_them, using = ((work[kernels], trace.dur[gpu[kernels]]) for kernels in chosen)
-    return of_them, using
+    uses = [uses_tensor_cores(name) for name in trace.names] or [None]
+    masks = np.array([use is not None for use in uses]), np.array([use is True for use in uses])
+    chosen = (np.flatnonzero(mask[trace.name[gpu]] & (work >= 0)) for mask in masks)
+    return [(work[kernels], trace.dur[gpu[kernels]]) for kernels in chosen]
+
+
+def _flops(trace: Trace, index: Int64s, dims: Int64s) -> Int64s:
+    """Return the floating point operations of these rows, 0 without a rule; dims: the code of each row's shapes."""
+    # With `with_flops` torch counts them for seven operators, but leaves them out of the trace.
+    rows = np.flatnonzero(mask_of(trace.names, _COUNTED.__contains__)[trace.name[index]] & (dims >= 0))
+    inputs = codes_of(trace, "concrete_inputs", index[rows])
+    kinds, kind_of = distinct(trace.name[index[rows]], dims[rows], inputs)
+    shapes, values = trace.texts["input_dims"], [*trace.texts["concrete_inputs"], "[]"]
+    counts = [
+        flops_of(trace.names[name], shapes_in(shapes[shape]), decoded(values[value]))
+        for name, shape, value in kinds.T.tolist()
+    ]
+    flops = np.zeros(len(index), np.int64)
+    flops[rows] = np.array(counts, np.int64)[kind_of]
+    return flops
+
+
+def flops_of(name: str, shapes: list[Shape], values: list[Any]) -> int:
+    """Return the FLOPs of one call by "Input Dims" and "Concrete Inputs" of the trace, as torch counts them."""
+    try:
+        if name == CONVOLUTION:
+            count = _convolution(shapes[0], shapes[1], *(number_or_sizes(value) for value in values[3:7]))
+        elif name in FLOP_ELEMENTWISE:
+            count = prod(shapes[0])
+        else:
+            left, right = (shapes[argument] for argument in FLOP_FACTORS[name])
+            batch = left[0] if name in FLOP_BATCHED else 1
+            count = 2 * prod(left) * prod(right) // (left[-1] * batch)
+    except (IndexError, TypeError, ValueError, ZeroDivisionError):
+        return 0
+    return count if 0 <= count < _MAX_FLOPS else 0
+
+
+def _convolution(
+    image: Shape, weight: Shape, stride: Shape, padding: Shape, dilation: Shape, groups: int
+) -> int:
+    """Return the FLOPs of a convolution; torch counts none for a stride of one number, or padding by name."""
+    batch, channels, *size = image
+    filters, _, *kernel = weight
+    if len(size) != 2 or len(kernel) != 2:
+        return 0
+    out = convolved(size, kernel, padding, stride, dilation)
+    return 2 * batch * prod(out) * prod(kernel) * channels * filters // groups

@@ -1,12 +1,13 @@
-"""Which lines of the program take the time? Each line with what the GPU and the host did for it.
+"""Show which lines of the program take the time: each line with what the GPU and the host did for it.
 
 A kernel that computes several lines counts for each of them in equal parts of whole nanoseconds, so that the lines and
-what no line is known of sum to the time of all kernels.
+the kernels of unknown lines sum to the time of all kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -15,17 +16,16 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_sites
-from tb_torchcompile_plugin.analysis.compile.recompiles import Recompile, recompiles
-from tb_torchcompile_plugin.analysis.formatting import at_line, duration
-from tb_torchcompile_plugin.analysis.formatting import percent as in_percent
+from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
+from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
-from tb_torchcompile_plugin.analysis.runtime.kernels import KernelTables
+from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_rows
 from tb_torchcompile_plugin.analysis.runtime.source_lines import (
     UNKNOWN,
-    Known,
+    LineInfo,
     LineLaunches,
-    Place,
-    Places,
+    UserLine,
+    UserLines,
     function_ns,
     launch_ns,
     line_launches,
@@ -40,95 +40,19 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
-# Time of kernels that compute several lines, shared out among these in whole nanoseconds: the sum is that
-# of all.
-
-
-def shares(ns: Int64s, parts: int) -> Int64s:
-    """What each of `parts` gets of these amounts: each amount is cut into equal whole parts, and the first ones get
-    what is left of it. They sum to the sum of all."""
-    left = np.bincount(ns % parts, minlength=parts)
-    return int((ns // parts).sum()) + np.cumsum(left[::-1])[::-1] - left
-
-
-@dataclass
-class LineTime:
-    """Of one line, in ns. kernels: the part of each row of kernels by key. shared: what kernels that it shares with
-    another line took for it, by that line. above: beyond what the device needs at least; None where no kernel of it
-    tells. launch: of the host's launch calls."""
-
-    forward: int = 0
-    backward: int = 0
-    launch: int = 0
-    above: float | None = None
-    kernels: dict[str, int] = field(default_factory=dict)
-    shared: dict[Place, int] = field(default_factory=dict)
-
-    @property
-    def gpu(self) -> int:
-        return self.forward + self.backward
-
-    def add(self, of: LineLaunches, ns: int, launch: int) -> None:
-        if of.backward:
-            self.backward += ns
-        else:
-            self.forward += ns
-        self.launch += launch
-        self.kernels[of.kernel.key] = self.kernels.get(of.kernel.key, 0) + ns
-        for other in of.lines if len(of.lines) > 1 else ():
-            self.shared[other] = self.shared.get(other, 0) + ns
-        above = above_floor(of.kernel)
-        if above is not None:
-            self.above = (self.above or 0.0) + above * ns
-
-
-def above_floor(kernel: Kernel) -> float | None:
-    """The part of a kernel's time beyond what its device needs at least, as Kernels tells it."""
-    above_us = kernel.achieved.above_floor_us
-    return None if above_us is None else above_us / (kernel.time_us or 1.0)
-
-
-@dataclass
-class LineTimes:
-    """By line, and what no line is known of (ns); together all time of the kernels."""
-
-    by_line: dict[Place, LineTime]
-    unknown: int
-    all: int
-
-
-def line_times(launches: Iterable[LineLaunches], launch_ns: Mapping[Device, Int64s]) -> LineTimes:
-    """launch_ns: by device what the host needed for each launch."""
-    by_line: dict[Place, LineTime] = {}
-    unknown = whole = 0
-    for one in launches:
-        ns = one.rows.dur[one.at]
-        whole += int(ns.sum())
-        if not one.lines:
-            unknown += int(ns.sum())
-            continue
-        called = launch_ns[one.rows.device][one.at]
-        for place, part, host in zip(one.lines, *(shares(x, len(one.lines)).tolist() for x in (ns, called))):
-            by_line.setdefault(place, LineTime()).add(one, part, host)
-    for place, row in by_line.items():
-        row.shared.pop(place, None)
-    assert unknown + sum(row.gpu for row in by_line.values()) == whole
-    return LineTimes(by_line, unknown, whole)
-
-
-# What torch.compile has to say about a line: graph breaks, recompiles and guards.
+HostFrom = Literal["stacks", "launches"]
 
 
 class LineBreak(msgspec.Struct, frozen=True):
-    """A graph break on the line. `key`: of its row among the graph breaks. step_us: its price, None where unknown."""
+    """A graph break on the line."""
 
-    key: str
+    key: str  # of its row among the graph breaks
     reason: str
-    step_us: float | None
+    step_us: float | None  # its cost per step; None where unknown
 
 
 class LineRecompile(msgspec.Struct, frozen=True):
-    """A recompile whose guard torch made because of the line; of one that does not say so, the frame begins here."""
+    """A recompile whose guard torch made because of the line, or whose frame begins there if it names no line."""
 
     compile_id: str
     epoch: int
@@ -137,162 +61,174 @@ class LineRecompile(msgspec.Struct, frozen=True):
 
 
 class LineGuards(msgspec.Struct, frozen=True):
-    """A frame that begins on the line, with what is checked before each of its calls."""
+    """A frame that begins on the line, with the guards that are checked before each of its calls."""
 
     compile_id: str
     epoch: int
     guards: int
 
 
-class Marks(NamedTuple):
-    breaks: list[LineBreak]
-    recompiles: list[LineRecompile]
-    guards: list[LineGuards]
-
-
-def marks(profile: Profile) -> dict[Place, Marks]:
-    """By line; {} without compile data, but for breaks that the trace tells of."""
-    by_line: dict[Place, Marks] = {}
-    for place, mark in (*_breaks(profile), *_recompiles(profile), *_guards(profile)):
-        row = by_line.setdefault(place, Marks([], [], []))
-        row[(LineBreak, LineRecompile, LineGuards).index(type(mark))].append(mark)  # type: ignore[arg-type]
-    return by_line
-
-
-def _breaks(profile: Profile) -> Iterator[tuple[Place, LineBreak]]:
-    for site in profile.of(graph_break_sites):
-        if site.file and site.line is not None:
-            yield Place(site.file, site.line), LineBreak(site.key, site.reason, site.step_mean_us)
-
-
-def _recompiles(profile: Profile) -> Iterator[tuple[Place, LineRecompile]]:
-    for row in profile.data.of(recompiles) if profile.data else ():
-        if place := _of_recompile(row):
-            reason = row.reasons[0] if row.reasons else ""
-            yield place, LineRecompile(row.compile_id, row.epoch, reason, row.duration_s)
-
-
-def _of_recompile(row: Recompile) -> Place | None:
-    """The line of the first guard that has one, else that of the frame."""
-    places = [(guard.file, guard.line) for guard in row.guards] + [(row.file, row.line)]
-    return next((Place(file, line) for file, line in places if file and line is not None), None)
-
-
-def _guards(profile: Profile) -> Iterator[tuple[Place, LineGuards]]:
-    for row in profile.data.of(compilations) if profile.data else ():
-        if row.guards and row.file and row.line is not None:
-            yield Place(row.file, row.line), LineGuards(row.compile_id, row.epoch, row.guards)
-
-
-HostFrom = Literal["stacks", "launches"]
-
-
 class LineKernel(msgspec.Struct, frozen=True):
-    """What a row of kernels, by its `key`, takes for a line. artifact, code_line: where inductor defined it."""
+    """What a row of kernels takes for a line."""
 
-    key: str
+    key: str  # of the row
     name: str
     compile_id: str | None
-    artifact: int | None
+    artifact: int | None  # where inductor defined it
     code_line: int | None
     time_us: float
 
 
 class SharedLine(msgspec.Struct, frozen=True):
-    """Another line, by its `key`, and what the kernels that compute both take for this one."""
+    """Another line, and what the kernels that compute both take for this one."""
 
     key: str
     time_us: float
 
 
 class ProgramFile(msgspec.Struct, frozen=True):
-    """The lines of one file together; times as those of lines. host_us: None where none of them has any."""
+    """The lines of one file together."""
 
     file: str
     lines: int
     kernel_us: float
-    host_us: float | None
+    host_us: float | None  # None where none of them has any
 
 
 class ProgramLine(msgspec.Struct, frozen=True):
-    """One line, or a function as a whole, by the line that it begins at: `whole_function`. Times are a step, or of the
-    span where there are no steps; those of the GPU are None where no kernel is known to compute the line.
-
-    share_percent: of all GPU time. kernel_us: forward and backward together. host_us: see `Program.host_from`.
-    above_floor_us: beyond what the device needs at least, of kernels of which that is known. text: None where it was
-    not recorded, and no_text says why; of a Triton kernel of the user's its signature. shared: the other lines that its
-    kernels compute, with what these kernels took for this one.
-    """
+    """One line, or a function as a whole by its first line. Times are per step (of the span without steps)."""
 
     key: str
     file: str
     line: int
     function: str
     whole_function: bool
-    text: str | None
-    no_text: str | None
-    forward_us: float | None
+    text: str | None  # None where it was not recorded; of a user's Triton kernel its signature
+    no_text: str | None  # why there is no text
+    forward_us: float | None  # GPU times are None where no kernel is known to compute the line
     backward_us: float | None
-    kernel_us: float | None
-    share_percent: float | None
-    host_us: float | None
-    above_floor_us: float | None
+    kernel_us: float | None  # forward and backward
+    share_percent: float | None  # of all GPU time
+    host_us: float | None  # see `Program.host_from`
+    above_floor_us: float | None  # beyond what the device needs at least, of kernels of which that is known
     kernels: list[LineKernel]
-    shared: list[SharedLine]
+    shared: list[SharedLine]  # the other lines that its kernels compute
     breaks: list[LineBreak]
     recompiles: list[LineRecompile]
     guards: list[LineGuards]
 
 
 class Program(msgspec.Struct, frozen=True):
-    """Hottest first: by GPU time, then by host time. device: what kernels ran on.
-
-    kernel_us: of all kernels, of which unknown_us is what no line is known of: `kernel_us` of the lines and that sum to
-    it. steps: by how many all times are divided, 1 where there are none. host_from: "stacks" is the time in which a
-    function was the innermost one of the user's, "launches" that of the calls that launched a line's kernels.
-    """
+    """All lines, hottest first: by GPU time, then by host time."""
 
     headline: str
     rows: list[ProgramLine]
     files: list[ProgramFile]
-    device: Literal["GPU", "CPU"] | None
-    kernel_us: float
-    unknown_us: float
-    steps: int
+    device: Literal["GPU", "CPU"] | None  # on which kernels ran
+    kernel_us: float  # of all kernels: that of the lines and `unknown_us` together
+    unknown_us: float  # of kernels of unknown lines
+    steps: int  # by which all times are divided; 1 where there are none
     has_steps: bool
+    # stacks: the time in which a function was the user's innermost one; launches: that of the calls that launched a
+    # line's kernels.
     host_from: HostFrom | None
 
 
+class Marks(NamedTuple):
+    """What torch.compile recorded of a line."""
+
+    breaks: list[LineBreak]
+    recompiles: list[LineRecompile]
+    guards: list[LineGuards]
+
+
+@dataclass
+class LineTime:
+    """The time of one line, in ns."""
+
+    forward: int = 0
+    backward: int = 0
+    launch: int = 0  # of the host's launch calls
+    above: float | None = None  # beyond what the device needs at least; None where unknown for all kernels
+    kernels: Counter[str] = field(default_factory=Counter)  # by the key of a row of kernels
+    shared: Counter[UserLine] = field(default_factory=Counter)  # of kernels that it shares, by the other line
+
+    @property
+    def gpu(self) -> int:
+        """Return forward and backward together."""
+        return self.forward + self.backward
+
+    def add(self, launches: LineLaunches, ns: int, launch_ns: int) -> None:
+        """Add the part of these launches that is for this line."""
+        if launches.backward:
+            self.backward += ns
+        else:
+            self.forward += ns
+        self.launch += launch_ns
+        kernel = launches.kernel
+        self.kernels[kernel.key] += ns
+        for other in launches.lines if len(launches.lines) > 1 else ():
+            self.shared[other] += ns
+        if kernel.achieved.above_floor_us is not None:
+            above = kernel.achieved.above_floor_us / (kernel.time_us or 1.0)
+            self.above = (self.above or 0.0) + above * ns
+
+
+@dataclass
+class LineTimes:
+    """The time of all lines (ns)."""
+
+    by_line: dict[UserLine, LineTime]
+    unknown: int  # of kernels of unknown lines
+    all: int  # both together
+
+
 def source(profile: Profile) -> Program:
-    """All lines that anything is known of."""
-    times, host, noted = profile.of(source_times), profile.of(function_ns), profile.of(marks)
-    steps = len(profile.of(StepWindows))
-    places = dict.fromkeys((*times.by_line, *host, *noted))
-    rows = [_row(profile, place, times, max(steps, 1)) for place in places]
+    """Return all lines that anything was recorded of."""
+    times = profile.of(source_times)
+    has_steps = len(profile.of(StepWindows)) > 0
+    steps = max(len(profile.of(StepWindows)), 1)
+    lines = dict.fromkeys((*times.by_line, *profile.of(function_ns), *profile.of(marks)))
+    rows = [_row(profile, line, times, steps) for line in lines]
     rows.sort(key=lambda row: (-(row.kernel_us or 0), -(row.host_us or 0), row.file, row.line))
-    unknown = us(times.unknown) / max(steps, 1)
+    gpu = len(profile.of(gpu_work).index) > 0
     return Program(
-        headline=_headline(rows, times, "a step" if steps else "in this span"),
+        headline=_headline(rows, times, "a step" if has_steps else "in this span"),
         rows=rows,
         files=_files(rows),
-        device=_device(profile, times),
-        kernel_us=us(times.all) / max(steps, 1),
-        unknown_us=unknown,
-        steps=max(steps, 1),
-        has_steps=steps > 0,
+        device="GPU" if gpu else "CPU" if times.all else None,
+        kernel_us=us(times.all) / steps,
+        unknown_us=us(times.unknown) / steps,
+        steps=steps,
+        has_steps=has_steps,
         host_from=profile.of(_host_from),
     )
 
 
-def source_times(profile: Profile) -> LineTimes:
-    """Kernel time by line, in ns: the sum is that of all kernels."""
-    return line_times(profile.of(line_launches), profile.of(launch_ns))
+def _headline(rows: list[ProgramLine], times: LineTimes, when: str) -> str:
+    """Return "resnet.py:96 takes 481 µs a step, 29.1 % of kernel time. The line is known for 91.6 % of it."."""
+    if not rows:
+        return "Nothing tells a line of your program: neither compile data nor stacks."
+    first = rows[0]
+    where = at_line(first.file, first.line)
+    if first.kernel_us is not None:
+        known = percent(share_percent(times.all - times.unknown, times.all) or 0)
+        share = f"{percent(first.share_percent or 0)} of kernel time"
+        takes = f"{where} takes {duration(first.kernel_us)} {when}"
+        return f"{takes}, {share}. The line is known for {known} of it."
+    if first.host_us is None:
+        return "No kernel tells which line of your program it computes."
+    return f"{first.function} ({where}) takes {duration(first.host_us)} of host time {when}. No kernel tells its line."
 
 
-def _device(profile: Profile, times: LineTimes) -> Literal["GPU", "CPU"] | None:
-    if len(profile.of(gpu_work).index):
-        return "GPU"
-    return "CPU" if times.all else None
+def _files(rows: list[ProgramLine]) -> list[ProgramFile]:
+    """Return the files in the order of their hottest lines."""
+    files = []
+    for file, lines in grouped(rows, lambda row: row.file).items():
+        host = [row.host_us for row in lines if row.host_us is not None]
+        kernel_us = sum(row.kernel_us or 0.0 for row in lines)
+        files.append(ProgramFile(file, len(lines), kernel_us, sum(host) if host else None))
+    return files
 
 
 def _host_from(profile: Profile) -> HostFrom | None:
@@ -301,34 +237,94 @@ def _host_from(profile: Profile) -> HostFrom | None:
     return "launches" if len(profile.of(gpu_work).index) else None
 
 
-def _row(profile: Profile, place: Place, times: LineTimes, steps: int) -> ProgramLine:
-    known = profile.of(Places).known.get(place, UNKNOWN)
-    noted = profile.of(marks).get(place, Marks([], [], []))
-    time = times.by_line.get(place)
+def source_times(profile: Profile) -> LineTimes:
+    """Return kernel time by line, in ns: the sum is that of all kernels."""
+    return line_times(profile.of(line_launches), profile.of(launch_ns))
+
+
+def line_times(launches: Iterable[LineLaunches], launch_ns: Mapping[Device, Int64s]) -> LineTimes:
+    """Return the time of each line; launch_ns: by device what the host needed for each launch."""
+    by_line: dict[UserLine, LineTime] = {}
+    unknown = total = 0
+    for row in launches:
+        ns, count = row.rows.dur[row.at], len(row.lines)
+        total += int(ns.sum())
+        if not row.lines:
+            unknown += int(ns.sum())
+            continue
+        parts = zip(shares(ns, count).tolist(), shares(launch_ns[row.rows.device][row.at], count).tolist())
+        for line, (part, host) in zip(row.lines, parts):
+            by_line.setdefault(line, LineTime()).add(row, part, host)
+    for line, time in by_line.items():
+        time.shared.pop(line, None)
+    assert unknown + sum(time.gpu for time in by_line.values()) == total
+    return LineTimes(by_line, unknown, total)
+
+
+def shares(ns: Int64s, parts: int) -> Int64s:
+    """Return the sum of these amounts in whole parts, each amount cut evenly: the first parts get what is left over."""
+    left = np.bincount(ns % parts, minlength=parts)
+    return int((ns // parts).sum()) + np.cumsum(left[::-1])[::-1] - left
+
+
+def marks(profile: Profile) -> dict[UserLine, Marks]:
+    """Return what torch.compile recorded by line; without compile data only breaks that the trace shows."""
+    by_line: dict[UserLine, Marks] = defaultdict(lambda: Marks([], [], []))
+    for site in profile.of(graph_break_sites):
+        if site.file and site.line is not None:
+            graph_break = LineBreak(site.key, site.reason, site.step_mean_us)
+            by_line[UserLine(site.file, site.line)].breaks.append(graph_break)
+    for recompile in profile.data.of(recompiles) if profile.data else ():
+        lines = [(guard.file, guard.line) for guard in recompile.guards] + [(recompile.file, recompile.line)]
+        line = next((UserLine(file, line) for file, line in lines if file and line is not None), None)
+        if line:
+            reason, ids = next(iter(recompile.reasons), ""), (recompile.compile_id, recompile.epoch)
+            by_line[line].recompiles.append(LineRecompile(*ids, reason, recompile.duration_s))
+    for row in profile.data.of(compilations) if profile.data else ():
+        if row.guards and row.file and row.line is not None:
+            guards = LineGuards(row.compile_id, row.epoch, row.guards)
+            by_line[UserLine(row.file, row.line)].guards.append(guards)
+    return dict(by_line)
+
+
+def _row(profile: Profile, line: UserLine, times: LineTimes, steps: int) -> ProgramLine:
+    info = profile.of(UserLines).info.get(line, UNKNOWN)
+    breaks, recompiles, guards = profile.of(marks).get(line, Marks([], [], []))
+    time = times.by_line.get(line)
+    shared = sorted(time.shared.items(), key=lambda part: (-part[1], part[0])) if time else []
+    by_key = profile.of(_kernels_by_key)
+    parts = ((by_key[key], us(ns) / steps) for key, ns in time.kernels.most_common()) if time else ()
+    kernels = [
+        LineKernel(row.key, row.name, row.compile_id, row.artifact, row.code_line, time_us)
+        for row, time_us in parts
+    ]
+    host_ns = time.launch if time and profile.of(_host_from) else None
+    if profile.of(_host_from) == "stacks":
+        host_ns = profile.of(function_ns).get(line)
     return ProgramLine(
-        key=place.key,
-        file=place.file,
-        line=place.line,
-        function=known.function,
-        whole_function=known.of_stack,
-        text=known.text,
-        no_text=None if known.text else _no_text(profile.data, known),
+        key=line.key,
+        file=line.file,
+        line=line.line,
+        function=info.function,
+        whole_function=info.whole_function,
+        text=info.text,
+        no_text=None if info.text else _no_text(profile.data, info),
         forward_us=us(time.forward) / steps if time else None,
         backward_us=us(time.backward) / steps if time else None,
         kernel_us=us(time.gpu) / steps if time else None,
         share_percent=share_percent(time.gpu, times.all) if time else None,
-        host_us=_host_us(profile, place, time, steps),
+        host_us=None if host_ns is None else us(host_ns) / steps,
         above_floor_us=time.above / 1000 / steps if time and time.above is not None else None,
-        kernels=_kernels(profile, time, steps) if time else [],
-        shared=_shared(time, steps) if time else [],
-        breaks=noted.breaks,
-        recompiles=noted.recompiles,
-        guards=noted.guards,
+        kernels=kernels,
+        shared=[SharedLine(other.key, us(ns) / steps) for other, ns in shared],
+        breaks=breaks,
+        recompiles=recompiles,
+        guards=guards,
     )
 
 
-def _no_text(data: CompileData | None, known: Known) -> str:
-    if known.of_stack:
+def _no_text(data: CompileData | None, info: LineInfo) -> str:
+    if info.whole_function:
         return "A stack tells the function, and no text"
     if data is None:
         return "The trace tells the line, and not its text"
@@ -339,64 +335,5 @@ def _no_text(data: CompileData | None, known: Known) -> str:
     return "Its file could not be read when the summary was written"
 
 
-def _host_us(profile: Profile, place: Place, time: LineTime | None, steps: int) -> float | None:
-    if profile.of(_host_from) == "stacks":
-        ns = profile.of(function_ns).get(place)
-    else:
-        ns = time.launch if time and profile.of(_host_from) else None
-    return None if ns is None else us(ns) / steps
-
-
-def _kernels(profile: Profile, time: LineTime, steps: int) -> list[LineKernel]:
-    """Most time first."""
-    known = profile.of(_by_key)
-    parts = [(known[key], ns) for key, ns in sorted(time.kernels.items(), key=lambda part: -part[1])]
-    return [
-        LineKernel(row.key, row.name, row.compile_id, row.artifact, row.code_line, us(ns) / steps)
-        for row, ns in parts
-    ]
-
-
-def _by_key(profile: Profile) -> dict[str, Kernel]:
-    return {kernel.key: kernel for kernel, _, _ in profile.of(KernelTables).rows}
-
-
-def _shared(time: LineTime, steps: int) -> list[SharedLine]:
-    """Most time first."""
-    parts = sorted(time.shared.items(), key=lambda part: (-part[1], part[0]))
-    return [SharedLine(place.key, us(ns) / steps) for place, ns in parts]
-
-
-def _files(rows: list[ProgramLine]) -> list[ProgramFile]:
-    """In the order of their hottest lines."""
-    return [
-        ProgramFile(
-            file=file,
-            lines=len(lines),
-            kernel_us=sum(row.kernel_us or 0.0 for row in lines),
-            host_us=sum(host)
-            if (host := [row.host_us for row in lines if row.host_us is not None])
-            else None,
-        )
-        for file, lines in grouped(rows, lambda row: row.file).items()
-    ]
-
-
-def _headline(rows: list[ProgramLine], times: LineTimes, when: str) -> str:
-    """ "resnet.py:96 takes 481 µs a step, 29.1 % of kernel time. The line is known for 91.6 % of it." """
-    first = rows[0] if rows else None
-    if first is None:
-        return "Nothing tells a line of your program: neither compile data nor stacks."
-    if first.kernel_us is None:
-        return _of_host(first, when)
-    known = share_percent(times.all - times.unknown, times.all)
-    said = f"{at_line(first.file, first.line)} takes {duration(first.kernel_us)} {when}"
-    share = f", {in_percent(first.share_percent or 0)} of kernel time"
-    return f"{said}{share}. The line is known for {in_percent(known or 0)} of it."
-
-
-def _of_host(first: ProgramLine, when: str) -> str:
-    where = at_line(first.file, first.line)
-    if first.host_us is None:
-        return "No kernel tells which line of your program it computes."
-    return f"{first.function} ({where}) takes {duration(first.host_us)} of host time {when}. No kernel tells its line."
+def _kernels_by_key(profile: Profile) -> dict[str, Kernel]:
+    return {kernel.key: kernel for kernel, _, _ in profile.of(kernel_rows)}

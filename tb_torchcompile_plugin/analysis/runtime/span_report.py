@@ -1,6 +1,6 @@
-"""The two halves that most panels look at: the run side of a span, and the compile side of its worker.
+"""Put together what most panels show: the run side of a span, and the compile side of its worker.
 
-Rows come from the other rooms; here they are only put together. Unknown is null, never 0.
+The rows come from the other packages. Unknown is null, never 0.
 """
 
 from __future__ import annotations
@@ -82,11 +82,10 @@ from tb_torchcompile_plugin.profile.steps import Step, profiled_steps, step_slic
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.records import Phase
 from tb_torchcompile_plugin.torch_names.slices import TORCH_CATS
 
-_Key = TypeVar("_Key", int, str)
+_Value = TypeVar("_Value", int, str)
 
 
 class Environment(msgspec.Struct, frozen=True):
@@ -109,7 +108,7 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 class Records(msgspec.Struct, frozen=True):
-    """How many records of each kind were read, not known, or not readable."""
+    """How many records of each kind were read, unknown, or unreadable."""
 
     by_kind: dict[str, int]
     unknown: dict[str, int]
@@ -117,8 +116,7 @@ class Records(msgspec.Struct, frozen=True):
 
 
 class Compile(msgspec.Struct, frozen=True):
-    """The compile side of one worker. `distinct_compilations`: backwards belong to the compilation of their forward.
-    `headlines`: the sentence that a panel opens with; `autotuning`: that of its section, "" without any."""
+    """The compile side of one worker."""
 
     source: Literal["summary", "torch_trace"]
     file: str
@@ -128,7 +126,7 @@ class Compile(msgspec.Struct, frozen=True):
     unreadable_records: int
     environment: Environment
     compilations: list[Compilation]
-    distinct_compilations: int
+    distinct_compilations: int  # a backward belongs to the compilation of its forward
     cache_lookups: int
     cache_hits: int
     problems: list[Problem]
@@ -143,28 +141,25 @@ class Compile(msgspec.Struct, frozen=True):
     export_issues: list[ExportIssue]
     triton_kernels: list[CompiledKernel]
     triton_candidates: list[Candidate]
-    autotuning: str
+    autotuning: str  # the first sentence of this section, "" without any
     compile_functions: list[ct.FunctionTime]
     compile_times: dict[str, list[float]]
     compile_times_complete: bool
     counters: dict[str, dict[str, int]]
     records: Records
-    headlines: dict[Panel, str]
+    headlines: dict[Panel, str]  # the first sentence of each panel
     warnings: list[Notice]
 
 
 class Hints(msgspec.Struct, frozen=True):
-    """Data that the user could have had, and how; "" where there is nothing to say. `unnamed_cpu_kernels`: compiled
-    code ran on the CPU. `unnamed_triton_kernels`: torch gave kernels no names of their own."""
+    """Data that could have been recorded, and how; "" where there is nothing to say."""
 
-    unnamed_cpu_kernels: str
-    unnamed_triton_kernels: str
+    unnamed_cpu_kernels: str  # compiled code ran on the CPU
+    unnamed_triton_kernels: str  # torch gave kernels no names of their own
 
 
 class Span(msgspec.Struct, frozen=True):
-    """The run side of one span. `graph_break_costs` and `frame_times` are null where neither a compile log nor Python
-    stacks tell which regions are resume functions; `recompile_moments` and `guard_scans` without a compile log.
-    `headlines`: the sentence that a panel opens with."""
+    """The run side of one span."""
 
     span: str
     trace_file: str
@@ -178,29 +173,40 @@ class Span(msgspec.Struct, frozen=True):
     kernel_categories: list[KernelCategory]
     distinct_kernels: int
     compiled_regions: list[CompiledRegion]
-    graph_break_costs: list[GraphBreakCost] | None
+    graph_break_costs: (
+        list[GraphBreakCost] | None
+    )  # null where resume functions are unknown, as `frame_times`
     graph_break_sites: list[GraphBreakSite]
     break_chain: BreakChain | None
     frame_times: list[FrameTime] | None
     call_overhead: CallOverhead | None
-    recompile_moments: list[RecompileMoment] | None
+    recompile_moments: list[RecompileMoment] | None  # null without a compile log, as `guard_scans`
     guard_scans: list[GuardScan] | None
     compile_overlap: ct.CompileOverlap | None
     frame_versions: list[RecompiledFrame]
-    headlines: dict[Panel, str]
+    headlines: dict[Panel, str]  # the first sentence of each panel
     hints: Hints
 
 
 def span_report(profile: Profile) -> Span:
-    """The analyses of one trace that most panels look at, joined to the compile data of its worker."""
+    """Return what most panels show of one trace, joined to the compile data of its worker."""
     trace, span = profile.trace, profile.span
     assert span is not None
     first, last = trace.window()
+    warnings = list(trace.notices)
+    if len(trace) and not TORCH_CATS.intersection(trace.cats):  # many tools write this format
+        foreign = Notice(
+            trace.path,
+            "this is no trace of the PyTorch profiler: it has no event of a kind that torch writes",
+            f"{trace.events} events were counted; nothing here can be said about them",
+            "Record it with torch.profiler, or look at it in the tool that it is from",
+        )
+        warnings.append(foreign)
     return Span(
         span=span.span,
         trace_file=span.file.name,
         size_bytes=span.file.size,
-        warnings=[*trace.notices, *_foreign(trace)],
+        warnings=warnings,
         events=trace.events,
         wall_us=us(last - first),
         profiled_us=us(trace.dur[profile.of(step_slices)].sum()) if profile.of(profiled_steps) else None,
@@ -218,27 +224,21 @@ def span_report(profile: Profile) -> Span:
         guard_scans=profile.of(guard_scans),
         compile_overlap=profile.of(ct.compile_overlap),
         frame_versions=profile.of(frame_versions),
-        headlines=_headlines(profile),
+        headlines={
+            "compile_time": profile.of(ct.overlap_headline),
+            "compiled_regions": profile.of(regions_headline),
+            "graph_breaks": profile.of(sites_headline),
+            "recompiles": profile.of(recompile_headline),
+        },
         hints=Hints(profile.of(unnamed_cpu_kernels), _unnamed_triton_kernels(profile)),
     )
 
 
-def _foreign(trace: Trace) -> list[Notice]:
-    """Many tools write this format. What none of torch's kinds of slices is in, is from another one."""
-    if not len(trace) or TORCH_CATS.intersection(trace.cats):
-        return []
-    return [
-        Notice(
-            trace.path,
-            "this is no trace of the PyTorch profiler: it has no event of a kind that torch writes",
-            f"{trace.events} events were counted; nothing here can be said about them",
-            "Record it with torch.profiler, or look at it in the tool that it is from",
-        )
-    ]
-
-
 def unnamed_cpu_kernels(profile: Profile) -> str:
-    if not profile.of(compiled_regions) or profile.of(kernel_launches) or _may_have_a_gpu(profile.trace):
+    """Return how to name the kernels of compiled code on the CPU; "" where they are named, or a GPU may have worked."""
+    # GPU events may also be missing because the file is cut off, or because the GPU did nothing.
+    may_have_gpu = profile.trace.notices or profile.trace.metadata.get("deviceProperties")
+    if may_have_gpu or not profile.of(compiled_regions) or profile.of(kernel_launches):
         return ""
     return (
         "Compiled code ran on the CPU, but its kernels are not named: "
@@ -257,23 +257,19 @@ def _unnamed_triton_kernels(profile: Profile) -> str:
     )
 
 
-def _may_have_a_gpu(trace: Trace) -> bool:
-    """GPU events may be missing because the file is cut off, or because the GPU did nothing."""
-    return bool(trace.notices or trace.metadata.get("deviceProperties"))
-
-
 def compile_report(data: CompileData) -> Compile:
-    """All analyses of the compile data of one worker."""
-    summary = data.summary
-    rows = data.of(compilations)
+    """Return what most panels show of the compile data of one worker."""
+    summary, records = data.summary, data.summary.records
+    rows, of_kernels = data.of(compilations), data.of(generated_kernels)
     results = [cache.result for row in rows for cache in row.cache]
+    counters = grouped(summary.counters, lambda counter: counter.group)
     return Compile(
         source=data.source,
         file=data.file,
         total_s=data.of(ct.total_s),
         phases_s=data.of(phases_s),
         phases_percent=phases_percent(data.of(phases_s)),
-        unreadable_records=sum(summary.records.unreadable.values()),
+        unreadable_records=sum(records.unreadable.values()),
         environment=_environment(summary),
         compilations=rows,
         distinct_compilations=ct.count_compilations(summary.compilations),
@@ -284,8 +280,8 @@ def compile_report(data: CompileData) -> Compile:
         reported_sites=data.of(reported_sites),
         recompiles=data.of(recompiles),
         recompiled_frames=data.of(recompiled_frames),
-        generated_kernels=data.of(generated_kernels),
-        generated_kernel_count=sum(len(row.kernels) for row in data.of(generated_kernels)),
+        generated_kernels=of_kernels,
+        generated_kernel_count=sum(len(row.kernels) for row in of_kernels),
         autotune=data.of(autotune),
         exports=list(data.of(exports).exports),
         export_issues=list(data.of(exports).issues),
@@ -295,12 +291,8 @@ def compile_report(data: CompileData) -> Compile:
         compile_functions=data.of(ct.function_times),
         compile_times=data.of(ct.compile_times),
         compile_times_complete=summary.compile_times_complete,
-        counters=_counters(summary),
-        records=Records(
-            _sorted(summary.records.by_kind),
-            _sorted(summary.records.unknown),
-            _sorted(summary.records.unreadable),
-        ),
+        counters={group: {row.name: row.value for row in values} for group, values in counters.items()},
+        records=Records(*map(_sorted, (records.by_kind, records.unknown, records.unreadable))),
         headlines={
             "compile_time": data.of(compile_time_headline),
             "graph_breaks": data.of(reported_headline),
@@ -311,51 +303,33 @@ def compile_report(data: CompileData) -> Compile:
     )
 
 
-def _headlines(profile: Profile) -> dict[Panel, str]:
-    return {
-        "compile_time": profile.of(ct.overlap_headline),
-        "compiled_regions": profile.of(regions_headline),
-        "graph_breaks": profile.of(sites_headline),
-        "recompiles": profile.of(recompile_headline),
-    }
-
-
-def _sorted(values: Mapping[str, _Key]) -> dict[str, _Key]:
-    """A protobuf map has no order of its own: two processes would tell it in two."""
-    return dict(sorted(values.items()))
-
-
-def _counters(summary: CompileSummary) -> dict[str, dict[str, int]]:
-    groups = grouped(summary.counters, lambda counter: counter.group)
-    return {name: {counter.name: counter.value for counter in rows} for name, rows in groups.items()}
-
-
 def _environment(summary: CompileSummary) -> Environment:
     recorded = summary.environment
-
-    def text(value: str) -> str | None:
-        return value or None
-
     return Environment(
-        torch_version=text(recorded.torch_version),
-        python_version=text(recorded.python_version),
-        plugin_version=text(recorded.plugin_version),
-        cuda_version=text(recorded.cuda_version),
-        hip_version=text(recorded.hip_version),
-        triton_version=text(recorded.triton_version),
+        torch_version=recorded.torch_version or None,
+        python_version=recorded.python_version or None,
+        plugin_version=recorded.plugin_version or None,
+        cuda_version=recorded.cuda_version or None,
+        hip_version=recorded.hip_version or None,
+        triton_version=recorded.triton_version or None,
         device_names=list(recorded.device_names),
-        hostname=text(recorded.hostname),
+        hostname=recorded.hostname or None,
         pid=recorded.pid or None,
         rank=known_number(recorded, "rank"),
         world_size=known_number(recorded, "world_size"),
-        capture=text(recorded.capture),
+        capture=recorded.capture or None,
         backends=list(recorded.backends),
         variables=_sorted(recorded.variables),
     )
 
 
+def _sorted(values: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Return a protobuf map in a fixed order: its own differs between processes."""
+    return dict(sorted(values.items()))
+
+
 def compile_headline(data: CompileData) -> str:
-    """The part of it that compile data alone tells."""
+    """Return how much was compiled, by compile data alone."""
     return compiled_sentence(data, "")
 
 

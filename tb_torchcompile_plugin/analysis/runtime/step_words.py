@@ -1,4 +1,4 @@
-"""What tells the steps, and by how much recording slowed them: the words of every sentence about a step."""
+"""Say how steps were found and by how much profiling slowed them, in the words of every sentence about a step."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tb_torchcompile_plugin.profile.units import us
 
 
 class Paced(NamedTuple):
-    """Of what times are, where steps are known or where the span is one. one: "a step"; each: behind a number."""
+    """What times are of, in words."""
 
-    one: str
-    each: str
+    one: str  # "a step"
+    each: str  # after a number
 
 
 A_STEP, THE_SPAN = Paced("a step", "a step"), Paced("this span", "in this span")
 
 
 def told_by(profile: Profile) -> str:
-    """ "told by the optimizer's calls"; "" where the profiler marked the steps."""
+    """Return "told by the optimizer's calls"; "" where the profiler marked the steps."""
     loop = profile.of(loop_steps)
     words: dict[StepSource, str] = {
         "profiler": "",
@@ -35,7 +35,7 @@ def told_by(profile: Profile) -> str:
 
 
 def only(profile: Profile) -> str:
-    """ "the first 2 of 39 steps": all that the model holds where there are very many calls; "" where it holds all."""
+    """Return "the first 2 of 39 steps", if the model has too many calls to hold all steps; "" otherwise."""
     if not profile.of(is_cut):
         return ""
     steps, held = len(profile.of(loop_steps).moments) - 1, profile.of(host_lane).steps
@@ -45,35 +45,30 @@ def only(profile: Profile) -> str:
 
 
 def idle_of(profile: Profile) -> str:
-    """Of what times of the model are: "a step", "the span", or "the first of 39 steps"."""
+    """Return what times of the model are of: "a step", "the span", or "the first of 39 steps"."""
     part = profile.of(only)
     if profile.of(paced) is THE_SPAN:
         return f"the span, {part}" if part else "the span"
-    held = profile.of(host_lane).steps
-    return f"a step of {part}" if part and held > 1 else part or "a step"
+    return f"a step of {part}" if part and profile.of(host_lane).steps > 1 else part or "a step"
 
 
 def paced(profile: Profile) -> Paced:
-    """What predictions are of: a step, or the span where nothing tells steps."""
+    """Return what predictions are of: a step, or the span where no steps were found."""
     return THE_SPAN if profile.of(loop_steps).source == "span" else A_STEP
 
 
 def slowed(profile: Profile, least: float = 1.0) -> str:
-    """ "Recording slowed a step from 9.80 ms to 42.5 ms"; "" where it took less than `least` times as long, or nobody
-    noted it, and where a GPU sets the pace: the notes are the host's, which runs ahead.
+    """Return "Recording slowed a step from 9.80 ms to 42.5 ms"; "" for less than `least` times as long, or unknown.
 
-    The notes of recorded steps and of others end at the same call; without enough of the former the trace tells.
+    Nothing is known where the GPU is slower: the handler notes times of the host, which runs ahead. The notes of
+    profiled and unprofiled steps end at the same call; without enough of the former the trace is used.
     """
     pace = profile.of(step_clock)
     if pace and pace.host_is_ahead:
         return ""
-    unrecorded = profile.data.of(unrecorded_step_ns) if profile.data else None
-    recorded = (profile.data and profile.data.of(recorded_step_ns)) or profile.of(_recorded_ns)
-    if not unrecorded or recorded <= unrecorded or recorded < least * unrecorded:
+    unprofiled = profile.data.of(unrecorded_step_ns) if profile.data else None
+    profiled = profile.data.of(recorded_step_ns) if profile.data else None
+    profiled = profiled or (round(pace.host) if pace else 0)
+    if not unprofiled or profiled <= unprofiled or profiled < least * unprofiled:
         return ""
-    return f"Recording slowed a step from {duration(us(unrecorded))} to {duration(us(recorded))}"
-
-
-def _recorded_ns(profile: Profile) -> int:
-    pace = profile.of(step_clock)
-    return round(pace.host) if pace else 0
+    return f"Recording slowed a step from {duration(us(unprofiled))} to {duration(us(profiled))}"

@@ -1,4 +1,4 @@
-"""call_overhead.py and the backward of compiled_regions.py: by hand, and on a recording."""
+"""Test compiled_regions.py: call overhead, frame times and backward, by hand and on a recording."""
 
 import pytest
 

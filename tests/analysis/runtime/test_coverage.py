@@ -1,4 +1,4 @@
-"""How much of the profiled time runs compiled, and why the rest does not."""
+"""Test how much of the profiled time runs compiled, and why the rest does not."""
 
 from __future__ import annotations
 

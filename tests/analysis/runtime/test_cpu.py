@@ -1,4 +1,4 @@
-"""cpu.py: threads that worked, and what generated code tells of its kernels."""
+"""Test cpu.py: threads that worked, and what generated code shows of its kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiles import profile_with
-from tb_torchcompile_plugin.analysis.runtime.cpu import _asked_for as asked_for
+from tb_torchcompile_plugin.analysis.runtime.cpu import _threads_asked_for as asked_for
 from tb_torchcompile_plugin.analysis.runtime.cpu import cpu
 from tb_torchcompile_plugin.api.session import Session
 from traces import AUTOGRAD, MAIN, slice_

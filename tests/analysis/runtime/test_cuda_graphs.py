@@ -1,4 +1,4 @@
-"""Whether CUDA graphs served: by programs that counted themselves what torch did, and by torch's own objects."""
+"""Test cuda_graphs.py, against programs that counted what torch did and against torch's own objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""eager.py and eager_roots.py: what ran outside of compiled code, by hand, on recordings, and whatever nests."""
+"""Test eager.py and eager_roots.py: what ran outside compiled code, by hand, on recordings and generated cases."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""flops.py and tensor_cores.py: what follows from shapes and names alone."""
+"""Test op_shapes.py and operators.py: FLOPs and tensor cores, from shapes and names alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gpu_utilization.py: what counts as GPU work, and the identity of a device's time."""
+"""Test gpu_utilization.py: what counts as GPU work, and the identity of a device's time."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What held each GPU up: idle time in the steps by culprit, to the nanosecond."""
+"""Test gpu_idle.py: idle time in the steps by culprit, to the nanosecond."""
 
 from __future__ import annotations
 

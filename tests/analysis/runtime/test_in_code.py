@@ -1,4 +1,4 @@
-"""in_code.py: the kernels of an output code with their calls, lines and times."""
+"""Test kernels.py: the kernels of an output code with their calls, lines and times."""
 
 from __future__ import annotations
 

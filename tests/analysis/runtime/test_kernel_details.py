@@ -1,4 +1,4 @@
-"""Every kernel with its compilation, source, lines and numbers: on recordings, by hand from their raw events."""
+"""Test kernels.py: each kernel with its compilation, source, lines and numbers, by hand from raw events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of all kinds as an H200 ran them: what is said of them is right, by hand and by torch's own count."""
+"""Test kernels of all kinds as an H200 ran them, by hand and against torch's own count."""
 
 from __future__ import annotations
 

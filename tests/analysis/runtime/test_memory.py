@@ -1,4 +1,4 @@
-"""memory.py: totals against torch's own table, and single situations worked out by hand."""
+"""Test memory.py: totals against torch's own table, and single situations by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""modules.py: what Python stacks tell of modules."""
+"""Test modules.py: modules in Python stacks and in compiled graphs."""
 
 from __future__ import annotations
 

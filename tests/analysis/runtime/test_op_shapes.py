@@ -1,4 +1,4 @@
-"""What one call moves and computes, by its shapes: by hand, and as torch counts it."""
+"""Test op_shapes.py: what one call moves and computes by its shapes, by hand and as torch counts it."""
 
 from __future__ import annotations
 

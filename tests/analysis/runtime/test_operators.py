@@ -1,4 +1,4 @@
-"""operators.py against torch's own table: on recordings of an H200, and live on the CPU."""
+"""Test operators.py against torch's own table, on recordings of an H200 and live on the CPU."""
 
 from __future__ import annotations
 

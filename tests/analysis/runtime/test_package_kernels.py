@@ -1,4 +1,4 @@
-"""Kernels of AOTInductor's packages, which one process compiles and another runs."""
+"""Test kernels of AOTInductor's packages, which one process compiles and another runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""python.py: whose functions took the host's time, from the stacks that were recorded."""
+"""Test python.py: whose functions took the host's time, by recorded stacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stacks that torch 2.14's inductor_trace_handler writes beside inductor's kernels are the kernels' lines."""
+"""Test that stacks written by torch 2.14's inductor_trace_handler are the lines of inductor's kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lines take the time: shared out in whole nanoseconds, the lines and what is unknown being all there is."""
+"""Test source.py: time by line in whole nanoseconds, which sums to the time of all kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from profiles import profile_with
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.source import line_times, shares, source, source_times
-from tb_torchcompile_plugin.analysis.runtime.source_lines import LineLaunches, Place, launch_ns, line_launches
+from tb_torchcompile_plugin.analysis.runtime.source_lines import (
+    LineLaunches,
+    UserLine,
+    launch_ns,
+    line_launches,
+)
 from tb_torchcompile_plugin.api import report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (
@@ -26,7 +31,7 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from traces import AUTOGRAD, launch, slice_, step
 
 LINES = st.lists(
-    st.builds(Place, st.sampled_from(["a.py", "b.py"]), st.integers(1, 5)), max_size=4, unique=True
+    st.builds(UserLine, st.sampled_from(["a.py", "b.py"]), st.integers(1, 5)), max_size=4, unique=True
 )
 KERNELS = st.lists(st.tuples(st.lists(st.integers(0, 2**40), min_size=1, max_size=5), LINES), max_size=6)
 

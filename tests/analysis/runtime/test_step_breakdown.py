@@ -1,4 +1,4 @@
-"""step_breakdown.py and slow_steps.py: every nanosecond of a step has one part; slow steps and their reasons."""
+"""Test step_breakdown.py: every nanosecond of a step has one part; slow steps and their reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""step_times.py: spread of step times, and what is noise."""
+"""Test step_breakdown.py: the spread of step times, and what is noise."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""step_utilization.py, verdicts.py, launch_stats.py, idle_gaps.py: steps by device, bounds, launches, gaps."""
+"""Test gpu_utilization.py and launch_stats.py: steps by device, bounds, launches, gaps."""
 
 from __future__ import annotations
 
