@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.job.digest.file import is_current, load
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of, windows_of
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles, discover
 from tb_torchcompile_plugin.reader.cache.store import is_stored
-from tb_torchcompile_plugin.writer import log_handlers as background
+from tb_torchcompile_plugin.writer import background
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 

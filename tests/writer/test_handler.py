@@ -19,7 +19,7 @@ from live import TRACE_LOGGER, names, needs_torch, run, run_alone, summaries
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
 from tb_torchcompile_plugin.writer import handler as handler_module
 from tb_torchcompile_plugin.writer import recorder as recorder_module
-from tb_torchcompile_plugin.writer.log_handlers import Tap
+from tb_torchcompile_plugin.writer.log_handlers import RecordHandler
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 TRACE, SUMMARY = ".pt.trace.json", ".pt.compile.pb"
@@ -102,7 +102,7 @@ def test_created_anew_in_each_cycle_it_is_still_one_recorder(torch: Any, tmp_pat
         tensorboard_trace_handler(str(tmp_path), worker_name="w")(prof)
 
     profile(torch, on_ready, steps=3)
-    ours = [h for h in TRACE_LOGGER.handlers if isinstance(h, Tap)]
+    ours = [h for h in TRACE_LOGGER.handlers if isinstance(h, RecordHandler)]
     assert len(ours) == 1
     written = summaries(tmp_path)
     assert len(written) >= 3

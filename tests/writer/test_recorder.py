@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.compile_log import summary as summary_file
 from tb_torchcompile_plugin.compile_log.payloads import text_of, unpack
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, FORWARD, CompileSummary
 from tb_torchcompile_plugin.writer import recorder as recorder_module
-from tb_torchcompile_plugin.writer.log_handlers import Tap
+from tb_torchcompile_plugin.writer.log_handlers import RecordHandler
 from tb_torchcompile_plugin.writer.recorded_block import CompileRecorder
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
@@ -256,9 +256,9 @@ def test_steady_state_makes_no_records(torch: Any, tmp_path: Path) -> None:
 def test_after_the_last_recorder_torch_builds_no_records(torch: Any, tmp_path: Path) -> None:
     with CompileRecorder(tmp_path), CompileRecorder(tmp_path):
         pass
-    assert not any(isinstance(handler, Tap) for handler in TRACE_LOGGER.handlers)
+    assert not any(isinstance(handler, RecordHandler) for handler in TRACE_LOGGER.handlers)
     with CompileRecorder(tmp_path):
-        assert isinstance(TRACE_LOGGER.handlers[0], Tap)
+        assert isinstance(TRACE_LOGGER.handlers[0], RecordHandler)
         torch._logging.set_logs()
         torch._dynamo.reset()
         torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))

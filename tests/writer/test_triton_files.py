@@ -58,7 +58,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TritonFiles:
     algorithms = SimpleNamespace(savers=[])
     algorithms.add_feedback_saver = algorithms.savers.append
     monkeypatch.setitem(sys.modules, "torch._inductor.select_algorithm", algorithms)  # type: ignore[arg-type]
-    return TritonFiles(lambda problem, error: pytest.fail(f"{problem}: {error}")).listening()
+    return TritonFiles(lambda problem, error: pytest.fail(f"{problem}: {error}")).started()
 
 
 @pytest.fixture(autouse=True)

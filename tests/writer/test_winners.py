@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, GeneratedKernel, Graph
-from tb_torchcompile_plugin.writer.triton_files import add_winners
+from tb_torchcompile_plugin.writer.triton_files import add_autotune_choices
 
 FILE = "/tmp/torchinductor_user/ab/cab.py"
 
@@ -35,7 +35,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def winner(name: str, num_configs: int = 2, config: str = "", file: str = FILE) -> str:
     kernel = GeneratedKernel(name=name, num_configs=num_configs, config=config)
     summary = CompileSummary(graphs=[Graph(output_code_file=file, kernels=[kernel])])
-    add_winners(summary)
+    add_autotune_choices(summary)
     return str(summary.graphs[0].kernels[0].config)
 
 
