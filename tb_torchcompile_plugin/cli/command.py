@@ -1,8 +1,8 @@
 """`tb-torchcompile`: the answers of the tab, in a terminal.
 
-Exit status 0 when something was read, 1 with one clear line when nothing could be, 2 for wrong arguments; as a gate 3
-where a condition holds, 4 where runs cannot be compared. With `--json` stdout holds the report alone; warnings and
-progress go to stderr.
+Exit status: 0 if something was read, 1 with one clear line if nothing could be, 2 for wrong arguments; as a gate 3
+if a condition holds, 4 if runs cannot be compared. With `--json` stdout holds the report alone; warnings and progress
+go to stderr.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from tb_torchcompile_plugin.cli.gate.gate import (
 )
 from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.kernel import show_kernel
-from tb_torchcompile_plugin.cli.mcp.command import add_mcp
-from tb_torchcompile_plugin.cli.text_table import nobody_reads
+from tb_torchcompile_plugin.cli.text_table import discard_stdout
 from tb_torchcompile_plugin.cli.what_if import NoSuchFix, show_what_if
 from tb_torchcompile_plugin.errors import UserError, WrongArgument, visible
 
@@ -38,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return the exit status."""
     arguments = _parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        return int(arguments.run(arguments) or 0)
     except (NoSuchFix, NoSuchRun, WrongArgument, WrongGate) as error:
         return _fail(str(error), 2)
     except UserError as error:
@@ -46,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except BrokenPipeError:
-        nobody_reads()
+        discard_stdout()
         return 0
 
 
@@ -57,7 +56,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {plugin_version() or 'unknown'}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_commands(commands)
-    add_mcp(commands)
     kernel = commands.add_parser("kernel", help="print one kernel: numbers, launch configurations, source")
     kernel.add_argument("logdir", help="as for report")
     kernel.add_argument("name", help="the kernel's name, as the report prints it")
@@ -91,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     add_baseline(commands)
     _add_what_if(commands)
     _add_index(commands)
-    add_export(commands, check)
+    add_export(commands)
     return parser
 
 
@@ -132,17 +130,15 @@ def _count(text: str) -> int:
     return count
 
 
-def _index(arguments: argparse.Namespace) -> int:
+def _index(arguments: argparse.Namespace) -> None:
     show_index(arguments.logdir, arguments.workers, arguments.scheduler, arguments.out)
-    return 0
 
 
-def _kernel(arguments: argparse.Namespace) -> int:
+def _kernel(arguments: argparse.Namespace) -> None:
     check(arguments.logdir)
     show_kernel(arguments.logdir, arguments.name, arguments.graph, arguments.extract)
     if arguments.extract:
         print(f"wrote {arguments.extract}; run it with: python {arguments.extract}", file=sys.stderr)
-    return 0
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -158,11 +154,10 @@ def _compare(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _what_if(arguments: argparse.Namespace) -> int:
+def _what_if(arguments: argparse.Namespace) -> None:
     check(arguments.logdir)
     chosen = arguments.only_run, arguments.only_worker, arguments.only_span
     show_what_if(arguments.logdir, chosen, arguments.fix, arguments.json)
-    return 0
 
 
 def _fail(line: str, status: int = 1) -> int:

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     unknown,
 )
 from tb_torchcompile_plugin.cli.command import main
-from tb_torchcompile_plugin.cli.gate.reports import MOST_BYTES, escaped, junit, markdown
+from tb_torchcompile_plugin.cli.gate.reports import MAX_BYTES, escaped, junit, markdown
 from tb_torchcompile_plugin.reader.memo import Memo
 from traces import kernel, slice_, write_trace
 
@@ -205,7 +205,7 @@ def test_markdown_is_never_more_than_github_shows():
     names = [f"kernel:{number}{'x' * 500}>1%" for number in range(2000)]
     run = MeasuredRun("run", [], "", 1, 1, {name: unknown("nobody measured it") for name in METRICS})
     text = markdown(gate([run], run, settings_of(names, [], "")), ["a", "b"])
-    assert len(text.encode()) <= MOST_BYTES and text.endswith("than GitHub shows.\n")
+    assert len(text.encode()) <= MAX_BYTES and text.endswith("than GitHub shows.\n")
     assert escaped("a\nb") == "a b"
 
 

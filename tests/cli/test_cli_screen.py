@@ -81,8 +81,8 @@ def test_a_long_title_keeps_its_place_and_price(job: Path) -> None:
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_the_width_of_the_terminal_is_kept(recording: Callable[[str], Path], width: int) -> None:
     lines = screen(read_report(str(recording("breaks"))), "runs", width)
-    assert all(len(line.text) <= width for line in lines if not line.whole)
-    assert all(line.text.startswith("  tb-torchcompile ") for line in lines if line.whole)
+    assert all(len(line.text) <= width for line in lines if not line.is_command)
+    assert all(line.text.startswith("  tb-torchcompile ") for line in lines if line.is_command)
 
 
 def test_what_it_says_to_ask_can_be_asked(

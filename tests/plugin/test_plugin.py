@@ -293,7 +293,7 @@ class TestActivity:
 
         activity = BackgroundFlag(look)
         for _ in range(50):
-            activity.look_again()
+            activity.refresh()
             assert activity.active is False
             assert len(walks) <= 1
         go_on.set()
@@ -309,10 +309,10 @@ class TestActivity:
             return bool(answer)
 
         activity = BackgroundFlag(look)
-        activity.look_again()
+        activity.refresh()
 
         def active() -> bool:
-            activity.look_again()
+            activity.refresh()
             return activity.active
 
         wait_for(active)

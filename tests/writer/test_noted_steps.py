@@ -393,7 +393,7 @@ def test_a_profiler_that_tells_no_action(
         steps.returned(prof)
         steps.entered(object())
     steps.returned(3)
-    steps.optimizer_stepped(4, recorded=False)
+    steps.optimizer_stepped(4, profiled=False)
     assert caplog.text.count("the time of a step cannot be noted") == 2  # one for each kind of error
     take_steps(prof.step, clock, [1, 2])
     assert list(noted().unrecorded_ns) == [2]

@@ -490,7 +490,7 @@ def test_a_recovery_that_fails_leaves_the_rest(
 
 
 def test_pending_records_are_bounded(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module, "_PENDING_LIMIT", 1000)
+    monkeypatch.setattr(recorder_module, "_MAX_PENDING_BYTES", 1000)
     with CompileRecorder(tmp_path) as recorder:
         torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
         assert recorder_module.recorder()._pending_size <= 1000
