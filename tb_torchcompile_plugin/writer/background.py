@@ -34,13 +34,7 @@ def read(trace: str, summary: str | None, *, index: bool, digest: bool) -> None:
 
 
 def _send(line: str) -> None:
-    """Never waits: what does not fit into the pipe is an OSError."""
-    pipe = _running().stdin
-    assert pipe is not None
-    os.write(pipe.fileno(), f"{line}\n".encode())
-
-
-def _running() -> subprocess.Popen[bytes]:
+    """Write a line to the reader, and start it if it does not run. Never waits: a full pipe is an OSError."""
     global _reader, _owner
     if _reader is None or _owner != os.getpid() or _reader.poll() is not None:
         quiet = subprocess.DEVNULL
@@ -53,7 +47,8 @@ def _running() -> subprocess.Popen[bytes]:
         if _owner != os.getpid():
             atexit.register(_finish)
         _owner = os.getpid()
-    return _reader
+    assert _reader.stdin is not None
+    os.write(_reader.stdin.fileno(), f"{line}\n".encode())
 
 
 def _finish() -> None:

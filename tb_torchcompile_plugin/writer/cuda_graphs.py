@@ -10,7 +10,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import Reason, readable
@@ -23,10 +23,7 @@ _BACKWARD = "BACKWARD"
 _MAX_RECORDINGS = 4096
 
 
-class _Recorded(NamedTuple):
-    graph: Any  # torch's node
-    id: int
-    after: int | None  # the recording before it on its path
+_Recorded = tuple[Any, int | None]  # torch's node, and the id of the recording before it on its path
 
 
 def add_cuda_graphs(summary: pb.CompileSummary, *, source: bool) -> None:
@@ -79,8 +76,8 @@ def _pool_bytes(manager: Any) -> int | None:
 
 def _functions(manager: Any, source: bool) -> Iterator[pb.CudaGraphFunction]:
     nodes: dict[Any, list[_Recorded]] = defaultdict(list)
-    for node in sorted(_nodes(manager), key=lambda node: node.id)[:_MAX_RECORDINGS]:
-        nodes[node.graph.wrapped_function.id].append(node)
+    for node, after in sorted(_nodes(manager), key=lambda recorded: recorded[0].id.id)[:_MAX_RECORDINGS]:
+        nodes[node.wrapped_function.id].append((node, after))
     hints = list(manager.non_cudagraph_managed_mutation_hint.values())
     seen: set[tuple[str, str, str]] = set()  # functions of one graph differ in their sizes
     for function_id, function in sorted(manager.ids_to_funcs.items(), key=lambda item: item[0].id):
@@ -108,21 +105,20 @@ def _nodes(manager: Any) -> Iterator[_Recorded]:
     pending = [(node, None) for nodes in (manager.roots or {}).values() for node in nodes]
     while pending:
         node, after = pending.pop()
-        yield _Recorded(node, node.id.id, after)
+        yield node, after
         pending += [(child, node.id.id) for children in node.children.values() for child in children]
 
 
 def _recordings(nodes: list[_Recorded], first: Reason, source: bool) -> Iterator[pb.CudaGraphRecording]:
-    latest: dict[int | None, _Recorded] = {}  # by the recording before it
-    for index, node in enumerate(nodes):
-        earlier = latest.get(node.after)
-        latest[node.after] = node
-        row = pb.CudaGraphRecording(graph_id=node.id, reason=first if index == 0 else "order")
-        row.sizes.extend(size for size in node.graph.reconstructed_inputs if isinstance(size, int))
-        if node.after is not None:
-            row.after = node.after
-        if earlier is not None:
-            _compare(row, node.graph, earlier.graph, source)
+    latest: dict[int | None, Any] = {}  # by the recording before it
+    for index, (node, after) in enumerate(nodes):
+        row = pb.CudaGraphRecording(graph_id=node.id.id, reason=first if index == 0 else "order")
+        row.sizes.extend(size for size in node.reconstructed_inputs if isinstance(size, int))
+        if after is not None:
+            row.after = after
+        if after in latest:
+            _compare(row, node, latest[after], source)
+        latest[after] = node
         yield row
 
 

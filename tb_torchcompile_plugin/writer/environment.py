@@ -166,11 +166,6 @@ def profiler_runs() -> bool:
     return bool(_profiler_enabled())
 
 
-def default_worker() -> str:
-    """Return torch's default worker name."""
-    return f"{socket.gethostname()}_{os.getpid()}"
-
-
 def fill_environment(target: Environment) -> None:
     """Fill in what can be read without side effects. A part that fails is absent."""
     target.python_version = platform.python_version()
@@ -179,7 +174,9 @@ def fill_environment(target: Environment) -> None:
         target.process_start_ns = start_ns
     package = sys.modules["tb_torchcompile_plugin"]
     target.imported_ns = package.IMPORTED_NS
-    target.program = _program()
+    path = sys.argv[0] if sys.argv else ""
+    if os.path.isfile(path):  # what Python runs, without its arguments, which may hold secrets
+        target.program = readable(os.path.abspath(path))
     for name in VARIABLES:
         if name in os.environ:
             target.variables[name] = readable(os.environ[name])
@@ -192,12 +189,6 @@ def fill_environment(target: Environment) -> None:
     for part in (_fill_torch, _fill_devices, _fill_ranks, _fill_backends, _fill_settings):
         with contextlib.suppress(Exception):
             part(target, torch)
-
-
-def _program() -> str:
-    """Return the path of what Python runs, without arguments, which may hold secrets; "" if it is not a file."""
-    path = sys.argv[0] if sys.argv else ""
-    return readable(os.path.abspath(path)) if os.path.isfile(path) else ""
 
 
 def _version_of(distribution: str) -> str:

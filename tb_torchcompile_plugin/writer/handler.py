@@ -47,18 +47,15 @@ def tensorboard_trace_handler(
     that quotes the model's code: use it where logs are shared outside the company.
 
     index: read each trace into the reader's cache of this user right after it is written, so that the tab opens at
-    once: one background process of lowest priority, the newest trace first. It finishes what is pending when training
-    ends, and ends with training that is killed. Costs about 5 CPU seconds and 200 MB per gigabyte of trace; only
-    useful where TensorBoard runs as the same user on the same machine.
+    once. One background process of lowest priority does it, at about 5 CPU seconds and 200 MB per gigabyte of trace;
+    only useful where TensorBoard runs as the same user on the same machine.
 
     digest: have the same process write a `{worker}.{time_ns}.pt.digest.pb` of at most 100 kB next to each trace: a job
-    of many ranks is shown from these, without the traces. With both, the trace is read once. A digest that could not
-    be written can be written later by `tb-torchcompile index`.
+    of many ranks is shown from these, without the traces. `tb-torchcompile index` writes missing ones later.
 
     triton: keep what Triton made of inductor's kernels: TTIR, TTGIR and PTX of the configuration in use (not with
-    `capture="summary"`), registers, spills and shared memory of each, and the times that autotuning measured. They are
-    read from torch's objects and from Triton's cache folder when a summary is written; at most 32 MB of texts, which
-    compress to a tenth. Create the handler before compiling: torch reports the times once.
+    `capture="summary"`, at most 32 MB), registers, spills and shared memory of each, and the times that autotuning
+    measured, which torch reports once: create the handler before compiling.
 
     CPU: inductor's C++ kernels have names only if `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` was in the environment
     **before compiling** (it is part of the generated code). GPU: kernels are sorted by the names that inductor gives

@@ -9,24 +9,18 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 Take = Callable[[logging.LogRecord], None]
-
-
-class OnError(Protocol):
-    """Reports what went wrong. Never raises."""
-
-    def __call__(self, problem: str, error: BaseException) -> None: ...
+Report = Callable[[str, BaseException], None]  # logs a problem, never raises
 
 
 class RecordHandler(logging.Handler):
     """Hands records on. `emit` runs inside compilation: no torch operations, no input or output."""
 
-    def __init__(self, take: Take, report: OnError) -> None:
+    def __init__(self, take: Take, report: Report) -> None:
         super().__init__(level=logging.DEBUG)
-        self._take = take
-        self._report = report
+        self._take, self._report = take, report
 
     def setLevel(self, level: int | str) -> None:
         """Ignore the level: a program that raises the level of all handlers does not mean this one."""
@@ -42,7 +36,7 @@ class RecordHandler(logging.Handler):
 class LogHandlers:
     """One handler on each logger. kept_open: loggers that cannot be silenced meanwhile."""
 
-    def __init__(self, takes: Mapping[str, Take], kept_open: Iterable[str], report: OnError) -> None:
+    def __init__(self, takes: Mapping[str, Take], kept_open: Iterable[str], report: Report) -> None:
         self._handlers = {name: RecordHandler(take, report) for name, take in takes.items()}
         self._kept_open = frozenset(kept_open)
 

@@ -6,7 +6,6 @@ import atexit
 import functools
 import os
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from tb_torchcompile_plugin.writer.environment import profiler_runs
@@ -109,9 +108,7 @@ class profile_steps:  # named as torch.profiler.profile is
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:

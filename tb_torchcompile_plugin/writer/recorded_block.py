@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from types import TracebackType
 
 from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountedRow, CountName, counted, since
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -29,6 +28,7 @@ class Count(int):
     rows: tuple[CountedRow, ...]
 
     def __new__(cls, name: CountName, rows: tuple[CountedRow, ...]) -> Count:
+        """Count the rows, each as often as it occurred."""
         count = super().__new__(cls, sum(row.number for row in rows))
         count.name, count.rows = name, rows
         return count
@@ -53,8 +53,31 @@ class Count(int):
         return [_line(self.name, row) for row in self.rows]
 
 
+class _Counted:
+    """An attribute of a block that counts. torch may not have recorded what it counts: UnknownCount."""
+
+    def __init__(self, name: CountName) -> None:
+        self._name = name
+
+    def __get__(self, block: RecordedBlock, owner: object) -> Count:
+        __tracebackhide__ = True  # pytest shows only the test of a failure
+        rows = counted(block.summary(), self._name)
+        if rows is None:
+            kind = COUNTS[self._name]
+            raise UnknownCount(f"{kind.many} are not known: {kind.why_not}")
+        return Count(self._name, tuple(rows))
+
+
 class RecordedBlock:
     """What was compiled inside the block; read inside of it: until now."""
+
+    graph_breaks = _Counted("breaks")  # places that broke a graph, each once
+    skipped_frames = _Counted("skipped")  # functions that torch gave up, so that they run eager
+    recompiles = _Counted("recompiles")  # functions that were compiled again, because a guard failed
+    graphs = _Counted("graphs")  # that are not empty
+    guards = _Counted("guards")  # of all graphs
+    kernels = _Counted("kernels")  # that inductor generated
+    cache_misses = _Counted("cache_misses")  # of torch's compile caches
 
     def __init__(self) -> None:
         self._before = self._inside = CompileSummary()
@@ -71,9 +94,7 @@ class RecordedBlock:
         self._before, self._open = recorder().summary(_CAPTURE), True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._inside, self._open = self.summary(), False
         recorder().release()
         for handler in self._pytest_handlers:
@@ -82,48 +103,6 @@ class RecordedBlock:
     def summary(self) -> CompileSummary:
         """Return everything that torch recorded, as the message of a compile summary; see summary.proto."""
         return since(recorder().summary(_CAPTURE), self._before) if self._open else self._inside
-
-    @property
-    def graph_breaks(self) -> Count:
-        """Count the places that broke a graph, each once."""
-        return self._count("breaks")
-
-    @property
-    def skipped_frames(self) -> Count:
-        """Count the functions that torch gave up, so that they run eager."""
-        return self._count("skipped")
-
-    @property
-    def recompiles(self) -> Count:
-        """Count the functions that were compiled again, because a guard failed."""
-        return self._count("recompiles")
-
-    @property
-    def graphs(self) -> Count:
-        """Count the graphs that are not empty."""
-        return self._count("graphs")
-
-    @property
-    def guards(self) -> Count:
-        """Count the guards of all graphs."""
-        return self._count("guards")
-
-    @property
-    def kernels(self) -> Count:
-        """Count the kernels that inductor generated."""
-        return self._count("kernels")
-
-    @property
-    def cache_misses(self) -> Count:
-        """Count the misses of torch's compile caches."""
-        return self._count("cache_misses")
-
-    def _count(self, name: CountName) -> Count:
-        __tracebackhide__ = True  # pytest shows only the test of a failure
-        rows = counted(self.summary(), name)
-        if rows is None:
-            raise UnknownCount(f"{COUNTS[name].many} are not known: {COUNTS[name].why_not}")
-        return Count(name, tuple(rows))
 
 
 def explained(op: str, left: object, right: object) -> list[str] | None:
@@ -173,9 +152,7 @@ class CompileRecorder:
         self._is_new = recorder().add_output(self._output, lasting=False)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.write()
         recorder().release()
         if self._is_new:

@@ -9,14 +9,16 @@ Nothing here raises into training: an exception in the log handler would end the
 from __future__ import annotations
 
 import atexit
+import contextlib
 import linecache
 import logging
 import os
+import socket
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tb_torchcompile_plugin.compile_log import summary as summary_file
@@ -32,7 +34,6 @@ from tb_torchcompile_plugin.writer.environment import (
     Counters,
     Times,
     compiling_now,
-    default_worker,
     file_names,
     fill_environment,
 )
@@ -110,8 +111,7 @@ class Recorder:
         self._known: KnownObjects | None = None  # while recording is paused: what torch kept when that began
         self._checked = _Checked()
         self._outputs: dict[Output, _Written] = {}
-        # (worker, capture) → the output of its handler
-        self._lasting: dict[tuple[str | None, str], Output] = {}
+        self._lasting: list[Output] = []  # of handlers, one per worker name and capture
 
     def _check_process(self) -> None:
         """In the child of a fork: forget what the parent recorded, and go on recording."""
@@ -126,16 +126,14 @@ class Recorder:
         self._checked = _Checked(0, self._known)
 
     def _after_fork(self) -> None:
-        try:
+        with self._reporting("the child of a fork cannot be recorded"):
             self._check_process()
-        except Exception as error:
-            self.report("the child of a fork cannot be recorded", error)
 
     # -- recording ----------------------------------------------------------------------------------------------
 
     def start(self, capture: str, *, forever: bool) -> None:
         """Start recording, or go on. Unless `forever`, `release` ends it. Never raises."""
-        try:
+        with self._reporting("compilations cannot be recorded"):
             self._check_process()
             self._forever = self._forever or forever
             self._holders += not forever
@@ -147,22 +145,22 @@ class Recorder:
                 if capture not in self._logs:
                     self._logs[capture] = _empty_log(capture)
                     self._recover_into(capture)
-            self._install()
+            import torch  # its own set-up of the logger must come first
+
+            assert torch is not None
+            self._log_handlers.install()
+            note_cache_transfers()
             if not was_recording:
                 self._checked = _Checked(self.taken, known_now())
-        except Exception as error:
-            self.report("compilations cannot be recorded", error)
 
     def release(self) -> None:
         """End one `start`. With the last one torch stops building records. Never raises."""
         self._holders -= 1
         if self._holders <= 0 and not self._forever:
-            try:
+            with self._reporting("compilations cannot be recovered later"):
                 self._log_handlers.remove()
                 self._check_process()
                 self._known = known_now()
-            except Exception as error:
-                self.report("compilations cannot be recovered later", error)
 
     def note_steps(self) -> None:
         """Note the times of steps from now on, too. Never raises."""
@@ -171,10 +169,8 @@ class Recorder:
 
     def keep_triton(self) -> None:
         """Add what Triton made of inductor's kernels to summaries from now on. Never raises."""
-        try:
+        with self._reporting("what Triton compiles cannot be kept"):
             self._triton = self._triton or TritonFiles(self.report).started()
-        except Exception as error:
-            self.report("what Triton compiles cannot be kept", error)
 
     def _is_recording(self) -> bool:
         return self._log_handlers.is_installed(TRACE_LOGGER)
@@ -190,31 +186,20 @@ class Recorder:
 
     def _catch_up_with_silence(self) -> None:
         """Add what torch compiled since the last check, where its log had no record meanwhile."""
-        try:
+        with self._reporting("compilations that were not heard cannot be recovered"):
             before, self._checked = self._checked, _Checked(self.taken, known_now())
             silent = self._checked.known.compiled_since(before.known) if before.taken == self.taken else 0
             if silent and self._is_recording():
                 self._known = before.known
                 self._catch_up()
                 self.warn(_SILENT.format("1 function" if silent == 1 else f"{silent} functions"))
-        except Exception as error:
-            self.report("compilations that were not heard cannot be recovered", error)
-
-    def _install(self) -> None:
-        import torch  # its own set-up of the logger must come first
-
-        assert torch is not None
-        self._log_handlers.install()
-        note_cache_transfers()
 
     def _recover_into(self, capture: str, known: KnownObjects | None = None) -> None:
         log = self._logs[capture]
-        try:
+        with self._reporting("compilations from before recording began cannot be recovered"):
             recovered = recover(source=capture == "full", known=known, known_codes=log.codes)
             log.start_from(recovered)
             self._warnings.extend(text for text in recovered.warnings if text not in self._warnings)
-        except Exception as error:
-            self.report("compilations from before recording began cannot be recovered", error)
 
     def take(self, record: logging.LogRecord) -> None:
         """Queue one record. Called by torch, in any thread, under the handler's lock."""
@@ -261,30 +246,22 @@ class Recorder:
         lasting: nothing drops it, but one like it replaces it: with a folder per cycle, what is compiled after the
         last one belongs into the newest folder only. Returns False if it is there already. Never raises.
         """
-        try:
+        is_new = False
+        with self._reporting("nothing will be written at interpreter exit"):
             self._check_process()
             is_new = output not in self._outputs
             self._outputs.setdefault(output, _Written())
             if lasting:
-                self._keep_lasting(output)
-            return is_new
-        except Exception as error:
-            self.report("nothing will be written at interpreter exit", error)
-            return False
-
-    def _keep_lasting(self, output: Output) -> None:
-        kind = (output.worker, output.capture)
-        older = [self._lasting.pop(kind)] if kind in self._lasting else []
-        self._lasting[kind] = output
-        if len(self._lasting) > _MAX_HANDLERS:
-            older.append(self._lasting.pop(next(iter(self._lasting))))
-        for old in older:
-            if old != output:
-                self._outputs.pop(old, None)
+                others = [other for other in self._lasting if other[1:] != output[1:]]
+                lasting_now = [*others, output][-_MAX_HANDLERS:]
+                for old in set(self._lasting).difference(lasting_now):
+                    self._outputs.pop(old, None)
+                self._lasting = lasting_now
+        return is_new
 
     def drop_output(self, output: Output) -> None:
         """Undo `add_output`, unless a handler writes there too."""
-        if output not in self._lasting.values():
+        if output not in self._lasting:
             self._outputs.pop(output, None)
 
     def summary(self, capture: str) -> CompileSummary:
@@ -312,27 +289,25 @@ class Recorder:
         return summary
 
     def _add(self, part: str, add: Callable[[], None]) -> None:
-        try:
+        with self._reporting(f"{part} cannot be read"):  # the other parts are written
             add()
-        except Exception as error:  # the other parts are written
-            self.report(f"{part} cannot be read", error)
 
     def write(self, output: Output, time_ns: int, stem: str | None = None) -> str | None:
         """Write `{worker}.{time_ns}.pt.compile.pb`; return its path, or None if that failed. Never raises.
 
         stem: `{folder}/{worker}` of the trace that it belongs to. A worker name may contain folders, as with torch.
         """
-        try:
+        written = ""
+        with self._reporting("the compile summary cannot be written", output.folder):
             self._check_process()
-            stem = stem or os.path.join(output.folder, output.worker or default_worker())
+            default = f"{socket.gethostname()}_{os.getpid()}"  # as torch names it
+            stem = stem or os.path.join(output.folder, output.worker or default)
             folder, worker = os.path.split(stem)
             os.makedirs(folder or ".", exist_ok=True)
             path = os.path.join(folder, summary_name(worker, time_ns))
             self._save(output, path, worker)
-            return path
-        except Exception as error:
-            self.report("the compile summary cannot be written", error, output.folder)
-            return None
+            written = path
+        return written or None
 
     def _save(self, output: Output, path: str, worker: str) -> None:
         written = _Written(self.taken, self._steps.unprofiled, path, worker)
@@ -344,15 +319,20 @@ class Recorder:
 
     def _at_exit(self) -> None:
         """Write what was compiled after the last summary. Steps alone go into that file, if it is still there."""
-        try:
+        with self._reporting("the last compile summary cannot be written"):
             self._check_process()
             for output, last in list(self._outputs.items()):
                 if self.taken > last.taken:
                     self.write(output, time.time_ns())
                 elif self._steps.unprofiled > last.steps and os.path.exists(last.path):
                     self._save(output, last.path, last.worker)
+
+    @contextlib.contextmanager
+    def _reporting(self, problem: str, path: str = "") -> Iterator[None]:
+        try:
+            yield
         except Exception as error:
-            self.report("the last compile summary cannot be written", error)
+            self.report(problem, error, path)
 
     def report(self, problem: str, error: BaseException, path: str = "") -> None:
         """Log a problem once per kind, with the path where it occurred first. Never raises."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from tb_torchcompile_plugin.compile_log import compile_rows, prose
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
@@ -27,13 +27,12 @@ from tb_torchcompile_plugin.torch_names.python_frames import summary_place
 METRICS_KEPT = 64
 
 
-@dataclass
-class KnownObjects:
+class KnownObjects(NamedTuple):
     """What torch kept when recording paused: its own objects, distinguished by identity."""
 
-    metrics: list[object] = field(default_factory=list)
-    breaks: list[object] = field(default_factory=list)
-    counted: dict[str, int] = field(default_factory=dict)  # text of a graph break → how often
+    metrics: Sequence[object] = ()
+    breaks: Sequence[object] = ()
+    counted: Mapping[str, int] = MappingProxyType({})  # text of a graph break → how often
 
     def compiled_since(self, before: KnownObjects) -> int:
         """Count the compilations that were not known before."""
@@ -43,11 +42,8 @@ class KnownObjects:
 def known_now() -> KnownObjects:
     """Return what torch keeps, for `recover` when recording goes on. Takes some µs."""
     utils = sys.modules.get("torch._dynamo.utils")
-    if utils is None:
-        return KnownObjects()
-    return KnownObjects(
-        _metrics(utils), list(getattr(utils, "graph_break_reasons", [])), dict(_break_counts(utils))
-    )
+    breaks = list(getattr(utils, "graph_break_reasons", []))
+    return KnownObjects(_metrics(utils), breaks, dict(_break_counts(utils)))
 
 
 def recover(
@@ -60,11 +56,9 @@ def recover(
     """
     recovered = Recovered()
     utils = sys.modules.get("torch._dynamo.utils")
-    if utils is None:
-        return recovered
     before = known or KnownObjects()
     metrics = _without(_metrics(utils), before.metrics)
-    if known is not None and not metrics:
+    if utils is None or (known is not None and not metrics):
         return recovered
     _add_compilations(recovered, [_fields(entry) for entry in metrics], source)
     _add_breaks(recovered, utils, before, source)

@@ -59,7 +59,8 @@ class Reporter(Protocol):
 
     taken: int  # records until now; a step in which it grew has compiled
 
-    def report(self, problem: str, error: BaseException) -> None: ...
+    def report(self, problem: str, error: BaseException) -> None:
+        """Log a problem. Never raises."""
 
 
 class _Durations:

@@ -30,32 +30,29 @@ class Exporter:
     """torch's own handler. `path`: of the last trace."""
 
     def __init__(self, folder: str, worker: str | None, use_gzip: bool, kw: dict[str, Any]) -> None:
+        """Raises TypeError for an option that torch does not have."""
         self._arguments = (folder, worker, use_gzip, kw)
-        self._handler = self._stock()
+        self._stock_handler()
         self._since_ns = time.time_ns()
         self.path = ""
 
-    def _stock(self) -> Callable[[Any], None]:
+    def _stock_handler(self) -> Callable[[Any], None]:
+        """Return a new one each time: it keeps its default worker name, and the child of a fork needs its own."""
         import torch
 
         folder, worker, use_gzip, kw = self._arguments
-        self._pid = os.getpid()
-        handler: Callable[[Any], None] = torch.profiler.tensorboard_trace_handler(
-            folder, worker, use_gzip, **kw
-        )
+        stock = torch.profiler.tensorboard_trace_handler
+        handler: Callable[[Any], None] = stock(folder, worker, use_gzip, **kw)
         return handler
 
     def __call__(self, prof: Any) -> tuple[str | None, int]:
         """Export; return (folder/worker, time_ns) from the trace file's path. Never raises an Exception."""
         redirected = _Redirected(prof)
         try:
-            if self._pid != os.getpid():
-                # torch keeps the default worker name; the child of a fork needs its own.
-                self._handler = self._stock()
             if _extends_debug() and not _writes_by_itself(prof):
                 redirected.path = _export_with_stacks(prof, *self._arguments)
             else:
-                self._handler(redirected)
+                self._stock_handler()(redirected)
         except Exception as error:
             other = _written_since(self._since_ns, *self._arguments[:2])
             if not other or other == redirected.path:

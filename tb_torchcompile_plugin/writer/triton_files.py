@@ -9,6 +9,7 @@ it. All is read when a summary is written, each file once. Reading the choices t
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import importlib
 import json
@@ -128,8 +129,15 @@ class TritonFiles:
             # "addmm (1024x512, 512x256)", as torch's own records have it: a graph has several of one name
             sizes = ["x".join(map(str, node.get_size())) for node in inputs]
             operator = f"{name} ({', '.join(sizes)})" if sizes else name
+            key = pb.CompileKey(compile_id=compile_id_of(compiling_now()))
             for choice, ms in finite.items():
-                self._templates.append(_template(operator, choice, ms, chosen=choice is best))
+                fields = (str(getattr(choice, field, "") or "") for field in ("name", "description"))
+                config = readable(": ".join(filter(None, fields)))
+                self._templates.append(
+                    pb.CompiledKernel(
+                        key=key, name=operator, config=config, chosen=choice is best, time_us=1000 * ms
+                    )
+                )
             del self._templates[:-_MAX_ROWS]
         except Exception as error:
             self._report("the times of templates cannot be read", error)
@@ -175,7 +183,9 @@ class TritonFiles:
                 (path for root in _roots() if os.path.isdir(path := os.path.join(root, cache_key))), ""
             )
             texts = _texts_in(folder) if folder else {}
-            details = _details(texts.pop(_METADATA, b"{}"))
+            details: dict[str, Any] = {}
+            with contextlib.suppress(ValueError, TypeError):  # the file is being written
+                details = dict(json.loads(texts.pop(_METADATA, b"{}")))
             self._bytes += sum(map(len, texts.values()))
             self._files[cache_key] = texts, details
         return self._files.get(cache_key, ({}, {}))
@@ -244,14 +254,6 @@ def _texts_in(folder: str) -> _Texts:
     return texts
 
 
-def _details(text: bytes) -> dict[str, Any]:
-    try:
-        details = json.loads(text)
-    except ValueError:  # the file is being written
-        return {}
-    return details if isinstance(details, dict) else {}
-
-
 def _fill_from_file(row: pb.CompiledKernel, details: dict[str, Any]) -> None:
     for field, name in (("num_warps", "num_warps"), ("num_stages", "num_stages"), ("shared_bytes", "shared")):
         if isinstance(details.get(name), int) and not row.HasField(field):
@@ -273,13 +275,3 @@ def _add_texts(
         artifact = summary.artifacts.add(name=f"{name}_{row.name}", payload=indices[digest], size=len(text))
         artifact.key.CopyFrom(row.key)
         artifact.direction = row.direction
-
-
-def _template(operator: str, choice: Any, ms: float, *, chosen: bool) -> pb.CompiledKernel:
-    compile_id = compile_id_of(compiling_now())
-    name, description = (str(getattr(choice, field, "") or "") for field in ("name", "description"))
-    row = pb.CompiledKernel(
-        key=pb.CompileKey(compile_id=compile_id), name=operator, chosen=chosen, time_us=1000 * ms
-    )
-    row.config = readable(f"{name}: {description}" if description else name)
-    return row
