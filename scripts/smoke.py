@@ -28,6 +28,7 @@ class NotUsable(Exception):
 
 
 def main() -> int:
+    """Try each archive on each Python."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archives", type=Path, nargs="+")
     parser.add_argument("--python", nargs="*", help="default: python3.10 … python3.14, those that are here")

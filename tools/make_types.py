@@ -29,20 +29,20 @@ HEADER = "// Made by tools/make_types.py from the routes and structs of the serv
 
 
 def main() -> int:
-    wanted = generate()
+    """Write the file, or compare it with `--check`."""
+    text = generate()
     if "--check" in sys.argv:
-        if TARGET.read_text() != wanted:
+        if TARGET.read_text() != text:
             print(f"{TARGET} is stale: run `make types`", file=sys.stderr)
             return 1
         return 0
     TARGET.parent.mkdir(parents=True, exist_ok=True)
-    TARGET.write_text(wanted)
+    TARGET.write_text(text)
     return 0
 
 
 def generate() -> str:
-    """The interfaces of all answers and of everything they hold, and the unions that have a name in Python, by name;
-    then what each route answers."""
+    """Return the interfaces of all answers and their parts, and the named unions, by name; then each route's answer."""
     reached: list[inspect.Type] = []
     answers = [route.answer for route in ROUTES.values() if issubclass(route.answer, msgspec.Struct)]
     for root in (*answers, *BESIDES):

@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     kernel.add_argument(
         "--extract", metavar="FILE", help="write inductor's own benchmark of the kernel to FILE instead"
     )
-    kernel.set_defaults(run=_kernel)
+    kernel.set_defaults(run=lambda a: show_kernel(a.logdir, a.name, a.graph, a.extract))
     compare = commands.add_parser(
         "compare",
         help="print the newest spans of two logdirs or traces side by side; with --fail-on, as a gate",
@@ -104,7 +104,9 @@ def _add_what_if(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--fix", metavar="ID", action="append", default=[], help="with this mended; several go together"
     )
     what_if.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    what_if.set_defaults(run=_what_if)
+    what_if.set_defaults(
+        run=lambda a: show_what_if(a.logdir, (a.only_run, a.only_worker, a.only_span), a.fix, a.json)
+    )
 
 
 def _add_index(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -121,24 +123,13 @@ def _add_index(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     engine.add_argument(
         "--scheduler", metavar="ADDRESS", default="", help="of Dask, whose workers do it: tcp://host:8786"
     )
-    index.set_defaults(run=_index)
+    index.set_defaults(run=lambda a: show_index(a.logdir, a.workers, a.scheduler, a.out))
 
 
 def _count(text: str) -> int:
     if (count := int(text)) < 1:
         raise ValueError
     return count
-
-
-def _index(arguments: argparse.Namespace) -> None:
-    show_index(arguments.logdir, arguments.workers, arguments.scheduler, arguments.out)
-
-
-def _kernel(arguments: argparse.Namespace) -> None:
-    check(arguments.logdir)
-    show_kernel(arguments.logdir, arguments.name, arguments.graph, arguments.extract)
-    if arguments.extract:
-        print(f"wrote {arguments.extract}; run it with: python {arguments.extract}", file=sys.stderr)
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -152,12 +143,6 @@ def _compare(arguments: argparse.Namespace) -> int:
         return show_gate(paths, runs, gate_settings(arguments), files, arguments.json)
     show_comparison((paths[0], runs[0]), (paths[1], runs[-1]), arguments.json)
     return 0
-
-
-def _what_if(arguments: argparse.Namespace) -> None:
-    check(arguments.logdir)
-    chosen = arguments.only_run, arguments.only_worker, arguments.only_span
-    show_what_if(arguments.logdir, chosen, arguments.fix, arguments.json)
 
 
 def _fail(line: str, status: int = 1) -> int:

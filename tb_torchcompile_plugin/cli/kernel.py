@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_code import LaunchConfig
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kernel_details, kernel_table
 from tb_torchcompile_plugin.analysis.runtime.roofline import Achieved
+from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.text_table import write_text
 from tb_torchcompile_plugin.errors import NotFound, UserError, visible
@@ -44,12 +45,14 @@ class KernelMatch:
 
 def show_kernel(logdir: str, name: str, graph: str | None, extract: str | None) -> None:
     """Print all kernels of this name; with `extract`, write the benchmark of the one to that file instead."""
+    check(logdir)
     matches = find_kernels(Session([("", logdir)]), name, graph)
-    if extract is not None:
+    if extract is None:
+        for match in matches:
+            print_kernel(match)
+    else:
         write_text(extract, benchmark_of(matches, os.path.basename(extract)))
-        return
-    for match in matches:
-        print_kernel(match)
+        print(f"wrote {extract}; run it with: python {extract}", file=sys.stderr)
 
 
 def find_kernels(session: Session, name: str, graph: str | None = None) -> list[KernelMatch]:

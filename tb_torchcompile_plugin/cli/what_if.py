@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_offer, rank_what_if
 from tb_torchcompile_plugin.analysis.runtime.step_picture import Picture
 from tb_torchcompile_plugin.api.catalog import Ids, Runs, newest_span
+from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.text_table import FullText, print_json, print_lines, stdout_console, table
 from tb_torchcompile_plugin.errors import NotFound
@@ -32,6 +33,7 @@ def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool)
 
     chosen: run, worker and span, each "" for any. Raises UserError, and NoSuchFix.
     """
+    check(logdir)
     session = Session([("", logdir)], ahead=False)
     (run, worker, span), answer = scenario_of(session, logdir, chosen, picked)
     if as_json:
