@@ -56,6 +56,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {plugin_version() or 'unknown'}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_commands(commands)
+    mcp = commands.add_parser(
+        "mcp", help="answer an agent over the Model Context Protocol, on stdin and stdout"
+    )
+    mcp.add_argument(
+        "logdir",
+        nargs="?",
+        help="a local folder, beside which nothing is read (default: runs, where that is here, else .)",
+    )
+    mcp.set_defaults(run=_serve)
     kernel = commands.add_parser("kernel", help="print one kernel: numbers, launch configurations, source")
     kernel.add_argument("logdir", help="as for report")
     kernel.add_argument("name", help="the kernel's name, as the report prints it")
@@ -143,6 +152,12 @@ def _compare(arguments: argparse.Namespace) -> int:
         return show_gate(paths, runs, gate_settings(arguments), files, arguments.json)
     show_comparison((paths[0], runs[0]), (paths[1], runs[-1]), arguments.json)
     return 0
+
+
+def _serve(arguments: argparse.Namespace) -> None:
+    from tb_torchcompile_plugin.cli.mcp.server import serve
+
+    serve(arguments)
 
 
 def _fail(line: str, status: int = 1) -> int:

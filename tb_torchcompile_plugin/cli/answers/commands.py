@@ -1,4 +1,4 @@
-"""Add the commands that answer in bounds and by ids: `report`, `show`, `schema`, `skill` and `mcp`."""
+"""Add the commands that answer in bounds and by ids: `report`, `show`, `schema` and `skill`."""
 
 from __future__ import annotations
 
@@ -33,15 +33,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     agent = commands.add_parser("skill", help="print how an agent uses this, as SKILL.md")
     agent.add_argument("--install", metavar="DIR", help="write it below this folder of skills instead")
     agent.set_defaults(run=_show_skill)
-    mcp = commands.add_parser(
-        "mcp", help="answer an agent over the Model Context Protocol, on stdin and stdout"
-    )
-    mcp.add_argument(
-        "logdir",
-        nargs="?",
-        help="a local folder, beside which nothing is read (default: runs, where that is here, else .)",
-    )
-    mcp.set_defaults(run=_serve)
 
 
 def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -111,9 +102,3 @@ def _show_skill(arguments: argparse.Namespace) -> None:
         os.makedirs(os.path.dirname(file), exist_ok=True)
     write_text(file, skill())
     print(f"wrote {file}", file=sys.stderr)
-
-
-def _serve(arguments: argparse.Namespace) -> None:
-    from tb_torchcompile_plugin.cli.mcp.server import serve
-
-    serve(arguments)
