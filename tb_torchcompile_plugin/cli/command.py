@@ -18,14 +18,7 @@ from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.cli.answers.commands import add_commands
 from tb_torchcompile_plugin.cli.compare import show_comparison
 from tb_torchcompile_plugin.cli.export import add_export
-from tb_torchcompile_plugin.cli.gate.gate import (
-    GateFiles,
-    add_baseline,
-    add_gate,
-    gate_settings,
-    is_gate,
-    show_gate,
-)
+from tb_torchcompile_plugin.cli.gate.gate import add_baseline, add_gate, is_gate, show_gate
 from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.kernel import show_kernel
 from tb_torchcompile_plugin.cli.text_table import discard_stdout
@@ -148,8 +141,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     if len(runs) > 2:
         return _fail(f"--run is given {len(runs)} times; name a run of BASE and one of HEAD", 2)
     if is_gate(arguments) or len(paths) > 2 or any(map(is_baseline, paths)):
-        files = GateFiles(arguments.markdown, arguments.junit, arguments.bmf)
-        return show_gate(paths, runs, gate_settings(arguments), files, arguments.json)
+        return show_gate(arguments, paths, runs)
     show_comparison((paths[0], runs[0]), (paths[1], runs[-1]), arguments.json)
     return 0
 

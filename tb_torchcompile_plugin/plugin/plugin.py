@@ -76,12 +76,14 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         answers = {
             f"/{name}": responses.route(partial(self._answer, route)) for name, route in ROUTES.items()
         }
-        static = responses.route(self._static)
+        static = responses.route(
+            lambda request: responses.static(request, request.path.partition("/static/")[2])
+        )
         return {
             **answers,
             "/reading": responses.route(self._stop_reading, ["DELETE"]),
-            "/definitions": responses.route(self._definitions),
-            "/terms": responses.route(self._terms),
+            "/definitions": responses.route(lambda request: responses.html(request, page())),
+            "/terms": responses.route(lambda request: responses.json(request, terms())),
             "/export": responses.route(self._export),
             "/static/index.js": static,  # TensorBoard requires a route of its own for the entry module
             "/static/*": static,
@@ -99,20 +101,11 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
             self._session.cancel(*values(span_ids(side), request.args))
         return responses.nothing()
 
-    def _definitions(self, request: Request) -> Response:
-        return responses.html(request, page())
-
-    def _terms(self, request: Request) -> Response:
-        return responses.json(request, terms())
-
     def _export(self, request: Request) -> Response:
         """Send a run as one file, which is written meanwhile."""
         run, worker, span = values(side_ids(), request.args)
         export = Export(self._session, Chosen(run=run, worker=worker, span=span, logdir=self._logdir))
         return responses.download(Download(f"{export.title}.html", started(export.blocks())))
-
-    def _static(self, request: Request) -> Response:
-        return responses.static(request, request.path.partition("/static/")[2])
 
 
 class BackgroundFlag:

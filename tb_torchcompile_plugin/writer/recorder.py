@@ -38,7 +38,7 @@ from tb_torchcompile_plugin.writer.environment import (
     fill_environment,
 )
 from tb_torchcompile_plugin.writer.log_handlers import LogHandlers
-from tb_torchcompile_plugin.writer.recover import KnownObjects, known_now, recover
+from tb_torchcompile_plugin.writer.recover import TorchState, recover, torch_state
 from tb_torchcompile_plugin.writer.step_notes import StepClock
 from tb_torchcompile_plugin.writer.triton_files import TritonFiles, add_autotune_choices
 
@@ -76,7 +76,7 @@ class _Checked(NamedTuple):
     """The last check that torch's log is not silent."""
 
     taken: int = 0  # records until then
-    known: KnownObjects = KnownObjects()  # what torch itself kept
+    state: TorchState = TorchState()
 
 
 class Recorder:
@@ -108,7 +108,7 @@ class Recorder:
         self._steps.reset()
         self._started_ns = time.time_ns()
         self._warnings: list[str] = []
-        self._known: KnownObjects | None = None  # while recording is paused: what torch kept when that began
+        self._paused_at: TorchState | None = None  # while recording is paused
         self._checked = _Checked()
         self._outputs: dict[Output, _Written] = {}
         self._lasting: list[Output] = []  # of handlers, one per worker name and capture
@@ -122,8 +122,8 @@ class Recorder:
         self._logs = {capture: _empty_log(capture) for capture in captures}
         self._times.forget_parent()
         self._counters.forget_parent()
-        self._known = known_now()
-        self._checked = _Checked(0, self._known)
+        self._paused_at = torch_state()
+        self._checked = _Checked(0, self._paused_at)
 
     def _after_fork(self) -> None:
         with self._reporting("the child of a fork cannot be recorded"):
@@ -151,7 +151,7 @@ class Recorder:
             self._log_handlers.install()
             note_cache_transfers()
             if not was_recording:
-                self._checked = _Checked(self.taken, known_now())
+                self._checked = _Checked(self.taken, torch_state())
 
     def release(self) -> None:
         """End one `start`. With the last one torch stops building records. Never raises."""
@@ -160,7 +160,7 @@ class Recorder:
             with self._reporting("compilations cannot be recovered later"):
                 self._log_handlers.remove()
                 self._check_process()
-                self._known = known_now()
+                self._paused_at = torch_state()
 
     def note_steps(self) -> None:
         """Note the times of steps from now on, too. Never raises."""
@@ -177,27 +177,27 @@ class Recorder:
 
     def _catch_up(self) -> None:
         """Add what was compiled during a pause, as if it had been compiled before recording began."""
-        known, self._known = self._known, None
-        if known is None:
+        before, self._paused_at = self._paused_at, None
+        if before is None:
             return
         self._drain(wait=True)
         for capture in self._logs:
-            self._recover_into(capture, known)
+            self._recover_into(capture, before)
 
     def _catch_up_with_silence(self) -> None:
         """Add what torch compiled since the last check, where its log had no record meanwhile."""
         with self._reporting("compilations that were not heard cannot be recovered"):
-            before, self._checked = self._checked, _Checked(self.taken, known_now())
-            silent = self._checked.known.compiled_since(before.known) if before.taken == self.taken else 0
+            before, self._checked = self._checked, _Checked(self.taken, torch_state())
+            silent = self._checked.state.compiled_since(before.state) if before.taken == self.taken else 0
             if silent and self._is_recording():
-                self._known = before.known
+                self._paused_at = before.state
                 self._catch_up()
                 self.warn(_SILENT.format("1 function" if silent == 1 else f"{silent} functions"))
 
-    def _recover_into(self, capture: str, known: KnownObjects | None = None) -> None:
+    def _recover_into(self, capture: str, before: TorchState | None = None) -> None:
         log = self._logs[capture]
         with self._reporting("compilations from before recording began cannot be recovered"):
-            recovered = recover(source=capture == "full", known=known, known_codes=log.codes)
+            recovered = recover(source=capture == "full", before=before, codes_before=log.codes)
             log.start_from(recovered)
             self._warnings.extend(text for text in recovered.warnings if text not in self._warnings)
 

@@ -27,45 +27,45 @@ from tb_torchcompile_plugin.torch_names.python_frames import summary_place
 METRICS_KEPT = 64
 
 
-class KnownObjects(NamedTuple):
+class TorchState(NamedTuple):
     """What torch kept when recording paused: its own objects, distinguished by identity."""
 
     metrics: Sequence[object] = ()
     breaks: Sequence[object] = ()
     counted: Mapping[str, int] = MappingProxyType({})  # text of a graph break → how often
 
-    def compiled_since(self, before: KnownObjects) -> int:
+    def compiled_since(self, before: TorchState) -> int:
         """Count the compilations that were not known before."""
         return sum(_is_compilation(_fields(entry)) for entry in _without(self.metrics, before.metrics))
 
 
-def known_now() -> KnownObjects:
+def torch_state() -> TorchState:
     """Return what torch keeps, for `recover` when recording goes on. Takes some µs."""
     utils = sys.modules.get("torch._dynamo.utils")
     breaks = list(getattr(utils, "graph_break_reasons", []))
-    return KnownObjects(_metrics(utils), breaks, dict(_break_counts(utils)))
+    return TorchState(_metrics(utils), breaks, dict(_break_counts(utils)))
 
 
 def recover(
-    *, source: bool, known: KnownObjects | None = None, known_codes: Counter[int] | None = None
+    *, source: bool, before: TorchState | None = None, codes_before: Counter[int] | None = None
 ) -> Recovered:
-    """Return everything that torch still keeps, without what is `known`.
+    """Return everything that torch still keeps, without what it kept `before`.
 
-    known_codes: how often each hash of output code is known. Takes about 0.2 s per million Python objects;
+    codes_before: how often each hash of output code was recovered before. Takes about 0.2 s per million Python objects;
     nothing without torch._dynamo, or if nothing new was compiled.
     """
     recovered = Recovered()
     utils = sys.modules.get("torch._dynamo.utils")
-    before = known or KnownObjects()
-    metrics = _without(_metrics(utils), before.metrics)
-    if utils is None or (known is not None and not metrics):
+    earlier = before or TorchState()
+    metrics = _without(_metrics(utils), earlier.metrics)
+    if utils is None or (before is not None and not metrics):
         return recovered
     _add_compilations(recovered, [_fields(entry) for entry in metrics], source)
-    _add_breaks(recovered, utils, before, source)
-    _add_graphs(recovered, Counter(known_codes or {}))
+    _add_breaks(recovered, utils, earlier, source)
+    _add_graphs(recovered, Counter(codes_before or {}))
     if len(metrics) >= METRICS_KEPT:
         when, remedy = "before recording began", "Create the handler before the first call of the model"
-        if known is not None:
+        if before is not None:
             when, remedy = "while nothing was recording", "Keep one recorder open"
         recovered.warnings.append(
             f"{METRICS_KEPT} or more compilations ran {when}; torch keeps the last {METRICS_KEPT}. "
@@ -83,8 +83,8 @@ def _break_counts(utils: Any) -> Mapping[str, int]:
     return counts
 
 
-def _without(entries: Iterable[Any], known: Iterable[object]) -> list[Any]:
-    ids = {id(entry) for entry in known}
+def _without(entries: Iterable[Any], others: Iterable[object]) -> list[Any]:
+    ids = {id(other) for other in others}
     return [entry for entry in entries if id(entry) not in ids]
 
 
@@ -123,7 +123,7 @@ def _add_compilations(recovered: Recovered, entries: list[dict[str, Any]], sourc
             recovered.recompiles.append(recompile)
 
 
-def _add_breaks(recovered: Recovered, utils: Any, known: KnownObjects, source: bool) -> None:
+def _add_breaks(recovered: Recovered, utils: Any, before: TorchState, source: bool) -> None:
     """Add reasons with their user stack first; then texts that were only counted, without a place.
 
     None gets a compile id: torch does not keep it, and the frames' names do not distinguish a resume function.
@@ -131,7 +131,7 @@ def _add_breaks(recovered: Recovered, utils: Any, known: KnownObjects, source: b
     placed: Counter[str] = Counter()
     unimplemented = getattr(utils, "counters", {}).get("unimplemented", {})
     branch = next((text for text in unimplemented if text.startswith(BRANCH)), "")
-    for reason in _without(getattr(utils, "graph_break_reasons", []), known.breaks):
+    for reason in _without(getattr(utils, "graph_break_reasons", []), before.breaks):
         text = str(readable(reason.reason))
         placed[text] += 1
         if text.startswith(BRANCH_INSIDE) and branch:  # torch's internal name for it
@@ -140,7 +140,7 @@ def _add_breaks(recovered: Recovered, utils: Any, known: KnownObjects, source: b
         _add_stack(row, getattr(reason, "user_stack", None) or [], source)
         recovered.graph_breaks.append(row)
     for text, count in _break_counts(utils).items():
-        if (rest := count - known.counted.get(text, 0) - placed[text]) > 0:
+        if (rest := count - before.counted.get(text, 0) - placed[text]) > 0:
             recovered.graph_breaks.append(compile_rows.break_row(readable(text), source=source, count=rest))
     for row in recovered.graph_breaks:
         row.recovered = True
@@ -156,7 +156,7 @@ def _add_stack(row: pb.GraphBreak, stack: Iterable[Any], source: bool) -> None:
         row.file, row.line = row.stack[-1].file, row.stack[-1].line
 
 
-def _add_graphs(recovered: Recovered, known_codes: Counter[int]) -> None:
+def _add_graphs(recovered: Recovered, codes_before: Counter[int]) -> None:
     if "torch._inductor.output_code" not in sys.modules and "torch._inductor.codecache" not in sys.modules:
         return
     # type() and not isinstance(): that would wake up proxies among a million foreign objects.
@@ -164,8 +164,8 @@ def _add_graphs(recovered: Recovered, known_codes: Counter[int]) -> None:
     unknown = []
     for thing in sorted(graphs, key=_graph_number):
         code = readable(getattr(thing, "source_code", None) or "")
-        known_codes[hash(code)] -= 1
-        if known_codes[hash(code)] < 0:
+        codes_before[hash(code)] -= 1
+        if codes_before[hash(code)] < 0:
             unknown.append((_graph_number(thing), code, thing))
     keys = _keys_by_number(recovered, [number for number, _, _ in unknown])
     for number, code, thing in unknown:

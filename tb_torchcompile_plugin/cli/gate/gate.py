@@ -6,11 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from tb_torchcompile_plugin.analysis.compare.gate import GateReport, Verdict, gate
 from tb_torchcompile_plugin.analysis.compare.gate_baseline import SUFFIX, save
-from tb_torchcompile_plugin.analysis.compare.gate_judge import ALLOWED, GateSettings, WrongGate, settings_of
+from tb_torchcompile_plugin.analysis.compare.gate_judge import ALLOWED, WrongGate, settings_of
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.api.catalog import plugin_version
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
@@ -25,22 +25,15 @@ else:
 STATUS: dict[Verdict, int] = {"passed": 0, "failed": 3, "unknown": 4, "not_comparable": 4}
 
 
-class GateFiles(NamedTuple):
-    """The files to write; "" for none."""
-
-    markdown: str
-    junit: str
-    bmf: str
-
-
-def show_gate(
-    paths: Sequence[str], runs: Sequence[str], settings: GateSettings, files: GateFiles, as_json: bool
-) -> int:
+def show_gate(arguments: argparse.Namespace, paths: Sequence[str], runs: Sequence[str]) -> int:
     """Print the verdict and write the files; return the exit status.
 
     paths: those of BASE, and HEAD. runs: the name of one of BASE's and one of HEAD's, "" for the newest. Raises
-    UserError where one cannot be read, and where a file cannot be written.
+    WrongGate, and UserError where a run cannot be read or a file cannot be written.
     """
+    config = arguments.config
+    document = _document(config) if config else None
+    settings = settings_of(arguments.fail_on, arguments.allow, arguments.name, document, config)
     base = [run for path in paths[:-1] for run in recorded_runs(path, runs[0])]
     (head, *more) = recorded_runs(paths[-1], runs[-1])
     if more:
@@ -51,13 +44,13 @@ def show_gate(
         )
     report = gate(base, head, settings)
     for file, mode, text in (
-        (files.markdown, "a", markdown(report, paths)),
-        (files.junit, "w", junit(report)),
-        (files.bmf, "w", bmf(report, head)),
+        (arguments.markdown, "a", markdown(report, paths)),
+        (arguments.junit, "w", junit(report)),
+        (arguments.bmf, "w", bmf(report, head)),
     ):
         if file:
             write_text(file, text, mode)
-    _print(report, as_json)
+    _print(report, arguments.json)
     return STATUS[report.outcome]
 
 
@@ -106,12 +99,6 @@ def is_gate(arguments: argparse.Namespace) -> bool:
     """Return whether the options ask for a verdict, and not only for tables."""
     options = "fail_on", "config", "allow", "name", "markdown", "junit", "bmf"
     return any(getattr(arguments, name) for name in options)
-
-
-def gate_settings(arguments: argparse.Namespace) -> GateSettings:
-    """Read the settings from the command line and its file. Raises WrongGate."""
-    document = _document(arguments.config) if arguments.config else None
-    return settings_of(arguments.fail_on, arguments.allow, arguments.name, document, arguments.config)
 
 
 def _document(file: str) -> dict[str, Any]:
