@@ -104,7 +104,7 @@ def _address(process: subprocess.Popen[str]) -> str:
 
 
 def check(address: str) -> str:
-    """Ask every route of the tab as a browser would; one line that says what was there. Raises DemoFailed."""
+    """Request every route of the tab as a browser would; return a line with the result. Raises DemoFailed."""
     routes = f"{address}data/plugin/torch_compile/"
     wait_for_tabs(address, {"torch_compile", "pytorch_profiler"})
     if b"render" not in fetch(f"{routes}static/index.js"):

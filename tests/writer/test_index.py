@@ -1,4 +1,4 @@
-"""Traces that are read into the cache beside training: by one process, the newest first, and by none that is left."""
+"""Traces are read into the cache during training by one process, the newest first, which ends with training."""
 
 from __future__ import annotations
 

@@ -173,8 +173,8 @@ def test_the_recompile_limit_is_a_failure_with_a_place(torch: Any, tmp_path: Pat
 @pytest.mark.skipif(
     torch_before("2.11"), reason="torch 2.8 logs it elsewhere, under a logger of another name"
 )
-def test_why_cuda_graphs_are_skipped_is_heard_from_torchs_logger(torch: Any, tmp_path: Path) -> None:
-    """torch tells it no record. Its own function is called here where inductor calls it for a model on a GPU."""
+def test_why_cuda_graphs_are_skipped_is_recorded_from_torchs_logger(torch: Any, tmp_path: Path) -> None:
+    """torch has no record of it. Its own function is called here where inductor calls it for a model on a GPU."""
     from torch._inductor import cudagraph_utils
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -298,7 +298,7 @@ def test_capture_summary_writes_no_line_of_the_program(torch: Any, tmp_path: Pat
 
 
 def test_files_that_were_numbered_before_are_still_named(torch: Any, tmp_path: Path) -> None:
-    """torch tells the name of a file once; a recorder that starts later never sees that record."""
+    """torch records the name of a file once; a recorder that starts later never sees that record."""
     torch._logging.structured.INTERN_TABLE[__file__] = number = len(torch._logging.structured.INTERN_TABLE)
     stack = {"stack": [{"line": 1, "name": "f", "filename": number}]}
     ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}

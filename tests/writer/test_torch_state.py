@@ -35,7 +35,7 @@ def test_a_reset_that_was_seen_loses_nothing(metrics: dict[str, list[float]]) ->
     assert recorded(times) == ({"f": [1.0, 2.0]}, True)
 
 
-def test_two_resets_while_nobody_looked_may_lose_times(metrics: dict[str, list[float]]) -> None:
+def test_two_resets_during_a_pause_may_lose_times(metrics: dict[str, list[float]]) -> None:
     times = Times()
     metrics["f"] = [1.0]
     times.collect()
