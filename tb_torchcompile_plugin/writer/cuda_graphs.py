@@ -18,7 +18,6 @@ from tb_torchcompile_plugin.torch_names.python_frames import places
 from tb_torchcompile_plugin.torch_names.slices import CONTAINERS, TREES_MODULE
 
 _COUNT = re.compile(r"count\((-?\d+)")
-_BACKWARD = "BACKWARD"
 # Recordings of one device. A bound on the size of a summary: a program that records more has a finding long before.
 _MAX_RECORDINGS = 4096
 
@@ -84,7 +83,7 @@ def _functions(manager: Any, source: bool) -> Iterator[pb.CudaGraphFunction]:
         mode = manager.id_to_mode[function_id].name
         row = pb.CudaGraphFunction(
             key=pb.CompileKey(compile_id=str(manager.id_to_compile_id[function_id] or "")),
-            direction=pb.BACKWARD if mode == _BACKWARD else pb.FORWARD,
+            direction=pb.BACKWARD if mode == "BACKWARD" else pb.FORWARD,
             function_id=function_id.id,
             name=str(getattr(function.model, "__name__", "")),
             warmed_up=function_id in manager.warmed_up_functions,

@@ -88,14 +88,14 @@ def tensorboard_trace_handler(
     def handler(prof: Any) -> None:
         problem = "the profiler's trace handler failed"
         try:
-            stem, time_ns = export(prof)
+            trace, stem, time_ns = export(prof)
             recorder().add_output(output, lasting=True)
             summary = recorder().write(output, time_ns, stem)
             problem = (
                 "the trace is not read in the background"  # it is there, whether or not a process can start
             )
             if index or digest:
-                background.read(export.path, summary, index=index, digest=digest)
+                background.read(trace, summary, index=index, digest=digest)
         except Exception as error:
             recorder().report(problem, error)
         except BaseException:  # Ctrl-C still ends the program

@@ -129,8 +129,6 @@ class Recorder:
         with self._reporting("the child of a fork cannot be recorded"):
             self._check_process()
 
-    # -- recording ----------------------------------------------------------------------------------------------
-
     def start(self, capture: str, *, forever: bool) -> None:
         """Start recording, or go on. Unless `forever`, `release` ends it. Never raises."""
         with self._reporting("compilations cannot be recorded"):
@@ -237,8 +235,6 @@ class Recorder:
                     log.add(Record(metadata, payload, thread))
         finally:
             self._lock.release()
-
-    # -- writing ------------------------------------------------------------------------------------------------
 
     def add_output(self, output: Output, *, lasting: bool) -> bool:
         """Remember where summaries belong, so that interpreter exit can write what was compiled after the last one.

@@ -20,7 +20,9 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, First
 from tb_torchcompile_plugin.writer.environment import profiler_runs
 
 _MAX_FIRST_STEPS = 256  # a program that compiles in each step has no end of them
-_MIN_UNPROFILED = 2  # steps: one alone may be the first of an epoch
+# Steps: one alone may be the first of an epoch. Many programs warm up before their profiler's block, and wait for one
+# step in it.
+_MIN_UNPROFILED = 2
 # What the mean of the last steps needs, and no more: a summary is written in each cycle.
 _UNPROFILED_KEPT = 256
 _PROFILED_KEPT = 64
@@ -172,10 +174,7 @@ class StepClock:
             self.unprofiled += 1
 
     def put(self, summary: CompileSummary) -> None:
-        """Add the steps of the source with enough unprofiled ones, the profiler's before the optimizer's.
-
-        Many programs warm up before their profiler's block, and wait for one step in it.
-        """
+        """Add the steps of the source with enough unprofiled ones, the profiler's before the optimizer's."""
         both = (self._by_profiler, self._by_optimizer)
         sources = both if self._one_by_one else both[:1]
         enough = (source for source in sources if len(source.unprofiled) >= _MIN_UNPROFILED)

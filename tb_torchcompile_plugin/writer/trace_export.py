@@ -27,14 +27,13 @@ _SAVED = (
 
 
 class Exporter:
-    """torch's own handler. `path`: of the last trace."""
+    """torch's own handler."""
 
     def __init__(self, folder: str, worker: str | None, use_gzip: bool, kw: dict[str, Any]) -> None:
         """Raises TypeError for an option that torch does not have."""
         self._arguments = (folder, worker, use_gzip, kw)
         self._stock_handler()
         self._since_ns = time.time_ns()
-        self.path = ""
 
     def _stock_handler(self) -> Callable[[Any], None]:
         """Return a new one each time: it keeps its default worker name, and the child of a fork needs its own."""
@@ -45,8 +44,8 @@ class Exporter:
         handler: Callable[[Any], None] = stock(folder, worker, use_gzip, **kw)
         return handler
 
-    def __call__(self, prof: Any) -> tuple[str | None, int]:
-        """Export; return (folder/worker, time_ns) from the trace file's path. Never raises an Exception."""
+    def __call__(self, prof: Any) -> tuple[str, str | None, int]:
+        """Export; return the trace file's path, and folder/worker and time_ns from it. Never raises an Exception."""
         redirected = _Redirected(prof)
         try:
             if _extends_debug() and not _writes_by_itself(prof):
@@ -61,10 +60,11 @@ class Exporter:
             else:  # a profiler saves its trace once: another handler was first
                 redirected.path = other
         # CUPTI's monitor compresses the trace whatever its name.
-        self.path = redirected.path if os.path.exists(redirected.path) else f"{redirected.path}.gz"
+        path = redirected.path if os.path.exists(redirected.path) else f"{redirected.path}.gz"
         self._since_ns = time.time_ns()
-        name = _TRACE_FILE.fullmatch(redirected.path)
-        return (name["stem"], int(name["time_ns"])) if name else (None, time.time_ns())
+        if match := _TRACE_FILE.fullmatch(redirected.path):
+            return path, match["stem"], int(match["time_ns"])
+        return path, None, time.time_ns()
 
 
 class _Redirected:
