@@ -1,4 +1,4 @@
-"""What it costs: each module is a program of its own (`python -m benchmarks.NAME`)."""
+"""Measure what the package costs: each module is a program (`python -m benchmarks.NAME`)."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""`python -m benchmarks`: reads large traces with this project's reader and others, and prints what it cost.
+"""`python -m benchmarks`: read large traces with this project's reader and others, and print what it costs.
 
 By default: synthetic traces of 1 GB in each layout, and, where TB_TORCHCOMPILE_RECORDINGS names a folder with it, the
-recording of 815 MB, plain and gzip. CPU seconds vary with what else the machine does: compare rows of one run.
+recording of 815 MB, plain and gzip. CPU seconds vary with the load of the machine: compare rows of one run.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ with (gzip.open if sys.argv[1].endswith(".gz") else open)(sys.argv[1], "rb") as 
 
 
 def main() -> None:
+    """Print one row per file and reader."""
     options = _options()
     folder = Path(tempfile.mkdtemp(prefix="tb_torchcompile_benchmark_", dir=options.folder))
-    # a server would keep this; here every first opening must be one
+    # A server would keep this; here every first opening must be a first one.
     os.environ["TB_TORCHCOMPILE_CACHE"] = str(folder / "cache")
     try:
         print(f"{'file':<28}{'MB':>6}  {'reader':<22}{'wall s':>8}{'CPU s':>8}{'peak MB':>9}  ")

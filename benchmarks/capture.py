@@ -1,8 +1,8 @@
-"""`python -m benchmarks.capture`: what recording costs a training job, on its GPU or, without one, on the CPU.
+"""`python -m benchmarks.capture`: measure what recording costs a training job, on the GPU or, without one, on the CPU.
 
 Pairs of fresh processes with empty caches compile one training step, with the recorder and without, in turn. Each then
 times steady steps. Wall time counts, because compile workers are other processes; it varies by more than recording
-costs, so the seconds that the recorder itself takes are given beside it: taking records, reading and writing them.
+costs, so the seconds that the recorder itself takes are printed next to it: taking records, reading and writing them.
 With `--notes` only: what it costs to note how long a step takes (at most 5 µs).
 """
 
@@ -28,12 +28,13 @@ _STEADY_STEPS = 50
 
 
 def main() -> int:
+    """Print the cost of each pair of processes, and their medians."""
     options = _options()
     if options.child:
         print(json.dumps(_train(options.network, options.child)))
         return 0
     if options.notes:
-        print(*(f"{what}: {us:.2f} µs a step" for what, us in _notes_us().items()), sep="\n")
+        print(*(f"{name}: {us:.2f} µs a step" for name, us in _notes_us().items()), sep="\n")
         return 0
     runs: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
     for pair in range(options.pairs):
@@ -41,10 +42,10 @@ def main() -> int:
             runs[recorded].append(_child(options.network, recorded=recorded))
             print(f"pair {pair + 1}", "recorded" if recorded else "plain   ", runs[recorded][-1], flush=True)
     print("recorder_s: median", statistics.median(run["recorder_s"] for run in runs[True]))
-    for what in ("compile_s", "step_us"):
-        plain, recorded = (statistics.median(run[what] for run in runs[which]) for which in (False, True))
-        ratio = statistics.median(b[what] / a[what] - 1 for a, b in zip(runs[False], runs[True]))
-        print(f"{what}: plain {plain:.4g}, recorded {recorded:.4g}; median of the pairs {100 * ratio:+.1f} %")
+    for name in ("compile_s", "step_us"):
+        plain, recorded = (statistics.median(run[name] for run in runs[which]) for which in (False, True))
+        ratio = statistics.median(b[name] / a[name] - 1 for a, b in zip(runs[False], runs[True]))
+        print(f"{name}: plain {plain:.4g}, recorded {recorded:.4g}; median of the pairs {100 * ratio:+.1f} %")
     return 0
 
 
@@ -60,37 +61,25 @@ def _options() -> argparse.Namespace:
 def _child(network: str, *, recorded: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         child = f"{folder}/out" if recorded else "plain"
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-W",
-                "ignore",
-                "-m",
-                "benchmarks.capture",
-                "--network",
-                network,
-                "--child",
-                child,
-            ],
-            env={
-                **os.environ,
-                "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
-                "TRITON_CACHE_DIR": f"{folder}/triton",
-            },
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.capture"]
+        caches = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
+        result = subprocess.run(
+            [*command, "--network", network, "--child", child],
+            env={**os.environ, **caches},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
-        numbers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        numbers: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
         return numbers
 
 
 class _Spent:
-    """How long the recorder holds up the training: each record that it takes, and the summary at the end."""
+    """How long the recorder blocks the training: each record that it takes, and the summary at the end."""
 
     def __init__(self, recorder: Any) -> None:
         self.seconds = 0.0
-        for name in ("_put_aside", "write"):
+        for name in ("_queue", "write"):
             setattr(recorder, name, self._timed(getattr(recorder, name)))
 
     def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,7 +132,7 @@ def _train(network: str, out: str) -> dict[str, Any]:
 
 
 def _notes_us() -> dict[str, float]:
-    """What noting a step takes in µs: around a profiler's step that does nothing, and in an optimizer's hook."""
+    """Return what noting a step takes in µs: around an empty profiler step, and in an optimizer's hook."""
     import torch
     from torch.optim.optimizer import _global_optimizer_post_hooks
 
@@ -152,18 +141,18 @@ def _notes_us() -> dict[str, float]:
 
     prof = torch.profiler.profile(schedule=torch.profiler.schedule(wait=1, warmup=0, active=1))
     optimizer = torch.optim.SGD([torch.zeros(1)])
-    nothing = _noting(lambda self: None)
+    empty_step = _noting(lambda self: None)
     with tempfile.TemporaryDirectory() as out:
         tensorboard_trace_handler(out)
         (hook,) = _global_optimizer_post_hooks.values()
         return {
-            "profiler.step": _call_us(lambda: nothing(prof)),
+            "profiler.step": _call_us(lambda: empty_step(prof)),
             "optimizer.step": _call_us(lambda: hook(optimizer, (), {})),
         }
 
 
 def _call_us(function: Callable[[], object]) -> float:
-    """The fastest of some rounds: others use the machine, too."""
+    """Return the fastest of 25 rounds: the machine is shared."""
     return min(timeit.repeat(function, number=10_000, repeat=25)) / 10_000 * 1e6
 
 

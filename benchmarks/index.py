@@ -1,8 +1,8 @@
-"""`python -m benchmarks.index`: what it costs to write digests, by one process and by two, and what peers need to read.
+"""`python -m benchmarks.index`: measure what one process and two need to write digests, and what peers need to read.
 
 The traces are copies of a recorded job of two ranks (the recording `ddp`), each with a rank of its own. CPU seconds are
-of a command and all its processes. Wall time tells how two processes scale only where nothing else runs: so each number
-of processes is measured by turns.
+of a command and all its processes. Wall time shows how two processes scale only where nothing else runs: so each
+number of processes is measured in turn.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ _RANK = re.compile(rb'("distributedInfo"[^{]*\{[^{}]*?"rank":\s*)\d+(,\s*"world_
 
 
 def main() -> int:
+    """Print one row per number of processes, and one per peer."""
     options = _options()
     with _traces(options) as folder:
         traces = sorted(folder.glob("*.pt.trace.json"))
         print(
-            f"{len(traces)} traces of {sum(one.stat().st_size for one in traces) / len(traces) / 1e6:.1f} MB"
+            f"{len(traces)} traces of {sum(trace.stat().st_size for trace in traces) / len(traces) / 1e6:.1f} MB"
         )
         print(f"{'':<24}{'wall s':>8}{'CPU s':>8}{'CPU s a trace':>15}{'peak MB':>9}")
         for _ in range(options.rounds):
@@ -81,7 +82,7 @@ def _index(folder: Path, workers: int) -> Measured:
 
 
 def _apart(traces: list[Path], count: int) -> Measured:
-    """So many commands at a time, each with a share of the traces in a folder of its own."""
+    """Run several commands at a time, each with a share of the traces in a folder of its own."""
     with tempfile.TemporaryDirectory(dir=traces[0].parents[1]) as folder:
         shares = [Path(folder, str(number)) for number in range(count)]
         for number, share in enumerate(shares):
@@ -98,10 +99,10 @@ def _remove_digests(folder: Path) -> None:
         path.unlink()
 
 
-def _row(what: str, cost: Measured, traces: int) -> None:
+def _row(name: str, cost: Measured, traces: int) -> None:
     note = cost.output.splitlines()[-1] if cost.output else ""
     figures = f"{cost.wall_s:>8.1f}{cost.cpu_s:>8.1f}{cost.cpu_s / traces:>15.2f}{cost.peak_mb:>9.0f}"
-    print(f"{what:<24}{figures}  {'FAILED: ' if cost.failed else ''}{note}", flush=True)
+    print(f"{name:<24}{figures}  {'FAILED: ' if cost.failed else ''}{note}", flush=True)
 
 
 if __name__ == "__main__":

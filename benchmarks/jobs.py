@@ -1,4 +1,4 @@
-"""`python -m benchmarks.jobs [RANKS …]`: CPU seconds of each question about jobs whose ranks come late by turns.
+"""`python -m benchmarks.jobs [RANKS …]`: CPU seconds of each question about jobs whose ranks are late in turn.
 
 Each rank runs 40 steps of ten kernels and an all-reduce; its trace is written and read first.
 """
@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # jobs whose truth is known are made there
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # it makes jobs whose answers are known
 from jobs import Does, host, training
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
@@ -40,7 +40,8 @@ QUESTIONS = (
 LATE_NS, STEPS, KERNELS = 3_000_000, 40, 10
 
 
-def made(folder: Path, ranks: int) -> Job:
+def make_job(folder: Path, ranks: int) -> Job:
+    """Write and read a job in which another rank is late in each step."""
     chance = random.Random(1)
 
     def does(rank: int, step: int) -> Does:
@@ -56,21 +57,24 @@ def made(folder: Path, ranks: int) -> Job:
 
 
 def measure(ranks: int) -> None:
+    """Print the CPU seconds of each question about a job."""
     with tempfile.TemporaryDirectory() as folder:
-        begun = cpu_s()
-        job = made(Path(folder), ranks)
-        print(f"{ranks} ranks: written and read in {cpu_s() - begun:.2f} CPU s")
+        started = cpu_s()
+        job = make_job(Path(folder), ranks)
+        print(f"{ranks} ranks: written and read in {cpu_s() - started:.2f} CPU s")
         for question in QUESTIONS:
-            begun = cpu_s()
+            started = cpu_s()
             job.of(question)
-            print(f"  {question.__name__:<14}{cpu_s() - begun:8.2f}")
+            print(f"  {question.__name__:<14}{cpu_s() - started:8.2f}")
 
 
 def cpu_s() -> float:
+    """Return the CPU seconds of this process."""
     return sum(os.times()[:2])
 
 
 def main() -> int:
+    """Print the cost of jobs of several sizes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.jobs", description=__doc__)
     parser.add_argument("ranks", nargs="*", type=int, default=[64, 512])
     for ranks in parser.parse_args().ranks:

@@ -1,4 +1,4 @@
-"""CPU time, wall time and memory of a program and all the processes it starts."""
+"""Measure CPU time, wall time and memory of a program and all the processes it starts."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-_EVERY_S = 0.02
+_INTERVAL_S = 0.02  # between two readings of /proc
 
 
 @dataclass(frozen=True)
 class Measured:
-    """peak_mb: the largest sum of the processes' proportional set sizes that a look every 20 ms saw.
-
-    It counts a page shared by two processes once, and pages of mapped files that were touched as well.
-    """
+    """What a command cost."""
 
     wall_s: float
     cpu_s: float
+    # The largest sum of the processes' proportional set sizes, read every 20 ms. It counts a page shared by two
+    # processes once, and pages of mapped files that were touched as well.
     peak_mb: float
     output: str
     failed: bool
@@ -35,7 +34,7 @@ def measure(command: list[str]) -> Measured:
         if pid:
             break
         peak = max(peak, sum(map(pss_mb, _tree(process.pid))))
-        time.sleep(_EVERY_S)
+        time.sleep(_INTERVAL_S)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.stdout is not None
     output = process.stdout.read().strip()
@@ -46,8 +45,8 @@ def measure(command: list[str]) -> Measured:
 
 def _tree(pid: int) -> list[int]:
     pids = [pid]
-    for at in pids:
-        for task in Path(f"/proc/{at}/task").glob("*/children"):
+    for parent in pids:
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
             try:
                 pids += map(int, task.read_text().split())
             except OSError:
@@ -56,7 +55,7 @@ def _tree(pid: int) -> list[int]:
 
 
 def pss_mb(pid: int) -> float:
-    """Proportional set size of a process; 0 where it has ended."""
+    """Return the proportional set size of a process; 0 if it has ended."""
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

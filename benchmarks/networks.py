@@ -1,4 +1,4 @@
-"""The two networks whose compilation is measured, of the sizes of torchvision's resnet18 and densenet121."""
+"""The two networks whose compilation is measured, as large as torchvision's resnet18 and densenet121."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ class Residual(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        """Add the shortcut to both convolutions."""
         y = self.norm2(self.second(self.norm1(self.first(x)).relu()))
         return (y + self.shortcut(x)).relu()
 
 
 class Dense(nn.Module):
-    """One layer of a dense block: sees everything before it, and adds 32 channels."""
+    """One layer of a dense block: its input is everything before it; it adds 32 channels."""
 
     def __init__(self, inside: int) -> None:
         super().__init__()
@@ -35,6 +36,7 @@ class Dense(nn.Module):
         self.norm2, self.grow = nn.BatchNorm2d(128), nn.Conv2d(128, 32, 3, padding=1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Append the new channels to the input."""
         y = self.grow(self.norm2(self.narrow(self.norm1(x).relu())).relu())
         return torch.cat([x, y], 1)
 
@@ -48,7 +50,7 @@ def _head(width: int) -> list[nn.Module]:
 
 
 def resnet18() -> nn.Module:
-    """Eight residual blocks of 64 to 512 channels."""
+    """Return eight residual blocks of 64 to 512 channels."""
     widths = [64, 64, 128, 128, 256, 256, 512, 512]
     blocks = [
         Residual(before, width, 1 if before == width else 2) for before, width in zip([64, *widths], widths)
@@ -57,7 +59,7 @@ def resnet18() -> nn.Module:
 
 
 def densenet121() -> nn.Module:
-    """Dense blocks of 6, 12, 24 and 16 layers."""
+    """Return dense blocks of 6, 12, 24 and 16 layers."""
     layers, width = _stem(), 64
     for number, count in enumerate((6, 12, 24, 16)):
         if number:
@@ -68,7 +70,7 @@ def densenet121() -> nn.Module:
                 nn.AvgPool2d(2),
             ]
             width //= 2
-        layers += [Dense(width + 32 * at) for at in range(count)]
+        layers += [Dense(width + 32 * layer) for layer in range(count)]
         width += 32 * count
     return nn.Sequential(*layers, nn.BatchNorm2d(width), nn.ReLU(), *_head(width))
 

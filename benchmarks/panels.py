@@ -1,7 +1,7 @@
-"""`python -m benchmarks.panels [TRACE]`: how long each panel of a trace waits for its first answer, from the cache.
+"""`python -m benchmarks.panels [TRACE]`: measure how long each panel waits for its first answer, from the cache.
 
-Each question about a span of `api.routes` is asked in a fresh process, as a browser that opens at that panel asks the
-server: polled, while `span` is made as well, which every panel needs. Without a trace it writes a synthetic one.
+Each question about a span of `api.routes` is asked in a fresh process, as by a browser that opens at that panel:
+polled, while `span` is computed as well, which every panel needs. Without a trace it writes a synthetic one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ QUESTIONS = [
     for name, route in ROUTES.items()
     if route.about == "span"
     and issubclass(route.answer, msgspec.Struct)
-    and all(one.optional for one in route.parameters)
+    and all(parameter.optional for parameter in route.parameters)
 ]
 _ASK = """
 import json, os, sys, time
@@ -35,7 +35,7 @@ from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
 folder, file = os.path.split(sys.argv[1])
 session = Session([("", folder)])
-begun, used = time.monotonic(), sum(os.times()[:2])
+started, used = time.monotonic(), sum(os.times()[:2])
 (ids,) = [
     {"run": run.run, "worker": worker.worker, "span": span.span}
     for run in session.runs().runs
@@ -45,13 +45,14 @@ begun, used = time.monotonic(), sum(os.times()[:2])
 ]
 while isinstance(answer := poll(session, ROUTES[sys.argv[2]], ids), Progress):
     time.sleep(0.01)
-told = msgspec.json.encode(answer)
-print(json.dumps([time.monotonic() - begun, sum(os.times()[:2]) - used, len(told)]), flush=True)
-os._exit(0)  # whatever else is being made meanwhile is not what was asked
+body = msgspec.json.encode(answer)
+print(json.dumps([time.monotonic() - started, sum(os.times()[:2]) - used, len(body)]), flush=True)
+os._exit(0)  # other answers that are being computed do not count
 """
 
 
 def main() -> int:
+    """Print one row per question."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.panels", description=__doc__)
     parser.add_argument("trace", nargs="?", type=Path, help="a trace in a folder of its own")
     parser.add_argument("--megabytes", type=float, default=1000, help="size of the synthetic trace")
@@ -66,7 +67,7 @@ def main() -> int:
 
 
 def measure(path: Path, questions: list[str]) -> int:
-    """Print what each question costs. 1 where one takes longer than the limit."""
+    """Print what each question costs. Return 1 if one takes longer than the limit."""
     if not is_stored(str(path)):
         print("reading it for the first time", flush=True)
         open_trace(str(path))
@@ -80,7 +81,7 @@ def measure(path: Path, questions: list[str]) -> int:
 
 
 def _ask(path: Path, question: str) -> tuple[float, float, int]:
-    """Wall and CPU seconds from the first request to the answer, bytes of the answer."""
+    """Return wall and CPU seconds from the first request to the answer, and its bytes."""
     command = [sys.executable, "-c", _ASK, str(path), question]
     wall, cpu, size = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     return wall, cpu, size

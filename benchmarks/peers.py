@@ -28,7 +28,7 @@ print(events, "events")
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
-    """Which of them are measured as well."""
+    """Add the option that names the readers to measure as well."""
     parser.add_argument(
         "--peer",
         action="append",
@@ -40,7 +40,7 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _peer(text: str) -> tuple[str, list[str]]:
-    """Its name, and the command that reads the traces behind it."""
+    """Return a reader's name, and the command that reads the traces that are appended to it."""
     name, _, python = text.partition("=")
     if name not in _PROGRAMS or not python:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PYTHON of {', '.join(_PROGRAMS)}")

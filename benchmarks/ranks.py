@@ -1,8 +1,8 @@
-"""`python -m benchmarks.ranks [--ranks N]`: a job of N ranks by its digests, from the listing to the painted panel.
+"""`python -m benchmarks.ranks [--ranks N]`: measure a job of N ranks by its digests, from the listing to the panel.
 
 Writes the job first: digests of a recorded rank, with one slow rank, one slow host and one slow link planted. Then asks
-a session for its listing and its report, and looks at the panel in Chromium twice: of a TensorBoard that has just
-started, and again. Prints CPU seconds, wall time, sizes of answers, the memory of TensorBoard, and what the job says.
+a session for its listing and its report, and opens the panel in Chromium twice: in a TensorBoard that has just
+started, and again. Prints CPU seconds, wall time, sizes of answers, the memory of TensorBoard, and the findings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TypeVar
 import msgspec
 from selenium.webdriver import Chrome
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the made-up job is made there
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # it makes the synthetic job
 from benchmarks.measure import pss_mb
 from browser.processes import Servers, start_browser
 from browser.tab import Tab
@@ -34,6 +34,7 @@ LIMIT_S, LIMIT_MB = 2, 300
 
 
 def main() -> int:
+    """Print the cost of a job of many ranks. Exit status 1 if it is over the limits."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ranks", description=__doc__)
     parser.add_argument("--ranks", type=int, default=4096)
     parser.add_argument("--no-browser", action="store_true", help="only ask the server's side")
@@ -47,28 +48,29 @@ def main() -> int:
         )
         sizes = [path.stat().st_size for path in (folder / "logdir").glob("*.digest.pb")]
         print(f"digests: {sum(sizes) / len(sizes) / 1000:.1f} kB each, at most {max(sizes) / 1000:.1f}")
-        asked(folder / "logdir")
-        return 0 if options.no_browser else seen(folder)
+        measure_server(folder / "logdir")
+        return 0 if options.no_browser else measure_browser(folder)
 
 
-def timed(what: str, make: Callable[[], Value]) -> Value:
-    begun, used = time.monotonic(), sum(os.times()[:2])
-    value = make()
-    print(f"{what:28}{sum(os.times()[:2]) - used:7.2f} CPU s{time.monotonic() - begun:7.2f} s", flush=True)
+def timed(name: str, function: Callable[[], Value]) -> Value:
+    """Print what a call costs; return its value."""
+    started, used = time.monotonic(), sum(os.times()[:2])
+    value = function()
+    print(f"{name:28}{sum(os.times()[:2]) - used:7.2f} CPU s{time.monotonic() - started:7.2f} s", flush=True)
     return value
 
 
-def asked(logdir: Path) -> None:
-    """What the server's side needs."""
+def measure_server(logdir: Path) -> None:
+    """Print what the server needs without a browser."""
     session = Session([("", str(logdir))])
     timed("listing", session.runs)
     again = timed("listing, again", session.runs)
     report = timed("the job, cold", lambda: job_of(session))
     timed("the job, warm", lambda: job_of(session))
-    for what, answer in (("runs", again), ("job", report)):
+    for name, answer in (("runs", again), ("job", report)):
         encoded = msgspec.json.encode(answer)
         print(
-            f"answer {what:8}{len(encoded) / 1e6:7.2f} MB, {len(gzip.compress(encoded)) / 1e6:.2f} MB compressed"
+            f"answer {name:8}{len(encoded) / 1e6:7.2f} MB, {len(gzip.compress(encoded)) / 1e6:.2f} MB compressed"
         )
     print(getattr(report, "headline", ""))
     for row in getattr(report, "findings", []):
@@ -77,19 +79,20 @@ def asked(logdir: Path) -> None:
 
 
 def job_of(session: Session) -> object:
+    """Return the report of the job, once it is computed."""
     while isinstance(answer := poll(session, ROUTES["job"], {"run": "."}), Progress):
         time.sleep(0.02)
     return answer
 
 
-def seen(folder: Path) -> int:
-    """The panel in a browser. 1 where it is late, or TensorBoard too large."""
+def measure_browser(folder: Path) -> int:
+    """Print what the panel costs in a browser. Return 1 if it is late, or TensorBoard too large."""
     (folder / "outputs").mkdir()
     servers, driver = Servers(folder / "outputs"), start_browser(folder / "profile", folder)
     try:
         url = servers.start(folder / "logdir")
-        first = painted(driver, url)
-        warm = painted(driver, url)
+        first = paint_s(driver, url)
+        warm = paint_s(driver, url)
         memory = pss_mb(servers.pid(url))
     finally:
         driver.quit()
@@ -101,8 +104,8 @@ def seen(folder: Path) -> int:
     return int(warm > LIMIT_S or memory > LIMIT_MB)
 
 
-def painted(driver: Chrome, url: str) -> float:
-    """From the navigation of the tab's own page to the verdict of the job, s."""
+def paint_s(driver: Chrome, url: str) -> float:
+    """Return the seconds from the navigation of the tab's own page to the verdict of the job."""
     tab = Tab(driver, url)
     driver.get("about:blank")
     driver.get(f"{url}#torch_compile&p.torch_compile.panel=ranks")

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.structured_log`: reads a large TORCH_TRACE log with this project's reader and with tlparse.
+"""`python -m benchmarks.structured_log`: read a large TORCH_TRACE log with this project's reader and with tlparse.
 
-The log is made of real ones, over and over, with new compile ids each time and checksums that fit. tlparse is a binary:
+The log repeats recorded ones, with new compile ids each time and matching checksums. tlparse is a binary:
 `pip install tlparse==0.4.3` anywhere, and put it on the PATH or name it with --tlparse.
 """
 
@@ -34,6 +34,7 @@ _MD5 = re.compile(rb'"has_payload": "[0-9a-f]{32}"')
 
 
 def main() -> int:
+    """Print one row for this reader and one for tlparse."""
     options = _options()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         log = Path(folder) / "dedicated_log_torch_trace_bench.log"
@@ -64,7 +65,7 @@ def _report(name: str, command: list[str]) -> None:
 
 
 def write_log(path: Path, size: int) -> int:
-    """Writes at least `size` bytes of log; returns how many. Needs one copy of all logs in memory."""
+    """Write at least `size` bytes of log; return how many. Needs one copy of all logs in memory."""
     logs = [list(_records(log)) for log in _logs()]
     written = 0
     with path.open("wb") as file:
@@ -76,8 +77,9 @@ def write_log(path: Path, size: int) -> int:
 
 
 def _logs() -> Iterator[bytes]:
-    """The logs of the recordings that come with the tests, and of the larger ones where they are at hand."""
-    folders = [_DATA, *([Path(os.environ["TB_TORCHCOMPILE_RECORDINGS"])] if _has_more() else [])]
+    """Yield the logs of the recordings of the tests, and of the larger ones if they are there."""
+    larger = os.environ.get("TB_TORCHCOMPILE_RECORDINGS")
+    folders = [_DATA, *([Path(larger)] if larger else [])]
     for archive in sorted(
         {path.name: path for folder in folders for path in folder.rglob("*.tar.xz")}.values()
     ):
@@ -88,12 +90,8 @@ def _logs() -> Iterator[bytes]:
                     yield file.read()
 
 
-def _has_more() -> bool:
-    return bool(os.environ.get("TB_TORCHCOMPILE_RECORDINGS"))
-
-
 def _records(log: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """(first line, payload lines) of each record."""
+    """Yield (first line, payload lines) of each record."""
     for record in re.split(rb"\n(?=V)", log.rstrip(b"\n")):
         head, _, payload = record.partition(b"\n")
         yield head, payload

@@ -1,8 +1,8 @@
-"""Writes synthetic traces of any size in the layouts of Kineto: `python -m benchmarks.synthetic 1000 out.json`.
+"""Write synthetic traces of any size in the layouts of Kineto: `python -m benchmarks.synthetic 1000 out.json`.
 
 Training steps with nested ops, Python frames, launches, kernels and flows, with the fields that Kineto writes for
-each and in about the proportions of real recordings. One block of steps is laid out once, with holes for times and
-ids; the file repeats it. The same size and layout give the same bytes.
+each and in about the proportions of real recordings. One block of steps is formatted once, as a template for times
+and ids; the file repeats it. The same size and layout give the same bytes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class _Id(int):
     """An id that differs from block to block."""
 
 
-class _Hole:
-    """Collects what differs between blocks while a block is laid out as a %-template."""
+class _Template:
+    """Collects what differs between blocks while a block is formatted as a %-template."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
@@ -53,35 +53,35 @@ class _Hole:
         )
 
 
-def _classic(event: Event, hole: _Hole) -> str:
-    """torch 2.11: names on one line, times on one, args on one."""
-    text = "  {\n    " + hole.pairs(event, ("ph", "cat", "name", "pid", "tid", "id"), ": ", ", ")
-    text += ",\n    " + hole.pairs(event, ("ts", "dur"), ": ", ", ")
+def _classic(event: Event, values: _Template) -> str:
+    """Write as torch 2.11: names on one line, times on one, args on one."""
+    text = "  {\n    " + values.pairs(event, ("ph", "cat", "name", "pid", "tid", "id"), ": ", ", ")
+    text += ",\n    " + values.pairs(event, ("ts", "dur"), ": ", ", ")
     if "args" in event:
-        args = hole.pairs(event["args"], tuple(event["args"]), ": ", ", ")
+        args = values.pairs(event["args"], tuple(event["args"]), ": ", ", ")
         text += f',\n    "args": {{\n      {args}\n    }}'
     return text + "\n  }"
 
 
-def _spread(event: Event, hole: _Hole) -> str:
-    """torch 2.13: a line for each key, args on one."""
+def _spread(event: Event, values: _Template) -> str:
+    """Write as torch 2.13: a line for each key, args on one."""
     keys = ("ph", "cat", "name", "pid", "tid", "id", "ts", "dur")
-    text = "  {\n    " + hole.pairs(event, keys, ": ", ",\n    ")
+    text = "  {\n    " + values.pairs(event, keys, ": ", ",\n    ")
     if "args" in event:
-        args = hole.pairs(event["args"], tuple(event["args"]), ": ", ", ")
+        args = values.pairs(event["args"], tuple(event["args"]), ": ", ", ")
         text += f'\n    ,\n    "args": {{\n      {args}\n    }}'
     return text + "\n  }"
 
 
-def _compact(event: Event, hole: _Hole) -> str:
-    """torch 2.13 with use_python_export=True: a line for each event."""
-    text = "{" + hole.pairs(event, ("ph", "cat", "name", "pid", "tid", "id", "ts", "dur"), ":", ",")
+def _compact(event: Event, values: _Template) -> str:
+    """Write as torch 2.13 with use_python_export=True: a line for each event."""
+    text = "{" + values.pairs(event, ("ph", "cat", "name", "pid", "tid", "id", "ts", "dur"), ":", ",")
     if "args" in event:
-        text += ',"args":{' + hole.pairs(event["args"], tuple(event["args"]), ": ", ", ") + "}"
+        text += ',"args":{' + values.pairs(event["args"], tuple(event["args"]), ": ", ", ") + "}"
     return text + "}"
 
 
-LAYOUTS: dict[str, Callable[[Event, _Hole], str]] = {
+LAYOUTS: dict[str, Callable[[Event, _Template], str]] = {
     "2.11": _classic,
     "2.13": _spread,
     "2.13-python": _compact,
@@ -89,7 +89,7 @@ LAYOUTS: dict[str, Callable[[Event, _Hole], str]] = {
 
 
 def _events(draw: random.Random) -> Iterator[Event]:
-    """The events of a block, with times in µs since its start and ids from 1."""
+    """Yield the events of a block, with times in µs since its start and ids from 1."""
     number = 0
     for step in range(_STEPS):
         at = float(step * _STEP_US)
@@ -106,17 +106,7 @@ def _op(draw: random.Random, number: int, at: float) -> Iterator[Event]:
     dims = [[draw.choice([8, 64]), 128, 56, 56], [128, 128, 3, 3], [], [], [], [], [], [], []]
     shapes = {
         "Concrete Inputs": ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"],
-        "Input type": [
-            "float",
-            "float",
-            "",
-            "ScalarList",
-            "ScalarList",
-            "ScalarList",
-            "Scalar",
-            "ScalarList",
-            "Scalar",
-        ],
+        "Input type": ["float", "float", "", *["ScalarList"] * 3, "Scalar", "ScalarList", "Scalar"],
         "Input Strides": [[401408, 3136, 56, 1], [1152, 9, 3, 1], [], [], [], [], [], [], []],
         "Input Dims": dims,
         "Ev Idx": _Id(number),
@@ -171,17 +161,17 @@ def _flow(phase: str, number: int, pid: int, ts: float) -> Event:
 
 
 def write(path: Path, megabytes: float, layout: str = "2.11") -> int:
-    """Write a trace of about this size (10^6 bytes each). Returns its number of events."""
+    """Write a trace of about this size (10^6 bytes each). Return its number of events."""
     events = list(_events(random.Random(1)))
-    hole = _Hole()
-    template = ",\n".join(LAYOUTS[layout](event, hole) for event in events)
+    varying = _Template()
+    template = ",\n".join(LAYOUTS[layout](event, varying) for event in events)
     ids = sum(event["ph"] == "s" for event in events)
     size = count = block = 0
     with path.open("w") as file:
         file.write(_HEAD)
         while size < megabytes * 1e6:
             shift = _BASE_US + block * _STEPS * _STEP_US
-            values = (v + shift if isinstance(v, _Time) else v + block * ids for v in hole.values)
+            values = (v + shift if isinstance(v, _Time) else v + block * ids for v in varying.values)
             text = (",\n" if block else "") + template % tuple(values)
             file.write(text)
             size, count, block = size + len(text), count + len(events), block + 1
@@ -190,6 +180,7 @@ def write(path: Path, megabytes: float, layout: str = "2.11") -> int:
 
 
 def main() -> None:
+    """Write one trace."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("megabytes", type=float)
     parser.add_argument("path", type=Path)

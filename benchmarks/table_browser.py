@@ -1,9 +1,9 @@
-"""`python -m benchmarks.table_browser`: what sorting and searching a table of 10,000 rows costs in a browser.
+"""`python -m benchmarks.table_browser`: measure sorting and searching a table of 10,000 rows in a browser.
 
 Writes a trace with that many operators and kernels, opens both panels in headless Chromium, clicks every header and
-types a search letter by letter. Prints the time from the click or the key until the table is laid out anew, until the
-browser has painted it (never less than a frame, 16 ms), and the CPU time of all that the page did: where others use
-the machine, only that says what the tab itself takes.
+types a search letter by letter. Prints the time from the click or the key until the table is laid out again, until the
+browser has painted it (never less than a frame, 16 ms), and the CPU time of the page: on a shared machine, only that
+shows what the tab itself takes.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ MEASURE = """
 
 
 def main() -> int:
+    """Print the cost of sorting and searching. Exit status 1 if it is over the limit."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.table_browser", description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000)
     options = parser.parse_args()
@@ -66,7 +67,7 @@ def main() -> int:
 
 
 def events(rows: int) -> list[dict[str, Any]]:
-    """An operator with a launch and a kernel of its own in each row."""
+    """Return an operator with a launch and a kernel of its own per row."""
     kinds = ("conv", "add", "mul", "norm")
     written = []
     for row in range(rows):
@@ -100,7 +101,7 @@ def events(rows: int) -> list[dict[str, Any]]:
 
 
 def measure(tab: Tab, panel: str, rows: int) -> float:
-    """Sort by each header twice and search in the table of one panel. The 95th percentile of the CPU time, ms."""
+    """Sort by each header twice and search in one panel's table. Return the 95th percentile of the CPU time, ms."""
     tab.load(panel=panel)
     table = f"table[aria-label='{TABLES[panel]}']"
     assert int(tab.one(table).get_attribute("aria-rowcount") or 0) > rows

@@ -28,10 +28,11 @@ from tb_torchcompile_plugin.reader.cache.store import is_stored, open_trace
 LIMIT_MS, LIMIT_KB = 50, 300
 _SHORTEST_NS = 10_000
 
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 
 
 def main() -> int:
+    """Print the cost of a timeline. Exit status 1 if it is over the limits."""
     options = _options()
     if options.trace is not None:
         return measure(options.trace, options)
@@ -42,7 +43,7 @@ def main() -> int:
 
 
 def measure(path: str, options: argparse.Namespace) -> int:
-    """Print what the timeline of one trace costs. 1 where windows cost more than the limits."""
+    """Print what the timeline of one trace costs. Return 1 if windows cost more than the limits."""
     if not is_stored(path):
         print("reading it for the first time", flush=True)
         open_trace(path)
@@ -54,17 +55,17 @@ def measure(path: str, options: argparse.Namespace) -> int:
 
 
 def windows(timeline: Timeline, count: int, width: int) -> int:
-    """Answer `count` random windows, and print what they cost. 1 where that is more than the limits."""
+    """Answer `count` random windows, and print what they cost. Return 1 if that is more than the limits."""
     draw = random.Random(1)
     first, last = 0, timeline.duration
     wall, cpu, plain, packed = [], [], [], []
     for _ in range(count):
         length = int(10 ** draw.uniform(np.log10(_SHORTEST_NS), np.log10(last - first)))
         start = draw.randint(first, last - length)
-        begun, begun_cpu = time.perf_counter(), time.process_time()
+        started, started_cpu = time.perf_counter(), time.process_time()
         raw, small = answer(timeline, start, start + length, width)
-        wall.append(1000 * (time.perf_counter() - begun))
-        cpu.append(1000 * (time.process_time() - begun_cpu))
+        wall.append(1000 * (time.perf_counter() - started))
+        cpu.append(1000 * (time.process_time() - started_cpu))
         plain.append(raw / 1000)
         packed.append(small / 1000)
     for name, values, unit in (
@@ -79,17 +80,17 @@ def windows(timeline: Timeline, count: int, width: int) -> int:
 
 
 def answer(timeline: Timeline, start: int, end: int, width: int) -> tuple[int, int]:
-    """Bytes of the answer, plain and compressed as the server does it."""
+    """Return the bytes of the answer, plain and compressed as by the server."""
     body = encoded(timeline.window(start, end, width, range(len(timeline.lanes))), start, end, width)
     return len(body), len(igzip.compress(body, compresslevel=2, mtime=0))
 
 
-def _timed(what: str, make: Callable[[], Made]) -> Made:
-    begun, begun_cpu = time.perf_counter(), time.process_time()
-    made = make()
-    wall, cpu = time.perf_counter() - begun, time.process_time() - begun_cpu
-    print(f"{what:32} {wall:6.2f} s {cpu:6.2f} CPU s", flush=True)
-    return made
+def _timed(name: str, function: Callable[[], Value]) -> Value:
+    started, started_cpu = time.perf_counter(), time.process_time()
+    value = function()
+    wall, cpu = time.perf_counter() - started, time.process_time() - started_cpu
+    print(f"{name:32} {wall:6.2f} s {cpu:6.2f} CPU s", flush=True)
+    return value
 
 
 def _options() -> argparse.Namespace:

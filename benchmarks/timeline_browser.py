@@ -1,13 +1,13 @@
-"""`python -m benchmarks.timeline_browser [TRACE]`: what the timeline of a trace costs in a browser.
+"""`python -m benchmarks.timeline_browser [TRACE]`: measure what the timeline of a trace costs in a browser.
 
 Opens the timeline in Chromium twice, each time from a TensorBoard that has just started: on an empty cache, and again
-on the one that the first left. Prints when there was a progress bar and when everything in view was drawn, counted
+on the cache of the first time. Prints when there was a progress bar and when everything in view was drawn, counted
 from the navigation to TensorBoard, and how much of that its own page took before it opened the tab. Then holds the
-keys that move and zoom, and prints for each frame how long its scripts ran and how long it came after the one before,
-and what the page's heap holds. Without a trace it writes a synthetic one.
+keys that move and zoom, and prints for each frame how long its scripts ran and how long after the previous one it was
+drawn, and the size of the page's heap. Without a trace it writes a synthetic one.
 
 Chromium is headless here and draws without a GPU, so frames come no faster than its software draws them. What the tab
-itself decides is the script time: below 16 ms a frame, it does not stand in the way of 60 frames a second.
+itself determines is the script time: below 16 ms per frame, it allows 60 frames per second.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ WATCH = """
     };
     plain(look);
 """
-# Key held, seconds: closer, along, back, out and everything in between.
+# Key held, seconds: zoom in, right, left, zoom out, and all of them once more.
 TOUR = (("w", 2.0), ("d", 3.0), ("a", 3.0), ("s", 2.5), ("w", 4.0), ("d", 2.0), ("s", 5.0), ("a", 1.0))
 
 
 def main() -> int:
+    """Print the cost of a timeline in a browser. Exit status 1 if it is over the limits."""
     options = _options()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -70,7 +71,7 @@ def main() -> int:
 
 
 def measure(driver: Chrome, servers: Servers, logdir: Path) -> int:
-    """Print all figures. 1 where one is over its limit."""
+    """Print all figures. Return 1 if one is over its limit."""
     driver.execute_cdp_cmd("Page.enable", {})
     driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
     opened(driver, servers, logdir, "empty cache")
@@ -82,7 +83,7 @@ def measure(driver: Chrome, servers: Servers, logdir: Path) -> int:
 
 
 def opened(driver: Chrome, servers: Servers, logdir: Path, what: str) -> tuple[Tab, float]:
-    """The tab on the timeline of a TensorBoard that has just started, and how long it took to paint itself, s."""
+    """Return the tab on the timeline of a TensorBoard that has just started, and its time to paint in s."""
     tab = Tab(driver, servers.start(logdir))
     driver.get("about:blank")
     driver.get(f"{tab.url}#torch_compile&p.torch_compile.panel=timeline")
@@ -104,7 +105,7 @@ def opened(driver: Chrome, servers: Servers, logdir: Path, what: str) -> tuple[T
 
 
 def frames(tab: Tab) -> float:
-    """Hold the keys of the tour. The script time of 95 % of the frames, ms."""
+    """Hold the keys of the tour. Return the 95th percentile of the script time per frame, ms."""
     canvas = tab.one(CANVAS)
     tab.script("arguments[0].focus()", canvas)
     time.sleep(1)
@@ -129,7 +130,7 @@ def frames(tab: Tab) -> float:
 
 
 def heap(driver: Chrome) -> float:
-    """What the page holds after the tour, MB: objects and the buffers of answers, TensorBoard's own included."""
+    """Return the page's memory after the tour, MB: objects and buffers of answers, TensorBoard's own included."""
     used = driver.execute_cdp_cmd("Runtime.getHeapUsage", {})
     driver.execute_cdp_cmd("HeapProfiler.collectGarbage", {})
     kept = driver.execute_cdp_cmd("Runtime.getHeapUsage", {})
@@ -142,7 +143,7 @@ def heap(driver: Chrome) -> float:
 def _metrics(driver: Chrome) -> dict[str, float]:
     driver.execute_cdp_cmd("Performance.enable", {})
     metrics: list[dict[str, Any]] = driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
-    return {one["name"]: one["value"] for one in metrics}
+    return {metric["name"]: metric["value"] for metric in metrics}
 
 
 def _options() -> argparse.Namespace:

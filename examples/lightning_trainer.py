@@ -4,8 +4,8 @@
     python examples/lightning_trainer.py --logdir runs
     tensorboard --logdir runs
 
-`record_module_names=False` is not decoration: with True, the default, Lightning puts hooks around every module, which
-dynamo compiles with the model. What is profiled is then another program than the one that runs without a profiler.
+`record_module_names=False` is necessary: with True, the default, Lightning puts hooks around every module, which dynamo
+compiles with the model. The profiled program is then not the one that runs without a profiler.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     python examples/ray_train.py --logdir runs
     tensorboard --logdir runs
 
-On several machines let the folder be one that all of them see; `runs` may be a store (s3://…) for TensorBoard, not for
+On several machines use a folder that all of them can write. `runs` may be a store (s3://…) for TensorBoard, not for
 torch's profiler, which writes files: then upload the folder when training ends.
 """
 

@@ -3,13 +3,13 @@
     python examples/train.py --logdir runs
     tensorboard --logdir runs
 
-It has what real training code has, so that the tab has something to show:
+It contains what real training code contains, so that the tab has something to show:
 
 * a check in the middle of the model whose outcome depends on the data: a graph break;
 * a data set that the batch size does not divide, so the last batch is shorter: a recompile;
 * forward, backward and an optimizer, profiled in two cycles. The recompile falls into the first.
 
-It runs on the GPU where there is one, else on the CPU.
+It runs on the GPU if there is one, otherwise on the CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import argparse
 import os
 from collections.abc import Iterator
 
-# On the CPU, inductor names its C++ kernels in a profile only if it is told to before it compiles.
+# On the CPU, inductor names its C++ kernels in a profile only if this is set before it compiles.
 os.environ.setdefault("TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE", "1")
 
 import torch

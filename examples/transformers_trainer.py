@@ -4,7 +4,7 @@
     python examples/transformers_trainer.py --logdir runs
     tensorboard --logdir runs
 
-The model is made of a configuration, so that nothing is downloaded.
+The model is created from a configuration, so that nothing is downloaded.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ class DemoFailed(Exception):
 
 
 def main() -> int:
+    """Train, then start TensorBoard on what was recorded."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="check that the tab answers, then stop")
     parser.add_argument("--logdir", type=Path, default=Path("runs/demo"))
@@ -55,6 +56,7 @@ def main() -> int:
 
 
 def say(text: str) -> None:
+    """Print a line that stands out from the programs' own output."""
     print(f"==> {text}", flush=True)
 
 
@@ -102,7 +104,7 @@ def _address(process: subprocess.Popen[str]) -> str:
 
 
 def check(address: str) -> str:
-    """Ask every route of the tab as a browser would; one line that says what was there. Raises DemoFailed."""
+    """Request every route of the tab as a browser would; return a line with the result. Raises DemoFailed."""
     routes = f"{address}data/plugin/torch_compile/"
     wait_for_tabs(address, {"torch_compile", "pytorch_profiler"})
     if b"render" not in fetch(f"{routes}static/index.js"):
@@ -141,6 +143,7 @@ def wait_for_tabs(address: str, wanted: set[str]) -> None:
 
 
 def fetch(url: str) -> bytes:
+    """Return the body of a page."""
     try:
         with urlopen(url, timeout=60) as response:
             return bytes(response.read())
@@ -149,6 +152,7 @@ def fetch(url: str) -> bytes:
 
 
 def fetch_json(url: str) -> Any:
+    """Return an answer."""
     return json.loads(fetch(url))
 
 
@@ -162,9 +166,10 @@ def fetch_span(routes: str, ids: dict[str, str]) -> Any:
     return answer
 
 
-def only(rows: list[Any], what: str) -> Any:
+def only(rows: list[Any], name: str) -> Any:
+    """Return the only row."""
     if len(rows) != 1:
-        raise DemoFailed(f"one {what} was expected, there are {len(rows)}")
+        raise DemoFailed(f"one {name} was expected, there are {len(rows)}")
     return rows[0]
 
 

@@ -28,6 +28,7 @@ class NotUsable(Exception):
 
 
 def main() -> int:
+    """Try each archive on each Python."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archives", type=Path, nargs="+")
     parser.add_argument("--python", nargs="*", help="default: python3.10 … python3.14, those that are here")
@@ -45,7 +46,7 @@ def main() -> int:
 
 
 def by_version(pythons: list[str]) -> dict[str, str]:
-    """Version → interpreter, one of each; a name may stand for none, also where a launcher has that name."""
+    """Return one interpreter per version; a name may have none, even if there is a launcher of that name."""
     versions: dict[str, str] = {}
     for python in filter(shutil.which, pythons):
         asked = [python, "-c", "import platform; print(platform.python_version())"]

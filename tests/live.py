@@ -58,7 +58,7 @@ def forget_compilations() -> None:
     old = recorder_module._recorder
     if old is not None:
         atexit.unregister(old._at_exit)
-        old._taps.remove()
+        old._log_handlers.remove()
     recorder_module._recorder = None
     torch._dynamo.reset()
     torch._dynamo.utils.clear_compilation_metrics()

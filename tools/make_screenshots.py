@@ -53,6 +53,7 @@ LOOKS = {
 
 
 def main() -> int:
+    """Write one picture per panel and look."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "screenshots")
     parser.add_argument("--look", choices=LOOKS, action="append", help="only these")

@@ -1,6 +1,6 @@
 """Write frontend/src/api/types.ts from the objects that the server answers (`make types`).
 
-One schema, two languages: the TypeScript interfaces are made from the msgspec structs, never by hand.
+One schema, two languages: the TypeScript interfaces are generated from the msgspec structs.
 `--check` fails when the file in the tree is not what this would write.
 """
 
@@ -29,20 +29,20 @@ HEADER = "// Made by tools/make_types.py from the routes and structs of the serv
 
 
 def main() -> int:
-    wanted = generate()
+    """Write the file, or compare it with `--check`."""
+    text = generate()
     if "--check" in sys.argv:
-        if TARGET.read_text() != wanted:
+        if TARGET.read_text() != text:
             print(f"{TARGET} is stale: run `make types`", file=sys.stderr)
             return 1
         return 0
     TARGET.parent.mkdir(parents=True, exist_ok=True)
-    TARGET.write_text(wanted)
+    TARGET.write_text(text)
     return 0
 
 
 def generate() -> str:
-    """The interfaces of all answers and of everything they hold, and the unions that have a name in Python, by name;
-    then what each route answers."""
+    """Return the interfaces of all answers and their parts, and the named unions, by name; then each route's answer."""
     reached: list[inspect.Type] = []
     answers = [route.answer for route in ROUTES.values() if issubclass(route.answer, msgspec.Struct)]
     for root in (*answers, *BESIDES):
@@ -64,7 +64,7 @@ def _about(route: Route[Any]) -> str:
 
 
 def _answers(subject: str) -> str:
-    """What is answered about one kind of subject, by route. Downloads are no answers: the browser saves them."""
+    """Return the answers about one kind of subject, by route, without downloads, which the browser saves."""
     routes = [route for route in ROUTES.values() if _about(route) == subject and route.answer is not Download]
     fields = "".join(_field(route.name, PLAIN.get(route.answer, route.answer.__name__)) for route in routes)
     return f"export interface {subject} {{\n{fields}}}\n"
@@ -89,7 +89,7 @@ def _reach(kind: inspect.Type, reached: list[inspect.Type]) -> None:
 
 
 def _unions(modules: set[str]) -> dict[tuple[Any, ...], str]:
-    """The names that modules give to sets of words, sorted as msgspec tells them."""
+    """Return the names that modules give to sets of words, sorted as by msgspec."""
     named: dict[str, tuple[Any, ...]] = {}
     for module in modules:
         for name, value in vars(sys.modules[module]).items():
@@ -106,7 +106,7 @@ def _interface(kind: inspect.StructType | inspect.DataclassType, unions: dict[tu
 
 
 def _union(name: str, words: tuple[Any, ...]) -> str:
-    """As prettier lays it out: on one line, on the next one, or on one for each word."""
+    """Format as prettier does: on one line, on the next one, or on one per word."""
     options = [f"'{word}'" for word in words]
     line = " | ".join(options)
     for text in (f"export type {name} = {line};\n", f"export type {name} =\n  {line};\n"):

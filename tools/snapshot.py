@@ -100,7 +100,7 @@ def answers(logdir: Path) -> Iterator[Answer]:
 
 
 def _asked(served: Served, route: str, ids: Texts, *variants: Texts) -> Answer:
-    """One answer, or those to several questions that differ in their parameters, as one."""
+    """Return one answer, or the concatenated answers to several questions with different parameters."""
     bodies = [served.ask(route, {**ids, **texts}) for texts in variants or ({},)]
     return " ".join((route, *filter(None, ids.values()))), b"\n".join(bodies)
 
@@ -174,12 +174,12 @@ def _of_job(served: Served, run: Any) -> Iterator[Answer]:
     steps = [{"step": step} for step in served.rows("side_by_side", ids).get("steps", ())]
     if steps:
         yield _asked(
-            served, "side_by_side", {**ids, "step": "each"}, *({"step": one["step"]} for one in steps)
+            served, "side_by_side", {**ids, "step": "each"}, *({"step": row["step"]} for row in steps)
         )
 
 
 def _comparisons(served: Served, runs: Sequence[Any]) -> Iterator[Answer]:
-    """Neighbouring runs, or the only one with itself: spans where both sides have them."""
+    """Return pairs of neighbouring runs, or the only one with itself; with spans if both sides have them."""
     sides = [(run["run"], worker) for run in runs for worker in run["workers"][:1]]
     pairs = list(pairwise(sides)) or [(side, side) for side in sides]
     for (run, worker), (run2, worker2) in pairs[:MAX_PAIRS]:

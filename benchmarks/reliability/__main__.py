@@ -1,8 +1,8 @@
-"""`python -m benchmarks.reliability mutants|kills|cycles`: attacks by the thousand, and what they broke.
+"""`python -m benchmarks.reliability mutants|kills|cycles`: run thousands of attacks, and print what they broke.
 
-mutants: changed traces, logs, summaries and digests over all readers and analyses, and over every route. kills: readers
-and writers ended by SIGKILL at random moments; what is left is whole or absent. cycles: cycles of the handler under a
-real torch, and the memory of the process. The exit status is 1 where something broke.
+mutants: changed traces, logs, summaries and digests, through all readers and analyses, and through every route. kills:
+readers and writers ended by SIGKILL at random moments; each file is complete or absent afterwards. cycles: cycles of
+the handler under a real torch, and the memory of the process. The exit status is 1 if something broke.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import time
 
 
 def main() -> int:
+    """Run one kind of attack."""
     options = _options()
     begun = time.monotonic()
     if options.attack == "cycles":
         from benchmarks.reliability.cycles import (
-            run as run_cycles,  # loads torch, which the others do without
-        )
+            run as run_cycles,
+        )  # loads torch, which the others do not need
 
         broken = run_cycles(options.count, stock=options.stock)
     elif options.attack == "kills":

@@ -1,6 +1,6 @@
-"""SIGKILL at random moments, while something is written: what is left is whole or absent, and the next start works.
+"""Kill writers at random moments: each file is complete or absent afterwards, and the next start works.
 
-What is killed is a fork of this process, which has imported all that it needs: no kill is wasted on imports.
+The killed process is a fork of this one, which has imported all that it needs: no kill is wasted on imports.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-import benchmarks  # noqa: F401  # knows where the tests' helpers are
+import benchmarks  # noqa: F401  # puts the tests' helpers on the path
 from benchmarks.reliability.kinds import packed_files
 from tb_torchcompile_plugin.analysis.compare.all_runs import CompileLine
 from tb_torchcompile_plugin.api.indexing.index import plan
@@ -29,27 +29,27 @@ from tb_torchcompile_plugin.logdir.filesystem import local_file
 from tb_torchcompile_plugin.reader.cache import rows, store
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 
-_MOST_TOLD = 5
+_MAX_PRINTED = 5
 _SMALL = 150_000  # bytes of a trace
 _STEPS = 8
 _ENDINGS = (".pt.trace.json", ".pt.trace.json.gz", ".pt.compile.pb", ".pt.digest.pb")
 
 
 class Subject(Protocol):
-    """What is killed."""
+    """A program that is killed."""
 
     def begin(self, folder: Path) -> None:
-        """Before each kill. folder: an empty one."""
+        """Prepare an empty folder before each kill."""
 
     def work(self) -> None:
-        """In the process that is killed."""
+        """Write files, in the process that is killed."""
 
     def check(self) -> Counter[str]:
-        """Counts what is left. Raises AssertionError where it is neither whole nor absent, or the next start fails."""
+        """Count the files. Raises AssertionError if one is incomplete, or the next start fails."""
 
 
 def run(count: int, seed: int) -> int:
-    """Prints a line for each subject. Returns how many kills broke something."""
+    """Print a line for each subject. Return how many kills broke something."""
     return sum(_attack(make(), count, seed) for make in (_Cache, _Index, _Handler))
 
 
@@ -65,27 +65,27 @@ def _attack(subject: Subject, count: int, seed: int) -> int:
             except Exception as error:
                 broken.append(f"{number}: {type(error).__name__}: {error}")
     name = type(subject).__name__.strip("_").lower()
-    counts = ", ".join(f"{many} {what}" for what, many in sorted(left.items()))
+    counts = ", ".join(f"{number} {kind}" for kind, number in sorted(left.items()))
     print(f"{name:<8}{count:>6} kills within {1.1 * usual:.2f} s: {counts}; {len(broken)} broken", flush=True)
-    for one in broken[:_MOST_TOLD]:
-        print(f"    {one}", flush=True)
+    for line in broken[:_MAX_PRINTED]:
+        print(f"    {line}", flush=True)
     return len(broken)
 
 
 def _usual_s(subject: Subject) -> float:
-    """How long it takes when nobody kills it: the middle of five."""
-    took = []
+    """Return how long it takes when it is not killed: the median of five."""
+    seconds = []
     for _ in range(5):
         with tempfile.TemporaryDirectory(prefix="tb_torchcompile_kills_") as folder:
             subject.begin(Path(folder))
-            begun = time.monotonic()
-            assert not _killed(subject.work, None), "it fails when nobody kills it"
-            took.append(time.monotonic() - begun)
-    return statistics.median(took)
+            started = time.monotonic()
+            assert not _killed(subject.work, None), "it fails without being killed"
+            seconds.append(time.monotonic() - started)
+    return statistics.median(seconds)
 
 
 def _killed(work: Callable[[], None], after_s: float | None) -> bool:
-    """Whether it was, or had ended before."""
+    """Return whether it was killed; False if it had ended before."""
     if not (pid := os.fork()):
         _child(work)
     if after_s is not None:
@@ -130,10 +130,10 @@ class _Cache:
             if entry.name.startswith(".tmp-"):
                 left["temporary"] += 1
             elif entry.name != rows.ROWS:
-                assert store._load(entry, "") is not None, f"the entry {entry.name} is not whole"
+                assert store._load(entry, "") is not None, f"the entry {entry.name} is incomplete"
                 left["entries"] += 1
         for row in self._root.glob(f"{rows.ROWS}/*.json"):
-            assert rows.kept(row.stem, CompileLine) is not None, f"the row {row.name} is not whole"
+            assert rows.kept(row.stem, CompileLine) is not None, f"the row {row.name} is incomplete"
             left["rows"] += 1
         self._next_start()
         return left
@@ -141,11 +141,11 @@ class _Cache:
     def _next_start(self) -> None:
         for path in self._paths:
             assert len(store.open_trace(str(path), workers=1)) == len(read_trace(str(path), workers=1))
-        assert not [*self._root.glob(".tmp-*")], "what was killed was not cleared away"
+        assert not [*self._root.glob(".tmp-*")], "temporary files were not removed"
 
 
 class _Index:
-    """Digests of a job of traces: `tb-torchcompile index`, one after the other."""
+    """Digests of a job: `tb-torchcompile index`, one trace after another."""
 
     def __init__(self) -> None:
         self._traces = packed_files(".pt.trace.json", _SMALL)[:3]
@@ -161,7 +161,7 @@ class _Index:
             assert attempt(order).kind in ("written", "there already")
 
     def check(self) -> Counter[str]:
-        left = _whole_files(self._folder)
+        left = _complete_files(self._folder)
         self.work()
         assert len([*self._folder.glob("*.pt.digest.pb")]) == len(self._traces)
         return left
@@ -172,7 +172,7 @@ class _Handler:
 
     def __init__(self) -> None:
         import torch._dynamo
-        import torch.profiler  # noqa: F401  # loaded before the work begins that is killed
+        import torch.profiler  # noqa: F401  # so that no kill is wasted on the import
 
         self._number = 0
 
@@ -194,10 +194,10 @@ class _Handler:
                 prof.step()
 
     def check(self) -> Counter[str]:
-        left = _whole_files(self._folder)
+        left = _complete_files(self._folder)
         before = left["traces"]
         assert not _killed(self.work, None), "the next start failed"
-        again = _whole_files(self._folder)
+        again = _complete_files(self._folder)
         assert (
             again["traces"] == before + _STEPS // 2 and again["summaries"] >= left["summaries"] + _STEPS // 2
         )
@@ -206,8 +206,8 @@ class _Handler:
         return left
 
 
-def _whole_files(folder: Path) -> Counter[str]:
-    """Counts them, each read. Raises AssertionError where one is not whole."""
+def _complete_files(folder: Path) -> Counter[str]:
+    """Read and count them. Raises AssertionError if one is incomplete."""
     left = Counter[str]()
     for path in folder.glob("*"):
         if path.name.endswith(_ENDINGS[:2]):

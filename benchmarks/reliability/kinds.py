@@ -102,20 +102,20 @@ def _documents() -> Iterator[dict[str, Any]]:
 
 
 def changed_events(document: dict[str, Any], draw: random.Random) -> dict[str, Any]:
-    """One to six values, durations and places in time changed, or events that come twice."""
+    """Change one to six values, durations and times, or repeat an event."""
     for _ in range(draw.choice([1, 1, 2, 3, 6])):
-        known = document["traceEvents"]
+        rows = document["traceEvents"]
         kind = draw.randint(0, 5)
         if kind <= 2:
             document = with_value(document, draw.choice([*places(document)]), draw.choice(_ODD))
-        elif isinstance(known, list) and known:
-            at, other = draw.randrange(len(known)), draw.choice(known)
-            one = dict(known[at]) if isinstance(known[at], dict) else {}
+        elif isinstance(rows, list) and rows:
+            index, other = draw.randrange(len(rows)), draw.choice(rows)
+            event = dict(rows[index]) if isinstance(rows[index], dict) else {}
             if kind == 3:
-                one = {**one, draw.choice(["ts", "dur"]): draw.choice([0, 1, 1e3, 1e9, -5, 0.0005, 1e15])}
+                event = {**event, draw.choice(["ts", "dur"]): draw.choice([0, 1, 1e3, 1e9, -5, 0.0005, 1e15])}
             elif kind == 4 and isinstance(other, dict):
-                one |= {key: other[key] for key in draw.sample(sorted(other), min(2, len(other)))}
-            document = {**document, "traceEvents": [*known[:at], one, *known[at + (kind != 5) :]]}
+                event |= {key: other[key] for key in draw.sample(sorted(other), min(2, len(other)))}
+            document = {**document, "traceEvents": [*rows[:index], event, *rows[index + (kind != 5) :]]}
         if not isinstance(document, dict) or "traceEvents" not in document:
             return {"traceEvents": document}
     return document
@@ -123,17 +123,17 @@ def changed_events(document: dict[str, Any], draw: random.Random) -> dict[str, A
 
 @cache
 def packed_files(pattern: str, largest: int) -> list[bytes]:
-    """Files of the recordings by the end of their name."""
-    kept: list[bytes] = []
+    """Return files of the recordings by the end of their name."""
+    contents: list[bytes] = []
     for archive in sorted(_DATA.glob("*/*/*.tar.xz")):
         with tarfile.open(archive) as files:
-            fitting = (one for one in files if one.name.endswith(pattern) and one.size <= largest)
-            kept += [file.read() for one in fitting if (file := files.extractfile(one))]
-    return kept[:40]
+            fitting = (member for member in files if member.name.endswith(pattern) and member.size <= largest)
+            contents += [file.read() for member in fitting if (file := files.extractfile(member))]
+    return contents[:40]
 
 
 def logs() -> Check:
-    """Bytes of logs, plain and packed, and values of their envelopes."""
+    """Change bytes of logs, plain and packed, and values of their envelopes."""
     originals = [text[: text.rfind(b"\nV", 0, _LOG_BYTES)] for text in packed_files(".log", 5 << 20)]
 
     def check(folder: Path, draw: random.Random) -> str:
@@ -223,16 +223,16 @@ def changed_summary(data: bytes, draw: random.Random) -> bytes:
 
 
 def digests() -> Check:
-    """Bytes of digests as they lie there, and inside of their sections: the job of it and two sound ones."""
+    """Change bytes of a digest, in the file and inside its sections: the job has two sound ones, too."""
     ran = course(4, PLANTED)
     sound = [digest_of(rank, 4, ran, PLANTED) for rank in range(3)]
 
     def check(folder: Path, draw: random.Random) -> str:
         files = []
-        for rank, made in enumerate(sound):
-            made.format_version = 1
+        for rank, digest in enumerate(sound):
+            digest.format_version = 1
             path = folder / digest_name(f"rank{rank}", "1")
-            path.write_bytes(changed_digest(made, draw) if rank == 1 else made.SerializeToString())
+            path.write_bytes(changed_digest(digest, draw) if rank == 1 else digest.SerializeToString())
             if file := local_file(str(path)):
                 files.append(DigestFile(f"rank{rank}", "1", file))
         _refusable_load(files[1])
@@ -258,9 +258,9 @@ def _job_questions() -> list[Callable[..., Any]]:
     return [row.ask for row in routes.ROUTES.values() if row.subject is routes.JOB and not row.parameters]
 
 
-def changed_digest(made: pb.Digest, draw: random.Random) -> bytes:
-    """Bytes of the file, or of what is packed in one of its sections."""
-    data: bytes = made.SerializeToString()
+def changed_digest(digest: pb.Digest, draw: random.Random) -> bytes:
+    """Change bytes of the file, or of what is packed in one of its sections."""
+    data: bytes = digest.SerializeToString()
     if draw.random() < 0.3:
         return mutate(data, draw)
     other = pb.Digest.FromString(data)
@@ -274,7 +274,7 @@ def changed_digest(made: pb.Digest, draw: random.Random) -> bytes:
 
 
 def routes() -> Check:
-    """A logdir of mutants, asked by HTTP: every route, and never a 500."""
+    """Request every route of a logdir of mutants; none may answer 500."""
     from benchmarks.reliability.asked import check_routes
 
     trace_bytes, documents = seeds(), [*_documents()]
@@ -294,9 +294,9 @@ def routes() -> Check:
         )
         (folder / "w.1.pt.compile.pb").write_bytes(changed_summary(draw.choice(summaries_of), draw))
         (folder / "dedicated_log_torch_trace_a.log").write_bytes(changed_log(draw.choice(logs_of), draw))
-        for rank, made in enumerate(sound):
-            made.format_version = 1
-            data = changed_digest(made, draw) if rank == 1 else made.SerializeToString()
+        for rank, digest in enumerate(sound):
+            digest.format_version = 1
+            data = changed_digest(digest, draw) if rank == 1 else digest.SerializeToString()
             (folder / "job" / digest_name(f"rank{rank}", "1")).write_bytes(data)
         return check_routes(folder, draw)
 

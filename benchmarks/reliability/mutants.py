@@ -1,7 +1,7 @@
-"""Mutants by the thousand: each is read and asked about in a process that may take so much memory and time.
+"""Run thousands of mutants: each is read and analysed in a process with limited memory and time.
 
-A mutant is known by its number: the same number and kind give the same bytes. What breaks is told by it, and does not
-stop the others.
+A mutant is identified by its number: the same number and kind give the same bytes. One that breaks something is
+reported by its number, and does not stop the others.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from typing import Any
 from benchmarks.reliability.kinds import KINDS
 
 Check = Callable[[Path, random.Random], str]
-_BATCH = 200  # mutants of one process
-_MOST_CPU_S = 60  # for one of them, which a busy machine does not shorten
-_PATIENCE_S = 900  # for one that only waits
-_MOST_BYTES = 3 << 30  # of address space
-_MOST_TOLD = 5
+_BATCH = 200  # mutants per process
+_MAX_CPU_S = 60  # per mutant; the load of the machine does not count
+_MAX_WALL_S = 900  # per mutant, for one that only waits
+_MAX_ADDRESS_SPACE = 3 << 30  # bytes
+_MAX_PRINTED = 5
 
 
 @dataclass
 class Outcome:
-    """Of a batch. outcomes: how many were read, and how many refused with a message. broken: what, by number."""
+    """The result of a batch."""
 
-    outcomes: dict[str, int] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)
+    outcomes: dict[str, int] = field(default_factory=dict)  # how many were read, or refused with a message
+    broken: dict[str, str] = field(default_factory=dict)  # the error by number
     peak_mb: float = 0.0
     slowest_s: float = 0.0
 
 
 def run(kinds: Sequence[str], count: int, seed: int, minutes: float) -> int:
-    """Prints a line for each kind, which stops after so many minutes. Returns how many mutants broke something."""
+    """Print a line for each kind, which stops after `minutes`. Return how many mutants broke something."""
     broken = 0
     for kind in kinds or KINDS:
         until = time.monotonic() + 60 * minutes
@@ -52,17 +52,17 @@ def run(kinds: Sequence[str], count: int, seed: int, minutes: float) -> int:
             _add(of_kind, _in_child(check, range(first, min(first + _BATCH, seed + many))))
             if time.monotonic() > until:
                 break
-        _tell(kind, of_kind)
+        _print(kind, of_kind)
         broken += len(of_kind.broken)
     return broken
 
 
-def _tell(kind: str, of_kind: Outcome) -> None:
+def _print(kind: str, of_kind: Outcome) -> None:
     count = sum(of_kind.outcomes.values()) + len(of_kind.broken)
-    outcomes = ", ".join(f"{number:,} {what}" for what, number in sorted(of_kind.outcomes.items()))
+    outcomes = ", ".join(f"{number:,} {name}" for name, number in sorted(of_kind.outcomes.items()))
     cost = f"at most {of_kind.peak_mb:.0f} MB, {of_kind.slowest_s:.1f} CPU s for one"
     print(f"{kind:<10}{count:>8,} mutants: {outcomes}; {len(of_kind.broken)} broken; {cost}", flush=True)
-    for number, why in list(of_kind.broken.items())[:_MOST_TOLD]:
+    for number, why in list(of_kind.broken.items())[:_MAX_PRINTED]:
         print(f"    {number}: {why}", flush=True)
 
 
@@ -73,7 +73,7 @@ def _add(whole: Outcome, part: Outcome) -> None:
 
 
 def _in_child(check: Check, numbers: range) -> Outcome:
-    """A process that ends early, whatever ended it, is to blame on the mutant that it was at."""
+    """Run mutants in a child. If it ends early, for any reason, its current mutant has broken it."""
     reader, writer = os.pipe()
     if not (pid := os.fork()):
         os.close(reader)
@@ -84,26 +84,26 @@ def _in_child(check: Check, numbers: range) -> Outcome:
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status == 0:
         return Outcome(**json.loads(lines[-1]))
-    at = int(lines[-1])
-    rest = _in_child(check, range(at + 1, numbers.stop)) if at + 1 < numbers.stop else Outcome()
-    rest.broken[str(at)] = f"ended the process: {status}"
+    number = int(lines[-1])
+    rest = _in_child(check, range(number + 1, numbers.stop)) if number + 1 < numbers.stop else Outcome()
+    rest.broken[str(number)] = f"ended the process: {status}"
     return rest
 
 
 def _child(check: Check, numbers: range, writer: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_ADDRESS_SPACE, _MAX_ADDRESS_SPACE))
     outcome, counts = Outcome(), Counter[str]()
     with os.fdopen(writer, "w", buffering=1) as pipe, tempfile.TemporaryDirectory() as folder:
         os.environ["TB_TORCHCOMPILE_CACHE"] = f"{folder}.cache"
         for number in numbers:
             print(number, file=pipe)
-            begun = time.process_time()
+            started = time.process_time()
             try:
                 with _limited():
                     counts[check(Path(folder), random.Random(number))] += 1
             except BaseException as error:
                 outcome.broken[str(number)] = _one_line(error)
-            outcome.slowest_s = max(outcome.slowest_s, time.process_time() - begun)
+            outcome.slowest_s = max(outcome.slowest_s, time.process_time() - started)
         outcome.outcomes = dict(counts)
         outcome.peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
         print(json.dumps(asdict(outcome)), file=pipe)
@@ -112,10 +112,10 @@ def _child(check: Check, numbers: range, writer: int) -> None:
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """What takes longer is told where it is; what does not listen ends with the process."""
-    limits = {signal.ITIMER_PROF: _MOST_CPU_S, signal.ITIMER_REAL: _PATIENCE_S}
-    for heard in (signal.SIGPROF, signal.SIGALRM):
-        signal.signal(heard, _too_long)
+    """Raise TimeoutError where the limit is reached; the process ends if that is ignored."""
+    limits = {signal.ITIMER_PROF: _MAX_CPU_S, signal.ITIMER_REAL: _MAX_WALL_S}
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(number, _too_long)
     for clock, seconds in limits.items():
         signal.setitimer(clock, seconds, seconds)
     try:
@@ -125,9 +125,9 @@ def _limited() -> Iterator[None]:
             signal.setitimer(clock, 0)
 
 
-def _too_long(heard: int, _: Any) -> None:
+def _too_long(number: int, _: Any) -> None:
     raise TimeoutError(
-        f"more than {_MOST_CPU_S} CPU s" if heard == signal.SIGPROF else f"more than {_PATIENCE_S} s"
+        f"more than {_MAX_CPU_S} CPU s" if number == signal.SIGPROF else f"more than {_MAX_WALL_S} s"
     )
 
 

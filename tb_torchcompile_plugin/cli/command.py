@@ -1,8 +1,8 @@
 """`tb-torchcompile`: the answers of the tab, in a terminal.
 
-Exit status 0 when something was read, 1 with one clear line when nothing could be, 2 for wrong arguments; as a gate 3
-where a condition holds, 4 where runs cannot be compared. With `--json` stdout holds the report alone; warnings and
-progress go to stderr.
+Exit status: 0 if something was read, 1 with one clear line if nothing could be, 2 for wrong arguments; as a gate 3
+if a condition holds, 4 if runs cannot be compared. With `--json` stdout holds the report alone; warnings and progress
+go to stderr.
 """
 
 from __future__ import annotations
@@ -18,18 +18,10 @@ from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.cli.answers.commands import add_commands
 from tb_torchcompile_plugin.cli.compare import show_comparison
 from tb_torchcompile_plugin.cli.export import add_export
-from tb_torchcompile_plugin.cli.gate.gate import (
-    GateFiles,
-    add_baseline,
-    add_gate,
-    gate_settings,
-    is_gate,
-    show_gate,
-)
+from tb_torchcompile_plugin.cli.gate.gate import add_baseline, add_gate, is_gate, show_gate
 from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.kernel import show_kernel
-from tb_torchcompile_plugin.cli.mcp.command import add_mcp
-from tb_torchcompile_plugin.cli.text_table import nobody_reads
+from tb_torchcompile_plugin.cli.text_table import discard_stdout
 from tb_torchcompile_plugin.cli.what_if import NoSuchFix, show_what_if
 from tb_torchcompile_plugin.errors import UserError, WrongArgument, visible
 
@@ -38,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return the exit status."""
     arguments = _parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        return int(arguments.run(arguments) or 0)
     except (NoSuchFix, NoSuchRun, WrongArgument, WrongGate) as error:
         return _fail(str(error), 2)
     except UserError as error:
@@ -46,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except BrokenPipeError:
-        nobody_reads()
+        discard_stdout()
         return 0
 
 
@@ -57,7 +49,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {plugin_version() or 'unknown'}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_commands(commands)
-    add_mcp(commands)
+    mcp = commands.add_parser(
+        "mcp", help="answer an agent over the Model Context Protocol, on stdin and stdout"
+    )
+    mcp.add_argument(
+        "logdir",
+        nargs="?",
+        help="a local folder, beside which nothing is read (default: runs, where that is here, else .)",
+    )
+    mcp.set_defaults(run=_serve)
     kernel = commands.add_parser("kernel", help="print one kernel: numbers, launch configurations, source")
     kernel.add_argument("logdir", help="as for report")
     kernel.add_argument("name", help="the kernel's name, as the report prints it")
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     kernel.add_argument(
         "--extract", metavar="FILE", help="write inductor's own benchmark of the kernel to FILE instead"
     )
-    kernel.set_defaults(run=_kernel)
+    kernel.set_defaults(run=lambda a: show_kernel(a.logdir, a.name, a.graph, a.extract))
     compare = commands.add_parser(
         "compare",
         help="print the newest spans of two logdirs or traces side by side; with --fail-on, as a gate",
@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     add_baseline(commands)
     _add_what_if(commands)
     _add_index(commands)
-    add_export(commands, check)
+    add_export(commands)
     return parser
 
 
@@ -106,7 +106,9 @@ def _add_what_if(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--fix", metavar="ID", action="append", default=[], help="with this mended; several go together"
     )
     what_if.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    what_if.set_defaults(run=_what_if)
+    what_if.set_defaults(
+        run=lambda a: show_what_if(a.logdir, (a.only_run, a.only_worker, a.only_span), a.fix, a.json)
+    )
 
 
 def _add_index(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -123,26 +125,13 @@ def _add_index(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     engine.add_argument(
         "--scheduler", metavar="ADDRESS", default="", help="of Dask, whose workers do it: tcp://host:8786"
     )
-    index.set_defaults(run=_index)
+    index.set_defaults(run=lambda a: show_index(a.logdir, a.workers, a.scheduler, a.out))
 
 
 def _count(text: str) -> int:
     if (count := int(text)) < 1:
         raise ValueError
     return count
-
-
-def _index(arguments: argparse.Namespace) -> int:
-    show_index(arguments.logdir, arguments.workers, arguments.scheduler, arguments.out)
-    return 0
-
-
-def _kernel(arguments: argparse.Namespace) -> int:
-    check(arguments.logdir)
-    show_kernel(arguments.logdir, arguments.name, arguments.graph, arguments.extract)
-    if arguments.extract:
-        print(f"wrote {arguments.extract}; run it with: python {arguments.extract}", file=sys.stderr)
-    return 0
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -152,17 +141,15 @@ def _compare(arguments: argparse.Namespace) -> int:
     if len(runs) > 2:
         return _fail(f"--run is given {len(runs)} times; name a run of BASE and one of HEAD", 2)
     if is_gate(arguments) or len(paths) > 2 or any(map(is_baseline, paths)):
-        files = GateFiles(arguments.markdown, arguments.junit, arguments.bmf)
-        return show_gate(paths, runs, gate_settings(arguments), files, arguments.json)
+        return show_gate(arguments, paths, runs)
     show_comparison((paths[0], runs[0]), (paths[1], runs[-1]), arguments.json)
     return 0
 
 
-def _what_if(arguments: argparse.Namespace) -> int:
-    check(arguments.logdir)
-    chosen = arguments.only_run, arguments.only_worker, arguments.only_span
-    show_what_if(arguments.logdir, chosen, arguments.fix, arguments.json)
-    return 0
+def _serve(arguments: argparse.Namespace) -> None:
+    from tb_torchcompile_plugin.cli.mcp.server import serve
+
+    serve(arguments)
 
 
 def _fail(line: str, status: int = 1) -> int:

@@ -1,4 +1,4 @@
-"""`tb-torchcompile export LOGDIR FILE`: a run as one file that opens from disk."""
+"""`tb-torchcompile export LOGDIR FILE`: a run as one HTML file that opens from disk."""
 
 from __future__ import annotations
 
@@ -7,25 +7,22 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable
-from typing import IO
 
 from tb_torchcompile_plugin.analysis.formatting import size
 from tb_torchcompile_plugin.api.export.export import TIMELINE_BYTES, Chosen, Export
 from tb_torchcompile_plugin.api.read_queue import Progress
+from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.logdir.filesystem import replaced, written
 from tb_torchcompile_plugin.torch_names.slices import step_name
 
-_MS = 1_000_000  # ns
+_NS_PER_MS = 1_000_000
 
 
-def add_export(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], check: Callable[[str], None]
-) -> None:
-    """The parser. check: raises UserError for a path that is neither a file nor a folder."""
+def add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
     parser = commands.add_parser("export", help="write a run as one HTML file that opens from disk, offline")
     parser.add_argument("logdir", help="a folder or one trace; a path or a URL")
     parser.add_argument("file", help="the file to write")
@@ -56,7 +53,7 @@ def add_export(
         default=TIMELINE_BYTES / 1e6,
         help="for the timeline (default: %(default)g)",
     )
-    parser.set_defaults(run=lambda arguments: _export(arguments, parser, check))
+    parser.set_defaults(run=lambda arguments: _export(arguments, parser))
 
 
 def _number(text: str) -> float:
@@ -65,55 +62,41 @@ def _number(text: str) -> float:
     return number
 
 
-def _export(
-    arguments: argparse.Namespace, parser: argparse.ArgumentParser, check: Callable[[str], None]
-) -> int:
-    if (arguments.begin is None) != (arguments.end is None):
+def _export(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    begin, end = arguments.begin, arguments.end
+    if (begin is None) != (end is None):
         parser.error("--from and --to go together")
     if not arguments.budget >= 0:
         parser.error("--budget is 0 or more")
     check(arguments.logdir)
+    step = arguments.step
     chosen = Chosen(
         run=arguments.only_run,
         worker=arguments.only_worker,
         span=arguments.only_span,
         compare=arguments.compare,
-        step=_whole_name(arguments.step),
-        window=_window(arguments.begin, arguments.end),
+        step=step_name(int(step)) if re.fullmatch(r"\d+", step) else step,
+        window=None if begin is None else (round(begin * _NS_PER_MS), round(end * _NS_PER_MS)),
         code=not arguments.no_code,
         timeline_bytes=round(arguments.budget * 1e6),
         logdir=arguments.logdir,
     )
     write_export(Session([("", arguments.logdir)]), chosen, arguments.file)
-    return 0
 
 
 def write_export(session: Session, chosen: Chosen, file: str) -> None:
-    """The whole file, or none. Raises UserError."""
+    """Write the whole file, or none. Raises UserError."""
     with text.progress_bar() as advance:
-        export = Export(session, chosen, lambda progress: advance(progress) if _moves(progress) else None)
+
+        def show(progress: Progress) -> None:
+            if progress.file and progress.bytes_total:  # it is about reading a file
+                advance(progress)
+
+        export = Export(session, chosen, show)
         with written(file), replaced(file) as target:
-            _write(export, target)
+            for block in export.blocks():
+                target.write(block)
     print(visible(f"wrote {file}: {size(os.path.getsize(file))}"), file=sys.stderr)
     contents = export.contents()
-    for one in (*contents.holds, *contents.left_out):
-        print(visible(f"  {one.what}: {one.text}"), file=sys.stderr)
-
-
-def _write(export: Export, target: IO[bytes]) -> None:
-    for block in export.blocks():
-        target.write(block)
-
-
-def _moves(progress: Progress) -> bool:
-    """Whether it is about reading a file."""
-    return bool(progress.file and progress.bytes_total)
-
-
-def _whole_name(step: str) -> str:
-    return step_name(int(step)) if re.fullmatch(r"\d+", step) else step
-
-
-def _window(begin: float | None, end: float | None) -> tuple[int, int] | None:
-    """In ns; None without."""
-    return None if begin is None or end is None else (round(begin * _MS), round(end * _MS))
+    for part in (*contents.holds, *contents.left_out):
+        print(visible(f"  {part.what}: {part.text}"), file=sys.stderr)

@@ -16,30 +16,33 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from tb_torchcompile_plugin.api.indexing.index import Done, Indexed, index, plan
+from tb_torchcompile_plugin.api.indexing.index import Done, index, plan
 from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order
 from tb_torchcompile_plugin.errors import Notice, UserError, visible
 from tb_torchcompile_plugin.reader.trace.ingest import usable_cores
 
-_NAMED = 50  # traces that could not be read; the others are counted
+_MAX_WARNINGS = 50  # traces that could not be read, by name; the others are counted
 
 
 def show_index(logdir: str, workers: int | None, scheduler: str, out: str) -> None:
-    """workers: how many processes, None for one a core. Raises UserError where nothing could be read, where the disk is
-    full, and where the scheduler cannot be reached."""
+    """Write the digests and print a summary. workers: how many processes, None for one per core.
+
+    Raises UserError where nothing could be read, where the disk is full, and where the scheduler cannot be reached.
+    """
     orders, notices = plan(logdir, out)
     with _bar(orders) as done:
         result = index(orders, workers or usable_cores(), scheduler, done)
     warnings = [*notices, *result.warnings]
     if not result.written + result.there_already:
-        raise _nothing(logdir, warnings)
+        raise _failure(logdir, warnings)
     _warn(warnings)
-    print(_summary(result))
+    failed = f", {len(result.warnings)} failed" if result.warnings else ""
+    print(f"{result.written} digests written, {result.there_already} were there already{failed}")
 
 
 @contextmanager
 def _bar(orders: list[Order]) -> Iterator[Done]:
-    """On stderr, by bytes of traces; nothing where stderr is not a terminal."""
+    """Show a bar on stderr, by bytes of traces; nothing where stderr is not a terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -55,37 +58,28 @@ def _bar(orders: list[Order]) -> Iterator[Done]:
         def done(order: Order, outcome: Attempted) -> None:
             nonlocal total, count
             count += 1
-            there = outcome.kind == "there already"  # that says nothing of how fast the others are read
-            total -= order.span.file.size * there
-            bar.update(
-                task,
-                total=total,
-                advance=order.span.file.size * (not there),
-                description=f"{count} of {len(orders)} traces",
-            )
+            advance = order.span.file.size
+            if outcome.kind == "there already":  # it does not count: others are read more slowly
+                total, advance = total - advance, 0
+            description = f"{count} of {len(orders)} traces"
+            bar.update(task, total=total, advance=advance, description=description)
 
         yield done
 
 
-def _nothing(logdir: str, warnings: list[Notice]) -> UserError:
+def _failure(logdir: str, warnings: list[Notice]) -> UserError:
     if len(warnings) == 1:
-        (why,) = warnings
-        return UserError(why.problem, file=why.file, next_step=why.next_step)
+        (notice,) = warnings
+        return UserError(notice.problem, file=notice.file, next_step=notice.next_step)
     _warn(warnings)
     if warnings:
         return UserError("nothing could be read; see the warnings above", file=logdir)
-    return UserError(
-        "there is no trace in it", file=logdir, next_step="Name a folder with one, or a trace file"
-    )
+    next_step = "Name a folder with one, or a trace file"
+    return UserError("there is no trace in it", file=logdir, next_step=next_step)
 
 
 def _warn(warnings: list[Notice]) -> None:
-    for notice in warnings[:_NAMED]:
+    for notice in warnings[:_MAX_WARNINGS]:
         print(visible(f"warning: {notice}"), file=sys.stderr)
-    if len(warnings) > _NAMED:
-        print(f"warning: and {len(warnings) - _NAMED} more", file=sys.stderr)
-
-
-def _summary(result: Indexed) -> str:
-    failed = f", {len(result.warnings)} failed" if result.warnings else ""
-    return f"{result.written} digests written, {result.there_already} were there already{failed}"
+    if len(warnings) > _MAX_WARNINGS:
+        print(f"warning: and {len(warnings) - _MAX_WARNINGS} more", file=sys.stderr)

@@ -1,50 +1,56 @@
-"""The report as text: tables for people."""
+"""Print the full report: tables of every run, worker and span."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tb_torchcompile_plugin.analysis.compare.all_runs import RunRow
 from tb_torchcompile_plugin.analysis.compile.startup import StartUp
 from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, Worker
 from tb_torchcompile_plugin.cli.text_span import folds, print_folded, print_job, print_span
-from tb_torchcompile_plugin.cli.text_table import Plain, epoch_and_id, first_lines, table
-from tb_torchcompile_plugin.reader.trace.kineto import BytesRead as Reading
+from tb_torchcompile_plugin.cli.text_table import Plain, first_lines, print_lines, stdout_console, table
+from tb_torchcompile_plugin.reader.trace.kineto import BytesRead
 from tb_torchcompile_plugin.torch_names.records import PHASES
 
-_FUNCTIONS_SHOWN = 15
-_SAID: tuple[Panel, ...] = ("compile_time", "recompiles")
+_MAX_FUNCTIONS = 15  # rows of compile_times, chosen by eye; --json has all
+_SENTENCES: tuple[Panel, ...] = ("compile_time", "recompiles")
 _SOURCES = {"summary": "compile summary", "torch_trace": "TORCH_TRACE log"}
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[Reading], None]]:
-    """A bar on stderr while traces are read; nothing where stderr is not a terminal."""
+def progress_bar() -> Iterator[Callable[[BytesRead], None]]:
+    """Show a bar on stderr while traces are read; nothing where stderr is not a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         tasks: dict[str, int] = {}
 
-        def advance(reading: Reading) -> None:
-            if reading.file not in tasks:
-                tasks[reading.file] = bar.add_task(reading.file, total=reading.bytes_total)
-            bar.update(tasks[reading.file], completed=reading.bytes_read)  # type: ignore[arg-type]  # a TaskID is an int
+        def advance(read: BytesRead) -> None:
+            if read.file not in tasks:
+                tasks[read.file] = bar.add_task(read.file, total=read.bytes_total)
+            bar.update(tasks[read.file], completed=read.bytes_read)  # type: ignore[arg-type]  # a TaskID is an int
 
         yield advance
 
 
 def print_report(report: Report, rank: int | None = None) -> None:
     """Print every run, worker and span to stdout. The ranks of a job fold to a line each, all but this one."""
-    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 160)
+    console = stdout_console(160)
     if len(report.runs) > 1:
-        _print_all_runs(console, report.all_runs)
+        table(
+            console,
+            "runs",
+            report.all_runs,
+            "run step_us deviation_us gpu_busy_percent compiled_percent compile_s breaks recompiles first_finding",
+            deviation_us=lambda row: row.times.deviation_us if row.times else None,
+            breaks=lambda row: row.graph_breaks,
+            first_finding=lambda row: row.finding,
+        )
     for run in report.runs:
         if run.job:
             print_job(console, run.run, run.job)
@@ -54,76 +60,22 @@ def print_report(report: Report, rank: int | None = None) -> None:
     _print_findings(console, report.findings)
 
 
-def _print_all_runs(console: Console, rows: list[RunRow]) -> None:
-    table(
-        console,
-        "runs",
-        rows,
-        "run step_us deviation_us gpu_busy_percent compiled_percent compile_s breaks recompiles first_finding",
-        deviation_us=lambda row: row.times.deviation_us if row.times else None,
-        breaks=lambda row: row.graph_breaks,
-        first_finding=lambda row: row.finding,
-    )
-
-
 def _print_worker(console: Console, run: Run, worker: Worker) -> None:
     rank = "" if worker.rank is None else f"  rank {worker.rank}"
     console.rule(Plain(f"run {run.run}  worker {worker.worker}{rank}"), align="left")
     if worker.compile:
-        # What breaks cost stands with each span.
-        _print_compile(console, worker.compile, _SAID if worker.spans else (*_SAID, "graph_breaks"))
+        # What breaks cost is printed with each span.
+        _print_compile(console, worker.compile, _SENTENCES if worker.spans else (*_SENTENCES, "graph_breaks"))
     if worker.startup:
         _print_startup(console, worker.startup)
     for span in worker.spans:
         print_span(console, span)
 
 
-def _print_startup(console: Console, start: StartUp) -> None:
-    for sentence in start.says:
-        console.print(Plain(f"  {sentence}"), soft_wrap=True)
-    table(console, "start-up", start.parts, "title time_s percent pieces")
-    if len(start.starts) > 1:
-        table(
-            console,
-            "start-up, beside others",
-            start.starts,
-            "run worker kind start_up_s compile_s common_compile_s hits misses saved_s would_save_s",
-        )
-    table(
-        console,
-        "start-up: cache lookups",
-        start.start_lookups,
-        "cache result compile_id direction function where spent_s saved_s differs than",
-    )
-    table(
-        console,
-        "start-up: compile time by line",
-        start.compiled_lines,
-        "function where cumulative_s own_s percent compilations",
-        function=lambda row: "  " * row.depth + row.function,
-    )
-
-
-def _print_ranks(console: Console, run: Run) -> None:
-    differences = run.ranks.differences
-    table(
-        console,
-        f"ranks that were compiled otherwise, of {len(run.ranks.ranks)} in run {run.run}",
-        [(row, group) for row in differences for group in row.groups],
-        "compile_id function what ranks have",
-        compile_id=lambda row: row[0].compile_id,
-        function=lambda row: row[0].function,
-        what=lambda row: row[0].kind.replace("_", " "),
-        ranks=lambda row: list(map(str, row[1].ranks)),
-        have=lambda row: row[1].value,
-    )
-
-
 def _print_compile(console: Console, compiled: Compile, panels: tuple[Panel, ...]) -> None:
     versions = f"torch {compiled.environment.torch_version or 'unknown'}"
     console.print(Plain(f"from a {_SOURCES[compiled.source]} of {versions}"))
-    for sentence in (compiled.headlines[panel] for panel in panels):
-        console.print(Plain(f"  {sentence}"), soft_wrap=True)
+    print_lines(console, *(compiled.headlines[panel] for panel in panels), indent="  ")
     _print_compilations(console, compiled)
     _print_caches_and_autotuning(console, compiled)
     _print_breaks_and_recompiles(console, compiled)
@@ -134,14 +86,15 @@ def _print_compile(console: Console, compiled: Compile, panels: tuple[Panel, ...
         "compile_id direction category kernels",
         kernels=lambda row: len(row.kernels),
     )
-    _print_compile_times(console, compiled)
+    complete = "" if compiled.compile_times_complete else " (incomplete: a log does not hold every function)"
+    columns = "function runs total_s min_s max_s"
+    table(console, f"compile_times{complete}", compiled.compile_functions, columns, _MAX_FUNCTIONS)
 
 
 def _print_compilations(console: Console, compiled: Compile) -> None:
-    """What must not be overlooked in front of everything else."""
     table(
         console,
-        "problems",
+        "problems",  # first: they must not be overlooked
         compiled.problems,
         "compile_id function where what_happened reason consequence",
         reason=lambda row: first_lines([row.reason]),
@@ -165,17 +118,11 @@ def _print_compilations(console: Console, compiled: Compile) -> None:
 
 
 def _print_caches_and_autotuning(console: Console, compiled: Compile) -> None:
-    """One line for each lookup that cost or saved something: hits with the time saved, the others with the reason."""
     table(
         console,
-        "cache lookups",
+        "cache lookups",  # with the time that each cost or saved, and why it missed
         [(row, cache) for row in compiled.compilations for cache in row.cache],
         "compile_id direction cache result graph saved_s why_not",
-        compile_id=lambda row: epoch_and_id(row[0]),
-        direction=lambda row: row[1].direction,
-        cache=lambda row: row[1].cache,
-        result=lambda row: row[1].result,
-        graph=lambda row: row[1].graph,
         saved_s=lambda row: row[1].time_saved_s,
         why_not=lambda row: row[1].why,
     )
@@ -188,18 +135,10 @@ def _print_caches_and_autotuning(console: Console, compiled: Compile) -> None:
     )
     columns = "kernel compile_id config registers spills shared_bytes time_us"
     table(console, "Triton kernels", compiled.triton_kernels, columns)
-    table(
-        console,
-        "configurations that were tried",
-        compiled.triton_candidates,
-        f"{columns} slower_percent chosen",
-    )
-    table(
-        console,
-        "issues of exports",
-        compiled.export_issues,
-        "compile_id kind subject details where times next_step",
-    )
+    tried = f"{columns} slower_percent chosen"
+    table(console, "configurations that were tried", compiled.triton_candidates, tried)
+    columns = "compile_id kind subject details where times next_step"
+    table(console, "issues of exports", compiled.export_issues, columns)
 
 
 def _print_breaks_and_recompiles(console: Console, compiled: Compile) -> None:
@@ -223,24 +162,41 @@ def _print_breaks_and_recompiles(console: Console, compiled: Compile) -> None:
     )
 
 
-def _print_compile_times(console: Console, compiled: Compile) -> None:
-    complete = "" if compiled.compile_times_complete else " (incomplete: a log does not hold every function)"
+def _print_startup(console: Console, start: StartUp) -> None:
+    print_lines(console, *start.says, indent="  ")
+    table(console, "start-up", start.parts, "title time_s percent pieces")
+    if len(start.starts) > 1:
+        columns = "run worker kind start_up_s compile_s common_compile_s hits misses saved_s would_save_s"
+        table(console, "start-up, beside others", start.starts, columns)
+    columns = "cache result compile_id direction function where spent_s saved_s differs than"
+    table(console, "start-up: cache lookups", start.start_lookups, columns)
     table(
         console,
-        f"compile_times{complete}",
-        compiled.compile_functions,
-        "function runs total_s min_s max_s",
-        _FUNCTIONS_SHOWN,
+        "start-up: compile time by line",
+        start.compiled_lines,
+        "function where cumulative_s own_s percent compilations",
+        function=lambda row: "  " * row.depth + row.function,
+    )
+
+
+def _print_ranks(console: Console, run: Run) -> None:
+    table(
+        console,
+        f"ranks that were compiled otherwise, of {len(run.ranks.ranks)} in run {run.run}",
+        [(row, group) for row in run.ranks.differences for group in row.groups],
+        "compile_id function what ranks have",
+        compile_id=lambda row: row[0].compile_id,
+        what=lambda row: row[0].kind.replace("_", " "),
+        ranks=lambda row: list(map(str, row[1].ranks)),
+        have=lambda row: row[1].value,
     )
 
 
 def _print_findings(console: Console, findings: list[RunFinding]) -> None:
-    """What to change, and how; nothing without findings."""
     if findings:
         console.rule(Plain("findings, most important first"), align="left")
     for row in findings:
         where = row.run if row.span is None else f"{row.run} {row.span}"
-        whose = f"worker {row.worker}" if row.worker else "the job"
-        console.print(Plain(f"[{row.severity}] {row.title}"), soft_wrap=True)
-        console.print(Plain(f"  {row.next_step}"), soft_wrap=True)
-        console.print(Plain(f"  {row.rule}, run {where}, {whose}"), soft_wrap=True)
+        scope = f"worker {row.worker}" if row.worker else "the job"
+        print_lines(console, f"[{row.severity}] {row.title}")
+        print_lines(console, row.next_step, f"{row.rule}, run {where}, {scope}", indent="  ")

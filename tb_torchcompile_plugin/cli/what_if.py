@@ -1,8 +1,7 @@
-"""`tb-torchcompile what-if LOGDIR`: what could be mended in one span, and how long its steps would take then."""
+"""`tb-torchcompile what-if LOGDIR`: what could be fixed in one span, and how long its steps would take then."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -14,29 +13,107 @@ from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_offer, rank_what_if
 from tb_torchcompile_plugin.analysis.runtime.step_picture import Picture
 from tb_torchcompile_plugin.api.catalog import Ids, Runs, newest_span
+from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.cli.text_table import Plain, Whole, table
+from tb_torchcompile_plugin.cli.text_table import FullText, print_json, print_lines, stdout_console, table
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import one_rank
 
-# What a step takes, what could be mended in it, and what that brings, as text.
+_MAX_JOB_BYTES = (
+    500_000_000  # of the traces of a job: those of a larger one are not read for one of its ranks
+)
+
+
+class NoSuchFix(NotFound):
+    """An id that no fix of this span has: a wrong argument."""
+
+
+def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool) -> None:
+    """Print the fixes of the newest span that fits, and the step with the picked ones.
+
+    chosen: run, worker and span, each "" for any. Raises UserError, and NoSuchFix.
+    """
+    check(logdir)
+    session = Session([("", logdir)], ahead=False)
+    (run, worker, span), answer = scenario_of(session, logdir, chosen, picked)
+    if as_json:
+        print_json(answer)
+    else:
+        print_scenario(f"run {run}  worker {worker}  span {span}", answer)
+
+
+def scenario_of(session: Session, logdir: str, chosen: Ids, picked: Sequence[str]) -> tuple[Ids, Scenario]:
+    """Return the newest span that fits, and its step with the picked fixes. Raises UserError, and NoSuchFix."""
+    run, worker, span = newest_span(_only(session.runs(), chosen), logdir)
+    if not span:
+        raise NotFound(
+            "there is no trace in it", file=logdir, next_step="Name a folder with one, or a trace file"
+        )
+    offer, evaluate = _offer(session, run, worker, span)
+    ids = [row.id for row in offer.rows]
+    answer = evaluate(tuple(_full_id(start, ids) for start in picked))
+    if answer.unknown:
+        wrong = ", ".join(map(repr, answer.unknown))
+        listed = ", ".join(map(repr, ids)) or answer.why_nothing or "none: nothing would make it faster"
+        raise NoSuchFix(f"there is no fix {wrong} in this span", next_step=f"There are {listed}")
+    return (run, worker, span), answer
+
+
+def _offer(
+    session: Session, run: str, worker: str, span: str
+) -> tuple[Offer, Callable[[tuple[str, ...]], Scenario]]:
+    """Return the fixes and how to evaluate them: for a rank within its job, where that is read quickly."""
+    members = {(member.worker, member.span): member.rank for member in session.job_members(run, span)}
+    rank = members.get((worker, span))
+    is_small = sum(session.trace_file(run, *ids).size for ids in members) <= _MAX_JOB_BYTES
+    job = session.job(run, span) if rank is not None and is_small else None
+    if job is None or rank is None or rank not in job.numbers:
+        profile = session.profile(run, worker, span)
+        return profile.of(own_offer), partial(scenario, profile)
+    rank_data = job.of(one_rank, rank)
+    return rank_data.of(rank_offer), partial(rank_what_if, rank_data)
+
+
+def _only(runs: Runs, chosen: Ids) -> Runs:
+    """Return the chosen run, worker and span alone."""
+    run, worker, span = chosen
+    kept = [
+        msgspec.structs.replace(
+            row,
+            workers=[
+                msgspec.structs.replace(w, spans=[s for s in w.spans if span in ("", s.span)])
+                for w in row.workers
+                if worker in ("", w.worker)
+            ],
+        )
+        for row in runs.runs
+        if run in ("", row.run)
+    ]
+    if any(chosen) and not any(w.spans for row in kept for w in row.workers):
+        names = [f"{r.run} {w.worker} {s.span}" for r in runs.runs for w in r.workers for s in w.spans]
+        raise NotFound(
+            f"there is no trace of {' '.join(filter(None, chosen))}",
+            next_step=f"There are (run worker span): {', '.join(names) or 'none'}",
+        )
+    return msgspec.structs.replace(runs, runs=kept)
+
+
+def _full_id(start: str, ids: list[str]) -> str:
+    """Return the only id that begins so: tables cut long ones."""
+    matches = [id for id in ids if id.startswith(start.rstrip("…"))]
+    return matches[0] if len(matches) == 1 and start not in ids else start
 
 
 def print_scenario(where: str, scenario: Scenario) -> None:
     """Print the step, its fixes, and what the picked ones bring together."""
-    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 200)
-    console.print(Plain(where), soft_wrap=True)
+    console = stdout_console(200)
+    print_lines(console, where)
     if scenario.step is None:
-        console.print(Plain(f"{scenario.headline} {scenario.why_nothing}"), soft_wrap=True)
+        print_lines(console, f"{scenario.headline} {scenario.why_nothing}")
         return
     error = f"Replayed with an error of {scenario.step.replay_error_percent:.2f} %."
-    console.print(Plain(f"{scenario.headline} {error}"), soft_wrap=True)
+    print_lines(console, f"{scenario.headline} {error}")
     console.print()
-    _print_fixes(console, scenario)
-    _print_pictures(console, [one for one in (scenario.now, scenario.after) if one])
-
-
-def _print_fixes(console: Console, scenario: Scenario) -> None:
     more = f", {scenario.left_out} that bring less are left out" if scenario.left_out else ""
     table(
         console,
@@ -49,17 +126,18 @@ def _print_fixes(console: Console, scenario: Scenario) -> None:
         low=lambda row: duration(row.predicted.low_us),
         high=lambda row: duration(row.predicted.high_us),
         gain_percent=lambda row: row.predicted.gain_percent,
-        id=lambda row: Whole(row.id),
+        id=lambda row: FullText(row.id),
     )
     for row in scenario.fixes:
         if row.id in scenario.picked:
-            says = " ".join(filter(None, (row.next_step, row.note)))
-            console.print(Plain(f"{row.sentence}:\n  {says}"), soft_wrap=True)
+            advice = " ".join(filter(None, (row.next_step, row.note)))
+            print_lines(console, f"{row.sentence}:\n  {advice}")
+    _print_pictures(console, [picture for picture in (scenario.now, scenario.after) if picture])
 
 
 def _print_pictures(console: Console, pictures: Sequence[Picture]) -> None:
-    """Where the step goes, one column now and one after."""
-    columns = {name: _times(one) for name, one in zip(("now_us", "after_us"), pictures)}
+    """Print where the step goes, one column now and one after."""
+    columns = {name: _times(picture) for name, picture in zip(("now_us", "after_us"), pictures)}
     parts = list(dict.fromkeys(part for times in columns.values() for part in times))
     table(
         console,
@@ -79,86 +157,3 @@ def _times(picture: Picture) -> dict[str, float]:
     for gpu in picture.gpus:
         times |= {f"GPU {gpu.device}: busy": gpu.busy_us, f"GPU {gpu.device}: idle": gpu.idle_us}
     return times
-
-
-_JOB_BYTES = 500_000_000  # of the traces of a job: those of a larger one are not read for one of its ranks
-
-
-class NoSuchFix(NotFound):
-    """An id that no fix of this span has: a wrong argument."""
-
-
-def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool) -> None:
-    """Of the newest span that fits. chosen: run, worker and span, each "" for any. Raises UserError, and NoSuchFix."""
-    session = Session([("", logdir)], ahead=False)
-    (run, worker, span), answer = scenario_of(session, logdir, chosen, picked)
-    if as_json:
-        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
-    else:
-        print_scenario(f"run {run}  worker {worker}  span {span}", answer)
-
-
-def scenario_of(session: Session, logdir: str, chosen: Ids, picked: Sequence[str]) -> tuple[Ids, Scenario]:
-    """The span that is meant, and its step with the picked fixes made. Raises UserError, and NoSuchFix."""
-    run, worker, span = newest_span(_only(session.runs(), chosen), logdir)
-    if not span:
-        raise NotFound(
-            "there is no trace in it", file=logdir, next_step="Name a folder with one, or a trace file"
-        )
-    offer, ask = _question(session, run, worker, span)
-    known = [row.id for row in offer.rows]
-    answer = ask(tuple(_whole(one, known) for one in picked))
-    if answer.unknown:
-        raise _no_such_fix(answer, known)
-    return (run, worker, span), answer
-
-
-def _question(
-    session: Session, run: str, worker: str, span: str
-) -> tuple[Offer, Callable[[tuple[str, ...]], Scenario]]:
-    """What is offered, and how to ask for it: of a rank as its job knows it, where that is soon read."""
-    members = {(one.worker, one.span): one.rank for one in session.job_members(run, span)}
-    rank = members.get((worker, span))
-    small = sum(session.trace_file(run, *one).size for one in members) <= _JOB_BYTES
-    job = session.job(run, span) if rank is not None and small else None
-    if job is None or rank is None or rank not in job.numbers:
-        profile = session.profile(run, worker, span)
-        return profile.of(own_offer), partial(scenario, profile)
-    about = job.of(one_rank, rank)
-    return about.of(rank_offer), partial(rank_what_if, about)
-
-
-def _only(runs: Runs, chosen: Ids) -> Runs:
-    """Without all that was not chosen."""
-    run, worker, span = chosen
-    kept = [
-        msgspec.structs.replace(
-            one,
-            workers=[
-                msgspec.structs.replace(w, spans=[s for s in w.spans if span in ("", s.span)])
-                for w in one.workers
-                if worker in ("", w.worker)
-            ],
-        )
-        for one in runs.runs
-        if run in ("", one.run)
-    ]
-    if any(chosen) and not any(w.spans for one in kept for w in one.workers):
-        names = [f"{r.run} {w.worker} {s.span}" for r in runs.runs for w in r.workers for s in w.spans]
-        raise NotFound(
-            f"there is no trace of {' '.join(filter(None, chosen))}",
-            next_step=f"There are (run worker span): {', '.join(names) or 'none'}",
-        )
-    return msgspec.structs.replace(runs, runs=kept)
-
-
-def _whole(begin: str, known: list[str]) -> str:
-    """The id that begins so, where only one does: tables cut long ones."""
-    matches = [one for one in known if one.startswith(begin.rstrip("…"))]
-    return matches[0] if len(matches) == 1 and begin not in known else begin
-
-
-def _no_such_fix(answer: Scenario, known: list[str]) -> NoSuchFix:
-    wrong = ", ".join(map(repr, answer.unknown))
-    ids = ", ".join(map(repr, known)) if known else answer.why_nothing or "none: nothing would make it faster"
-    return NoSuchFix(f"there is no fix {wrong} in this span", next_step=f"There are {ids}")

@@ -13,10 +13,10 @@ logger = tb_logging.get_logger()
 
 
 class TorchCompileLoader(base_plugin.TBLoader):
-    """Makes the plugin, or says in one line why there is no tab."""
+    """Creates the plugin, or logs in one line why there is no tab."""
 
     def load(self, context: base_plugin.TBContext) -> base_plugin.TBPlugin | None:
-        """None (TensorBoard runs without the tab) when something that the plugin needs cannot be imported."""
+        """Return None (TensorBoard runs without the tab) if something that the plugin needs cannot be imported."""
         try:
             from tb_torchcompile_plugin.plugin.plugin import TorchCompilePlugin
         except Exception as error:  # a broken binary wheel can raise anything

@@ -1,7 +1,7 @@
 """The tab's HTTP routes under `data/plugin/torch_compile/`, described in docs/http.md.
 
 All but one are read-only; `reading` stops the reading of a trace. Parameters are ids that discovery made, never
-paths: what is asked for is looked up, nothing is joined to a folder. `api.routes` answers; this module only carries.
+paths: they are looked up, nothing is joined to a folder. `api.routes` answers; this module only serves.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from tb_torchcompile_plugin.plugin import responses
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
+logger = tb_logging.get_logger()
 
-# docs/definitions.md as a page: what every number of the tab means, without any other site.
-
-
+_URI = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")
 _HEADING = re.compile(r"<h([23])>(.*?)</h\1>")
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -51,47 +50,107 @@ _PAGE = """<!doctype html>
 """
 
 
-@cache
-def page() -> str:
-    """HTML. Each heading has its name as its id, as panels and routes write theirs: `#gpu_utilization`."""
-    html = plugin_util.markdown_to_safe_html(SOURCE.read_text(encoding="utf-8"))
-    return _PAGE.format(_HEADING.sub(_with_id, html))
+class TorchCompilePlugin(base_plugin.TBPlugin):
+    """The plugin: routes and nothing else."""
+
+    plugin_name = "torch_compile"
+
+    def __init__(self, context: base_plugin.TBContext) -> None:
+        folders = logdirs(context)
+        self._logdir = ",".join(path for _, path in folders)
+        self._session = Session(folders)
+        self._activity = BackgroundFlag(lambda: bool(self._session.runs().runs))
+        self._activity.refresh()
+
+    def is_active(self) -> bool:
+        """Return whether the logdir had any run at the last check; check again in the background."""
+        self._activity.refresh()
+        return self._activity.active
+
+    def frontend_metadata(self) -> base_plugin.FrontendMetadata:
+        """Return the name of the tab and its module."""
+        return base_plugin.FrontendMetadata(es_module_path="/static/index.js", tab_name="TORCH COMPILE")
+
+    def get_plugin_apps(self) -> Mapping[str, WSGIApplication]:
+        """Return all routes."""
+        answers = {
+            f"/{name}": responses.route(partial(self._answer, route)) for name, route in ROUTES.items()
+        }
+        static = responses.route(
+            lambda request: responses.static(request, request.path.partition("/static/")[2])
+        )
+        return {
+            **answers,
+            "/reading": responses.route(self._stop_reading, ["DELETE"]),
+            "/definitions": responses.route(lambda request: responses.html(request, page())),
+            "/terms": responses.route(lambda request: responses.json(request, terms())),
+            "/export": responses.route(self._export),
+            "/static/index.js": static,  # TensorBoard requires a route of its own for the entry module
+            "/static/*": static,
+        }
+
+    def _answer(self, route: Route[Any], request: Request) -> Response:
+        """Answer 202 with the progress while the trace is being read: no request thread waits."""
+        return responses.answer(request, poll(self._session, route, request.args))
+
+    def _stop_reading(self, request: Request) -> Response:
+        """Stop reading for a client that has left. Browsers ask before they let another site send DELETE."""
+        responses.refuse_other_sites(request)
+        sides = [side for side in ("", "2") if request.args.get(f"span{side}")]  # two of a comparison
+        for side in sides or [""]:
+            self._session.cancel(*values(span_ids(side), request.args))
+        return responses.nothing()
+
+    def _export(self, request: Request) -> Response:
+        """Send a run as one file, which is written meanwhile."""
+        run, worker, span = values(side_ids(), request.args)
+        export = Export(self._session, Chosen(run=run, worker=worker, span=span, logdir=self._logdir))
+        return responses.download(Download(f"{export.title}.html", started(export.blocks())))
 
 
-def _with_id(heading: re.Match[str]) -> str:
-    level, title = heading.groups()
-    return f'<h{level} id="{anchor(title)}">{title}</h{level}>'
+class BackgroundFlag:
+    """A flag that one background thread at a time updates, so that no request waits for a walk of the logdir."""
 
+    def __init__(self, evaluate: Callable[[], bool]) -> None:
+        self.active = False
+        self._evaluate = evaluate
+        self._running = threading.Lock()
 
-# Which folders TensorBoard was told to show.
+    def refresh(self) -> None:
+        """Start the thread unless it runs."""
+        if self._running.acquire(blocking=False):
+            threading.Thread(target=self._run, name="tb-torchcompile-activity", daemon=True).start()
 
-
-_URI = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")
+    def _run(self) -> None:
+        try:
+            self.active = self._evaluate()
+        except Exception as error:
+            logger.error("Could not look through the logdir: %s: %s", type(error).__name__, error)
+        finally:
+            self._running.release()
 
 
 def logdirs(context: base_plugin.TBContext) -> list[tuple[str, str]]:
-    """(run prefix, path) pairs from `--logdir` or `--logdir_spec`; empty when neither was given.
+    """Return (run prefix, path) pairs from `--logdir` or `--logdir_spec`; empty if neither was given.
 
-    The prefix is "" where one folder was given without a name. Several folders without names are known by
-    their last part, since two runs called "." could not be told apart.
+    The prefix is "" for one folder without a name. Several folders without names are named by their last part:
+    otherwise two runs would be called ".".
     """
     plain = context.logdir or getattr(context.flags, "logdir", "") or ""
     spec = getattr(context.flags, "logdir_spec", "") or ""
     if plain and not _is_list(plain):
         return [("", _absolute(plain))]
     named = [_name_and_path(part) for part in (plain or spec).split(",") if part]
-    if len(named) == 1:
-        return named
-    return _told_apart(named)
+    return named if len(named) == 1 else _with_unique_names(named)
 
 
 def _is_list(logdir: str) -> bool:
-    """`--logdir a,b` once meant two folders; a folder whose name holds a comma still means itself."""
+    """`--logdir a,b` once meant two folders; a folder with a comma in its name is still one."""
     return "," in logdir and not os.path.exists(_absolute(logdir))
 
 
 def _name_and_path(part: str) -> tuple[str, str]:
-    """`name:path`, by TensorBoard's own rules: absolute paths, URIs and drives have no name."""
+    """Split `name:path` by TensorBoard's rules: absolute paths, URIs and drives have no name."""
     if ":" not in part or part.startswith("/") or _URI.match(part) or os.path.splitdrive(part)[0]:
         return "", _absolute(part)
     name, _, path = part.partition(":")
@@ -102,99 +161,21 @@ def _absolute(path: str) -> str:
     return path if _URI.match(path) else os.path.abspath(os.path.expanduser(path))
 
 
-def _told_apart(named: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    answer: dict[str, str] = {}
+def _with_unique_names(named: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    paths: dict[str, str] = {}
     for name, path in named:
         prefix = base = name or os.path.basename(path) or path
         number = 2
-        while prefix in answer:
+        while prefix in paths:
             prefix, number = f"{base} ({number})", number + 1
-        answer[prefix] = path
-    return list(answer.items())
+        paths[prefix] = path
+    return list(paths.items())
 
 
-logger = tb_logging.get_logger()
-
-
-class TorchCompilePlugin(base_plugin.TBPlugin):
-    """Routes and nothing else."""
-
-    plugin_name = "torch_compile"
-
-    def __init__(self, context: base_plugin.TBContext) -> None:
-        folders = logdirs(context)
-        self._logdir = ",".join(path for _, path in folders)
-        self._session = Session(folders)
-        self._activity = BackgroundFlag(lambda: bool(self._session.runs().runs))
-        self._activity.look_again()
-
-    def is_active(self) -> bool:
-        """Whether the logdir held anything of ours when last looked at; looks again in the background."""
-        self._activity.look_again()
-        return self._activity.active
-
-    def frontend_metadata(self) -> base_plugin.FrontendMetadata:
-        return base_plugin.FrontendMetadata(es_module_path="/static/index.js", tab_name="TORCH COMPILE")
-
-    def get_plugin_apps(self) -> Mapping[str, WSGIApplication]:
-        questions = {
-            f"/{name}": responses.route(partial(self._answer, route)) for name, route in ROUTES.items()
-        }
-        static = responses.route(self._static)
-        return {
-            **questions,
-            "/reading": responses.route(self._stop_reading, ["DELETE"]),
-            "/definitions": responses.route(self._definitions),
-            "/terms": responses.route(self._terms),
-            "/export": responses.route(self._export),
-            "/static/index.js": static,  # TensorBoard asks that the entry module be a route of its own
-            "/static/*": static,
-        }
-
-    def _answer(self, route: Route[Any], request: Request) -> Response:
-        """202 with the progress while the trace is being read: nobody waits in a request thread."""
-        return responses.answer(request, poll(self._session, route, request.args))
-
-    def _stop_reading(self, request: Request) -> Response:
-        """DELETE: whoever polled this span has left. Browsers ask before they let another site send one."""
-        responses.refuse_other_sites(request)
-        read = [side for side in ("", "2") if request.args.get(f"span{side}")]  # who compared waited for both
-        for side in read or [""]:
-            self._session.cancel(*values(span_ids(side), request.args))
-        return responses.nothing()
-
-    def _definitions(self, request: Request) -> Response:
-        return responses.html(request, page())
-
-    def _terms(self, request: Request) -> Response:
-        return responses.json(request, terms())
-
-    def _export(self, request: Request) -> Response:
-        """A run as one file, made while it is sent."""
-        run, worker, span = values(side_ids(), request.args)
-        export = Export(self._session, Chosen(run=run, worker=worker, span=span, logdir=self._logdir))
-        return responses.download(Download(f"{export.title}.html", started(export.blocks())))
-
-    def _static(self, request: Request) -> Response:
-        return responses.static(request, request.path.partition("/static/")[2])
-
-
-class BackgroundFlag:
-    """A flag that one background thread at a time brings up to date, so that no request waits for a walk."""
-
-    def __init__(self, look: Callable[[], bool]) -> None:
-        self.active = False
-        self._look = look
-        self._looking = threading.Lock()
-
-    def look_again(self) -> None:
-        if self._looking.acquire(blocking=False):
-            threading.Thread(target=self._run, name="tb-torchcompile-activity", daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self.active = self._look()
-        except Exception as error:
-            logger.error("Could not look through the logdir: %s: %s", type(error).__name__, error)
-        finally:
-            self._looking.release()
+@cache
+def page() -> str:
+    """Return docs/definitions.md as HTML. Each heading has an id, such as `#gpu_utilization`."""
+    html = plugin_util.markdown_to_safe_html(SOURCE.read_text(encoding="utf-8"))
+    return _PAGE.format(
+        _HEADING.sub(lambda match: f'<h{match[1]} id="{anchor(match[2])}">{match[2]}</h{match[1]}>', html)
+    )

@@ -1,4 +1,7 @@
-"""What the process runs on: versions, devices, ranks, and the settings that change what torch compiles."""
+"""Read what the process runs on and what torch counts: versions, devices, ranks, settings, times, counters.
+
+Modules are looked up among the loaded ones: reading must not be what imports torch._dynamo.
+"""
 
 from __future__ import annotations
 
@@ -17,133 +20,6 @@ from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, Environment
 from tb_torchcompile_plugin.torch_names.caches import SETTINGS
 from tb_torchcompile_plugin.torch_names.records import ID_FIELDS
-
-# When this process began, as its operating system tells it, and when this package was imported.
-
-
-_STAT, _START_FIELD = "/proc/self/stat", 19  # counted behind the name, which may hold anything
-
-
-def process_start_ns() -> int | None:
-    """Unix time, to a hundredth of a second; None where the system does not tell it as Linux does."""
-    try:
-        with open(_STAT, "rb") as file:
-            ticks = int(file.read().rpartition(b")")[2].split()[_START_FIELD])
-        since_boot_ns = ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-        age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - since_boot_ns
-    except (OSError, ValueError, IndexError, AttributeError):
-        return None
-    return time.time_ns() - age_ns if ticks > 0 and age_ns >= 0 else None
-
-
-# What torch counts by itself while compiling: times of functions, counters, numbers of files. Read, never
-# changed. Modules are looked up among the loaded ones: reading must not be what imports torch._dynamo.
-
-
-class Times:
-    """torch's `compilation_time_metrics`, kept across torch._dynamo.reset().
-
-    reset() empties the dict and leaves the lists, so holding the lists is enough; a list that was exchanged for
-    another one begins a new epoch.
-    """
-
-    def __init__(self) -> None:
-        self._epochs: list[dict[str, list[float]]] = [{}]
-        self._complete = True
-        self._skipped: dict[str, int] = {}  # of the first epoch: how many times are the parent's
-
-    def look(self, *, after_pause: bool = False) -> None:
-        """Takes note of the lists that are there now. A few µs.
-
-        after_pause: nobody looked for a while. If torch was reset meanwhile, what was compiled between two resets
-        may be lost.
-        """
-        now: dict[str, list[float]] = getattr(
-            sys.modules.get("torch._dynamo.utils"), "compilation_time_metrics", {}
-        )
-        current = self._epochs[-1]
-        if after_pause and any(now.get(name) is not seconds for name, seconds in current.items()):
-            self._complete = False
-        for name, seconds in list(now.items()):
-            known = current.get(name)
-            if known is not None and known is not seconds:
-                current = {}
-                self._epochs.append(current)
-            current[name] = seconds
-
-    def forget_the_past(self) -> None:
-        """The child of a fork inherits its parent's times, which are not its own."""
-        self.look()
-        self._skipped = {name: len(seconds) for name, seconds in self._epochs[0].items()}
-
-    def put(self, summary: CompileSummary) -> None:
-        """Replaces the times that the records gave by torch's own: every function, every run."""
-        self.look()
-        del summary.compile_times[:]
-        together: dict[str, list[float]] = {}
-        for number, epoch in enumerate(self._epochs):
-            for name, seconds in epoch.items():
-                first = self._skipped.get(name, 0) if number == 0 else 0
-                together.setdefault(name, []).extend(seconds[first:])
-        for name, seconds in together.items():
-            if seconds:
-                summary.compile_times.add(function=name, seconds=seconds)
-        summary.compile_times_complete = self._complete
-
-
-class Counters:
-    """torch's `counters`; they survive torch._dynamo.reset(), and a fork."""
-
-    def __init__(self) -> None:
-        self._before: dict[tuple[str, str], int] = {}
-
-    def forget_the_past(self) -> None:
-        self._before = _counters()
-
-    def put(self, summary: CompileSummary, *, source: bool) -> None:
-        """Adds those that are not zero, without quoting the user's code unless `source`."""
-        totals: dict[tuple[str, str], int] = {}
-        for (group, name), value in _counters().items():
-            shown = name
-            if not source and group in ("graph_break", "unimplemented"):  # their names are whole break texts
-                shown = break_row(name, source=False).reason
-            new = value - self._before.get((group, name), 0)
-            totals[group, shown] = totals.get((group, shown), 0) + new
-        for (group, shown), value in totals.items():
-            if value:
-                summary.counters.add(group=readable(group), name=readable(shown), value=value)
-
-
-def _counters() -> dict[tuple[str, str], int]:
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
-    return {
-        (str(group), str(name)): value
-        for group, values in list(counters.items())
-        for name, value in list(values.items())
-        if isinstance(value, int)
-    }
-
-
-def compiling_now() -> dict[str, int]:
-    """What this thread is compiling, as the fields of a record's envelope; empty where it compiles nothing."""
-    context = getattr(sys.modules.get("torch._guards"), "CompileContext", None)
-    current = None if context is None else context.current_compile_id()
-    fields = {name: getattr(current, name, None) for name in ID_FIELDS}
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def file_names() -> dict[int, str]:
-    """torch's numbers for file names. A number given before recording began is in no record."""
-    table: dict[str, int] = getattr(sys.modules.get("torch._logging.structured"), "INTERN_TABLE", {})
-    return {number: name for name, number in list(table.items())}
-
-
-def profiler_runs() -> bool:
-    """Whether a profiler of torch's records in this moment."""
-    from torch.autograd import _profiler_enabled  # type: ignore[attr-defined]  # it is no public name
-
-    return bool(_profiler_enabled())
-
 
 # A list of names, not a pattern: an environment holds secrets.
 _NAMES = """AOT_FX_GRAPHS AOT_PARTITIONER_DEBUG CPP_MIN_CHUNK_SIZE CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING
@@ -168,26 +44,143 @@ _NAMES = """AOT_FX_GRAPHS AOT_PARTITIONER_DEBUG CPP_MIN_CHUNK_SIZE CUDA_LAUNCH_B
     TORCH_COMPILE_FORCE_DISABLE_CACHES TORCH_LOGS TORCH_NCCL_ASYNC_ERROR_HANDLING
     TORCH_NCCL_AVOID_RECORD_STREAMS TORCH_TRACE TRITON_CACHE_DIR TRITON_DISABLE_LINE_INFO TRITON_INTERPRET
     TRITON_PTXAS_PATH"""
-VARIABLES: tuple[str, ...] = (*_NAMES.split(),)
+VARIABLES = tuple(_NAMES.split())
+
+_STAT, _START_FIELD = "/proc/self/stat", 19  # counted from behind the name, which may contain anything
 
 
-def default_worker() -> str:
-    """torch's default worker name."""
-    return f"{socket.gethostname()}_{os.getpid()}"
+def process_start_ns() -> int | None:
+    """Return when the process began (Unix time, to a hundredth of a second); None if it is not Linux."""
+    try:
+        with open(_STAT, "rb") as file:
+            ticks = int(file.read().rpartition(b")")[2].split()[_START_FIELD])
+        since_boot_ns = ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+        age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - since_boot_ns
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+    return time.time_ns() - age_ns if ticks > 0 and age_ns >= 0 else None
+
+
+class Times:
+    """torch's `compilation_time_metrics`, kept across torch._dynamo.reset().
+
+    reset() empties the dict and leaves the lists, so holding the lists is enough; a list that was exchanged for
+    another one begins a new epoch.
+    """
+
+    def __init__(self) -> None:
+        self._epochs: list[dict[str, list[float]]] = [{}]
+        self._complete = True
+        self._inherited: dict[str, int] = {}  # in the child of a fork: how many times are the parent's
+
+    def collect(self, *, after_pause: bool = False) -> None:
+        """Keep the current lists. Takes a few µs.
+
+        after_pause: nothing was collected for a while. If torch was reset meanwhile, what was compiled between two
+        resets may be lost.
+        """
+        dynamo = sys.modules.get("torch._dynamo.utils")
+        current: dict[str, list[float]] = getattr(dynamo, "compilation_time_metrics", {})
+        epoch = self._epochs[-1]
+        if after_pause and any(current.get(name) is not seconds for name, seconds in epoch.items()):
+            self._complete = False
+        for name, seconds in list(current.items()):
+            if name in epoch and epoch[name] is not seconds:
+                epoch = {}
+                self._epochs.append(epoch)
+            epoch[name] = seconds
+
+    def forget_parent(self) -> None:
+        """Leave out the times that the child of a fork inherits."""
+        self.collect()
+        self._inherited = {name: len(seconds) for name, seconds in self._epochs[0].items()}
+
+    def put(self, summary: CompileSummary) -> None:
+        """Replace the times from the records by torch's own: every function, every run."""
+        self.collect()
+        del summary.compile_times[:]
+        totals: dict[str, list[float]] = {}
+        inherited = self._inherited  # in the first epoch only
+        for epoch in self._epochs:
+            for name, seconds in epoch.items():
+                totals.setdefault(name, []).extend(seconds[inherited.get(name, 0) :])
+            inherited = {}
+        for name, seconds in totals.items():
+            if seconds:
+                summary.compile_times.add(function=name, seconds=seconds)
+        summary.compile_times_complete = self._complete
+
+
+class Counters:
+    """torch's `counters`; they survive torch._dynamo.reset(), and a fork."""
+
+    def __init__(self) -> None:
+        self._inherited: dict[tuple[str, str], int] = {}
+
+    def forget_parent(self) -> None:
+        """Leave out what the child of a fork inherits."""
+        self._inherited = _counters()
+
+    def put(self, summary: CompileSummary, *, source: bool) -> None:
+        """Add those that are not zero, without quoting the user's code unless `source`."""
+        totals: dict[tuple[str, str], int] = {}
+        for (group, name), value in _counters().items():
+            label = name
+            if not source and group in ("graph_break", "unimplemented"):  # their names are whole break texts
+                label = break_row(name, source=False).reason
+            added = value - self._inherited.get((group, name), 0)
+            totals[group, label] = totals.get((group, label), 0) + added
+        for (group, label), value in totals.items():
+            if value:
+                summary.counters.add(group=readable(group), name=readable(label), value=value)
+
+
+def _counters() -> dict[tuple[str, str], int]:
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return {
+        (str(group), str(name)): value
+        for group, values in list(counters.items())
+        for name, value in list(values.items())
+        if isinstance(value, int)
+    }
+
+
+def compiling_now() -> dict[str, int]:
+    """Return what this thread compiles, as the fields of a record's envelope; empty if nothing."""
+    context = getattr(sys.modules.get("torch._guards"), "CompileContext", None)
+    current = None if context is None else context.current_compile_id()
+    fields = {name: getattr(current, name, None) for name in ID_FIELDS}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def file_names() -> dict[int, str]:
+    """Return torch's numbers for file names. One assigned before recording began is in no record."""
+    table: dict[str, int] = getattr(sys.modules.get("torch._logging.structured"), "INTERN_TABLE", {})
+    return {number: name for name, number in list(table.items())}
+
+
+def profiler_runs() -> bool:
+    """Return whether a torch profiler is recording now."""
+    from torch.autograd import _profiler_enabled  # type: ignore[attr-defined]  # not a public name
+
+    return bool(_profiler_enabled())
 
 
 def fill_environment(target: Environment) -> None:
-    """Writes what can be known without side effects. Each part may fail by itself; it is absent then."""
+    """Fill in what can be read without side effects. A part that fails is absent."""
     target.python_version = platform.python_version()
     target.hostname, target.pid = socket.gethostname(), os.getpid()
     if (start_ns := process_start_ns()) is not None:
         target.process_start_ns = start_ns
-    target.imported_ns = sys.modules["tb_torchcompile_plugin"].IMPORTED_NS
-    target.program = _program()
+    package = sys.modules["tb_torchcompile_plugin"]
+    target.imported_ns = package.IMPORTED_NS
+    path = sys.argv[0] if sys.argv else ""
+    if os.path.isfile(path):  # what Python runs, without its arguments, which may hold secrets
+        target.program = readable(os.path.abspath(path))
     for name in VARIABLES:
         if name in os.environ:
             target.variables[name] = readable(os.environ[name])
-    target.plugin_version = _version_of("tb-torchcompile-plugin") or _own_version()
+    target.plugin_version = _version_of("tb-torchcompile-plugin") or package.__version__  # of a checkout
     if triton := _version_of("triton"):
         target.triton_version = triton
     torch: Any = sys.modules.get("torch")
@@ -198,22 +191,11 @@ def fill_environment(target: Environment) -> None:
             part(target, torch)
 
 
-def _program() -> str:
-    """The path of what Python runs, without its arguments, which may hold secrets; "" where it runs no file."""
-    path = sys.argv[0] if sys.argv else ""
-    return readable(os.path.abspath(path)) if os.path.isfile(path) else ""
-
-
 def _version_of(distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return ""
-
-
-def _own_version() -> str:
-    """Of a checkout that is on the path without being installed."""
-    return str(getattr(sys.modules.get("tb_torchcompile_plugin"), "__version__", ""))
 
 
 def _fill_torch(target: Environment, torch: Any) -> None:
@@ -225,7 +207,7 @@ def _fill_torch(target: Environment, torch: Any) -> None:
 
 
 def _fill_devices(target: Environment, torch: Any) -> None:
-    """Asking for a name would start CUDA in a process that does not use it, so only where it runs already."""
+    # Asking for a name would start CUDA in a process that does not use it.
     if torch.cuda.is_initialized():
         target.device_names.extend(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
 
@@ -239,19 +221,22 @@ def _fill_ranks(target: Environment, torch: Any) -> None:
 def _fill_backends(target: Environment, torch: Any) -> None:
     frames: Any = sys.modules.get("torch._dynamo.eval_frame")
     backends: Mapping[int, Any] = getattr(frames, "cached_backends", {})
-    names = {_backend_name(backend) for backend in list(backends.values()) if backend is not None}
-    target.backends.extend(sorted(name for name in names if name))
+    names = {
+        str(
+            getattr(backend, "compiler_name", None)
+            or getattr(backend, "__name__", None)
+            or type(backend).__name__
+        )
+        for backend in list(backends.values())
+        if backend is not None
+    }
+    target.backends.extend(sorted(names))
 
 
 def _fill_settings(target: Environment, torch: Any) -> None:
-    """Of modules that are there: importing one could change what the program does."""
+    # Importing a module could change what the program does.
     for setting in SETTINGS:
         module, _, name = setting.rpartition(".")
         value = getattr(sys.modules.get(module), name, None)
         if value is not None:
             target.settings[setting] = readable(str(value))
-
-
-def _backend_name(backend: object) -> str:
-    name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", None)
-    return str(name or type(backend).__name__)

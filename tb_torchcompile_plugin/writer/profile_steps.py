@@ -1,4 +1,4 @@
-"""A profiler for those who have a loop and no schedule: it waits until nothing is compiled any more, and records."""
+"""A profiler for loops without a schedule: it waits until nothing is compiled any more, and records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import atexit
 import functools
 import os
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from tb_torchcompile_plugin.writer.environment import profiler_runs
@@ -16,8 +15,8 @@ from tb_torchcompile_plugin.writer.recorder import recorder
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_QUIET_STEPS = 2  # in which nothing was compiled: what follows is how the program goes on
-_LONGEST_WAIT = 20  # a program that compiles in each step is recorded as it is
+_QUIET_STEPS = 2  # steps in a row in which nothing is compiled, taken as the end of warming up
+_MAX_WAIT_STEPS = 20  # a program that compiles in each step is recorded as it is
 _TOO_SHORT = (
     "profile_steps recorded nothing: the loop ended after {}, while it waited for its program to stop "
     "compiling, or for another profiler to stop. Run more steps, or say after how many recording begins: "
@@ -37,13 +36,13 @@ class profile_steps:  # named as torch.profiler.profile is
                 steps.step()
 
     dir_name, worker_name and the keywords capture, index and digest are those of `tensorboard_trace_handler`, which
-    writes the files. steps: how many are recorded. after: steps that pass before; None waits until two in a row compile
-    nothing, at most 20. One more goes by while the profiler starts. All other keywords are those of
+    writes the files. steps: how many are recorded. after: steps before them; None waits until two in a row compile
+    nothing, at most 20. One more passes while the profiler starts. All other keywords are those of
     `torch.profiler.profile`; `record_shapes` is on, as bandwidths need it, and activities are all that the machine has.
 
-    Create it before the model is first called. Where a library owns the loop, call `start`, `step` and `stop` from its
-    callbacks. What goes wrong is logged once, never raised, what torch does not take as an option as well; only steps,
-    after and capture that cannot be are, as ValueError. Once everything is recorded a step costs a function call.
+    Create it before the first call to the model. Where a library owns the loop, call `start`, `step` and `stop` from
+    its callbacks. Failures are logged once, never raised, including options that torch does not accept; only wrong
+    values of steps, after and capture raise ValueError. Once everything is recorded a step costs a function call.
     """
 
     def __init__(
@@ -66,12 +65,12 @@ class profile_steps:  # named as torch.profiler.profile is
         self._schedule = functools.partial(_Schedule, steps, after)
         self._options = {"record_shapes": True, **options}
         self._profiler: Any = None
-        self._began = self._wrote = False
+        self._is_started = self._is_written = False
 
     def start(self) -> None:
-        """The loop begins, or another one: of one that nobody said the end of this is the end."""
+        """Begin a loop; this ends the previous one if `stop` was not called."""
         self.stop()
-        self._began, self._wrote = True, False
+        self._is_started, self._is_written = True, False
         try:
             from torch.profiler import profile
 
@@ -81,18 +80,18 @@ class profile_steps:  # named as torch.profiler.profile is
             self._give_up(error)
 
     def step(self) -> None:
-        """A step of the loop is done."""
+        """End a step of the loop."""
         if self._profiler is None:
             return
         try:
             self._profiler.step()
         except Exception as error:
             self._give_up(error)
-        if self._wrote:
+        if self._is_written:
             self.stop()
 
     def stop(self) -> None:
-        """The loop is done. What was recorded of a loop that ended too early is written."""
+        """End the loop. What was recorded of a loop that ended too early is written."""
         profiler, self._profiler = self._profiler, None
         if profiler is None:
             return
@@ -100,24 +99,24 @@ class profile_steps:  # named as torch.profiler.profile is
             profiler.stop()
         except Exception as error:
             self._give_up(error)
-        if not self._wrote:
-            recorder().warn(_why_nothing(profiler.step_num))
+        if not self._is_written:
+            steps = profiler.step_num
+            count = "1 step" if steps == 1 else f"{steps} steps"
+            recorder().warn(_TOO_SHORT.format(count) if steps else _NO_STEP)
 
     def __enter__(self) -> profile_steps:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """function does one step; recording begins with its first calls."""
+        """Decorate a function that does one step; recording begins with its first calls."""
 
         @functools.wraps(function)
         def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
-            if not self._began:
+            if not self._is_started:
                 self.start()
                 atexit.register(self.stop)
             result = function(*args, **kwargs)
@@ -127,7 +126,7 @@ class profile_steps:  # named as torch.profiler.profile is
         return recorded
 
     def _ready(self, profiler: Any) -> None:
-        self._wrote = True
+        self._is_written = True
         self._write(profiler)
 
     def _give_up(self, error: Exception) -> None:
@@ -136,17 +135,17 @@ class profile_steps:  # named as torch.profiler.profile is
 
 
 class _Schedule:
-    """Asked by the profiler, once a step, what to do in it."""
+    """Called by the profiler once per step: what to do in it."""
 
     def __init__(self, steps: int, after: int | None) -> None:
         self._steps, self._after = steps, after
         self._taken = self._quiet = 0
-        self._first: int | None = None  # step that is recorded
+        self._first: int | None = None  # recorded step
 
     def __call__(self, step: int) -> Any:
         from torch.profiler import ProfilerAction
 
-        # A second profiler would take from the first what it recorded.
+        # A second profiler would take the records of the first.
         if self._first is None and self._is_time(step) and not profiler_runs():
             self._first = step + 1
             return ProfilerAction.WARMUP
@@ -160,8 +159,4 @@ class _Schedule:
             return step >= self._after
         taken, self._taken = self._taken, recorder().taken
         self._quiet = self._quiet + 1 if step and self._taken == taken else 0
-        return self._quiet >= _QUIET_STEPS or step >= _LONGEST_WAIT
-
-
-def _why_nothing(steps: int) -> str:
-    return _TOO_SHORT.format("1 step" if steps == 1 else f"{steps} steps") if steps else _NO_STEP
+        return self._quiet >= _QUIET_STEPS or step >= _MAX_WAIT_STEPS

@@ -1,4 +1,4 @@
-"""What was compiled while a block of code ran, as numbers that know what they count."""
+"""Record what is compiled while a block of code runs: as numbers for tests, or into a file without a profiler."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from types import TracebackType
 
 from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountedRow, CountName, counted, since
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -14,24 +13,25 @@ from tb_torchcompile_plugin.errors import TorchCompilePluginError
 from tb_torchcompile_plugin.writer.recorder import TRACE_LOGGER, Output, checked_capture, recorder
 
 _CAPTURE = "full"  # without source, reasons would be cut
-_SHOWN = 20
-_TRACE = logging.getLogger(TRACE_LOGGER)  # pytest would show each of its records beside a failure
+_MAX_LINES = 20  # of a failed assertion, about one screen
+_TRACE = logging.getLogger(TRACE_LOGGER)  # pytest would show each of its records next to a failure
 
 
 class UnknownCount(TorchCompilePluginError):
-    """torch did not say what was asked for: that is not 0."""
+    """torch has not recorded this count: that is not 0."""
 
 
 class Count(int):
-    """A number; `rows`, or walking through it, gives what was counted, each with its reason and place."""
+    """A number; iterating it gives what was counted, each with its reason and place."""
 
     name: CountName
     rows: tuple[CountedRow, ...]
 
     def __new__(cls, name: CountName, rows: tuple[CountedRow, ...]) -> Count:
-        made = super().__new__(cls, sum(row.number for row in rows))
-        made.name, made.rows = name, rows
-        return made
+        """Count the rows, each as often as it occurred."""
+        count = super().__new__(cls, sum(row.number for row in rows))
+        count.name, count.rows = name, rows
+        return count
 
     def __iter__(self) -> Iterator[CountedRow]:
         return iter(self.rows)
@@ -43,106 +43,84 @@ class Count(int):
 
     @property
     def in_words(self) -> str:
-        """ "2 graph breaks"."""
+        """Return such as "2 graph breaks"."""
         kind = COUNTS[self.name]
         return f"{int(self):,} {kind.one if self == 1 else kind.many}"
 
     @property
     def lines(self) -> list[str]:
-        """ "/home/me/model.py:12: Call to print", each."""
+        """Return such as "/home/me/model.py:12: Call to print" for each row."""
         return [_line(self.name, row) for row in self.rows]
 
 
+class _Counted:
+    """An attribute of a block that counts. torch may not have recorded what it counts: UnknownCount."""
+
+    def __init__(self, name: CountName) -> None:
+        self._name = name
+
+    def __get__(self, block: RecordedBlock, owner: object) -> Count:
+        __tracebackhide__ = True  # pytest shows only the test of a failure
+        rows = counted(block.summary(), self._name)
+        if rows is None:
+            kind = COUNTS[self._name]
+            raise UnknownCount(f"{kind.many} are not known: {kind.why_not}")
+        return Count(self._name, tuple(rows))
+
+
 class RecordedBlock:
-    """What was compiled inside of the block; read inside of it, until now."""
+    """What was compiled inside the block; read inside of it: until now."""
+
+    graph_breaks = _Counted("breaks")  # places that broke a graph, each once
+    skipped_frames = _Counted("skipped")  # functions that torch gave up, so that they run eager
+    recompiles = _Counted("recompiles")  # functions that were compiled again, because a guard failed
+    graphs = _Counted("graphs")  # that are not empty
+    guards = _Counted("guards")  # of all graphs
+    kernels = _Counted("kernels")  # that inductor generated
+    cache_misses = _Counted("cache_misses")  # of torch's compile caches
 
     def __init__(self) -> None:
         self._before = self._inside = CompileSummary()
         self._open = False
-        self._set_aside: list[logging.Handler] = []
+        self._pytest_handlers: list[logging.Handler] = []
 
     def __enter__(self) -> RecordedBlock:
-        self._set_aside = [one for one in _TRACE.handlers if type(one).__module__.startswith("_pytest.")]
-        for handler in self._set_aside:
+        self._pytest_handlers = [
+            handler for handler in _TRACE.handlers if type(handler).__module__.startswith("_pytest.")
+        ]
+        for handler in self._pytest_handlers:
             _TRACE.removeHandler(handler)
-        recorder().listen(_CAPTURE, forever=False)
+        recorder().start(_CAPTURE, forever=False)
         self._before, self._open = recorder().summary(_CAPTURE), True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._inside, self._open = self.summary(), False
         recorder().release()
-        for handler in self._set_aside:
+        for handler in self._pytest_handlers:
             _TRACE.addHandler(handler)
 
     def summary(self) -> CompileSummary:
-        """All that torch said, as the message of a compile summary; see summary.proto."""
+        """Return everything that torch recorded, as the message of a compile summary; see summary.proto."""
         return since(recorder().summary(_CAPTURE), self._before) if self._open else self._inside
-
-    @property
-    def graph_breaks(self) -> Count:
-        """Places that broke a graph, each once."""
-        return self._count("breaks")
-
-    @property
-    def skipped_frames(self) -> Count:
-        """Functions that torch gave up, so that they run eager."""
-        return self._count("skipped")
-
-    @property
-    def recompiles(self) -> Count:
-        """Functions that were compiled again, because a guard failed."""
-        return self._count("recompiles")
-
-    @property
-    def graphs(self) -> Count:
-        """Graphs with something in them."""
-        return self._count("graphs")
-
-    @property
-    def guards(self) -> Count:
-        """Of all graphs."""
-        return self._count("guards")
-
-    @property
-    def kernels(self) -> Count:
-        """That inductor generated."""
-        return self._count("kernels")
-
-    @property
-    def cache_misses(self) -> Count:
-        """Of torch's compile caches."""
-        return self._count("cache_misses")
-
-    def _count(self, name: CountName) -> Count:
-        __tracebackhide__ = True  # of a failure pytest shows the test alone
-        rows = counted(self.summary(), name)
-        if rows is None:
-            raise UnknownCount(f"{COUNTS[name].many} are not known: {COUNTS[name].why_not}")
-        return Count(name, tuple(rows))
 
 
 def explained(op: str, left: object, right: object) -> list[str] | None:
-    """The lines of a comparison that failed; None where nothing of ours is compared."""
+    """Return the lines for a comparison that failed; None where neither side is a Count."""
     count = left if isinstance(left, Count) else right
     if not isinstance(count, Count):
         return None
-    words = (one.in_words if isinstance(one, Count) else repr(one) for one in (left, right))
-    more = len(count.lines) - _SHOWN
-    return [f" {op} ".join(words), *count.lines[:_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+    words = (side.in_words if isinstance(side, Count) else repr(side) for side in (left, right))
+    more = len(count.lines) - _MAX_LINES
+    return [f" {op} ".join(words), *count.lines[:_MAX_LINES], *([f"and {more} more"] if more > 0 else [])]
 
 
 def _line(name: CountName, row: CountedRow) -> str:
-    """ "model.py:12: forward: 0/0: s == 0.0"."""
+    """Return such as "model.py:12: forward: 0/0: s == 0.0"."""
     where = row.file if row.line is None else f"{row.file}:{row.line}"
     what = "" if row.what == COUNTS[name].one else row.what
     number = f"{row.number:,} of them" if row.number > 1 else ""
     return ": ".join(filter(None, (where, what, row.why, number)))
-
-
-# Recording without a profiler.
 
 
 class CompileRecorder:
@@ -152,7 +130,7 @@ class CompileRecorder:
             model(batch)
 
     The file is `{worker_name}.{time_ns}.pt.compile.pb` in `dir_name`, as the handler writes it; `worker_name` defaults
-    to `{hostname}_{pid}`. `capture` and `triton` mean what they mean there. Failures are logged, never raised; only an
+    to `{hostname}_{pid}`. `capture` and `triton` mean the same as there. Failures are logged, never raised; only an
     unknown `capture` is a ValueError.
     """
 
@@ -165,27 +143,25 @@ class CompileRecorder:
         triton: bool = False,
     ) -> None:
         self._output = Output(os.fspath(dir_name), worker_name, checked_capture(capture))
-        self._is_mine, self._triton = False, triton
+        self._is_new, self._triton = False, triton
 
     def __enter__(self) -> CompileRecorder:
-        recorder().listen(self._output.capture, forever=False)
+        recorder().start(self._output.capture, forever=False)
         if self._triton:
             recorder().keep_triton()
-        self._is_mine = recorder().add_output(self._output, lasting=False)
+        self._is_new = recorder().add_output(self._output, lasting=False)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.write()
         recorder().release()
-        if self._is_mine:
+        if self._is_new:
             recorder().drop_output(self._output)
 
     def write(self) -> str | None:
-        """Writes what is known so far; returns the path of the file, or None where that failed (it is logged)."""
+        """Write what is known so far; return the path of the file, or None where that failed (it is logged)."""
         return recorder().write(self._output, time.time_ns())
 
     def summary(self) -> CompileSummary:
-        """What is known so far, as the message that the file holds."""
+        """Return what is known so far, as the message in the file."""
         return recorder().summary(self._output.capture)

@@ -1,7 +1,7 @@
-"""Listens to torch's structured compile log, live, inside the training process.
+"""Record torch's structured compile log, live, inside the training process.
 
-One recorder per process, whatever creates it and how often. Taking a record costs microseconds: it is put aside as it
-is, and read when a summary is written. In steady state torch writes no records; only the times of steps are noted.
+One recorder per process, whatever creates it and how often. Taking a record costs microseconds: it is queued as it is,
+and read when a summary is written. In steady state torch writes no records; only the times of steps are noted.
 Nothing here raises into training: an exception in the log handler would end the user's compilation, one in
 `on_trace_ready` can crash the process.
 """
@@ -9,13 +9,16 @@ Nothing here raises into training: an exception in the log handler would end the
 from __future__ import annotations
 
 import atexit
+import contextlib
+import linecache
 import logging
 import os
+import socket
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tb_torchcompile_plugin.compile_log import summary as summary_file
@@ -31,15 +34,13 @@ from tb_torchcompile_plugin.writer.environment import (
     Counters,
     Times,
     compiling_now,
-    default_worker,
     file_names,
     fill_environment,
 )
-from tb_torchcompile_plugin.writer.log_handlers import Taps
-from tb_torchcompile_plugin.writer.recover import KnownObjects, known_now, recover
-from tb_torchcompile_plugin.writer.stacks import fill_sources
+from tb_torchcompile_plugin.writer.log_handlers import LogHandlers
+from tb_torchcompile_plugin.writer.recover import TorchState, recover, torch_state
 from tb_torchcompile_plugin.writer.step_notes import StepClock
-from tb_torchcompile_plugin.writer.triton_files import TritonFiles, add_winners
+from tb_torchcompile_plugin.writer.triton_files import TritonFiles, add_autotune_choices
 
 logger = logging.getLogger("tb_torchcompile_plugin")
 
@@ -49,34 +50,33 @@ _SILENT = (
     "torch compiled {} and wrote nothing about that to its compile log (logger torch.__trace): what it keeps "
     "by itself is shown, without phases. Leave that logger as torch has set it up"
 )
-# Payload text that may wait to be read. Beyond it records are read, and their text compressed, as they come.
-_PENDING_LIMIT = 64 << 20
-# Handlers may be created without end, each with a worker name of its own.
-_HANDLERS_REMEMBERED = 16
+# Bytes of payload text that may be pending; beyond it records are read, and their text compressed, as they arrive.
+_MAX_PENDING_BYTES = 64 << 20
+_MAX_HANDLERS = 16  # a program may create handlers without end, each with a worker name of its own
 
 
 class Output(NamedTuple):
-    """Where summaries go. worker: None for torch's default name."""
+    """Where summaries are written."""
 
     folder: str
-    worker: str | None
+    worker: str | None  # None for torch's default name
     capture: str
 
 
 class _Written(NamedTuple):
-    """The last summary of an output: what was known then, and where it lies. path: empty before there is one."""
+    """The last summary of an output."""
 
-    taken: int = 0
-    steps: int = 0
-    path: str = ""
+    taken: int = 0  # records in it
+    steps: int = 0  # unprofiled steps in it
+    path: str = ""  # empty before it is written
     worker: str = ""
 
 
-class _Heard(NamedTuple):
-    """How far torch's log was heard: records until then, and what torch itself knew."""
+class _Checked(NamedTuple):
+    """The last check that torch's log is not silent."""
 
-    taken: int = 0
-    known: KnownObjects = KnownObjects()
+    taken: int = 0  # records until then
+    state: TorchState = TorchState()
 
 
 class Recorder:
@@ -84,7 +84,7 @@ class Recorder:
 
     def __init__(self) -> None:
         takes = {TRACE_LOGGER: self.take, CUDAGRAPH_LOGGER: self._take_cudagraph_skip}
-        self._taps = Taps(takes, (TRACE_LOGGER,), self.report)
+        self._log_handlers = LogHandlers(takes, (TRACE_LOGGER,), self.report)
         self._holders = 0
         self._forever = False
         self._steps = StepClock(self)
@@ -95,7 +95,7 @@ class Recorder:
             os.register_at_fork(after_in_child=self._after_fork)
 
     def _reset_to_empty(self) -> None:
-        """The state of a process that has recorded nothing: at first, and in the child of a fork."""
+        """Set the state of a process that has recorded nothing: at first, and in the child of a fork."""
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._pending: deque[tuple[dict[str, Any], str | None, int]] = deque()
@@ -105,137 +105,120 @@ class Recorder:
         self._counters = Counters()
         self._reported: set[str] = set()
         self.taken = 0  # records until now
-        self._steps.forget()
+        self._steps.reset()
         self._started_ns = time.time_ns()
         self._warnings: list[str] = []
-        self._known: KnownObjects | None = None  # while nothing listens: what was known when that began
-        self._heard = _Heard()
+        self._paused_at: TorchState | None = None  # while recording is paused
+        self._checked = _Checked()
         self._outputs: dict[Output, _Written] = {}
-        # (worker, capture) → where handlers write now
-        self._lasting: dict[tuple[str | None, str], Output] = {}
+        self._lasting: list[Output] = []  # of handlers, one per worker name and capture
 
     def _check_process(self) -> None:
-        """In the child of a fork: forgets what the parent recorded, and goes on listening for itself."""
+        """In the child of a fork: forget what the parent recorded, and go on recording."""
         if os.getpid() == self._pid:
             return
         captures = list(self._logs)
         self._reset_to_empty()
         self._logs = {capture: _empty_log(capture) for capture in captures}
-        self._times.forget_the_past()
-        self._counters.forget_the_past()
-        self._known = known_now()
-        self._heard = _Heard(0, self._known)
+        self._times.forget_parent()
+        self._counters.forget_parent()
+        self._paused_at = torch_state()
+        self._checked = _Checked(0, self._paused_at)
 
     def _after_fork(self) -> None:
-        try:
+        with self._reporting("the child of a fork cannot be recorded"):
             self._check_process()
-        except Exception as error:
-            self.report("the child of a fork cannot be recorded", error)
 
-    # -- listening ----------------------------------------------------------------------------------------------
-
-    def listen(self, capture: str, *, forever: bool) -> None:
-        """Starts to listen, or goes on. Unless `forever`, `release` ends it. Never raises."""
-        try:
+    def start(self, capture: str, *, forever: bool) -> None:
+        """Start recording, or go on. Unless `forever`, `release` ends it. Never raises."""
+        with self._reporting("compilations cannot be recorded"):
             self._check_process()
             self._forever = self._forever or forever
             self._holders += not forever
-            self._times.look(after_pause=not self._listens())
+            was_recording = self._is_recording()
+            self._times.collect(after_pause=not was_recording)
             with self._lock:
-                if not self._listens():
+                if not was_recording:
                     self._catch_up()
                 if capture not in self._logs:
-                    self._logs[capture] = self._recovered_into(_empty_log(capture), capture)
-            silent = not self._listens()
-            self._install()
-            if silent:
-                self._heard = _Heard(self.taken, known_now())
-        except Exception as error:
-            self.report("compilations cannot be recorded", error)
+                    self._logs[capture] = _empty_log(capture)
+                    self._recover_into(capture)
+            import torch  # its own set-up of the logger must come first
+
+            assert torch is not None
+            self._log_handlers.install()
+            note_cache_transfers()
+            if not was_recording:
+                self._checked = _Checked(self.taken, torch_state())
 
     def release(self) -> None:
-        """Ends one `listen`. With the last one torch stops building records. Never raises."""
+        """End one `start`. With the last one torch stops building records. Never raises."""
         self._holders -= 1
         if self._holders <= 0 and not self._forever:
-            try:
-                self._taps.remove()
+            with self._reporting("compilations cannot be recovered later"):
+                self._log_handlers.remove()
                 self._check_process()
-                self._known = known_now()
-            except Exception as error:
-                self.report("compilations cannot be recovered later", error)
+                self._paused_at = torch_state()
 
     def note_steps(self) -> None:
-        """From now on the times of steps are noted, too. Never raises."""
+        """Note the times of steps from now on, too. Never raises."""
         with self._lock:
-            self._steps.listen()
+            self._steps.start()
 
     def keep_triton(self) -> None:
-        """From now on summaries say what Triton made of inductor's kernels. Never raises."""
-        try:
-            self._triton = self._triton or TritonFiles(self.report).listening()
-        except Exception as error:
-            self.report("what Triton compiles cannot be kept", error)
+        """Add what Triton made of inductor's kernels to summaries from now on. Never raises."""
+        with self._reporting("what Triton compiles cannot be kept"):
+            self._triton = self._triton or TritonFiles(self.report).started()
 
-    def _listens(self) -> bool:
-        return self._taps.on(TRACE_LOGGER)
+    def _is_recording(self) -> bool:
+        return self._log_handlers.is_installed(TRACE_LOGGER)
 
     def _catch_up(self) -> None:
-        """Adds what was compiled while nothing listened, as if it had been compiled before recording began."""
-        known, self._known = self._known, None
-        if known is None:
+        """Add what was compiled during a pause, as if it had been compiled before recording began."""
+        before, self._paused_at = self._paused_at, None
+        if before is None:
             return
         self._drain(wait=True)
-        for capture, log in self._logs.items():
-            self._recovered_into(log, capture, known)
+        for capture in self._logs:
+            self._recover_into(capture, before)
 
     def _catch_up_with_silence(self) -> None:
-        """Adds what torch compiled since the last look, where its log said nothing at all meanwhile."""
-        try:
-            heard, self._heard = self._heard, _Heard(self.taken, known_now())
-            silent = self._heard.known.compiled_since(heard.known) if heard.taken == self.taken else 0
-            if silent and self._listens():
-                self._known = heard.known
+        """Add what torch compiled since the last check, where its log had no record meanwhile."""
+        with self._reporting("compilations that were not heard cannot be recovered"):
+            before, self._checked = self._checked, _Checked(self.taken, torch_state())
+            silent = self._checked.state.compiled_since(before.state) if before.taken == self.taken else 0
+            if silent and self._is_recording():
+                self._paused_at = before.state
                 self._catch_up()
                 self.warn(_SILENT.format("1 function" if silent == 1 else f"{silent} functions"))
-        except Exception as error:
-            self.report("compilations that were not heard cannot be recovered", error)
 
-    def _install(self) -> None:
-        import torch  # its own set-up of the logger must come first
-
-        assert torch is not None
-        self._taps.install()
-        note_cache_transfers()
-
-    def _recovered_into(self, log: CompileLog, capture: str, known: KnownObjects | None = None) -> CompileLog:
-        try:
-            recovered = recover(source=capture == "full", known=known, known_codes=log.codes)
+    def _recover_into(self, capture: str, before: TorchState | None = None) -> None:
+        log = self._logs[capture]
+        with self._reporting("compilations from before recording began cannot be recovered"):
+            recovered = recover(source=capture == "full", before=before, codes_before=log.codes)
             log.start_from(recovered)
             self._warnings.extend(text for text in recovered.warnings if text not in self._warnings)
-        except Exception as error:
-            self.report("compilations from before recording began cannot be recovered", error)
-        return log
 
     def take(self, record: logging.LogRecord) -> None:
-        """Puts one record aside. Called by torch, in any thread, under the handler's lock."""
+        """Queue one record. Called by torch, in any thread, under the handler's lock."""
         self._check_process()
         metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]  # torch puts it on its records
-        self._put_aside(metadata, record.payload, record.thread or 0)  # type: ignore[attr-defined]  # as above
+        self._queue(metadata, record.payload, record.thread or 0)  # type: ignore[attr-defined]  # as above
         if METRICS in metadata or BACKWARD_METRICS in metadata:
-            self._times.look()
+            self._times.collect()
 
     def _take_cudagraph_skip(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if says_cudagraphs_are_skipped(text):
             self._check_process()
-            self._put_aside({CUDAGRAPH_SKIP: {}, **compiling_now()}, text, record.thread or 0)
+            self._queue({CUDAGRAPH_SKIP: {}, **compiling_now()}, text, record.thread or 0)
 
-    def _put_aside(self, metadata: dict[str, Any], payload: str | None, thread: int) -> None:
+    def _queue(self, metadata: dict[str, Any], payload: str | None, thread: int) -> None:
         self._pending.append((metadata, payload, thread))
         self.taken += 1
         if payload is not None:
             self._pending_size += len(payload)
-        if self._pending_size > _PENDING_LIMIT:
+        if self._pending_size > _MAX_PENDING_BYTES:
             self._drain(wait=False)
 
     def _drain(self, *, wait: bool) -> None:
@@ -253,42 +236,32 @@ class Recorder:
         finally:
             self._lock.release()
 
-    # -- writing ------------------------------------------------------------------------------------------------
-
     def add_output(self, output: Output, *, lasting: bool) -> bool:
-        """Remembers where a summary belongs, so that interpreter exit can write what came after the last one.
+        """Remember where summaries belong, so that interpreter exit can write what was compiled after the last one.
 
-        lasting: nothing drops it, but one like it replaces it: with a folder for each cycle, what is compiled after
-        the last one belongs into the newest folder only. False if it was known already. Never raises.
+        lasting: nothing drops it, but one like it replaces it: with a folder per cycle, what is compiled after the
+        last one belongs into the newest folder only. Returns False if it is there already. Never raises.
         """
-        try:
+        is_new = False
+        with self._reporting("nothing will be written at interpreter exit"):
             self._check_process()
             is_new = output not in self._outputs
             self._outputs.setdefault(output, _Written())
             if lasting:
-                self._keep_lasting(output)
-            return is_new
-        except Exception as error:
-            self.report("nothing will be written at interpreter exit", error)
-            return False
-
-    def _keep_lasting(self, output: Output) -> None:
-        kind = (output.worker, output.capture)
-        older = [self._lasting.pop(kind)] if kind in self._lasting else []
-        self._lasting[kind] = output
-        if len(self._lasting) > _HANDLERS_REMEMBERED:
-            older.append(self._lasting.pop(next(iter(self._lasting))))
-        for other in older:
-            if other != output:
-                self._outputs.pop(other, None)
+                others = [other for other in self._lasting if other[1:] != output[1:]]
+                lasting_now = [*others, output][-_MAX_HANDLERS:]
+                for old in set(self._lasting).difference(lasting_now):
+                    self._outputs.pop(old, None)
+                self._lasting = lasting_now
+        return is_new
 
     def drop_output(self, output: Output) -> None:
-        """Ends what `add_output` began, unless a handler writes there too."""
-        if output not in self._lasting.values():
+        """Undo `add_output`, unless a handler writes there too."""
+        if output not in self._lasting:
             self._outputs.pop(output, None)
 
     def summary(self, capture: str) -> CompileSummary:
-        """All that is known now. `write` is the way that never raises."""
+        """Return everything recorded so far. `write` is the way that never raises."""
         self._check_process()
         self._drain(wait=True)
         with self._lock:
@@ -302,41 +275,38 @@ class Recorder:
         self._add("the times of steps", lambda: self._steps.put(summary))
         self._add("what was saved and loaded of caches", lambda: put_cache_transfers(summary))
         self._add("torch's counters", lambda: self._counters.put(summary, source=source))
-        self._add("the winners of autotuning", lambda: add_winners(summary))
+        self._add("the winners of autotuning", lambda: add_autotune_choices(summary))
         if triton := self._triton:
             self._add("Triton's files", lambda: triton.put(summary, texts=source))
         self._add("CUDA graphs", lambda: add_cuda_graphs(summary, source=source))
         if source:
-            self._add("the lines of the program", lambda: fill_sources(summary))
+            self._add("the lines of the program", lambda: _add_source_lines(summary))
         summary.warnings.extend(self._warnings)
         return summary
 
-    def _add(self, what: str, add: Callable[[], None]) -> None:
-        """A part of a summary, which may fail by itself."""
-        try:
+    def _add(self, part: str, add: Callable[[], None]) -> None:
+        with self._reporting(f"{part} cannot be read"):  # the other parts are written
             add()
-        except Exception as error:
-            self.report(f"{what} cannot be read", error)
 
     def write(self, output: Output, time_ns: int, stem: str | None = None) -> str | None:
-        """Writes `{worker}.{time_ns}.pt.compile.pb`; returns its path, or None if that failed. Never raises.
+        """Write `{worker}.{time_ns}.pt.compile.pb`; return its path, or None if that failed. Never raises.
 
-        stem: `{folder}/{worker}` of the trace that it belongs to. A worker name may hold folders, as with torch.
+        stem: `{folder}/{worker}` of the trace that it belongs to. A worker name may contain folders, as with torch.
         """
-        try:
+        written = ""
+        with self._reporting("the compile summary cannot be written", output.folder):
             self._check_process()
-            stem = stem or os.path.join(output.folder, output.worker or default_worker())
+            default = f"{socket.gethostname()}_{os.getpid()}"  # as torch names it
+            stem = stem or os.path.join(output.folder, output.worker or default)
             folder, worker = os.path.split(stem)
             os.makedirs(folder or ".", exist_ok=True)
             path = os.path.join(folder, summary_name(worker, time_ns))
             self._save(output, path, worker)
-            return path
-        except Exception as error:
-            self.report("the compile summary cannot be written", error, output.folder)
-            return None
+            written = path
+        return written or None
 
     def _save(self, output: Output, path: str, worker: str) -> None:
-        written = _Written(self.taken, self._steps.unrecorded, path, worker)
+        written = _Written(self.taken, self._steps.unprofiled, path, worker)
         summary = self.summary(output.capture)
         summary.environment.worker = readable(worker)
         summary_file.save(summary, path)
@@ -344,45 +314,63 @@ class Recorder:
             self._outputs[output] = written
 
     def _at_exit(self) -> None:
-        """Writes what was compiled after the last summary. Steps alone go into that file, if it is still there."""
-        try:
+        """Write what was compiled after the last summary. Steps alone go into that file, if it is still there."""
+        with self._reporting("the last compile summary cannot be written"):
             self._check_process()
             for output, last in list(self._outputs.items()):
                 if self.taken > last.taken:
                     self.write(output, time.time_ns())
-                elif self._steps.unrecorded > last.steps and os.path.exists(last.path):
+                elif self._steps.unprofiled > last.steps and os.path.exists(last.path):
                     self._save(output, last.path, last.worker)
-        except Exception as error:
-            self.report("the last compile summary cannot be written", error)
 
-    def report(self, problem: str, error: BaseException, place: str = "") -> None:
-        """Says once for each kind of problem what went wrong, and where it did so first. Never raises."""
+    @contextlib.contextmanager
+    def _reporting(self, problem: str, path: str = "") -> Iterator[None]:
         try:
-            what = f"{problem}: {type(error).__name__}"
-            if what not in self._reported:
-                self._reported.add(what)
-                where = f"{problem} ({place})" if place else problem
-                _say(f"{where}: {error}. Training goes on; this is said only once.")
+            yield
+        except Exception as error:
+            self.report(problem, error, path)
+
+    def report(self, problem: str, error: BaseException, path: str = "") -> None:
+        """Log a problem once per kind, with the path where it occurred first. Never raises."""
+        try:
+            kind = f"{problem}: {type(error).__name__}"
+            if kind not in self._reported:
+                self._reported.add(kind)
+                where = f"{problem} ({path})" if path else problem
+                _log(f"{where}: {error}. Training goes on; this is said only once.")
                 logger.debug("%s", problem, exc_info=error)
-        except Exception:  # a broken logging set-up is the user's, and none of our business
+        except Exception:  # a broken logging set-up is the user's: it must not end training
             pass
 
     def warn(self, text: str) -> None:
-        """Says once what the summary says, too. Never raises."""
+        """Log once what the summary contains, too. Never raises."""
         try:
             if text not in self._warnings:
                 self._warnings.append(text)
-                _say(text)
+                _log(text)
         except Exception:  # as above
             pass
 
 
-def _say(text: str) -> None:
-    """Also where `logging.config` has disabled our logger, as it does with all that it does not name."""
+def _log(text: str) -> None:
+    """Log, also where `logging.config` has disabled our logger, as it does with all that it does not name."""
     if logger.disabled:
         print(text, file=sys.stderr)
     else:
         logger.warning("%s", text)
+
+
+def _add_source_lines(summary: CompileSummary) -> None:
+    """Fill in the text of the lines that torch leaves out of its stacks: the first one of each compiled frame.
+
+    Each file is read once in a process. A line whose file is gone, or that was never in one, has no text.
+    """
+    for row in summary.compilations:
+        if not row.stack or row.stack[-1].HasField("source"):
+            continue
+        frame = row.stack[-1]
+        if text := linecache.getline(frame.file, frame.line).strip():
+            frame.source = text
 
 
 def _empty_log(capture: str) -> CompileLog:
@@ -394,7 +382,7 @@ _creating = threading.Lock()
 
 
 def recorder() -> Recorder:
-    """The one recorder of this process."""
+    """Return the recorder of this process."""
     global _recorder
     with _creating:
         if _recorder is None:
@@ -403,7 +391,7 @@ def recorder() -> Recorder:
 
 
 def checked_capture(capture: str) -> str:
-    """`capture`, if it is a known one. Raises ValueError: a misspelt word must not store source code."""
+    """Return `capture` if it is valid. Raises ValueError: a misspelt word must not store source code."""
     if capture not in CAPTURES:
         raise ValueError(f"capture must be one of {CAPTURES}, not {capture!r}")
     return capture

@@ -1,9 +1,9 @@
-"""Compilations from before recording began, put together from what torch keeps of them.
+"""Recover compilations from before recording began from what torch keeps of them.
 
-Warming up before the profiler is built is the normal use, so this is no corner case. torch keeps the metrics of
-the last 64 compilations, the reasons of graph breaks (until torch._dynamo.reset()), counters, and, reachable from the
-compiled functions, the generated code. Rows made from these carry `recovered`: no phases, no guards' text.
-Nothing here imports a torch module that is not loaded yet: without torch._dynamo nothing was compiled.
+Warming up before the profiler is created is the normal use. torch keeps the metrics of the last 64 compilations, the
+reasons of graph breaks (until torch._dynamo.reset()), counters, and, reachable from the compiled functions, the
+generated code. Rows from these have `recovered` set: no phases, no guards' text. Nothing here imports a torch module
+that is not loaded yet: without torch._dynamo nothing was compiled.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from tb_torchcompile_plugin.compile_log import compile_rows, prose
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
@@ -27,51 +27,45 @@ from tb_torchcompile_plugin.torch_names.python_frames import summary_place
 METRICS_KEPT = 64
 
 
-@dataclass
-class KnownObjects:
-    """What torch kept when listening paused: its own objects, told apart by identity. All of it is known already."""
+class TorchState(NamedTuple):
+    """What torch kept when recording paused: its own objects, distinguished by identity."""
 
-    metrics: list[object] = field(default_factory=list)
-    breaks: list[object] = field(default_factory=list)
-    counted: dict[str, int] = field(default_factory=dict)  # text of a graph break → how often
+    metrics: Sequence[object] = ()
+    breaks: Sequence[object] = ()
+    counted: Mapping[str, int] = MappingProxyType({})  # text of a graph break → how often
 
-    def compiled_since(self, before: KnownObjects) -> int:
-        """How many compilations are known that were not known before."""
-        fields = map(_fields, _others(self.metrics, before.metrics))
-        return sum(_is_compilation(metrics) for metrics in fields)
+    def compiled_since(self, before: TorchState) -> int:
+        """Count the compilations that were not known before."""
+        return sum(_is_compilation(_fields(entry)) for entry in _without(self.metrics, before.metrics))
 
 
-def known_now() -> KnownObjects:
-    """To be given to `recover` when listening goes on. Some µs."""
+def torch_state() -> TorchState:
+    """Return what torch keeps, for `recover` when recording goes on. Takes some µs."""
     utils = sys.modules.get("torch._dynamo.utils")
-    if utils is None:
-        return KnownObjects()
-    return KnownObjects(
-        _metrics(utils), list(getattr(utils, "graph_break_reasons", [])), dict(_break_counts(utils))
-    )
+    breaks = list(getattr(utils, "graph_break_reasons", []))
+    return TorchState(_metrics(utils), breaks, dict(_break_counts(utils)))
 
 
 def recover(
-    *, source: bool, known: KnownObjects | None = None, known_codes: Counter[int] | None = None
+    *, source: bool, before: TorchState | None = None, codes_before: Counter[int] | None = None
 ) -> Recovered:
-    """All that torch still knows, without what is `known`; `known_codes` counts hashes of known output code.
+    """Return everything that torch still keeps, without what it kept `before`.
 
-    About 0.2 s for each million Python objects; nothing without torch._dynamo, or if nothing new was compiled.
+    codes_before: how often each hash of output code was recovered before. Takes about 0.2 s per million Python objects;
+    nothing without torch._dynamo, or if nothing new was compiled.
     """
     recovered = Recovered()
     utils = sys.modules.get("torch._dynamo.utils")
-    if utils is None:
-        return recovered
-    kept = _metrics(utils)
-    metrics = kept if known is None else _others(kept, known.metrics)
-    if known is not None and not metrics:
+    earlier = before or TorchState()
+    metrics = _without(_metrics(utils), earlier.metrics)
+    if utils is None or (before is not None and not metrics):
         return recovered
     _add_compilations(recovered, [_fields(entry) for entry in metrics], source)
-    _add_breaks(recovered, utils, known or KnownObjects(), source)
-    _add_graphs(recovered, Counter(known_codes or {}))
+    _add_breaks(recovered, utils, earlier, source)
+    _add_graphs(recovered, Counter(codes_before or {}))
     if len(metrics) >= METRICS_KEPT:
         when, remedy = "before recording began", "Create the handler before the first call of the model"
-        if known is not None:
+        if before is not None:
             when, remedy = "while nothing was recording", "Keep one recorder open"
         recovered.warnings.append(
             f"{METRICS_KEPT} or more compilations ran {when}; torch keeps the last {METRICS_KEPT}. "
@@ -89,13 +83,13 @@ def _break_counts(utils: Any) -> Mapping[str, int]:
     return counts
 
 
-def _others(things: Iterable[Any], known: Iterable[object]) -> list[Any]:
-    ids = {id(thing) for thing in known}
-    return [thing for thing in things if id(thing) not in ids]
+def _without(entries: Iterable[Any], others: Iterable[object]) -> list[Any]:
+    ids = {id(other) for other in others}
+    return [entry for entry in entries if id(entry) not in ids]
 
 
 def _fields(entry: object) -> dict[str, Any]:
-    """Fields of a CompilationMetrics, whatever this torch version has of them."""
+    """Return the fields of a CompilationMetrics that this torch version has."""
     names: Iterable[str] = getattr(entry, "__dataclass_fields__", ())
     return {name: readable(getattr(entry, name, None)) for name in names}
 
@@ -118,50 +112,41 @@ def _add_compilations(recovered: Recovered, entries: list[dict[str, Any]], sourc
         key = pb.CompileKey(compile_id=str(compile_id), epoch=epoch)
         row = pb.Compilation(key=key, direction=pb.BACKWARD if backward else pb.FORWARD, recovered=True)
         compile_rows.fill_from_metrics(row, metrics, source=source)
-        row.stack.extend(_frames_from_text(metrics.get("stack_trace") or []))
+        for line in metrics.get("stack_trace") or []:
+            if frame := summary_place(str(line)):
+                row.stack.add(file=frame.file, line=frame.line, function=frame.function)
         recovered.compilations.append(row)
         if metrics.get("recompile_reason"):
-            _add_recompile(recovered, row, str(metrics["recompile_reason"]), source)
+            reason = str(metrics["recompile_reason"])
+            recompile = pb.Recompile(key=key, file=row.file, line=row.line, recovered=True)
+            recompile.reasons.append(reason if source else prose.withhold_source(reason))
+            recovered.recompiles.append(recompile)
 
 
-def _add_recompile(recovered: Recovered, row: pb.Compilation, reason: str, source: bool) -> None:
-    recompile = pb.Recompile(key=row.key, file=row.file, line=row.line, recovered=True)
-    recompile.reasons.append(reason if source else prose.withhold_source(reason))
-    recovered.recompiles.append(recompile)
+def _add_breaks(recovered: Recovered, utils: Any, before: TorchState, source: bool) -> None:
+    """Add reasons with their user stack first; then texts that were only counted, without a place.
 
-
-def _frames_from_text(lines: Iterable[str]) -> list[pb.Frame]:
-    places = (summary_place(str(line)) for line in lines)
-    return [pb.Frame(file=place.file, line=place.line, function=place.function) for place in places if place]
-
-
-def _add_breaks(recovered: Recovered, utils: Any, known: KnownObjects, source: bool) -> None:
-    """Reasons with their user stack first; then texts that were only counted, without a place.
-
-    None gets a compile id: torch does not keep it, and the frames' names do not tell a resume function apart.
+    None gets a compile id: torch does not keep it, and the frames' names do not distinguish a resume function.
     """
     placed: Counter[str] = Counter()
     unimplemented = getattr(utils, "counters", {}).get("unimplemented", {})
     branch = next((text for text in unimplemented if text.startswith(BRANCH)), "")
-    for reason in _others(getattr(utils, "graph_break_reasons", []), known.breaks):
+    for reason in _without(getattr(utils, "graph_break_reasons", []), before.breaks):
         text = str(readable(reason.reason))
         placed[text] += 1
-        if text.startswith(BRANCH_INSIDE) and branch:  # torch's inner word for it
+        if text.startswith(BRANCH_INSIDE) and branch:  # torch's internal name for it
             text = branch
         row = compile_rows.break_row(text, source=source)
-        _place(row, getattr(reason, "user_stack", None) or [], source)
-        _add_break(recovered, row)
+        _add_stack(row, getattr(reason, "user_stack", None) or [], source)
+        recovered.graph_breaks.append(row)
     for text, count in _break_counts(utils).items():
-        if (rest := count - known.counted.get(text, 0) - placed[text]) > 0:
-            _add_break(recovered, compile_rows.break_row(readable(text), source=source, count=rest))
+        if (rest := count - before.counted.get(text, 0) - placed[text]) > 0:
+            recovered.graph_breaks.append(compile_rows.break_row(readable(text), source=source, count=rest))
+    for row in recovered.graph_breaks:
+        row.recovered = True
 
 
-def _add_break(recovered: Recovered, row: pb.GraphBreak) -> None:
-    row.recovered = True
-    recovered.graph_breaks.append(row)
-
-
-def _place(row: pb.GraphBreak, stack: Iterable[Any], source: bool) -> None:
+def _add_stack(row: pb.GraphBreak, stack: Iterable[Any], source: bool) -> None:
     for summary in stack:
         name, function = readable(summary.filename), readable(summary.name)
         frame = row.stack.add(file=name, line=summary.lineno or 0, function=function)
@@ -171,25 +156,25 @@ def _place(row: pb.GraphBreak, stack: Iterable[Any], source: bool) -> None:
         row.file, row.line = row.stack[-1].file, row.stack[-1].line
 
 
-def _add_graphs(recovered: Recovered, known_codes: Counter[int]) -> None:
+def _add_graphs(recovered: Recovered, codes_before: Counter[int]) -> None:
     if "torch._inductor.output_code" not in sys.modules and "torch._inductor.codecache" not in sys.modules:
         return
-    # type() and not isinstance(): that would wake up proxies among a million strangers.
-    alive = [thing for thing in gc.get_objects() if type(thing).__name__ == "CompiledFxGraph"]
-    numbered = sorted(
-        ((_graph_number(thing), index, thing) for index, thing in enumerate(alive)), key=lambda t: t[:2]
-    )
+    # type() and not isinstance(): that would wake up proxies among a million foreign objects.
+    graphs = [thing for thing in gc.get_objects() if type(thing).__name__ == "CompiledFxGraph"]
     unknown = []
-    for number, _, thing in numbered:
+    for thing in sorted(graphs, key=_graph_number):
         code = readable(getattr(thing, "source_code", None) or "")
-        known_codes[hash(code)] -= 1
-        if known_codes[hash(code)] < 0:
-            unknown.append((number, code, thing))
+        codes_before[hash(code)] -= 1
+        if codes_before[hash(code)] < 0:
+            unknown.append((_graph_number(thing), code, thing))
     keys = _keys_by_number(recovered, [number for number, _, _ in unknown])
     for number, code, thing in unknown:
+        is_backward = _settings(thing).get("is_backward")
+        if is_backward is None:
+            is_backward = is_backward_code(code)
         graph = pb.Graph(
             key=keys.get(number),
-            direction=pb.BACKWARD if _is_backward(thing, code) else pb.FORWARD,
+            direction=pb.BACKWARD if is_backward else pb.FORWARD,
             graph_key=compile_rows.text_of(getattr(thing, "_fx_graph_cache_key", None)),
             kernels=prose.generated_kernels(code),
             recovered=True,
@@ -198,24 +183,21 @@ def _add_graphs(recovered: Recovered, known_codes: Counter[int]) -> None:
         recovered.codes.append(code)
 
 
-def _settings(thing: object) -> Mapping[str, Any]:
-    settings = getattr(thing, "fx_kwargs", None)
+def _settings(graph: object) -> Mapping[str, Any]:
+    settings = getattr(graph, "fx_kwargs", None)
     return settings if isinstance(settings, Mapping) else {}
 
 
-def _graph_number(thing: object) -> int:
-    number = _settings(thing).get("graph_id")
+def _graph_number(graph: object) -> int:
+    number = _settings(graph).get("graph_id")
     return number if isinstance(number, int) else -1
 
 
-def _is_backward(thing: object, code: str) -> bool:
-    recorded = _settings(thing).get("is_backward")
-    return bool(is_backward_code(code) if recorded is None else recorded)
-
-
 def _keys_by_number(recovered: Recovered, numbers: list[int]) -> dict[int, pb.CompileKey]:
-    """Inductor numbers its graphs in the order of compilation. With one graph for each frame the orders agree; with
-    more of either (DDP splits, forgotten metrics) no one can tell, and nothing is claimed."""
+    """Return compile ids by inductor's graph numbers, which follow the order of compilation.
+
+    With one graph per frame the orders agree; with more of either (DDP splits, forgotten metrics) nothing is claimed.
+    """
     rows = [row for row in recovered.compilations if row.direction == pb.FORWARD and row.graph_ops]
     distinct = sorted({number for number in numbers if number >= 0})
     return {n: row.key for n, row in zip(distinct, rows, strict=True)} if len(distinct) == len(rows) else {}

@@ -1,13 +1,15 @@
-"""What Triton made of inductor's kernels, where the user asks for it: `tensorboard_trace_handler(…, triton=True)`.
+"""Read which configurations autotuning chose, and what Triton compiled (`tensorboard_trace_handler(…, triton=True)`).
 
-Registers, spills and shared memory of each configuration come from inductor's autotuners, which torch keeps; texts of
-the one in use from Triton's cache folder; times of configurations from what the autotuner tells its logger, and those
-of templates from a callback that inductor has for it. All is read when a summary is written, each file once.
+Choices, registers, spills and shared memory of each configuration come from inductor's autotuners, which are in the
+modules of generated code that torch keeps loaded; texts of the one in use from Triton's cache folder; times of
+configurations from the messages of the autotuner's logger, and those of templates from a callback that inductor has for
+it. All is read when a summary is written, each file once. Reading the choices takes microseconds per graph.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import importlib
 import json
@@ -22,7 +24,6 @@ from typing import Any
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import readable
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, GeneratedKernel
 from tb_torchcompile_plugin.torch_names.artifacts import TRITON_TEXTS
 from tb_torchcompile_plugin.torch_names.kernels import launches
 from tb_torchcompile_plugin.torch_names.records import (
@@ -35,98 +36,88 @@ from tb_torchcompile_plugin.torch_names.records import (
 )
 from tb_torchcompile_plugin.writer.environment import compiling_now
 
-# Which configuration won, of kernels tuned when they first run? torch does not record it; its autotuners
-# know. They lie in the modules of generated code that torch keeps loaded. Reading them costs microseconds
-# for each graph.
+_METADATA = "json"
+_CONFIG_FIELDS = re.compile(r"\b(num_warps|num_stages)=(\d+)")
+# Bounds on what a process keeps. Texts compress to a tenth: 32 MB add about 3 MB to a summary.
+_MAX_TEXT_BYTES = 1 << 20  # of one text
+_MAX_TEXTS_BYTES = 32 << 20  # of all texts
+_MAX_ROWS = 4096
+_MAX_TIMES = 64  # of one kernel, before it is tuned again
+_Texts = dict[str, bytes]  # name of the artifact → text
 
 
-def add_winners(summary: CompileSummary) -> None:
-    """Fills in `config` of kernels that had a choice and have made it."""
+def add_autotune_choices(summary: pb.CompileSummary) -> None:
+    """Fill in `config` of kernels that had a choice and have made it: torch does not record it."""
     open_choices = [
         (graph.output_code_file, kernel)
         for graph in summary.graphs
         for kernel in graph.kernels
         if kernel.num_configs > 1 and not kernel.config
     ]
-    if not open_choices:
-        return
-    modules = {getattr(module, "__file__", ""): module for module in generated_modules()}
+    modules = _generated_modules() if open_choices else {}
     for file, kernel in open_choices:
-        if file in modules:
-            kernel.config = _winner(vars(modules[file]), kernel)
+        # The variable of a user's own kernel ends with a number that its name does not have.
+        configs = {
+            _config_in_use(value)
+            for name, value in modules.get(file, {}).items()
+            if launches(name, kernel.name) and _is_autotuner(value)
+        } - {""}
+        if len(configs) == 1:
+            kernel.config = configs.pop()
 
 
-def generated_modules() -> Iterable[Any]:
-    """The modules of generated code that torch keeps loaded."""
+def _generated_modules() -> dict[str, dict[str, Any]]:
+    """Return the variables of each file of generated code that torch keeps loaded."""
     cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
-    return list(getattr(cache, "modules", ()))
+    return {getattr(module, "__file__", ""): vars(module) for module in list(getattr(cache, "modules", ()))}
 
 
-def _winner(names: dict[str, Any], kernel: GeneratedKernel) -> str:
-    """The variable of a user's own kernel ends with a number that its name has not."""
-    configs = {
-        _text(value.launchers[0].config)
-        for name, value in names.items()
-        if launches(name, kernel.name) and is_autotuner(value) and len(value.launchers) == 1
-    }
-    return configs.pop() if len(configs) == 1 else ""
-
-
-def config_of(tuner: Any) -> str:
-    """The configuration in use; "" before there is one."""
-    launchers = list(getattr(tuner, "launchers", ()))
-    return _text(launchers[0].config) if len(launchers) == 1 else ""
-
-
-def is_autotuner(value: object) -> bool:
-    """Whether it is what launches a Triton kernel of inductor's."""
+def _is_autotuner(value: object) -> bool:
+    """Return whether it launches a Triton kernel of inductor's."""
     return any(kind.__name__ == "CachingAutotuner" for kind in type(value).__mro__)
 
 
-def _text(config: Any) -> str:
-    """As torch's own records have it: block sizes, then warps and stages."""
+def _config_in_use(tuner: Any) -> str:
+    """Return block sizes, then warps and stages, as torch's own records have it; "" before there is a choice."""
+    launchers = list(getattr(tuner, "launchers", ()))
+    if len(launchers) != 1:
+        return ""
+    config = launchers[0].config
     sizes = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
     return ", ".join(f"{name}={value}" for name, value in sizes.items())
 
 
-_METADATA = "json"
-_SIZES = re.compile(r"\b(num_warps|num_stages)=(\d+)")
-_MOST_TEXT = 1 << 20  # bytes of one text
-_MOST_TEXTS = 32 << 20  # of all of a process
-_MOST_ROWS = 4096
-_Texts = dict[str, bytes]  # name of the artifact → text
-
-
 class TritonFiles:
-    """Keeps what is read, for the summaries to come. `report` is told what went wrong."""
+    """What Triton compiled in this process, kept for the next summaries."""
 
     def __init__(self, report: Callable[[str, BaseException], None]) -> None:
         self._report = report
-        self._tuning: dict[str, list[Measured]] = {}
-        self._tuned = ""
+        self._times: dict[str, list[Measured]] = {}  # by kernel
+        self._tuned_kernel = ""  # whose times the next messages are
         self._templates: list[pb.CompiledKernel] = []
         self._files: dict[str, tuple[_Texts, dict[str, Any]]] = {}
         self._bytes = 0
 
-    def listening(self) -> TritonFiles:
-        """From now on. Imports inductor, which whoever compiles does anyway."""
-        _hear(logging.getLogger(TUNING_LOGGER), self._take_record)
+    def started(self) -> TritonFiles:
+        """Record from now on. Imports inductor, which every compilation does anyway."""
+        logger = logging.getLogger(TUNING_LOGGER)
+        if not any(isinstance(other, _TuningFilter) for other in logger.filters):
+            logger.addFilter(_TuningFilter(logger.getEffectiveLevel(), self._take_message))
+            logger.setLevel(logging.DEBUG)
         algorithms = importlib.import_module("torch._inductor.select_algorithm")
         if hasattr(algorithms, "add_feedback_saver"):
             algorithms.add_feedback_saver(self._take_templates)
         return self
 
-    def _take_record(self, record: logging.LogRecord) -> None:
+    def _take_message(self, record: logging.LogRecord) -> None:
         try:
-            self._take_line(record.getMessage())
+            line = record.getMessage()
+            if kernel := tuned_kernel(line):
+                self._tuned_kernel, self._times[kernel] = kernel, self._times.get(kernel, [])[-_MAX_TIMES:]
+            elif row := measured(line):
+                self._times.setdefault(self._tuned_kernel, []).append(row)
         except Exception as error:
             self._report("what autotuning tells cannot be read", error)
-
-    def _take_line(self, line: str) -> None:
-        if kernel := tuned_kernel(line):
-            self._tuned, self._tuning[kernel] = kernel, self._tuning.get(kernel, [])[-64:]
-        elif row := measured(line):
-            self._tuning.setdefault(self._tuned, []).append(row)
 
     def _take_templates(
         self, timings: dict[Any, float], name: str, inputs: Iterable[Any] = (), *_: Any, **__: Any
@@ -135,104 +126,94 @@ class TritonFiles:
         try:
             finite = {choice: ms for choice, ms in timings.items() if math.isfinite(ms)}
             best = min(finite, key=finite.__getitem__, default=None)
-            operator = _with_sizes(name, inputs)
+            # "addmm (1024x512, 512x256)", as torch's own records have it: a graph has several of one name
+            sizes = ["x".join(map(str, node.get_size())) for node in inputs]
+            operator = f"{name} ({', '.join(sizes)})" if sizes else name
+            key = pb.CompileKey(compile_id=compile_id_of(compiling_now()))
             for choice, ms in finite.items():
-                self._templates.append(_template(operator, choice, ms, chosen=choice is best))
-            del self._templates[:-_MOST_ROWS]
+                fields = (str(getattr(choice, field, "") or "") for field in ("name", "description"))
+                config = readable(": ".join(filter(None, fields)))
+                self._templates.append(
+                    pb.CompiledKernel(
+                        key=key, name=operator, config=config, chosen=choice is best, time_us=1000 * ms
+                    )
+                )
+            del self._templates[:-_MAX_ROWS]
         except Exception as error:
             self._report("the times of templates cannot be read", error)
 
     def put(self, summary: pb.CompileSummary, *, texts: bool) -> None:
-        """Adds the kernels, and with `texts` what they were compiled to. At most _MOST_ROWS rows."""
+        """Add the kernels (at most _MAX_ROWS rows), and with `texts` what they were compiled to."""
         summary.compiled_kernels.extend(self._templates)
-        known = {payload.sha256: place for place, payload in enumerate(summary.payloads)}
+        indices = {payload.sha256: index for index, payload in enumerate(summary.payloads)}
         for graph, kernel, tuner in _autotuners(summary.graphs):
-            rows = [self._row(graph, kernel, result) for result in _results(tuner)]
-            in_use = config_of(tuner)
+            # One result per configuration; once torch has dropped the others, that of the one in use.
+            results = getattr(tuner, "compile_results", None) or getattr(tuner, "launchers", None) or []
+            rows = [self._row(graph, kernel, result) for result in results]
+            in_use = _config_in_use(tuner)
             for row in rows:
                 row.chosen = len(rows) == 1 or row.config == in_use
-            summary.compiled_kernels.extend(rows[: _MOST_ROWS - len(summary.compiled_kernels)])
+            summary.compiled_kernels.extend(rows[: _MAX_ROWS - len(summary.compiled_kernels)])
             for row in rows if texts else ():
                 if row.chosen:
-                    _keep_texts(summary, row, self._read(row.cache_key, row.name)[0], known)
+                    _add_texts(summary, row, self._read(row.cache_key)[0], indices)
 
     def _row(self, graph: pb.Graph, kernel: str, result: Any) -> pb.CompiledKernel:
-        compiled, config = getattr(result, "kernel", result), _config(result)
-        row = pb.CompiledKernel(key=graph.key, name=kernel, config=config, direction=graph.direction)
+        compiled, config = getattr(result, "kernel", result), getattr(result, "config", None)
+        row = pb.CompiledKernel(key=graph.key, name=kernel, direction=graph.direction)
+        row.config = config_text(str(config)) if config is not None else ""
         for field, name in (("registers", "n_regs"), ("spills", "n_spills"), ("shared_bytes", "shared")):
             value = _number(compiled, name)
             if value is not None:
                 setattr(row, field, value)
-        for field, number in _SIZES.findall(config):
+        for field, number in _CONFIG_FIELDS.findall(row.config):
             setattr(row, field, int(number))
         row.cache_key = str(getattr(result, "cache_hash", "") or _cache_key(getattr(compiled, "hash", None)))
-        _fill_from_file(row, self._read(row.cache_key, kernel)[1])
-        time_us = self._time_us(row)
-        if time_us is not None:
-            row.time_us = time_us
+        _fill_from_file(row, self._read(row.cache_key)[1])
+        # As measured last. Kernels of several graphs may have one name: registers and spills distinguish them.
+        for times in reversed(self._times.get(row.name, [])):
+            if (times.config, times.registers, times.spills) == (row.config, row.registers, row.spills):
+                row.time_us = times.time_us
+                break
         return row
 
-    def _time_us(self, row: pb.CompiledKernel) -> float | None:
-        """As measured last. Kernels of several graphs may have one name: registers and spills tell them apart."""
-        same = (
-            one.time_us
-            for one in reversed(self._tuning.get(row.name, []))
-            if (one.config, one.registers, one.spills) == (row.config, row.registers, row.spills)
-        )
-        return next(same, None)
-
-    def _read(self, cache_key: str, kernel: str) -> tuple[_Texts, dict[str, Any]]:
-        if cache_key and cache_key not in self._files and self._bytes < _MOST_TEXTS:
+    def _read(self, cache_key: str) -> tuple[_Texts, dict[str, Any]]:
+        if cache_key and cache_key not in self._files and self._bytes < _MAX_TEXTS_BYTES:
             folder = next(
                 (path for root in _roots() if os.path.isdir(path := os.path.join(root, cache_key))), ""
             )
             texts = _texts_in(folder) if folder else {}
-            details = _details(texts.pop(_METADATA, b"{}"))
+            details: dict[str, Any] = {}
+            with contextlib.suppress(ValueError, TypeError):  # the file is being written
+                details = dict(json.loads(texts.pop(_METADATA, b"{}")))
             self._bytes += sum(map(len, texts.values()))
             self._files[cache_key] = texts, details
         return self._files.get(cache_key, ({}, {}))
 
 
-class _TuningLines(logging.Filter):
-    """Takes what a logger is told below the level that it had, and lets nothing of that through."""
+class _TuningFilter(logging.Filter):
+    """Takes what a logger receives below the level that it had, and lets nothing of that through."""
 
     def __init__(self, level: int, take: Callable[[logging.LogRecord], None]) -> None:
-        """take: never raises, as a filter's exceptions are the caller's."""
         super().__init__()
-        self._level, self._take = level, take
+        self._level, self._take = level, take  # take must not raise: a filter's exceptions are the caller's
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Take the record; let it pass from the logger's own level on."""
         self._take(record)
         return record.levelno >= self._level
 
 
-def _hear(logger: logging.Logger, take: Callable[[logging.LogRecord], None]) -> None:
-    if not any(isinstance(one, _TuningLines) for one in logger.filters):
-        logger.addFilter(_TuningLines(logger.getEffectiveLevel(), take))
-        logger.setLevel(logging.DEBUG)
-
-
 def _autotuners(graphs: Iterable[pb.Graph]) -> Iterator[tuple[pb.Graph, str, Any]]:
-    """The autotuner of each generated Triton kernel, where its code is still loaded."""
-    modules = {getattr(module, "__file__", ""): vars(module) for module in generated_modules()}
+    """Yield the autotuner of each generated Triton kernel, where its code is still loaded."""
+    modules = _generated_modules()
     for graph in graphs:
-        tuners = [
-            (name, one) for name, one in modules.get(graph.output_code_file, {}).items() if is_autotuner(one)
-        ]
+        variables = modules.get(graph.output_code_file, {})
+        tuners = [(name, value) for name, value in variables.items() if _is_autotuner(value)]
         for kernel in graph.kernels:
             for name, tuner in tuners:
                 if launches(name, kernel.name):
                     yield graph, kernel.name, tuner
-
-
-def _results(tuner: Any) -> list[Any]:
-    """What it compiled of each configuration; once torch has dropped the others, of the one in use."""
-    return list(getattr(tuner, "compile_results", None) or getattr(tuner, "launchers", None) or [])
-
-
-def _config(result: Any) -> str:
-    config = getattr(result, "config", None)
-    return config_text(str(config)) if config is not None else ""
 
 
 def _number(compiled: Any, name: str) -> int | None:
@@ -243,7 +224,7 @@ def _number(compiled: Any, name: str) -> int | None:
 
 
 def _cache_key(digest: object) -> str:
-    """The folder of a kernel in Triton's cache: its hash in base 32."""
+    """Return the folder of a kernel in Triton's cache: its hash in base 32."""
     try:
         return base64.b32encode(bytes.fromhex(str(digest or ""))).decode().rstrip("=")
     except ValueError:
@@ -251,14 +232,14 @@ def _cache_key(digest: object) -> str:
 
 
 def _roots() -> list[str]:
-    """Triton's cache folders: the one that is set, and inductor's, one for each device."""
+    """Return Triton's cache folders: the one that is set, and inductor's, one per device."""
     inductor = sys.modules.get("torch._inductor.runtime.cache_dir_utils") or sys.modules.get(
         "torch._inductor.runtime.runtime_utils"
     )
-    below = os.path.join(inductor.cache_dir(), "triton") if inductor is not None else ""
-    own = [os.path.join(below, name) for name in os.listdir(below)] if os.path.isdir(below) else []
-    known = [os.environ.get("TRITON_CACHE_DIR", ""), *own, os.path.expanduser("~/.triton/cache")]
-    return [path for path in dict.fromkeys(known) if path and os.path.isdir(path)]
+    parent = os.path.join(inductor.cache_dir(), "triton") if inductor is not None else ""
+    by_device = [os.path.join(parent, name) for name in os.listdir(parent)] if os.path.isdir(parent) else []
+    roots = [os.environ.get("TRITON_CACHE_DIR", ""), *by_device, os.path.expanduser("~/.triton/cache")]
+    return [path for path in dict.fromkeys(roots) if path and os.path.isdir(path)]
 
 
 def _texts_in(folder: str) -> _Texts:
@@ -266,20 +247,11 @@ def _texts_in(folder: str) -> _Texts:
     for name in sorted(os.listdir(folder)):
         ending = name.rpartition(".")[2]
         path = os.path.join(folder, name)
-        wanted = ending in TRITON_TEXTS or (ending == _METADATA and not name.startswith("__grp__"))
-        if wanted and os.path.getsize(path) <= _MOST_TEXT:
+        is_kept = ending in TRITON_TEXTS or (ending == _METADATA and not name.startswith("__grp__"))
+        if is_kept and os.path.getsize(path) <= _MAX_TEXT_BYTES:
             with open(path, "rb") as file:
-                texts[TRITON_TEXTS.get(ending, _METADATA)] = file.read(_MOST_TEXT)
+                texts[TRITON_TEXTS.get(ending, _METADATA)] = file.read(_MAX_TEXT_BYTES)
     return texts
-
-
-def _details(text: bytes) -> dict[str, Any]:
-    """{} of a file that is being written."""
-    try:
-        details = json.loads(text)
-    except ValueError:
-        return {}
-    return details if isinstance(details, dict) else {}
 
 
 def _fill_from_file(row: pb.CompiledKernel, details: dict[str, Any]) -> None:
@@ -291,31 +263,15 @@ def _fill_from_file(row: pb.CompiledKernel, details: dict[str, Any]) -> None:
         row.target = readable(f"{target.get('backend', '')} {target.get('arch', '')}".strip())
 
 
-def _keep_texts(
-    summary: pb.CompileSummary, row: pb.CompiledKernel, texts: _Texts, known: dict[bytes, int]
+def _add_texts(
+    summary: pb.CompileSummary, row: pb.CompiledKernel, texts: _Texts, indices: dict[bytes, int]
 ) -> None:
-    """Each text once, as all payloads. known: the places of those that are there."""
+    """Store each text once, as all payloads. indices: of the payloads, by digest."""
     for name, text in texts.items():
         digest = hashlib.sha256(text).digest()
-        if digest not in known:
-            known[digest] = len(summary.payloads)
+        if digest not in indices:
+            indices[digest] = len(summary.payloads)
             summary.payloads.add(sha256=digest, codec=pb.Payload.ZLIB, data=zlib.compress(text, 6))
-        artifact = summary.artifacts.add(name=f"{name}_{row.name}", payload=known[digest], size=len(text))
+        artifact = summary.artifacts.add(name=f"{name}_{row.name}", payload=indices[digest], size=len(text))
         artifact.key.CopyFrom(row.key)
         artifact.direction = row.direction
-
-
-def _with_sizes(operator: str, inputs: Iterable[Any]) -> str:
-    """ "addmm (1024x512, 512x256)", as torch's own records have it: a graph has several of one name."""
-    sizes = ["x".join(map(str, one.get_size())) for one in inputs]
-    return f"{operator} ({', '.join(sizes)})" if sizes else operator
-
-
-def _template(operator: str, choice: Any, ms: float, *, chosen: bool) -> pb.CompiledKernel:
-    compile_id = compile_id_of(compiling_now())
-    name, description = (str(getattr(choice, what, "") or "") for what in ("name", "description"))
-    row = pb.CompiledKernel(
-        key=pb.CompileKey(compile_id=compile_id), name=operator, chosen=chosen, time_us=1000 * ms
-    )
-    row.config = readable(f"{name}: {description}" if description else name)
-    return row

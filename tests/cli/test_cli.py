@@ -1,4 +1,4 @@
-"""cli.py and api.py: whatever lies in the logdir, one clear warning each, and everything else is still shown."""
+"""The report of any logdir: one clear warning per problem, and everything else is still shown."""
 
 import gzip
 import json
@@ -37,7 +37,7 @@ def spans(document):
 
 
 def healthy(folder):
-    """A logdir with one good trace beside whatever a test adds."""
+    """A logdir with one good trace next to what a test adds."""
     folder.mkdir(exist_ok=True)
     write_trace(folder, EVENTS, "good.1.pt.trace.json")
     return folder
@@ -83,7 +83,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_shown(tmp_path, capsys, na
     assert name in line and said in line and line.startswith("warning: ")
 
 
-def test_a_trace_of_another_tool_is_told_from_ours(tmp_path, capsys):
+def test_a_trace_of_another_tool_is_distinguished(tmp_path, capsys):
     write_trace(healthy(tmp_path), [slice_("V8.GC", 1, 2, "v8")], "other.2.pt.trace.json")
     status, document, (line,) = report(capsys, tmp_path)
     assert status == 0 and len(spans(document)) == 2
@@ -200,7 +200,7 @@ def test_the_text_names_every_break(capsys, recording):
     assert "triton_pointwise" in out and "ProfilerStep#2" in out
 
 
-def test_the_text_says_what_the_panels_open_with(capsys, recording):
+def test_the_text_has_the_first_sentences_of_the_panels(capsys, recording):
     logdir = str(recording("breaks"))
     (worker,) = read_report(logdir).runs[0].workers
     (span,) = worker.spans
@@ -213,7 +213,7 @@ def test_the_text_says_what_the_panels_open_with(capsys, recording):
     assert all(sentence and out.count(f"  {sentence}\n") == 1 for sentence in sentences)
 
 
-def test_the_text_tells_ids_apart_that_began_anew(tmp_path, capsys):
+def test_the_text_distinguishes_ids_after_a_reset(tmp_path, capsys):
     records = [*compile_records.a_compilation(), *compile_records.a_compilation("0/0", 5000)]
     (tmp_path / "dedicated_log_torch_trace_x.log").write_bytes(b"".join(map(compile_records.line, records)))
     assert main(["report", str(tmp_path), "--full"]) == 0

@@ -17,7 +17,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return command_line(capsys, "export")
 
 
-def test_a_file_is_written_and_its_content_told(
+def test_a_file_is_written_and_its_content_listed(
     run: Run, recording: Callable[[str], Path], tmp_path: Path
 ) -> None:
     file = tmp_path / "new" / "out.html"

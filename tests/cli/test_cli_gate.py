@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     unknown,
 )
 from tb_torchcompile_plugin.cli.command import main
-from tb_torchcompile_plugin.cli.gate.reports import MOST_BYTES, escaped, junit, markdown
+from tb_torchcompile_plugin.cli.gate.reports import MAX_BYTES, escaped, junit, markdown
 from tb_torchcompile_plugin.reader.memo import Memo
 from traces import kernel, slice_, write_trace
 
@@ -66,7 +66,7 @@ def test_a_recording_equals_itself(recording, capsys, name, conditions):
     assert f"Passed: none of {len(conditions)} conditions holds." in capsys.readouterr().out
 
 
-def test_a_baseline_stands_for_its_run(recording, tmp_path):
+def test_a_baseline_replaces_its_run(recording, tmp_path):
     folder, file = recording("breaks"), tmp_path / "base.tbtc"
     assert main(["baseline", "save", str(folder), str(file)]) == 0
     assert compare(file, folder, *COUNTS, *TIMES) == compare(folder, file, *COUNTS, *TIMES) == 0
@@ -189,7 +189,7 @@ def test_what_is_called_like_markup_stays_text(tmp_path):
 
 
 @pytest.mark.parametrize("torch", ["2.13", "2.14"])
-def test_markdown_says_the_command_that_judged_so(torch):
+def test_markdown_has_the_command_to_reproduce_it(torch):
     base, head = (
         MeasuredRun("run", [], of, 1, 1, {name: unknown("") for name in METRICS} | {"breaks": Measure(0)})
         for of in ("2.13", torch)
@@ -205,12 +205,12 @@ def test_markdown_is_never_more_than_github_shows():
     names = [f"kernel:{number}{'x' * 500}>1%" for number in range(2000)]
     run = MeasuredRun("run", [], "", 1, 1, {name: unknown("nobody measured it") for name in METRICS})
     text = markdown(gate([run], run, settings_of(names, [], "")), ["a", "b"])
-    assert len(text.encode()) <= MOST_BYTES and text.endswith("than GitHub shows.\n")
+    assert len(text.encode()) <= MAX_BYTES and text.endswith("than GitHub shows.\n")
     assert escaped("a\nb") == "a b"
 
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_a_verdict_that_nobody_reads_is_the_same(recording, as_json):
+def test_a_closed_pipe_does_not_change_the_verdict(recording, as_json):
     folder, command = (
         str(recording("breaks")),
         "import sys; from tb_torchcompile_plugin.cli.command import main; ",
@@ -296,7 +296,7 @@ def test_a_baseline_alone_is_compared_without_conditions(recording, tmp_path, ca
     assert main(["baseline", "save", str(recording("breaks")), str(tmp_path / "base.bin")]) == 2
 
 
-def test_another_gpu_is_four_and_says_which(recording, tmp_path, capsys):
+def test_another_gpu_has_status_four_and_is_named(recording, tmp_path, capsys):
     shutil.copytree(recording("resnet18"), tmp_path / "other")
     (path,) = (tmp_path / "other").glob("*.pt.trace.json")
     path.write_text(path.read_text().replace("NVIDIA H200", "NVIDIA H100"))

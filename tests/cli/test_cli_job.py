@@ -23,7 +23,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_job_comes_first_and_its_ranks_fold(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_job_is_first_and_its_ranks_fold(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(job), "--full"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("run .  job of 3 ranks")
@@ -99,7 +99,7 @@ def test_many_ranks_fit_one_screen(many: Path, capsys: pytest.CaptureFixture[str
     assert rest[first].startswith("  rank 37 on node")
 
 
-def test_a_job_of_many_ranks_is_told_by_its_digests(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_of_many_ranks_is_read_from_its_digests(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(many), "--full"]) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()

@@ -53,7 +53,7 @@ def test_the_benchmark_is_inductors_and_listens_to_max_autotune(
     assert text.endswith('print(f"{1000 * ms:.2f} µs", triton_poi_fused_0.launchers[0].config)\n')
 
 
-def test_without_a_benchmark_one_line_says_how_to_get_it(
+def test_without_a_benchmark_one_line_explains_how_to_get_it(
     run: Run, recording: Callable[[str], Path], tmp_path: Path
 ) -> None:
     status, out, err = run(
@@ -84,9 +84,7 @@ def test_a_name_of_several_kernels_asks_for_the_graph(
     assert "def triton_poi_fused_gelu_0(" in file.read_text()
 
 
-def test_a_name_that_is_not_there_is_told_with_names_like_it(
-    run: Run, recording: Callable[[str], Path]
-) -> None:
+def test_a_missing_name_is_reported_with_similar_ones(run: Run, recording: Callable[[str], Path]) -> None:
     status, _, err = run(recording("breaks"), "triton_poi_fused_addmm_relu_9")
     assert status == 1 and err.count("\n") == 1
     assert "there is no kernel" in err and "triton_poi_fused_addmm_relu_0" in err

@@ -102,7 +102,7 @@ def test_lines_are_those_that_were_recorded(tools: Tools) -> None:
     assert error and "capture.py" in text
 
 
-def test_what_comes_next_can_be_called_as_it_is(tools: Tools) -> None:
+def test_the_suggested_calls_work(tools: Tools) -> None:
     report = json.loads(tools.report(section="kernels", top=5))
     call = report["tables"][0]["omitted"]["next"]
     assert call.startswith("report(after=")
@@ -112,7 +112,7 @@ def test_what_comes_next_can_be_called_as_it_is(tools: Tools) -> None:
 
 @pytest.fixture
 def fenced(tmp_path: Path) -> Path:
-    """A logdir with a run of its own, and links to one that lies outside."""
+    """A logdir with a run of its own, and links to one outside."""
     (tmp_path / "logdir" / "mine").mkdir(parents=True)
     (tmp_path / "outside").mkdir()
     write_trace(tmp_path / "logdir" / "mine", EVENTS, "w.1.pt.trace.json")
@@ -136,7 +136,7 @@ def fenced(tmp_path: Path) -> Path:
         "a\0b",
     ],
 )
-def test_nothing_beside_the_logdir_is_read(fenced: Path, path: str) -> None:
+def test_nothing_outside_the_logdir_is_read(fenced: Path, path: str) -> None:
     error, text = asked(server(str(fenced)), "report", path=path)
     assert error and "does not lie in the logdir" in text
     error, text = asked(server(str(fenced)), "compare", a="mine", b=path)
@@ -154,7 +154,7 @@ def test_links_that_lead_out_are_not_followed(fenced: Path) -> None:
     )
 
 
-def test_compile_data_that_lies_outside_is_not_read(fenced: Path, recording: Callable[[str], Path]) -> None:
+def test_compile_data_outside_the_logdir_is_not_read(fenced: Path, recording: Callable[[str], Path]) -> None:
     (summary,) = recording("handler_breaks").glob("*.compile.pb")
     (fenced / "mine" / "w.1.pt.compile.pb").symlink_to(summary)
     for path in ("", "mine/w.1.pt.trace.json"):
@@ -183,7 +183,7 @@ def test_a_changed_logdir_is_read_again(tmp_path: Path) -> None:
     assert json.loads(tools.search("conv2d"))["total"] > 0
 
 
-def test_without_the_extra_one_line_says_what_to_install(
+def test_without_the_extra_one_line_names_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = builtins.__import__

@@ -41,7 +41,7 @@ def test_the_first_three_lines_are_enough(run: Run, recording: Callable[[str], P
     assert to_do.startswith("Do: Begin with the dearest, capture.py:28.")
 
 
-def test_a_table_of_recorded_time_says_so_where_recording_slowed_the_steps(
+def test_a_table_is_labelled_as_recorded_if_profiling_slowed_the_steps(
     recording: Callable[[str], Path],
 ) -> None:
     report = read_report(str(recording("breaks")))
@@ -63,7 +63,7 @@ def test_of_a_job_the_rank_and_its_price_come_first(run: Run, job: Path) -> None
     assert any(line.startswith("  rank 1: ") for line in rest)
 
 
-def test_of_a_job_it_says_whose_compiling_it_tells(run: Run, recording: Callable[[str], Path]) -> None:
+def test_of_a_job_the_worker_of_the_compilations_is_named(run: Run, recording: Callable[[str], Path]) -> None:
     lines = run(recording("ddp"))[1].splitlines()
     assert "Compiled, on worker rank1" in lines and "Compiled" not in lines
     assert "Compiled" in run(recording("breaks"))[1].splitlines()
@@ -81,11 +81,11 @@ def test_a_long_title_keeps_its_place_and_price(job: Path) -> None:
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_the_width_of_the_terminal_is_kept(recording: Callable[[str], Path], width: int) -> None:
     lines = screen(read_report(str(recording("breaks"))), "runs", width)
-    assert all(len(line.text) <= width for line in lines if not line.whole)
-    assert all(line.text.startswith("  tb-torchcompile ") for line in lines if line.whole)
+    assert all(len(line.text) <= width for line in lines if not line.is_command)
+    assert all(line.text.startswith("  tb-torchcompile ") for line in lines if line.is_command)
 
 
-def test_what_it_says_to_ask_can_be_asked(
+def test_the_suggested_commands_work(
     run: Run, recording: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = run(recording("breaks"))[1]
@@ -107,7 +107,7 @@ def test_a_part_of_a_trace_may_lack_what_is_to_be_changed(
     assert lines[1] == said and "  The trace is cut off: what is missing of it counts as idle" in lines
 
 
-def test_of_several_spans_it_says_whose_the_numbers_are(
+def test_of_several_spans_the_one_with_the_numbers_is_named(
     run: Run, recording: Callable[[str], Path], tmp_path: Path
 ) -> None:
     text = next(recording("breaks").glob("*.pt.trace.json")).read_bytes()
@@ -130,7 +130,7 @@ def test_a_number_that_is_none(number: str, capsys: pytest.CaptureFixture[str]) 
     assert f"argument --top: '{number}' is no whole number from 0 on" in capsys.readouterr().err
 
 
-def test_without_findings_it_says_so(run: Run, recording: Callable[[str], Path]) -> None:
+def test_without_findings_there_is_a_sentence(run: Run, recording: Callable[[str], Path]) -> None:
     lines = run(recording("everything"))[1].splitlines()
     assert lines[1].startswith("No finding") and lines[2].startswith("Considered: ")
 
@@ -153,7 +153,7 @@ def test_several_runs_are_listed(run: Run, recording: Callable[[str], Path]) -> 
     assert "\n9 runs\n" in out and "… and 4 more" in out
 
 
-def test_of_several_runs_it_says_which_comes_first(
+def test_of_several_runs_the_first_one_is_named(
     run: Run, recording: Callable[[str], Path], tmp_path: Path
 ) -> None:
     shutil.copytree(recording("everything"), tmp_path / "quiet")

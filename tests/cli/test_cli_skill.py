@@ -1,4 +1,4 @@
-"""SKILL.md says what is true: each command in it is run, and what it shows stands in the answer."""
+"""SKILL.md is correct: each command in it is run, and what it shows is in the answer."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return command_line(capsys, "what-if")
 
 
-def test_the_step_and_its_fixes_are_told(run: Run, recording: Callable[[str], Path]) -> None:
+def test_the_step_and_its_fixes_are_printed(run: Run, recording: Callable[[str], Path]) -> None:
     status, out, err = run(recording("resnet18"))
     assert (status, err) == (0, "")
     lines = out.splitlines()
@@ -82,7 +82,7 @@ def test_run_worker_and_span_are_chosen(run: Run, recording: Callable[[str], Pat
     assert status == 1 and "there is no trace of beaks" in err and "breaks vm_" in err
 
 
-def test_without_a_gpu_it_says_why_nothing_is_predicted(run: Run, tmp_path: Path) -> None:
+def test_without_a_gpu_the_reason_for_no_prediction_is_printed(run: Run, tmp_path: Path) -> None:
     status, out, _ = run(write_trace(tmp_path, [slice_("aten::mm", 0, 5)]))
     assert status == 0 and "Nothing is predicted. No work of a GPU was recorded" in out
 

@@ -70,7 +70,7 @@ def test_guards_are_a_question_of_their_own(client: Client) -> None:
     assert answer["warnings"] == []
 
 
-def test_a_text_is_plain_text_whatever_it_holds(client: Client) -> None:
+def test_a_text_is_plain_text_whatever_its_content(client: Client) -> None:
     details = ask(client, "compilation", epoch=0, compile_id="0/0")
     code = next(row for row in details["artifacts"] if row["name"] == "inductor_output_code")
     response = client.get(f"{ROOT}/artifact", query_string={**BREAKS, "id": code["id"]})
@@ -138,7 +138,7 @@ def summary_with(tmp_path: Path, **fields: Any) -> tuple[Client, dict[str, str]]
     return make_client(make_plugin(tmp_path)), {"run": ".", "worker": "w_1"}
 
 
-def test_without_source_the_route_says_how_to_get_it(tmp_path: Path) -> None:
+def test_without_source_the_route_explains_how_to_get_it(tmp_path: Path) -> None:
     client, ids = summary_with(tmp_path, environment=pb.Environment(capture="summary"))
     error = error_of(client.get(f"{ROOT}/artifact", query_string={**ids, "id": 0}))
     assert 'capture="summary"' in error["message"]
@@ -162,7 +162,7 @@ def test_a_damaged_text_costs_itself_alone(tmp_path: Path, payloads: list[pb.Pay
 
 
 def test_a_log_adds_the_texts_that_a_summary_lacks(tmp_path: Path) -> None:
-    """A summary without texts beside a log of the same process: the rows of the one, the texts of the other."""
+    """A summary without texts next to a log of the same process: the rows of the one, the texts of the other."""
     client, ids = summary_with(tmp_path, environment=pb.Environment(capture="summary", pid=1))
     data = b"".join(line(record, pid=1) for record in [*a_compilation(), artifact("wanted", "text")])
     (tmp_path / "dedicated_log_torch_trace_x.log").write_bytes(data)

@@ -28,7 +28,7 @@ def client(recording: Callable[[str], Path]) -> Client:
 
 
 class TestAnswers:
-    def test_runs_lists_what_the_logdir_holds(self, client: Client) -> None:
+    def test_runs_lists_the_content_of_the_logdir(self, client: Client) -> None:
         answer = client.get(f"{ROOT}/runs").get_json()
         assert (answer["schema_version"], answer["plugin_version"]) == (1, "0.1.0")
         (run,) = answer["runs"]
@@ -39,12 +39,12 @@ class TestAnswers:
         assert span["span"] == SPAN["span"]
         assert span["trace_file"] == "vm_1027.1795230252555613000.pt.trace.json"
 
-    def test_compile_holds_the_four_breaks_of_the_recording(self, client: Client) -> None:
+    def test_compile_has_the_four_breaks_of_the_recording(self, client: Client) -> None:
         answer = client.get(f"{ROOT}/compile", query_string=BREAKS).get_json()
         assert answer["source"] == "torch_trace"
         assert sorted(row["line"] for row in answer["graph_breaks"]) == [26, 27, 28, 29]
 
-    def test_span_holds_the_reference_numbers(
+    def test_span_has_the_reference_numbers(
         self, client: Client, expected: Callable[[str], dict[str, Any]]
     ) -> None:
         response = ask_span(client, SPAN)
@@ -132,7 +132,9 @@ class TestErrors:
         assert response.status_code == 404
         assert error_of(response)["code"] == "not_found"
 
-    def test_a_worker_without_compile_data_says_how_to_get_it(self, recording: Callable[[str], Path]) -> None:
+    def test_a_worker_without_compile_data_explains_how_to_get_it(
+        self, recording: Callable[[str], Path]
+    ) -> None:
         client = make_client(make_plugin(recording("resnet18_eager")))
         response = client.get(f"{ROOT}/compile", query_string={"run": ".", "worker": "vm_1119"})
         assert response.status_code == 404
@@ -189,7 +191,7 @@ class TestTransport:
         assert (response.status_code, response.data) == (200, b"")
         assert int(response.headers["Content-Length"]) > 0
 
-    def test_an_answer_that_still_holds_is_not_sent_again(self, client: Client) -> None:
+    def test_an_answer_that_is_still_valid_is_not_sent_again(self, client: Client) -> None:
         first = client.get(f"{ROOT}/runs")
         assert "no-cache" in first.headers["Cache-Control"]
         again = client.get(f"{ROOT}/runs", headers={"If-None-Match": first.headers["ETag"]})
@@ -271,7 +273,7 @@ class TestStatic:
 
 
 class TestActivity:
-    def test_active_once_the_logdir_holds_something(self, recording: Callable[[str], Path]) -> None:
+    def test_active_once_the_logdir_has_a_run(self, recording: Callable[[str], Path]) -> None:
         plugin = make_plugin(recording("breaks"))
         wait_for(plugin.is_active)
 
@@ -293,7 +295,7 @@ class TestActivity:
 
         activity = BackgroundFlag(look)
         for _ in range(50):
-            activity.look_again()
+            activity.refresh()
             assert activity.active is False
             assert len(walks) <= 1
         go_on.set()
@@ -309,10 +311,10 @@ class TestActivity:
             return bool(answer)
 
         activity = BackgroundFlag(look)
-        activity.look_again()
+        activity.refresh()
 
         def active() -> bool:
-            activity.look_again()
+            activity.refresh()
             return activity.active
 
         wait_for(active)

@@ -200,7 +200,7 @@ def test_profiled_steps_that_contain_compile_time_are_named(limited: Path) -> No
     assert again["0/1"] == "ProfilerStep#2"
 
 
-def test_a_log_tells_of_the_limit_that_tlparse_hides(limited: Path) -> None:
+def test_a_log_shows_the_limit_that_tlparse_hides(limited: Path) -> None:
     for folder in ("log", "profiled"):
         session = Session([("", str(limited / folder))])
         ((run_name, worker),) = [(r.run, w.worker) for r in session.runs().runs for w in r.workers]

@@ -1,4 +1,4 @@
-"""`digest=True`: a digest of each trace, written beside training, which hears and feels nothing of it."""
+"""`digest=True`: a digest of each trace is written during training, without disturbing it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.job.digest.file import is_current, load
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of, windows_of
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles, discover
 from tb_torchcompile_plugin.reader.cache.store import is_stored
-from tb_torchcompile_plugin.writer import log_handlers as background
+from tb_torchcompile_plugin.writer import background
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 
@@ -127,7 +127,7 @@ def test_without_the_flag_nothing_is_started(torch: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("how", ["no process", "no folder", "no trace"])
-def test_training_hears_nothing_of_a_digest_that_fails(
+def test_a_digest_that_fails_does_not_disturb_training(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     if how == "no process":

@@ -19,7 +19,7 @@ from live import TRACE_LOGGER, names, needs_torch, run, run_alone, summaries
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
 from tb_torchcompile_plugin.writer import handler as handler_module
 from tb_torchcompile_plugin.writer import recorder as recorder_module
-from tb_torchcompile_plugin.writer.log_handlers import Tap
+from tb_torchcompile_plugin.writer.log_handlers import RecordHandler
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 TRACE, SUMMARY = ".pt.trace.json", ".pt.compile.pb"
@@ -97,12 +97,12 @@ def test_keywords_of_torch_are_passed_on(torch: Any, tmp_path: Path, monkeypatch
         tensorboard_trace_handler(str(tmp_path), capture="none")
 
 
-def test_created_anew_in_each_cycle_it_is_still_one_recorder(torch: Any, tmp_path: Path) -> None:
+def test_handlers_created_in_each_cycle_share_one_recorder(torch: Any, tmp_path: Path) -> None:
     def on_ready(prof: Any) -> None:
         tensorboard_trace_handler(str(tmp_path), worker_name="w")(prof)
 
     profile(torch, on_ready, steps=3)
-    ours = [h for h in TRACE_LOGGER.handlers if isinstance(h, Tap)]
+    ours = [h for h in TRACE_LOGGER.handlers if isinstance(h, RecordHandler)]
     assert len(ours) == 1
     written = summaries(tmp_path)
     assert len(written) >= 3
@@ -128,7 +128,7 @@ def test_the_summary_follows_what_is_compiled_later(torch: Any, tmp_path: Path) 
 
 
 def test_a_worker_name_with_a_folder_in_it(tmp_path: Path) -> None:
-    """torch takes it as part of the path; the summary lies beside the trace, whoever writes it."""
+    """torch takes it as part of the path; the summary is next to the trace, whichever handler writes it."""
     (tmp_path / "a").mkdir()
     tensorboard_trace_handler(str(tmp_path), "a/b")(Exporter(whole))
     assert names(tmp_path / "a", TRACE) == names(tmp_path / "a", SUMMARY) != []
@@ -145,7 +145,7 @@ def test_handlers_without_end_are_not_all_remembered(tmp_path: Path) -> None:
     assert len(recorder_module.recorder()._outputs) <= 16
 
 
-def test_a_recorder_beside_a_handler_leaves_it_its_place(tmp_path: Path) -> None:
+def test_a_recorder_does_not_replace_the_output_of_a_handler(tmp_path: Path) -> None:
     for folder in ("other", "runs"):
         with CompileRecorder(tmp_path / folder, "w"):
             tensorboard_trace_handler(str(tmp_path / "runs"), "w")
@@ -156,7 +156,7 @@ def test_a_recorder_beside_a_handler_leaves_it_its_place(tmp_path: Path) -> None
 
 
 class Exporter:
-    """Stands for a profiler whose export does what it is told."""
+    """A fake profiler whose export calls a function."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -338,7 +338,7 @@ def test_a_real_run_ends_well_whatever_the_folder(tmp_path: Path) -> None:
     assert printed.count("cannot be written") == 2
 
 
-def test_what_comes_after_the_last_cycle_is_written_at_exit(tmp_path: Path) -> None:
+def test_compilations_after_the_last_cycle_are_written_at_exit(tmp_path: Path) -> None:
     program = """
         import torch
         from tb_torchcompile_plugin import tensorboard_trace_handler
@@ -391,7 +391,7 @@ def test_importing_the_writer_imports_neither_torch_nor_tensorboard(tmp_path: Pa
     assert run_alone(program, tmp_path).strip() == "[]"
 
 
-def test_the_docstring_tells_cpu_users_how_to_see_their_kernels() -> None:
+def test_the_docstring_explains_how_cpu_users_see_their_kernels() -> None:
     text = handler_module.tensorboard_trace_handler.__doc__ or ""
     for word in (
         "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1",

@@ -1,4 +1,4 @@
-"""The handler beside other writers of traces: inductor's own handler of torch 2.14, and profilers that export later."""
+"""The handler with other writers of traces: inductor's handler of torch 2.14, and profilers that export later."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def profiled(torch: Any, on_ready: Callable[[Any], None]) -> None:
 def test_inductors_handler_first_in_the_same_chain(
     torch: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, inductor_trace_handler: Any
 ) -> None:
-    """A profiler saves its trace once: ours puts the summary beside the one that is there."""
+    """A profiler saves its trace once: ours puts the summary next to the existing one."""
     theirs, ours = inductor_trace_handler(str(tmp_path), "w"), tensorboard_trace_handler(str(tmp_path), "w")
 
     def ready(prof: Any) -> None:

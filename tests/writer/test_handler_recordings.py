@@ -85,8 +85,8 @@ def test_kernels_replayed_by_cuda_graphs_keep_their_compilation(worker):
         assert len(span["steps"]) == 2
 
 
-def test_why_cuda_graphs_were_skipped_stands_at_the_compilation(recording):
-    """Of a mutated input torch tells when the code first runs, and no compile id: but it quotes the function."""
+def test_why_cuda_graphs_were_skipped_is_a_field_of_the_compilation(recording):
+    """torch reports a mutated input when the code first runs, without a compile id, but quotes the function."""
     session = Session([("", str(recording("kernels") / "skips"))])
     ((run, worker),) = [(run.run, worker.worker) for run in session.runs().runs for worker in run.workers]
     reasons_of = {

@@ -1,4 +1,4 @@
-"""Traces that are read into the cache beside training: by one process, the newest first, and by none that is left."""
+"""Traces are read into the cache during training by one process, the newest first, which ends with training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from tb_torchcompile_plugin.api.indexing.beside_training import ToRead, _Waiting
 from tb_torchcompile_plugin.reader.cache.store import is_stored
-from tb_torchcompile_plugin.writer import log_handlers as background
+from tb_torchcompile_plugin.writer import background
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ EVENT = (
 )
 PROGRAM = """
     import os, sys
-    from tb_torchcompile_plugin.writer import log_handlers as background
+    from tb_torchcompile_plugin.writer import background
     for path in sys.argv[2:]:
         background.read(path, None, index=True, digest=False)
     print(background._reader.pid, flush=True)

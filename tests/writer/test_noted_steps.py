@@ -174,7 +174,9 @@ def test_profilers_are_not_kept_alive(torch: Any, tmp_path: Path) -> None:
 # -- an optimizer's steps -----------------------------------------------------------------------------------------
 
 
-def test_an_optimizer_tells_steps_without_a_schedule(torch: Any, clock: list[int], tmp_path: Path) -> None:
+def test_steps_without_a_schedule_are_noted_from_the_optimizer(
+    torch: Any, clock: list[int], tmp_path: Path
+) -> None:
     handler = tensorboard_trace_handler(tmp_path, "w")
     optimizer, second = sgd(torch), sgd(torch)
 
@@ -250,7 +252,7 @@ def test_the_optimizer_knows_them_where_the_profilers_block_waits_for_one(
 
 
 @pytest.mark.parametrize("steps_of_one", [2, 0.5])
-def test_an_optimizer_that_steps_in_another_rhythm_tells_nothing(
+def test_an_optimizer_that_steps_less_often_is_not_used(
     torch: Any, clock: list[int], tmp_path: Path, steps_of_one: float
 ) -> None:
     tensorboard_trace_handler(tmp_path)
@@ -383,7 +385,7 @@ def test_a_torch_without_these_names(
     assert not recorder().summary("full").HasField("steps")
 
 
-def test_a_profiler_that_tells_no_action(
+def test_a_profiler_without_an_action(
     torch: Any, tmp_path: Path, clock: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     tensorboard_trace_handler(tmp_path)
@@ -393,7 +395,7 @@ def test_a_profiler_that_tells_no_action(
         steps.returned(prof)
         steps.entered(object())
     steps.returned(3)
-    steps.optimizer_stepped(4, recorded=False)
+    steps.optimizer_stepped(4, profiled=False)
     assert caplog.text.count("the time of a step cannot be noted") == 2  # one for each kind of error
     take_steps(prof.step, clock, [1, 2])
     assert list(noted().unrecorded_ns) == [2]
@@ -415,7 +417,7 @@ def test_the_mean_of_at_least_two_without_pauses() -> None:
 @pytest.mark.parametrize(
     ("recorded", "answer"), [([14, 13], 5), ([5, 13], None), ([4], None), ([], None)], ids=str
 )
-def test_one_alone_tells_where_it_is_shorter_than_all_that_were_recorded(
+def test_a_single_step_counts_if_it_is_shorter_than_all_profiled_ones(
     recorded: list[int], answer: int | None
 ) -> None:
     from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary

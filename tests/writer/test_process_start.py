@@ -36,7 +36,7 @@ def test_they_end_with_the_first_one_behind_a_compilation_that_compiles_nothing(
     assert len(steps(*[(n, n + 1, True) for n in range(300)]).rows) == 256
 
 
-def test_the_profiler_tells_unless_it_came_late() -> None:
+def test_the_profilers_steps_count_unless_it_started_late() -> None:
     """optimizer.step() ends before what a step does after it, such as waiting for other ranks."""
     profiler = steps((None, 10, True), (11, 15, False))
     assert first_steps(profiler, steps((None, 8, True), (8, 13, False))) is profiler.rows

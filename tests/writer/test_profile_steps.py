@@ -1,4 +1,4 @@
-"""`profile_steps`: a loop is recorded once it compiles no more, whoever owns it, and nothing is raised into it."""
+"""`profile_steps`: a loop is recorded once nothing is compiled any more, and nothing is raised into it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRACE, SUMMARY = ".pt.trace.json", ".pt.compile.pb"
 
 @pytest.fixture
 def step(torch: Any) -> Callable[[int], Any]:
-    """A step that compiles anew for each rank of its argument."""
+    """A step that is compiled again for each rank of its argument."""
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
     return lambda ranks: compiled(torch.ones([1] * ranks))
@@ -53,7 +53,7 @@ def test_a_loop_that_always_compiles_is_recorded_as_it_is(torch: Any, tmp_path: 
     assert recorded_steps(tmp_path) == [21]
 
 
-def test_a_loop_that_begins_anew_ends_the_one_before(
+def test_starting_again_ends_the_previous_loop(
     torch: Any, step: Callable[[int], Any], tmp_path: Path
 ) -> None:
     steps = profile_steps(tmp_path, after=0, steps=2)
@@ -87,7 +87,7 @@ def test_a_loop_that_ends_while_it_is_recorded_is_written(step: Callable[[int], 
     assert recorded_steps(tmp_path)[:2] == [1, 2]
 
 
-def test_a_loop_that_is_too_short_is_told_so(
+def test_a_loop_that_is_too_short_is_reported(
     step: Callable[[int], Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with profile_steps(tmp_path) as steps:
@@ -97,7 +97,7 @@ def test_a_loop_that_is_too_short_is_told_so(
     assert "the loop ended after 1 step, while" in caplog.text and "after=1" in caplog.text
 
 
-def test_a_loop_that_tells_no_step_is_told_so(
+def test_a_loop_without_step_is_reported(
     step: Callable[[int], Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with profile_steps(tmp_path):

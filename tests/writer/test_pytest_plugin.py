@@ -85,7 +85,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.skipif(torch_before("2.8"), reason="torch 2.6 says why it broke in other words")
-def test_each_failure_says_what_and_where(printed: str) -> None:
+def test_each_failure_names_its_reason_and_line(printed: str) -> None:
     assert "5 failed, 1 passed" in printed
     for said in (
         r"assert 1 graph break == 0\nE +/.*test_model\.py:6: Call to `torch\._dynamo\.graph_break\(\)`",
@@ -99,7 +99,7 @@ def test_each_failure_says_what_and_where(printed: str) -> None:
         assert re.search(said, printed), said
 
 
-def test_torchs_compile_log_is_not_shown_beside_a_failure(printed: str) -> None:
+def test_torchs_compile_log_is_not_shown_with_a_failure(printed: str) -> None:
     after = printed.partition("test_skips")[2]
     assert "torch.__trace" not in after
 

@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.compile_log import summary as summary_file
 from tb_torchcompile_plugin.compile_log.payloads import text_of, unpack
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, FORWARD, CompileSummary
 from tb_torchcompile_plugin.writer import recorder as recorder_module
-from tb_torchcompile_plugin.writer.log_handlers import Tap
+from tb_torchcompile_plugin.writer.log_handlers import RecordHandler
 from tb_torchcompile_plugin.writer.recorded_block import CompileRecorder
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
@@ -173,8 +173,8 @@ def test_the_recompile_limit_is_a_failure_with_a_place(torch: Any, tmp_path: Pat
 @pytest.mark.skipif(
     torch_before("2.11"), reason="torch 2.8 logs it elsewhere, under a logger of another name"
 )
-def test_why_cuda_graphs_are_skipped_is_heard_from_torchs_logger(torch: Any, tmp_path: Path) -> None:
-    """torch tells it no record. Its own function is called here where inductor calls it for a model on a GPU."""
+def test_why_cuda_graphs_are_skipped_is_recorded_from_torchs_logger(torch: Any, tmp_path: Path) -> None:
+    """torch has no record of it. Its own function is called here where inductor calls it for a model on a GPU."""
     from torch._inductor import cudagraph_utils
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -256,9 +256,9 @@ def test_steady_state_makes_no_records(torch: Any, tmp_path: Path) -> None:
 def test_after_the_last_recorder_torch_builds_no_records(torch: Any, tmp_path: Path) -> None:
     with CompileRecorder(tmp_path), CompileRecorder(tmp_path):
         pass
-    assert not any(isinstance(handler, Tap) for handler in TRACE_LOGGER.handlers)
+    assert not any(isinstance(handler, RecordHandler) for handler in TRACE_LOGGER.handlers)
     with CompileRecorder(tmp_path):
-        assert isinstance(TRACE_LOGGER.handlers[0], Tap)
+        assert isinstance(TRACE_LOGGER.handlers[0], RecordHandler)
         torch._logging.set_logs()
         torch._dynamo.reset()
         torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
@@ -298,7 +298,7 @@ def test_capture_summary_writes_no_line_of_the_program(torch: Any, tmp_path: Pat
 
 
 def test_files_that_were_numbered_before_are_still_named(torch: Any, tmp_path: Path) -> None:
-    """torch tells the name of a file once; a recorder that starts later never sees that record."""
+    """torch records the name of a file once; a recorder that starts later never sees that record."""
     torch._logging.structured.INTERN_TABLE[__file__] = number = len(torch._logging.structured.INTERN_TABLE)
     stack = {"stack": [{"line": 1, "name": "f", "filename": number}]}
     ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
@@ -490,7 +490,7 @@ def test_a_recovery_that_fails_leaves_the_rest(
 
 
 def test_pending_records_are_bounded(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module, "_PENDING_LIMIT", 1000)
+    monkeypatch.setattr(recorder_module, "_MAX_PENDING_BYTES", 1000)
     with CompileRecorder(tmp_path) as recorder:
         torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
         assert recorder_module.recorder()._pending_size <= 1000

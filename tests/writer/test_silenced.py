@@ -1,4 +1,4 @@
-"""Programs that set logging up, and so silence every logger that they do not know: torch is heard all the same."""
+"""Programs that configure logging, and so disable all other loggers: torch's records are received all the same."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WAYS = (
 )
 
 
-def test_torch_is_heard_all_the_same(tmp_path: Path) -> None:
+def test_records_are_received_all_the_same(tmp_path: Path) -> None:
     statuses, printed = run_all(PROGRAM, tmp_path, [[way] for way in WAYS])
     assert set(statuses) == {0}, printed
     heard = {row.environment.worker: row for row in summaries(tmp_path / "out")}
@@ -69,7 +69,7 @@ def test_the_logger_is_left_as_the_program_set_it(torch: Any, tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("torch")
-def test_what_was_not_heard_is_recovered_and_said(
+def test_compilations_without_records_are_recovered_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import torch

@@ -28,29 +28,29 @@ def recorded(times: Times) -> tuple[dict[str, list[float]], bool]:
 def test_a_reset_that_was_seen_loses_nothing(metrics: dict[str, list[float]]) -> None:
     times = Times()
     metrics["f"] = [1.0]
-    times.look()
+    times.collect()
     metrics.clear()
     metrics["f"] = [2.0]
-    times.look()
+    times.collect()
     assert recorded(times) == ({"f": [1.0, 2.0]}, True)
 
 
-def test_two_resets_while_nobody_looked_may_lose_times(metrics: dict[str, list[float]]) -> None:
+def test_two_resets_during_a_pause_may_lose_times(metrics: dict[str, list[float]]) -> None:
     times = Times()
     metrics["f"] = [1.0]
-    times.look()
+    times.collect()
     for seconds in (2.0, 3.0):
         metrics.clear()
         metrics["f"] = [seconds]
-    times.look(after_pause=True)
+    times.collect(after_pause=True)
     assert recorded(times) == ({"f": [1.0, 3.0]}, False)
 
 
 def test_a_pause_without_a_reset_loses_nothing(metrics: dict[str, list[float]]) -> None:
     times = Times()
-    times.look(after_pause=True)
+    times.collect(after_pause=True)
     metrics["f"] = [1.0]
-    times.look()
+    times.collect()
     metrics["f"].append(2.0)
-    times.look(after_pause=True)
+    times.collect(after_pause=True)
     assert recorded(times) == ({"f": [1.0, 2.0]}, True)

@@ -1,61 +1,24 @@
-"""The arguments of the commands that answer in bounds and by ids."""
+"""Add the commands that answer in bounds and by ids: `report`, `show`, `schema` and `skill`."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable
 from importlib.resources import files
-
-import msgspec
 
 from tb_torchcompile_plugin.api.answers.sections import schema
 from tb_torchcompile_plugin.cli.answers.report import show_report
 from tb_torchcompile_plugin.cli.answers.show import show_id
+from tb_torchcompile_plugin.cli.text_table import print_json, write_text
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.logdir.filesystem import written
 
-# `tb-torchcompile skill`: what an agent needs to know to use this, as a file that agents look for.
-
-
-NAME = "tb-torchcompile"  # the folder of a skill is named as it is
-
-
-def skill() -> str:
-    """The text of SKILL.md."""
-    return files(__package__).joinpath("SKILL.md").read_text(encoding="utf-8")
-
-
-def show_skill(arguments: argparse.Namespace) -> None:
-    """Print it, or write it below a folder of skills. Raises UserError where that cannot be written."""
-    if arguments.install is None:
-        sys.stdout.write(skill())
-        return
-    file = os.path.join(arguments.install, NAME, "SKILL.md")
-    with written(file):
-        os.makedirs(os.path.dirname(file), exist_ok=True)
-        with open(file, "w", encoding="utf-8") as target:
-            target.write(skill())
-    print(f"wrote {file}", file=sys.stderr)
-
-
-# `tb-torchcompile schema`: what sections a report has, and what a row of each holds.
-
-
-def show_schema(arguments: argparse.Namespace) -> None:
-    """Print all sections; with `--json` the JSON schema of each one's rows."""
-    whole = schema()
-    if arguments.json:
-        sys.stdout.write(msgspec.json.encode(whole).decode() + "\n")
-        return
-    for name, section in whole.sections.items():
-        time = f", share of {section.time}" if section.time else ""
-        sys.stdout.write(visible(f"{name}: of each {' and '.join(section.rows)}{time}\n"))
+_SKILL = "tb-torchcompile"  # the folder of a skill has its name
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """`report`, `show`, `schema` and `skill`."""
+    """Add all of them."""
     _add_report(commands)
     show = commands.add_parser("show", help="print one row of a report, by the id that stands with it")
     show.add_argument("id", metavar="ID", help="RUN/WORKER/SPAN/SECTION/KEY, as report prints it")
@@ -63,13 +26,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--logdir", metavar="DIR", help="as for report (default: runs, where that is here, else .)"
     )
     show.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-    show.set_defaults(run=_ended(show_id))
-    schema = commands.add_parser("schema", help="print the sections that a report has")
-    schema.add_argument("--json", action="store_true", help="with the JSON schema of the rows of each")
-    schema.set_defaults(run=_ended(show_schema))
-    skill = commands.add_parser("skill", help="print how an agent uses this, as SKILL.md")
-    skill.add_argument("--install", metavar="DIR", help="write it below this folder of skills instead")
-    skill.set_defaults(run=_ended(show_skill))
+    show.set_defaults(run=show_id)
+    sections = commands.add_parser("schema", help="print the sections that a report has")
+    sections.add_argument("--json", action="store_true", help="with the JSON schema of the rows of each")
+    sections.set_defaults(run=_show_schema)
+    agent = commands.add_parser("skill", help="print how an agent uses this, as SKILL.md")
+    agent.add_argument("--install", metavar="DIR", help="write it below this folder of skills instead")
+    agent.set_defaults(run=_show_skill)
 
 
 def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -91,11 +54,7 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         action="store_true",
         help="of a job of many ranks all rows, not outliers and the first ones alone",
     )
-    _add_bounds(report)
-    report.set_defaults(run=_ended(show_report))
-
-
-def _add_bounds(report: argparse.ArgumentParser) -> None:
+    report.set_defaults(run=show_report)
     bounds = report.add_argument_group(
         "bounds", "What is left out is counted, with how to get it. With --json one object."
     )
@@ -117,9 +76,29 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _ended(show: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], int]:
-    def run(arguments: argparse.Namespace) -> int:
-        show(arguments)
-        return 0
+def _show_schema(arguments: argparse.Namespace) -> None:
+    """Print all sections of a report; with `--json` the JSON schema of each one's rows."""
+    report = schema()
+    if arguments.json:
+        print_json(report)
+        return
+    for name, section in report.sections.items():
+        time = f", share of {section.time}" if section.time else ""
+        sys.stdout.write(visible(f"{name}: of each {' and '.join(section.rows)}{time}\n"))
 
-    return run
+
+def skill() -> str:
+    """Return the text of SKILL.md: what an agent needs to know to use this."""
+    return files(__package__).joinpath("SKILL.md").read_text(encoding="utf-8")
+
+
+def _show_skill(arguments: argparse.Namespace) -> None:
+    """Print it, or write it below a folder of skills. Raises UserError where that cannot be written."""
+    if arguments.install is None:
+        sys.stdout.write(skill())
+        return
+    file = os.path.join(arguments.install, _SKILL, "SKILL.md")
+    with written(file):
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+    write_text(file, skill())
+    print(f"wrote {file}", file=sys.stderr)

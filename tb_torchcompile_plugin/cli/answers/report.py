@@ -1,11 +1,9 @@
-"""`tb-torchcompile report`: one screen of a logdir, all of its tables, or what of them fits into so many bytes."""
+"""`tb-torchcompile report`: one screen of a logdir, all of its tables, or those that fit into so many bytes."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-
-import msgspec
 
 from tb_torchcompile_plugin.api.answers.bounded import Ask, Commands, bounded
 from tb_torchcompile_plugin.api.answers.search import first_answer
@@ -15,70 +13,61 @@ from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
 from tb_torchcompile_plugin.cli.answers.show import print_tables
 from tb_torchcompile_plugin.cli.text_span import ranks_of_jobs
+from tb_torchcompile_plugin.cli.text_table import print_json
 from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument, visible
 
 
 def show_report(arguments: argparse.Namespace) -> None:
-    """Print what was asked for; warnings and progress go to stderr. Raises UserError where nothing could be read."""
-    ask = Ask(_sections(arguments.section), arguments.top, arguments.max_bytes, arguments.after)
+    """Print the report; warnings and progress go to stderr. Raises UserError where nothing could be read."""
+    sections = [name for names in arguments.section for name in names.split(",") if name]
+    ask = Ask(sections, arguments.top, arguments.max_bytes, arguments.after)
     run = arguments.only_run or _run_of(ask.after)
     with text.progress_bar() as advance:
         report = read_report(arguments.logdir, advance, Wanted(run, arguments.rank, arguments.all))
-    why = _say_warnings(report, arguments.logdir)
-    if ask.bounds and not why:
+    failure = _print_warnings(report, arguments.logdir)
+    if ask.bounds and not failure:
         _print_bounded(report, ask, arguments)
     elif arguments.json:
         sys.stdout.write(encoded(report).decode() + "\n")
-    if why:
-        raise why
+    if failure:
+        raise failure
     _check_rank(report, arguments.rank)
-    if not arguments.json and not ask.bounds:
-        _print_text(report, arguments)
-
-
-def _print_text(report: Report, arguments: argparse.Namespace) -> None:
+    if arguments.json or ask.bounds:
+        return
     if arguments.full or arguments.all or arguments.rank is not None:
         text.print_report(report, arguments.rank)
     else:
         print_screen(report, arguments.logdir)
 
 
+def _run_of(after: str) -> str:
+    """Return the run of a row; "" for a row of a table of all runs. Raises NoSuchId."""
+    row = address(after) if after else Address()
+    return "" if row.section in OF_LOGDIR else row.run
+
+
+def _print_warnings(report: Report, logdir: str) -> UserError | None:
+    """Print all warnings; return the error where nothing was read."""
+    warnings, reason = list(all_warnings(report)), why_nothing(logdir, report)
+    for notice in warnings if warnings != [reason] else []:
+        print(visible(f"warning: {notice}"), file=sys.stderr)
+    if isinstance(reason, Notice):
+        return UserError(reason.problem, file=reason.file, next_step=reason.next_step)
+    return UserError(reason) if reason else None
+
+
 def _print_bounded(report: Report, ask: Ask, arguments: argparse.Namespace) -> None:
-    answer = bounded(
-        tables(report),
-        ask,
-        first_answer(report).headline,
-        Commands(arguments.logdir, arguments.only_run, ask.top, arguments.max_bytes),
-    )
+    commands = Commands(arguments.logdir, arguments.only_run, ask.top, arguments.max_bytes)
+    answer = bounded(tables(report), ask, first_answer(report).headline, commands)
     if arguments.json:
-        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+        print_json(answer)
     else:
         print_tables(answer)
 
 
-def _sections(given: list[str]) -> list[str]:
-    return [name for names in given for name in names.split(",") if name]
-
-
-def _run_of(after: str) -> str:
-    """Of a row, "" for one of a table of all runs. Raises NoSuchId."""
-    place = address(after) if after else Address()
-    return "" if place.section in OF_LOGDIR else place.run
-
-
-def _say_warnings(report: Report, logdir: str) -> UserError | None:
-    """Why nothing was read, where that is so."""
-    warnings, why = list(all_warnings(report)), why_nothing(logdir, report)
-    for notice in warnings if warnings != [why] else []:
-        print(visible(f"warning: {notice}"), file=sys.stderr)
-    if isinstance(why, Notice):
-        return UserError(why.problem, file=why.file, next_step=why.next_step)
-    return UserError(why) if why else None
-
-
 def _check_rank(report: Report, rank: int | None) -> None:
-    """Raises WrongArgument for one that is not there."""
-    if rank is None or rank in (known := ranks_of_jobs(report)):
+    """Raise WrongArgument if there is no such rank."""
+    if rank is None or rank in (ranks := ranks_of_jobs(report)):
         return
-    listed = f"those here: {', '.join(map(str, known))}" if known else "there is no job of several ranks here"
+    listed = f"those here: {', '.join(map(str, ranks))}" if ranks else "there is no job of several ranks here"
     raise WrongArgument(f"no rank {rank}; {listed}")

@@ -1,7 +1,7 @@
-"""A report on one screen: what a step takes, what to change, where a step goes, and what to ask next.
+"""Print a report on one screen: what a step takes, what to change, where a step goes, and what to ask next.
 
 The first three lines are enough to act on: the verdict, the first finding with its place and its prediction, what to
-do. Where nothing would make a step faster they say so, and what is worth knowing stands below.
+do. Where nothing would make a step faster they say so, and what is worth knowing is below.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from tb_torchcompile_plugin.api.answers.search import (
     first_answer,
 )
 from tb_torchcompile_plugin.api.answers.sections import Address, Table
-from tb_torchcompile_plugin.api.report import Report, RunFinding
+from tb_torchcompile_plugin.api.report import Report, RunFinding, SpanReport
 from tb_torchcompile_plugin.cli.text_table import Plain
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.reader.arrays import grouped
 
-WIDTH = 120  # where no terminal tells one
-_FINDINGS, _PARTS, _RUNS, _RANKS, _TO_DO = 5, 9, 5, 5, 4
+WIDTH = 120  # columns where stdout is not a terminal
+# Rows of each block and lines of the advice, so that all blocks fit about 45 lines.
+_FINDINGS, _PARTS, _RUNS, _RANKS, _MAX_ADVICE_LINES = 5, 9, 5, 5, 4
 
 
 class ScreenLine(NamedTuple):
-    """whole: not cut at the width, because it is to be copied."""
+    """A line of the screen."""
 
     text: str
     style: str = ""
-    whole: bool = False
+    is_command: bool = False  # to be copied: not cut at the width
 
 
 def print_screen(report: Report, logdir: str) -> None:
-    """To stdout, as wide as the terminal is; of a pipe the same without colours."""
+    """Print to stdout, as wide as the terminal is; into a pipe the same without colours."""
     console = Console(highlight=False)
     width = console.width if console.is_terminal else WIDTH
     for line in screen(report, logdir, width):
@@ -49,23 +50,23 @@ def print_screen(report: Report, logdir: str) -> None:
 
 
 def screen(report: Report, logdir: str, width: int) -> list[ScreenLine]:
-    """All lines, cut to the width but for commands."""
-    said = first_answer(report)
-    parts = [
-        list(_first_three(said, report.findings, _of_run(report, said), width)),
-        list(_findings(report, said, width)),
+    """Return all lines, cut to the width except for commands."""
+    answer = first_answer(report)
+    blocks = [
+        list(_first_lines(report, answer, width)),
+        list(_findings(report, answer, width)),
         list(_runs(report)),
-        list(_ranks(said)),
-        list(_parts(said)),
-        list(_compiled(said)),
-        list(_next(report, said, Commands(logdir))),
+        list(_ranks(answer)),
+        list(_parts(answer)),
+        list(_compiled(answer)),
+        list(_next(report, answer, Commands(logdir))),
     ]
-    lines = [line for part in parts if part for line in (*part, ScreenLine(""))]
-    return [line if line.whole else line._replace(text=cut(line.text, width)) for line in lines[:-1]]
+    lines = [line for block in blocks if block for line in (*block, ScreenLine(""))]
+    return [line if line.is_command else line._replace(text=cut(line.text, width)) for line in lines[:-1]]
 
 
 def cut(text: str, width: int) -> str:
-    """One line of at most so many characters, between words where there are any."""
+    """Return one line of at most so many characters, cut between words where there are any."""
     line = visible(" ".join(text.split()) if "\n" in text else text)
     if len(line) <= width:
         return line
@@ -73,76 +74,71 @@ def cut(text: str, width: int) -> str:
     return (head[: head.rfind(" ")] if " " in head[width // 2 :] else head).rstrip(" ,:;") + "…"
 
 
-def _of_run(report: Report, said: FirstAnswer) -> str:
-    """Of several runs: which one is told of first."""
-    return f"Run {said.run.run}: " if said.run and len(report.runs) > 1 else ""
-
-
-def _first_three(said: FirstAnswer, rows: Sequence[RunFinding], of: str, width: int) -> Iterator[ScreenLine]:
-    if (first := said.first) is None:
-        yield ScreenLine(of + (said.headline or "Nothing was recorded."), "bold")
-        yield ScreenLine(NOTHING_IN_A_PART if said.span and said.span.warnings else NOTHING_TO_CHANGE)
-        yield ScreenLine(f"Considered: {_considered(said)}")
+def _first_lines(report: Report, answer: FirstAnswer, width: int) -> Iterator[ScreenLine]:
+    span, first = answer.span, answer.first
+    run = f"Run {answer.run.run}: " if answer.run and len(report.runs) > 1 else ""
+    if first is None:
+        yield ScreenLine(run + (answer.headline or "Nothing was recorded."), "bold")
+        yield ScreenLine(NOTHING_IN_A_PART if span and span.warnings else NOTHING_TO_CHANGE)
+        reasons = "; ".join(span.overview.considered) if span else ""
+        yield ScreenLine(f"Considered: {reasons or 'every kind of finding; none applies here'}")
         return
-    yield ScreenLine(of + _verdict(said, first), "bold")
-    if said.span and not (said.span.what_if.why_nothing or any(row.asks_for_change for row in rows)):
-        yield from map(ScreenLine, (NOTHING_FASTER, ""))
+    yield ScreenLine(run + _verdict(answer, first), "bold")
+    if span and not (span.what_if.why_nothing or any(row.asks_for_change for row in report.findings)):
+        yield from (ScreenLine(NOTHING_FASTER), ScreenLine(""))
     yield ScreenLine(_in_one_line(first, width), _style(first))
-    yield from map(
-        ScreenLine,
-        wrap(f"Do: {first.next_step}", width, subsequent_indent="    ", max_lines=_TO_DO, placeholder="…"),
+    advice = wrap(
+        f"Do: {first.next_step}",
+        width,
+        subsequent_indent="    ",
+        max_lines=_MAX_ADVICE_LINES,
+        placeholder="…",
     )
+    yield from map(ScreenLine, advice)
     if first.code and first.code not in first.next_step:
-        yield from (ScreenLine(f"    {line}", whole=True) for line in first.code.splitlines())
+        yield from (ScreenLine(f"    {line}", is_command=True) for line in first.code.splitlines())
 
 
-def _verdict(said: FirstAnswer, first: RunFinding) -> str:
-    """Without what a finding says."""
-    if said.job is None or all(row.title not in said.headline for row in said.job.findings):
-        return said.headline.replace(f" → {first.title}", "")
-    if said.span and said.worker:
-        headline = said.span.overview.headline.replace(f" → {first.title}", "")
-        return f"Job of {said.job.ranks} ranks, rank {said.worker.rank}: {headline}"
-    steps = [row.step_us for row in said.job.by_rank if row.step_us is not None]
+def _verdict(answer: FirstAnswer, first: RunFinding) -> str:
+    """Return the headline without the title of the finding that is below it."""
+    job, span = answer.job, answer.span
+    if job is None or all(row.title not in answer.headline for row in job.findings):
+        return answer.headline.replace(f" → {first.title}", "")
+    if span and answer.worker:
+        headline = span.overview.headline.replace(f" → {first.title}", "")
+        return f"Job of {job.ranks} ranks, rank {answer.worker.rank}: {headline}"
+    steps = [row.step_us for row in job.by_rank if row.step_us is not None]
     step = f", {duration(max(steps))} a step as recorded" if steps else ""
-    return f"Job of {said.job.ranks} ranks{step}. {said.job.basis}"
-
-
-def _considered(said: FirstAnswer) -> str:
-    reasons = said.span.overview.considered if said.span else []
-    return "; ".join(reasons) or "every kind of finding; none applies here"
+    return f"Job of {job.ranks} ranks{step}. {job.basis}"
 
 
 def _in_one_line(row: RunFinding, width: int) -> str:
-    """Its title with its place and what it brings, which are kept where the title is too long."""
+    """Return its title with its place and its prediction, which are kept where the title is too long."""
     place = next((where for where in row.where if where not in row.title), "")
     at = f" ({place})" if place else ""
     if len(row.title + at) <= width:
         return row.title + at
     step = row.predicted
-    brings = f" {duration(step.step_us)} → {duration(step.after_us)} a step" if step else ""
-    return cut(row.title, width - len(at + brings)) + at + brings
+    prediction = f" {duration(step.step_us)} → {duration(step.after_us)} a step" if step else ""
+    return cut(row.title, width - len(at + prediction)) + at + prediction
 
 
 def _style(row: Finding) -> str:
     return {"critical": "red", "warning": "yellow"}.get(row.severity, "")
 
 
-def _matter(row: RunFinding) -> tuple[object, ...]:
-    """The same of what several workers suffer from alike, each by its own time."""
-    return row.run, row.rule, row.fix or row.title, tuple(row.where)
-
-
-def _findings(report: Report, said: FirstAnswer, width: int) -> Iterator[ScreenLine]:
-    """Without the first one, which is there already. What several workers suffer from alike is one line."""
-    rows = grouped((row for row in report.findings if row is not said.first), _matter)
+def _findings(report: Report, answer: FirstAnswer, width: int) -> Iterator[ScreenLine]:
+    """Yield all but the first one. What several workers have in common is one line, each by its own time."""
+    rows = grouped(
+        (row for row in report.findings if row is not answer.first),
+        lambda row: (row.run, row.rule, row.fix or row.title, tuple(row.where)),
+    )
     if rows:
         yield ScreenLine("Other findings, most important first", "bold")
-    for alike in list(rows.values())[:_FINDINGS]:
-        row = alike[0]
+    for row, *others in list(rows.values())[:_FINDINGS]:
         where = f"{row.run}: " if len(report.runs) > 1 else ""
-        often = f" ({len(alike)} times)" if len(alike) > 1 else ""
-        head = f"  [{row.severity}]{often} {where}"
+        times = f" ({1 + len(others)} times)" if others else ""
+        head = f"  [{row.severity}]{times} {where}"
         yield ScreenLine(head + _in_one_line(row, width - len(head)), _style(row))
     if len(rows) > _FINDINGS:
         yield ScreenLine(f"  … and {len(rows) - _FINDINGS} more")
@@ -159,99 +155,93 @@ def _runs(report: Report) -> Iterator[ScreenLine]:
         yield ScreenLine(f"  … and {len(report.all_runs) - _RUNS} more")
 
 
-def _ranks(said: FirstAnswer) -> Iterator[ScreenLine]:
-    """Those that the first finding names, then those that others wait for longest."""
-    if (job := said.job) is None:
+def _ranks(answer: FirstAnswer) -> Iterator[ScreenLine]:
+    """Yield those that the first finding names, then those that others wait for longest."""
+    if (job := answer.job) is None:
         return
-    named = said.first.where if said.first else []
+    named = answer.first.where if answer.first else []
     rows = sorted(job.by_rank, key=lambda row: (f"rank {row.rank}" not in named, -row.late_us))
-    yield ScreenLine(
-        f"Ranks, {min(_RANKS, len(rows))} of {job.ranks}; waits are of all that was recorded", "bold"
-    )
+    count = f"{min(_RANKS, len(rows))} of {job.ranks}"
+    yield ScreenLine(f"Ranks, {count}; waits are of all that was recorded", "bold")
     for row in rows[:_RANKS]:
         step = "" if row.step_us is None else f"{duration(row.step_us)} a step, "
         host = f" on {row.host}" if row.host else ""
-        yield ScreenLine(
-            f"  rank {row.rank}{host}: {step}waits {duration(row.wait_us)} for others, "
-            f"they {duration(row.late_us)} for it"
-        )
+        waits = f"waits {duration(row.wait_us)} for others, they {duration(row.late_us)} for it"
+        yield ScreenLine(f"  rank {row.rank}{host}: {step}{waits}")
 
 
-def _parts(said: FirstAnswer) -> Iterator[ScreenLine]:
-    """Where a step goes, or the span; without a trace where compiling goes."""
-    if said.span and (rows := said.span.step_breakdown.mean_parts):
-        report = said.span.step_breakdown
-        what = (
-            f"a step goes, mean of {plural(report.times.steps, 'step')}" if report.times else "the span goes"
-        )
-        what += " as recorded" if said.span.overview.recording else ""
-        what += "" if report.gpu_us is None else ", while the host is in it, which runs ahead"
-        gpu = "" if rows[0].kind == "host" else ": the GPU at work, or idle while the host does what is named"
-        yield ScreenLine(f"Where {what}{_of_worker(said)}{_of_span(said)}{gpu}", "bold")
-        if any(warning.tells_of_a_cut for warning in said.span.warnings):
+def _parts(answer: FirstAnswer) -> Iterator[ScreenLine]:
+    """Yield where a step or the span goes; without a trace where compiling goes."""
+    span = answer.span
+    if span and (rows := span.step_breakdown.mean_parts):
+        yield ScreenLine(_title_of_parts(answer, span, rows[0].kind), "bold")
+        if any(warning.tells_of_a_cut for warning in span.warnings):
             yield ScreenLine("  The trace is cut off: what is missing of it counts as idle")
-        named = [(f"{row.kind} {row.part.replace('_', ' ')}", row.time_us, row.percent) for row in rows]
-        yield from _shares(sorted(named, key=lambda row: -row[1]))
-    elif said.compiled and (phases := said.compiled.phases_s):
+        parts = [(f"{row.kind} {row.part.replace('_', ' ')}", row.time_us, row.percent) for row in rows]
+        yield from _shares(parts)
+    elif answer.compiled and (phases := answer.compiled.phases_s):
         yield ScreenLine("Where compiling goes", "bold")
-        share = said.compiled.phases_percent
-        named = [(phase.replace("_", " "), 1e6 * s, share[phase]) for phase, s in phases.items()]
-        yield from _shares(sorted(named, key=lambda row: -row[1]))
+        percents = answer.compiled.phases_percent
+        yield from _shares([(name.replace("_", " "), 1e6 * s, percents[name]) for name, s in phases.items()])
 
 
-def _of_worker(said: FirstAnswer) -> str:
-    """Of a job: whose numbers they are."""
-    return f", on worker {said.worker.worker}" if said.job and said.worker else ""
+def _title_of_parts(answer: FirstAnswer, span: SpanReport, kind: str) -> str:
+    report = span.step_breakdown
+    steps = f"a step goes, mean of {plural(report.times.steps, 'step')}" if report.times else "the span goes"
+    recorded = " as recorded" if span.overview.recording else ""
+    ahead = "" if report.gpu_us is None else ", while the host is in it, which runs ahead"
+    spans = [other.span for other in answer.worker.spans] if answer.worker else []
+    which = f", in span {spans.index(span.span) + 1} of {len(spans)}" if len(spans) > 1 else ""
+    gpu = "" if kind == "host" else ": the GPU at work, or idle while the host does what is named"
+    return f"Where {steps}{recorded}{ahead}{_worker(answer)}{which}{gpu}"
 
 
-def _of_span(said: FirstAnswer) -> str:
-    """Of several: whose numbers they are."""
-    spans = [one.span for one in said.worker.spans] if said.worker else []
-    return (
-        f", in span {spans.index(said.span.span) + 1} of {len(spans)}" if said.span and len(spans) > 1 else ""
-    )
+def _worker(answer: FirstAnswer) -> str:
+    """Return which worker of a job the numbers are from."""
+    return f", on worker {answer.worker.worker}" if answer.job and answer.worker else ""
 
 
 def _shares(rows: Sequence[tuple[str, float, float]]) -> Iterator[ScreenLine]:
-    wide = max(len(name) for name, _, _ in rows)
+    rows = sorted(rows, key=lambda row: -row[1])
+    width = max(len(name) for name, _, _ in rows)
     for name, time_us, share in rows[:_PARTS]:
-        bar = "█" * round(share / 2.5)
-        yield ScreenLine(f"  {name:<{wide}}  {duration(time_us):>8}  {percent(share):>7}  {bar}".rstrip())
+        bar = "█" * round(share / 2.5)  # 100 % are 40 characters
+        yield ScreenLine(f"  {name:<{width}}  {duration(time_us):>8}  {percent(share):>7}  {bar}".rstrip())
     if rest := rows[_PARTS:]:
         time_us, share = sum(row[1] for row in rest), sum(row[2] for row in rest)
-        yield ScreenLine(f"  {f'{len(rest)} more':<{wide}}  {duration(time_us):>8}  {percent(share):>7}")
+        yield ScreenLine(f"  {f'{len(rest)} more':<{width}}  {duration(time_us):>8}  {percent(share):>7}")
 
 
-def _compiled(said: FirstAnswer) -> Iterator[ScreenLine]:
-    if said.compiled is None:
+def _compiled(answer: FirstAnswer) -> Iterator[ScreenLine]:
+    if answer.compiled is None:
         return
-    of_span = said.span.headlines if said.span else {}
-    of_worker = said.compiled.headlines
-    known = [
+    span, of_worker = answer.span, answer.compiled.headlines
+    of_span = span.headlines if span else {}
+    sentences = [
         of_worker.get("compile_time"),
         of_span.get("graph_breaks") or of_worker.get("graph_breaks"),
         of_worker.get("recompiles"),
+        *((span.overview.pays, span.overview.recording) if span else ()),
     ]
-    known += [said.span.overview.pays, said.span.overview.recording] if said.span else []
-    if any(known):
-        yield ScreenLine(f"Compiled{_of_worker(said)}", "bold")
-    yield from (ScreenLine(f"  {sentence}") for sentence in known if sentence)
+    if any(sentences):
+        yield ScreenLine(f"Compiled{_worker(answer)}", "bold")
+    yield from (ScreenLine(f"  {sentence}") for sentence in sentences if sentence)
 
 
-def _next(report: Report, said: FirstAnswer, ask: Commands) -> Iterator[ScreenLine]:
+def _next(report: Report, answer: FirstAnswer, commands: Commands) -> Iterator[ScreenLine]:
     yield ScreenLine("What to ask next", "bold")
-    for why, command in _commands(report, said, ask):
-        yield ScreenLine(f"  {command}  # {why}", whole=True)
+    for why, command in _commands(report, answer, commands):
+        yield ScreenLine(f"  {command}  # {why}", is_command=True)
 
 
-def _commands(report: Report, said: FirstAnswer, ask: Commands) -> Iterator[tuple[str, str]]:
-    first = said.first
-    if first is not None:
-        place = Address(first.run, first.worker, first.span or "")
-        yield "evidence, prediction, how to verify it", ask.show(Table(Address(), "findings", [first]).ids[0])
+def _commands(report: Report, answer: FirstAnswer, commands: Commands) -> Iterator[tuple[str, str]]:
+    if (first := answer.first) is not None:
+        span = Address(first.run, first.worker, first.span or "")
+        id = Table(Address(), "findings", [first]).ids[0]
+        yield "evidence, prediction, how to verify it", commands.show(id)
         if first.fix and first.span:
-            yield "where a step goes with it mended", ask.what_if(place, first.fix)
-        yield "once it is mended and recorded", ask.compare(first.run, len(report.all_runs) > 1)
-    if said.span:
-        yield "the hottest kernels", f"{ask.tables(['kernels'])} --top 10"
-    yield "all tables", ask.full()
+            yield "where a step goes with it mended", commands.what_if(span, first.fix)
+        yield "once it is mended and recorded", commands.compare(first.run, len(report.all_runs) > 1)
+    if answer.span:
+        yield "the hottest kernels", f"{commands.tables(['kernels'])} --top 10"
+    yield "all tables", commands.full()

@@ -1,4 +1,4 @@
-"""The gate as a command: reads the runs, prints the verdict, writes files, and tells the exit status."""
+"""`compare --fail-on` as a gate for CI, and `baseline save`: read the runs, print the verdict, write files."""
 
 from __future__ import annotations
 
@@ -8,90 +8,67 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
 from tb_torchcompile_plugin.analysis.compare.gate import GateReport, Verdict, gate
 from tb_torchcompile_plugin.analysis.compare.gate_baseline import SUFFIX, save
-from tb_torchcompile_plugin.analysis.compare.gate_judge import ALLOWED, GateSettings, WrongGate, settings_of
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import MeasuredRun
+from tb_torchcompile_plugin.analysis.compare.gate_judge import ALLOWED, WrongGate, settings_of
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.api.catalog import plugin_version
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
 from tb_torchcompile_plugin.cli.gate.reports import bmf, junit, markdown, print_gate
-from tb_torchcompile_plugin.cli.text_table import nobody_reads
-from tb_torchcompile_plugin.logdir.filesystem import written
-
-STATUS: dict[Verdict, int] = {"passed": 0, "failed": 3, "unknown": 4, "not_comparable": 4}
-
-
-class GateFiles(msgspec.Struct, frozen=True):
-    """Where what is written; "" for nowhere."""
-
-    markdown: str
-    junit: str
-    bmf: str
-
-
-def show_gate(
-    paths: Sequence[str], runs: Sequence[str], settings: GateSettings, files: GateFiles, as_json: bool
-) -> int:
-    """paths: those of BASE, and HEAD. runs: the name of one of BASE's and one of HEAD's, "" for the newest. Raises
-    UserError where one cannot be read, and where a file cannot be written."""
-    base = [one for path in paths[:-1] for one in recorded_runs(path, runs[0])]
-    head = _one(recorded_runs(paths[-1], runs[-1]), paths[-1])
-    report = gate(base, head, settings)
-    _write(files, report, head, paths)
-    _print(report, as_json)
-    return STATUS[report.outcome]
-
-
-def _print(report: GateReport, as_json: bool) -> None:
-    """Who reads it may have seen enough, of which rich makes SystemExit: the status is the verdict's all the same."""
-    try:
-        if as_json:
-            sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
-            sys.stdout.flush()
-        else:
-            with suppress(SystemExit):
-                print_gate(report)
-    except BrokenPipeError:
-        nobody_reads()
-
-
-def _one(runs: list[MeasuredRun], path: str) -> MeasuredRun:
-    if len(runs) > 1:
-        raise WrongGate(
-            f"HEAD is one run, and this baseline holds {len(runs)}", file=path, next_step="Name one run"
-        )
-    return runs[0]
-
-
-def _write(files: GateFiles, report: GateReport, head: MeasuredRun, paths: Sequence[str]) -> None:
-    for file, mode, text in (
-        (files.markdown, "a", markdown(report, paths)),
-        (files.junit, "w", junit(report)),
-        (files.bmf, "w", bmf(report, head)),
-    ):
-        if file:
-            _save(file, mode, text)
-
-
-def _save(file: str, mode: str, text: str) -> None:
-    with written(file), open(file, mode, encoding="utf-8", errors="backslashreplace") as target:
-        target.write(text)
-
-
-# The arguments of the gate and of `baseline`, and what they are made into.
-
+from tb_torchcompile_plugin.cli.text_table import discard_stdout, print_json, write_text
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
+STATUS: dict[Verdict, int] = {"passed": 0, "failed": 3, "unknown": 4, "not_comparable": 4}
+
+
+def show_gate(arguments: argparse.Namespace, paths: Sequence[str], runs: Sequence[str]) -> int:
+    """Print the verdict and write the files; return the exit status.
+
+    paths: those of BASE, and HEAD. runs: the name of one of BASE's and one of HEAD's, "" for the newest. Raises
+    WrongGate, and UserError where a run cannot be read or a file cannot be written.
+    """
+    config = arguments.config
+    document = _document(config) if config else None
+    settings = settings_of(arguments.fail_on, arguments.allow, arguments.name, document, config)
+    base = [run for path in paths[:-1] for run in recorded_runs(path, runs[0])]
+    (head, *more) = recorded_runs(paths[-1], runs[-1])
+    if more:
+        raise WrongGate(
+            f"HEAD is one run, and this baseline holds {1 + len(more)}",
+            file=paths[-1],
+            next_step="Name one run",
+        )
+    report = gate(base, head, settings)
+    for file, mode, text in (
+        (arguments.markdown, "a", markdown(report, paths)),
+        (arguments.junit, "w", junit(report)),
+        (arguments.bmf, "w", bmf(report, head)),
+    ):
+        if file:
+            write_text(file, text, mode)
+    _print(report, arguments.json)
+    return STATUS[report.outcome]
+
+
+def _print(report: GateReport, as_json: bool) -> None:
+    """Print the verdict. A closed pipe, which rich turns into SystemExit, does not change the exit status."""
+    try:
+        if as_json:
+            print_json(report)
+            sys.stdout.flush()
+        else:
+            with suppress(SystemExit):
+                print_gate(report)
+    except BrokenPipeError:
+        discard_stdout()
+
 
 def add_gate(compare: argparse.ArgumentParser) -> None:
-    """The options that make a gate of `compare`."""
+    """Add the options that make a gate of `compare`."""
     compare.add_argument(
         "--fail-on",
         metavar="CONDITION",
@@ -110,24 +87,18 @@ def add_gate(compare: argparse.ArgumentParser) -> None:
         help=f"end with status 0 nevertheless where this differs or is unknown: {', '.join(ALLOWED)}",
     )
     compare.add_argument("--name", default="", help="of what is measured, in the files that are written")
-    for name, what in (
+    for name, content in (
         ("markdown", "the verdict for people, such as a GitHub job summary (appended to what is there)"),
         ("junit", "one test case a condition, as JUnit's XML"),
         ("bmf", "HEAD's numbers in Bencher's metric format"),
     ):
-        compare.add_argument(f"--{name}", metavar="FILE", default="", help=f"write {what}")
+        compare.add_argument(f"--{name}", metavar="FILE", default="", help=f"write {content}")
 
 
 def is_gate(arguments: argparse.Namespace) -> bool:
-    """Whether a verdict is asked for, and not only tables."""
-    asked = "fail_on", "config", "allow", "name", "markdown", "junit", "bmf"
-    return any(getattr(arguments, name) for name in asked)
-
-
-def gate_settings(arguments: argparse.Namespace) -> GateSettings:
-    """Of the command line and its file. Raises WrongGate."""
-    document = _document(arguments.config) if arguments.config else None
-    return settings_of(arguments.fail_on, arguments.allow, arguments.name, document, arguments.config)
+    """Return whether the options ask for a verdict, and not only for tables."""
+    options = "fail_on", "config", "allow", "name", "markdown", "junit", "bmf"
+    return any(getattr(arguments, name) for name in options)
 
 
 def _document(file: str) -> dict[str, Any]:
@@ -143,11 +114,8 @@ def _document(file: str) -> dict[str, Any]:
         raise WrongGate(f"is no TOML ({error})", file=file, next_step="Mend it") from error
 
 
-# `tb-torchcompile baseline save RUN… FILE`: what a gate asks of runs, in a file that can be committed.
-
-
 def add_baseline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command and its arguments."""
+    """Add the command."""
     baseline = commands.add_parser(
         "baseline", help="save what `compare` asks of a run, to compare later runs with it"
     )
@@ -163,11 +131,10 @@ def add_baseline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     saving.set_defaults(run=_save_baseline)
 
 
-def _save_baseline(arguments: argparse.Namespace) -> int:
+def _save_baseline(arguments: argparse.Namespace) -> None:
     file: str = arguments.file
     if not file.endswith(SUFFIX):
         raise WrongGate(f"a baseline is called NAME{SUFFIX}", file=file, next_step="Name the file last")
-    runs = [one for path in arguments.runs for one in recorded_runs(path, arguments.only_run)]
-    written = save(runs, file, plugin_version() or "")
-    print(f"{file}: {plural(len(runs), 'run')}, {size(written)}")
-    return 0
+    runs = [run for path in arguments.runs for run in recorded_runs(path, arguments.only_run)]
+    size_bytes = save(runs, file, plugin_version() or "")
+    print(f"{file}: {plural(len(runs), 'run')}, {size(size_bytes)}")

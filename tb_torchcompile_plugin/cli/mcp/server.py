@@ -36,7 +36,7 @@ def serve(arguments: argparse.Namespace) -> None:
 
 
 def server(logdir: str) -> MCPServer:
-    """With the tools of a logdir. Raises UserError."""
+    """Return a server with the tools of a logdir. Raises UserError."""
     try:
         from mcp.server import MCPServer
         from mcp.types import ToolAnnotations
@@ -45,17 +45,17 @@ def server(logdir: str) -> MCPServer:
             "the package mcp, version 2 or newer, is not installed",
             next_step="Install it with: pip install 'tb-torchcompile-plugin[mcp]'",
         ) from error
-    made = MCPServer(
+    answering = MCPServer(
         "tb-torchcompile", instructions=INSTRUCTIONS, version=plugin_version() or "", log_level="WARNING"
     )
     read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     for name, tool in tools_of(Tools(logdir)).items():
-        made.add_tool(_said(tool), name=name, annotations=read_only, structured_output=False)
-    return made
+        answering.add_tool(_with_errors(tool), name=name, annotations=read_only, structured_output=False)
+    return answering
 
 
 def tools_of(tools: Tools) -> dict[str, Callable[..., str]]:
-    """By the name under which an agent calls them."""
+    """Return the tools by the name under which an agent calls them."""
     return {
         "list": tools.runs,
         "report": tools.report,
@@ -67,14 +67,14 @@ def tools_of(tools: Tools) -> dict[str, Callable[..., str]]:
     }
 
 
-def _said(tool: Callable[..., str]) -> Callable[..., str]:
-    """What the user can mend is told as it is told in a terminal; the SDK keeps all else to itself."""
+def _with_errors(tool: Callable[..., str]) -> Callable[..., str]:
+    """Return `tool` with the errors of the user's making shown as in a terminal; the SDK hides all others."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     @wraps(tool)
-    def call(*given: object, **named: object) -> str:
+    def call(*args: object, **kwargs: object) -> str:
         try:
-            return tool(*given, **named)
+            return tool(*args, **kwargs)
         except UserError as error:
             raise ToolError(str(error)) from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from threading import Lock
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from tb_torchcompile_plugin.api.answers.bounded import AFTER, Ask, fitted
 from tb_torchcompile_plugin.api.answers.search import Logdir, search, source_lines
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
-from tb_torchcompile_plugin.api.catalog import Ids, Runs, newest_span, only_run
+from tb_torchcompile_plugin.api.catalog import Ids, RunRef, newest_span, only_run
 from tb_torchcompile_plugin.api.report import Report, check
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.starts import comparison
@@ -20,87 +20,73 @@ from tb_torchcompile_plugin.cli.what_if import scenario_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, lies_in
 
-# How an agent gets more: calls of the tools.
-
-
-_ROOMY = 20_000  # bytes, for a row that had no room
-
-
-class ToolCalls:
-    """As a tool is called. path: below the logdir, "" for all of it."""
-
-    def __init__(self, path: str = "") -> None:
-        self._path = path
-
-    def show(self, id: str) -> str:
-        return self._call("show", id=id)
-
-    def rows(self, section: str, after: str) -> str:
-        if after:
-            return self._call("report", after=after)
-        return self._call("report", section=section, max_bytes=_ROOMY)
-
-    def tables(self, sections: Sequence[str]) -> str:
-        return self._call("report", section=",".join(sections))
-
-    def what_if(self, place: Address, fix: str) -> str:
-        return self._call(
-            "what_if", run=place.run, worker=place.worker, span=place.span, fixes=[fix] if fix else []
-        )
-
-    def compare(self, run: str, several: bool) -> str:
-        return self._call("compare", a=run, b=AFTER)
-
-    def _call(self, tool: str, **arguments: str | int | list[str]) -> str:
-        given = {**arguments, "path": self._path}
-        return f"{tool}({', '.join(f'{name}={value!r}' for name, value in given.items() if value)})"
-
-
-# Paths below the logdir that the server was started with, and no others.
+MAX_BYTES = 4000  # about a thousand tokens
+_MIN_BYTES, _MAX_BYTES = 500, 100_000
+_BYTES_FOR_ONE_SECTION = 20_000  # for a row that did not fit into MAX_BYTES
+_DEFAULT_SECTIONS = ("findings", "step_breakdown.mean_parts")
+_ROOT = "the logdir"
+_MAX_LOGDIRS = 4  # folders whose reports are kept
 
 
 class OutsideError(UserError):
     """A path that leads out of the logdir: absolute, with `..`, through a link, or a URL."""
 
 
-def below(root: str, path: str) -> str:
-    """The path of a file or folder in the logdir; "" is all of it. Raises OutsideError, whatever is there."""
-    whole = os.path.normpath(os.path.join(root, path))
-    if is_remote(path) or os.path.isabs(path) or "\0" in path or not lies_in(whole, root):
-        raise OutsideError(
-            f"{path!r} does not lie in the logdir",
-            next_step="Name a run, a file or a folder below it, as list() tells them",
-        )
-    return whole
+class ToolCalls:
+    """How an agent gets more: each method returns a call of a tool. `Commands` does the same in a terminal."""
 
+    def __init__(self, path: str = "") -> None:
+        self._path = path  # below the logdir, "" for all of it
 
-MAX_BYTES = 4000  # about a thousand tokens
-_LEAST, _MOST = 500, 100_000
-_FIRST = ("findings", "step_breakdown.mean_parts")  # of a report where no section is named
-_ROOT = "the logdir"
-_KEPT = 4  # folders whose reports are kept
+    def show(self, id: str) -> str:
+        """One row."""
+        return self._call("show", id=id)
+
+    def rows(self, section: str, after: str) -> str:
+        """The next rows of a table."""
+        if after:
+            return self._call("report", after=after)
+        return self._call("report", section=section, max_bytes=_BYTES_FOR_ONE_SECTION)
+
+    def tables(self, sections: Sequence[str]) -> str:
+        """Other tables."""
+        return self._call("report", section=",".join(sections))
+
+    def what_if(self, place: Address, fix: str) -> str:
+        """A step with a fix."""
+        fixes = [fix] if fix else []
+        return self._call("what_if", run=place.run, worker=place.worker, span=place.span, fixes=fixes)
+
+    def compare(self, run: str, several: bool) -> str:
+        """A run and the one after the fix."""
+        return self._call("compare", a=run, b=AFTER)
+
+    def _call(self, tool: str, **arguments: str | int | list[str]) -> str:
+        values = {**arguments, "path": self._path}
+        return f"{tool}({', '.join(f'{name}={value!r}' for name, value in values.items() if value)})"
 
 
 class RunListed(msgspec.Struct, frozen=True):
-    """places: RUN/WORKER/SPAN of each trace, RUN/WORKER/- of a worker that has none."""
+    """A run."""
 
     run: str
     ranks: int
-    places: list[str]
+    places: list[str]  # RUN/WORKER/SPAN of each trace, RUN/WORKER/- of a worker without one
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """What there is; sections: of a report, each with its tables."""
+    """All runs of a logdir."""
 
     runs: list[RunListed]
-    sections: list[str]
+    sections: list[str]  # of a report, each with its tables
     warnings: list[Notice]
 
 
 class Tools:
-    """root: a local folder or file; nothing beside it is read. Safe to call from many threads."""
+    """The tools of one logdir. Safe to call from many threads. Their docstrings are what an agent reads."""
 
     def __init__(self, root: str) -> None:
+        """root: a local folder or file; nothing outside of it is read."""
         check(root)
         self._root = root
         self._within = root if os.path.isdir(root) else os.path.dirname(os.path.abspath(root))
@@ -111,8 +97,8 @@ class Tools:
         """What runs, workers and spans there are, and which sections a report has. Reads no trace."""
         runs = self._logdir(path).session.runs()
         sections = list(dict.fromkeys(name.partition(".")[0] for name in schema().sections))
-        listed = Listed(_runs(runs), sections, runs.warnings)
-        return fitted(listed, _bytes(max_bytes))
+        rows = [RunListed(row.run, row.ranks, list(_spans(row))) for row in runs.runs]
+        return fitted(Listed(rows, sections, runs.warnings), _clamped(max_bytes))
 
     def report(
         self,
@@ -123,27 +109,32 @@ class Tools:
         path: str = "",
         max_bytes: int = MAX_BYTES,
     ) -> str:
-        """Tables of a run, the newest where none is named: what to change first, and where a step goes. section:
-        others, with commas between them. top: rows of each, 0 for as many as fit. after: the id of a row, for those
-        behind it."""
+        """Tables of a run, the newest where none is named: what to change first, and where a step goes.
+
+        section: others, with commas between them. top: rows of each, 0 for as many as fit. after: the id of a row, for
+        those behind it.
+        """
         logdir = self._logdir(path)
-        sections = [name for name in section.split(",") if name] or ([] if after else list(_FIRST))
-        ask = Ask(sections, top or None, _bytes(max_bytes), after)
-        answer = logdir.tables(
-            ask, ToolCalls(path), run or newest_span(logdir.session.runs(), path or _ROOT)[0]
-        )
+        sections = [name for name in section.split(",") if name] or ([] if after else list(_DEFAULT_SECTIONS))
+        ask = Ask(sections, top or None, _clamped(max_bytes), after)
+        answer = logdir.tables(ask, ToolCalls(path), run or _newest_run(logdir, path))
         return msgspec.json.encode(answer).decode()
 
     def show(self, id: str, path: str = "", max_bytes: int = MAX_BYTES) -> str:
-        """One row by its id: of a finding its evidence, prediction and how to verify it; of a kernel its launches and
-        source; of a graph break its reason, stack and price. `next`: rows that tell more."""
-        return fitted(self._logdir(path).show(id, ToolCalls(path)), _bytes(max_bytes))
+        """One row by its id.
+
+        Of a finding its evidence, prediction and how to verify it; of a kernel its launches and source; of a graph
+        break its reason, stack and price. `next`: rows that tell more.
+        """
+        return fitted(self._logdir(path).show(id, ToolCalls(path)), _clamped(max_bytes))
 
     def compare(self, a: str, b: str, max_bytes: int = MAX_BYTES) -> str:
-        """The newest spans of two runs of the logdir, or of two paths below it: which is faster, is it more than noise,
-        and what accounts for it."""
-        sides = [(one.session, ids) for one, ids in (self._side(a), self._side(b))]
-        return fitted(comparison(*sides), _bytes(max_bytes))
+        """The newest spans of two runs of the logdir, or of two paths below it.
+
+        Which is faster, is it more than noise, and what accounts for it.
+        """
+        sides = [(logdir.session, ids) for logdir, ids in (self._side(a), self._side(b))]
+        return fitted(comparison(*sides), _clamped(max_bytes))
 
     def what_if(
         self,
@@ -154,68 +145,80 @@ class Tools:
         path: str = "",
         max_bytes: int = MAX_BYTES,
     ) -> str:
-        """How long a step would take with these fixes made; without any, which there are. Of the newest span, unless
-        run, worker or span say which."""
+        """How long a step would take with these fixes made; without any, which there are.
+
+        Of the newest span, unless run, worker or span say which.
+        """
         session = self._logdir(path).session
         _, answer = scenario_of(session, path or _ROOT, (run, worker, span), fixes or [])
-        return fitted(answer, _bytes(max_bytes))
+        return fitted(answer, _clamped(max_bytes))
 
     def search(self, word: str, run: str = "", path: str = "", max_bytes: int = MAX_BYTES) -> str:
         """Rows of all tables of a run in which a word stands, the newest run where none is named: ids to `show`."""
-        return fitted(search(self._of_run(run, path), word), _bytes(max_bytes))
+        return fitted(search(self._report(run, path), word), _clamped(max_bytes))
 
     def source(self, place: str, run: str = "", path: str = "", max_bytes: int = MAX_BYTES) -> str:
-        """Lines of the program as they were recorded: "train.py:12" with those around it, or "train.py". Each with what
-        it takes of a step. Nothing is read from where the program lies."""
-        return fitted(source_lines(self._of_run(run, path), place), _bytes(max_bytes))
+        """Lines of the program as they were recorded: "train.py:12" with those around it, or "train.py".
 
-    def _of_run(self, run: str, path: str) -> Report:
+        Each with what it takes of a step. Nothing is read from where the program lies.
+        """
+        return fitted(source_lines(self._report(run, path), place), _clamped(max_bytes))
+
+    def _report(self, run: str, path: str) -> Report:
         logdir = self._logdir(path)
-        return logdir.report(run or newest_span(logdir.session.runs(), path or _ROOT)[0])
+        return logdir.report(run or _newest_run(logdir, path))
 
     def _logdir(self, path: str) -> Logdir:
-        """All of the logdir, or what lies at a path below it. Raises OutsideError."""
-        whole = below(self._root, path)
-        check(whole)
+        """Return all of the logdir, or what is at a path below it. Raises OutsideError."""
+        full_path = below(self._root, path)
+        check(full_path)
         with self._lock:
-            kept = self._logdirs.pop(whole, None) or Logdir(Session([("", whole)], within=self._within))
-            self._logdirs[whole] = kept
-            if len(self._logdirs) > _KEPT:
+            logdir = self._logdirs.pop(full_path, None) or Logdir(
+                Session([("", full_path)], within=self._within)
+            )
+            self._logdirs[full_path] = logdir
+            if len(self._logdirs) > _MAX_LOGDIRS:
                 self._logdirs.popitem(last=False)[1].session.close()
-        return kept
+        return logdir
 
     def _side(self, name: str) -> tuple[Logdir, Ids]:
-        """name: a run, else a path; "" for all of the logdir."""
+        """name: a run, otherwise a path; "" for all of the logdir."""
         logdir = self._logdir("")
         runs = logdir.session.runs()
-        if not name or any(one.run == name for one in runs.runs):
+        if not name or any(row.run == name for row in runs.runs):
             return logdir, newest_span(only_run(runs, name), name or _ROOT)
         try:
             other = self._logdir(name)
         except OutsideError:
             raise
         except UserError as error:
-            there = ", ".join(one.run for one in runs.runs) or "none"
+            names = ", ".join(row.run for row in runs.runs) or "none"
             raise NotFound(
-                f"there is no run {name!r} and no such path", next_step=f"There are runs: {there}"
+                f"there is no run {name!r} and no such path", next_step=f"There are runs: {names}"
             ) from error
         return other, newest_span(other.session.runs(), name)
 
 
-def _runs(runs: Runs) -> list[RunListed]:
-    return [
-        RunListed(
-            one.run,
-            one.ranks,
-            [
-                str(Address(one.run, worker.worker, span))
-                for worker in one.workers
-                for span in [ref.span for ref in worker.spans] or [""]
-            ],
+def below(root: str, path: str) -> str:
+    """Return the path of a file or folder in the logdir; "" is all of it. Raises OutsideError, whatever is there."""
+    full_path = os.path.normpath(os.path.join(root, path))
+    if is_remote(path) or os.path.isabs(path) or "\0" in path or not lies_in(full_path, root):
+        raise OutsideError(
+            f"{path!r} does not lie in the logdir",
+            next_step="Name a run, a file or a folder below it, as list() tells them",
         )
-        for one in runs.runs
-    ]
+    return full_path
 
 
-def _bytes(asked: int) -> int:
-    return min(max(asked, _LEAST), _MOST)
+def _newest_run(logdir: Logdir, path: str) -> str:
+    return newest_span(logdir.session.runs(), path or _ROOT)[0]
+
+
+def _spans(run: RunRef) -> Iterator[str]:
+    for worker in run.workers:
+        for span in [ref.span for ref in worker.spans] or [""]:
+            yield str(Address(run.run, worker.worker, span))
+
+
+def _clamped(max_bytes: int) -> int:
+    return min(max(max_bytes, _MIN_BYTES), _MAX_BYTES)

@@ -1,4 +1,4 @@
-"""The winners of kernels that are tuned when they first run, as torch's autotuners hold them."""
+"""The configurations of kernels that are tuned when they first run, as in torch's autotuners."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, GeneratedKernel, Graph
-from tb_torchcompile_plugin.writer.triton_files import add_winners
+from tb_torchcompile_plugin.writer.triton_files import add_autotune_choices
 
 FILE = "/tmp/torchinductor_user/ab/cab.py"
 
@@ -32,34 +32,34 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return generated
 
 
-def winner(name: str, num_configs: int = 2, config: str = "", file: str = FILE) -> str:
+def chosen_config(name: str, num_configs: int = 2, config: str = "", file: str = FILE) -> str:
     kernel = GeneratedKernel(name=name, num_configs=num_configs, config=config)
     summary = CompileSummary(graphs=[Graph(output_code_file=file, kernels=[kernel])])
-    add_winners(summary)
+    add_autotune_choices(summary)
     return str(summary.graphs[0].kernels[0].config)
 
 
 def test_a_kernel_that_has_run_has_one_launcher_left(module: ModuleType) -> None:
     vars(module)["triton_poi_0"] = DebugAutotuner(128)
-    assert winner("triton_poi_0") == "XBLOCK=128, num_warps=4, num_stages=1"
-    assert winner("triton_poi_0", num_configs=1) == ""  # it had no choice
-    assert winner("triton_poi_0", config="XBLOCK=64") == "XBLOCK=64"  # torch told
-    assert winner("triton_poi_0", file="/elsewhere.py") == ""
+    assert chosen_config("triton_poi_0") == "XBLOCK=128, num_warps=4, num_stages=1"
+    assert chosen_config("triton_poi_0", num_configs=1) == ""  # it had no choice
+    assert chosen_config("triton_poi_0", config="XBLOCK=64") == "XBLOCK=64"  # torch told
+    assert chosen_config("triton_poi_0", file="/elsewhere.py") == ""
 
 
-def test_a_kernel_that_has_not_run_has_no_winner(module: ModuleType) -> None:
+def test_a_kernel_that_has_not_run_has_no_choice(module: ModuleType) -> None:
     vars(module)["triton_poi_0"] = CachingAutotuner(64, 128)
     vars(module)["triton_poi_1"] = "a future, or anything else"
-    assert winner("triton_poi_0") == "" == winner("triton_poi_1")
+    assert chosen_config("triton_poi_0") == "" == chosen_config("triton_poi_1")
 
 
 def test_a_users_own_kernel_is_found_by_its_numbered_variable(module: ModuleType) -> None:
     vars(module)["my_kernel_0"] = CachingAutotuner(32)
-    assert winner("my_kernel") == "XBLOCK=32, num_warps=4, num_stages=1"
+    assert chosen_config("my_kernel") == "XBLOCK=32, num_warps=4, num_stages=1"
     vars(module)["my_kernel_1"] = CachingAutotuner(64)  # the same kernel twice, with other arguments
-    assert winner("my_kernel") == ""
+    assert chosen_config("my_kernel") == ""
 
 
 def test_without_inductor_there_is_nothing_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch._inductor.codecache", raising=False)
-    assert winner("triton_poi_0") == ""
+    assert chosen_config("triton_poi_0") == ""
