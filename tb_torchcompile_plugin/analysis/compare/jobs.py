@@ -235,7 +235,7 @@ def _collectives(jobs: Jobs) -> list[CollectiveCompared]:
     """Compare collectives, most time first."""
     a, b = (
         {
-            (row.group, *row.ranks, row.op, row.dtype, row.message_bytes): row
+            (row.group, tuple(row.ranks), row.op, row.dtype, row.message_bytes): row
             for row in job.of(collective_rows)
         }
         for job in (jobs.a, jobs.b)
