@@ -15,30 +15,12 @@ from tb_torchcompile_plugin.analysis.causes.fix_words import instead, next_step,
 from tb_torchcompile_plugin.analysis.causes.fix_words import place as place_of_fix
 from tb_torchcompile_plugin.analysis.causes.scenario import priced
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.finding import Finding, Predicted, severity_of
+from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, severity_of
 from tb_torchcompile_plugin.analysis.formatting import duration, listed, percent
+from tb_torchcompile_plugin.analysis.ranks import late as why_late
+from tb_torchcompile_plugin.analysis.ranks import outliers
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
-from tb_torchcompile_plugin.analysis.ranks.late import (
-    COMPILING,
-    SAY_WHAT,
-    advice,
-    all_does,
-    compiled_words,
-    does,
-    late_compile,
-    main_cause,
-    telling,
-)
-from tb_torchcompile_plugin.analysis.ranks.outliers import (
-    gain_fields,
-    gain_of,
-    if_early,
-    if_even,
-    if_overlapped,
-    is_worth_telling,
-    outlier_findings,
-    waited_us,
-)
+from tb_torchcompile_plugin.analysis.ranks.outliers import gain_fields, is_worth_telling, waited_us
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
 from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
@@ -60,7 +42,7 @@ _TELLING: tuple[FixKind, ...] = (
 # Other names that the rules of one rank have for a cause of being late.
 _RULES_OF_CAUSE = {
     "garbage": ("garbage_collection",),
-    **dict.fromkeys(COMPILING, ("recompiles", "compile_in_steps", "autotune_in_steps")),
+    **dict.fromkeys(why_late.COMPILING, ("recompiles", "compile_in_steps", "autotune_in_steps")),
 }
 
 # Shares, chosen by eye on the recordings.
@@ -73,7 +55,10 @@ def job_findings(job: Job) -> list[Finding]:
     """Return the findings, largest gain first; [] where no rank waits, or the job cannot be replayed."""
     if isinstance(job, TracedJob) and not (job.of(has_models) and not job.of(waits_in_a_circle)):
         return []
-    rows = [*(_uneven_stages(job) or job.of(outlier_findings) or _late(job)), *_exposed_transfers(job)]
+    rows = [
+        *(_uneven_stages(job) or job.of(outliers.outlier_findings) or _late(job)),
+        *_exposed_transfers(job),
+    ]
     return sorted(rows, key=lambda row: -(row.predicted.gain_percent if row.predicted else 0.0))
 
 
@@ -104,7 +89,7 @@ def _symptoms(job: Job) -> dict[int, dict[str, str]]:
         hidden[rank] |= dict.fromkeys(OF_COLLECTIVES, "")
     for row in job.of(late_ranks):
         if f"ranks:{row.rank}" in late_rows:
-            main = main_cause(row)
+            main = why_late.main_cause(row)
             rules = (main.cause, *_RULES_OF_CAUSE.get(main.cause, ()))
             hidden[row.rank] |= dict.fromkeys(rules, main.where or "")
     return hidden
@@ -123,7 +108,7 @@ def _uneven_stages(job: Job) -> list[Finding]:
     pipeline = job.of(stages)
     if pipeline is None:
         return []
-    predicted = if_even(job, pipeline)
+    predicted = outliers.if_even(job, pipeline)
     if predicted is None or predicted.gain_percent < thresholds.gain_percent:
         return []
     rank = job.numbers[pipeline.longest]
@@ -132,12 +117,11 @@ def _uneven_stages(job: Job) -> list[Finding]:
         rule="uneven_stages",
         title=f"Rank {rank} holds the longest stage of the pipeline: it computes {duration(own_us)} at each step, "
         f"a stage in the mean {duration(mean_us)}; with even stages a step takes {instead(predicted)}",
-        evidence=gain_of(predicted) | {"compute_us_per_step": own_us, "mean_compute_us_per_step": mean_us},
         row=f"ranks:{rank}",
         next_step="Move layers from this stage to the others: split the model by measured time and not by the "
         "number of layers, or give each rank several smaller stages (ScheduleInterleaved1F1B)",
         where=[f"rank {rank}"],
-        **gain_fields(job, predicted),
+        **gain_fields(job, predicted, compute_us_per_step=own_us, mean_compute_us_per_step=mean_us),
     )
     return [finding]
 
@@ -151,8 +135,8 @@ def _late(job: Job) -> list[Finding]:
         return []
     first, most = lateness.most_common(1)[0]
     indices = [first] if most >= _ONE_RANK * lateness.total() else list(lateness)
-    predicted = if_early(job, indices)
-    is_uniform = len(indices) == 1 and not telling(_late_rank(job, first))
+    predicted = outliers.if_early(job, indices)
+    is_uniform = len(indices) == 1 and not why_late.telling(_late_rank(job, first))
     if predicted is None or not is_worth_telling(job, predicted, is_uniform):
         return []
     return [_one_late(job, first, predicted) if len(indices) == 1 else _rotating(job, indices, predicted)]
@@ -164,29 +148,27 @@ def _late_rank(job: Job, index: int) -> LateRank:
 
 def _one_late(job: Job, index: int, predicted: Predicted) -> Finding:
     rank, row = job.numbers[index], _late_rank(job, index)
-    main = main_cause(row)
-    compiled = job.of(late_compile, index) if main.cause in COMPILING else None
+    main = why_late.main_cause(row)
+    compiled = job.of(why_late.late_compile, index) if main.cause in why_late.COMPILING else None
     waited = waited_us(job, [index])
-    own = None if main.cause in SAY_WHAT else job.of(_own_cause, index, predicted.gain_percent)
+    own = None if main.cause in why_late.SAY_WHAT else job.of(_own_cause, index, predicted.gain_percent)
     line = main.where or (compiled.where if compiled else None) or (own and place_of_fix(own)) or None
-    words = f"it {all_does(row, compared_steps(job))}"
+    words = f"it {why_late.all_does(row, compared_steps(job))}"
     if own:
         words = sentence(own)[:1].lower() + sentence(own)[1:]
-    evidence = gain_of(predicted)
-    evidence |= {"waited_us_per_step": waited, "excess_us": row.excess_us, "last": row.instances}
+    evidence: Evidence = {"waited_us_per_step": waited, "excess_us": row.excess_us, "last": row.instances}
     if compiled:
-        words += compiled_words(compiled, rank)
+        words += why_late.compiled_words(compiled, rank)
         evidence |= {"compile_s": compiled.seconds, "compilations": compiled.times}
-    advised = compiled.guard.advice if compiled and compiled.guard else advice(main)
+    advised = compiled.guard.advice if compiled and compiled.guard else why_late.advice(main)
     return Finding(
         rule="late_rank",
         title=f"Rank {rank} comes last, and the others wait {duration(waited)} a step for it: {words}; "
         f"as early as its peers, a step takes {instead(predicted)}",
-        evidence=evidence,
         row=f"ranks:{rank}",
         next_step=next_step(own) if own else advised,
         where=[f"rank {rank}", *([line] if line else [])],
-        **gain_fields(job, predicted),
+        **gain_fields(job, predicted, **evidence),
     )
 
 
@@ -216,12 +198,11 @@ def _rotating(job: Job, indices: list[int], predicted: Predicted) -> Finding:
     return Finding(
         rule="ranks_take_turns",
         title=f"Ranks take turns at coming last ({listed(ranks)}), and the others wait: in the main one "
-        f"{does(main, compared_steps(job))}; if all came at once, a step would take {instead(predicted)}",
-        evidence=gain_of(predicted) | {"ranks": len(ranks)},
+        f"{why_late.does(main, compared_steps(job))}; if all came at once, a step would take {instead(predicted)}",
         row=None,
-        next_step=advice(main),
+        next_step=why_late.advice(main),
         where=[main.where] if main.where else [],
-        **gain_fields(job, predicted),
+        **gain_fields(job, predicted, ranks=len(ranks)),
     )
 
 
@@ -235,7 +216,7 @@ def _exposed_transfers(job: Job) -> list[Finding]:
     if share < thresholds.communication_percent:
         return []
     mean_us = float(np.mean([rank.exposed_transfer.mean() for rank in steps])) / 1000
-    predicted = if_overlapped(job)
+    predicted = outliers.if_overlapped(job)
     finding = Finding(
         rule="communication",
         severity=severity_of(predicted.gain_percent if predicted else None),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -32,15 +32,6 @@ _MAX_SETS = 8  # of ranks that are listed
 _MIN_UNKNOWN_PERCENT = 1.0  # of a step, from which it is worth a sentence (chosen by eye)
 
 
-class _Tables(NamedTuple):
-    by_rank: list[rows.RankRow]
-    waits: list[rows.WaitRow]
-    collectives: list[rows.CollectiveRow]
-    steps: list[rows.JobStep]
-    late: list[rows.LateRank]
-    outliers: list[rows.OutlierRow]
-
-
 class _Unknown(NamedTuple):
     """Communication that nothing overlaps and that either waits or transfers, over all ranks."""
 
@@ -67,7 +58,7 @@ def job_report(job: Job, whole: bool = False) -> rows.JobReport:
         clock_residual_us_p95=None if residual is None else residual / 1000,
         matched=int((of_call >= 0).sum()),
         unmatched=int((of_call < 0).sum()),
-        waits_left_out_us=us(np.sort(job.of(blame).ns)[: pairs - len(tables.waits)].sum()),
+        waits_left_out_us=us(np.sort(job.of(blame).ns)[: pairs - len(tables["waits"])].sum()),
         overlap_us=traced.of(overlap_us) if traced else None,
         overlap_headline=traced.of(overlap_headline) if traced else None,
         overlap=traced.of(overlap_rows)[:_MAX_KERNELS] if traced else [],
@@ -76,32 +67,39 @@ def job_report(job: Job, whole: bool = False) -> rows.JobReport:
         traced=traced is not None,
         map=job.of(rows.job_map, "late_us" if is_many(job) else "exposed_wait_us"),
         left_out=rows.LeftOut(
-            by_rank=len(job.digests) - len(tables.by_rank),
-            waits=pairs - len(tables.waits),
-            collectives=len(np.unique(job.of(rows.collective_codes))) - len(tables.collectives),
-            steps=sum(len(steps.step) for steps in job.of(job_steps) if steps) - len(tables.steps),
-            late=len(_late(job)) - len(tables.late),
-            outliers=len(job.of(outlier_rows)) - len(tables.outliers),
+            by_rank=len(job.digests) - len(tables["by_rank"]),
+            waits=pairs - len(tables["waits"]),
+            collectives=len(np.unique(job.of(rows.collective_codes))) - len(tables["collectives"]),
+            steps=sum(len(steps.step) for steps in job.of(job_steps) if steps) - len(tables["steps"]),
+            late=len(_late(job)) - len(tables["late"]),
+            outliers=len(job.of(outlier_rows)) - len(tables["outliers"]),
         ),
-        **tables._asdict(),
+        **tables,
     )
 
 
-def _tables(job: Job, whole: bool) -> _Tables:
+def _tables(job: Job, whole: bool) -> dict[str, list[Any]]:
+    """Return the lists of the report by their fields."""
     ranks, late, outlier_table = job.of(rows.by_rank), _late(job), job.of(outlier_rows)
     if whole:
-        waits = rows.wait_rows(job, _MAX_PAIRS if len(ranks) <= _MAX_RANKS else None)
-        return _Tables(ranks, waits, rows.collective_rows(job), rows.step_rows(job), late, outlier_table)
+        return {
+            "by_rank": ranks,
+            "waits": rows.wait_rows(job, _MAX_PAIRS if len(ranks) <= _MAX_RANKS else None),
+            "collectives": rows.collective_rows(job),
+            "steps": rows.step_rows(job),
+            "late": late,
+            "outliers": outlier_table,
+        }
     shown = _shown(job)
     collectives = rows.collective_rows(job, _MAX_ROWS["collectives"])
-    return _Tables(
-        by_rank=[ranks[index] for index in shown],
-        waits=rows.wait_rows(job, _MAX_ROWS["waits"]),
-        collectives=[replace(row, ranks=row.ranks[:_MAX_RANKS]) for row in collectives],
-        steps=rows.step_rows(job, set(shown)),
-        late=[replace(row, causes=row.causes[: _MAX_ROWS["causes"]]) for row in late],
-        outliers=outlier_table[: _MAX_ROWS["outliers"]],
-    )
+    return {
+        "by_rank": [ranks[index] for index in shown],
+        "waits": rows.wait_rows(job, _MAX_ROWS["waits"]),
+        "collectives": [replace(row, ranks=row.ranks[:_MAX_RANKS]) for row in collectives],
+        "steps": rows.step_rows(job, set(shown)),
+        "late": [replace(row, causes=row.causes[: _MAX_ROWS["causes"]]) for row in late],
+        "outliers": outlier_table[: _MAX_ROWS["outliers"]],
+    }
 
 
 def _shown(job: Job) -> list[int]:

@@ -15,30 +15,12 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.fix_words import instead
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, prediction, severity_of
 from tb_torchcompile_plugin.analysis.formatting import both, duration, listed, plural, significant
-from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, OutlierRow, late_rows
-from tb_torchcompile_plugin.analysis.ranks.late import (
-    COMPILING,
-    SEE_TIMELINE,
-    advice,
-    all_does,
-    compiled_in,
-    compiled_words,
-    main_cause,
-    telling,
-)
-from tb_torchcompile_plugin.analysis.ranks.rank_differences import CompiledOtherwise, compiled_otherwise
+from tb_torchcompile_plugin.analysis.ranks import late as why_late
+from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, OutlierKind, OutlierRow, late_rows
+from tb_torchcompile_plugin.analysis.ranks.rank_differences import compiled_otherwise
+from tb_torchcompile_plugin.job import chain
 from tb_torchcompile_plugin.job.as_early import Change, as_early, job_clocks, pace_ns, recording_cost_ns
-from tb_torchcompile_plugin.job.chain import (
-    Slow,
-    SlowLink,
-    explained,
-    hosts_of,
-    saved_share,
-    saved_without,
-    slow,
-    slow_links,
-    why_slow,
-)
+from tb_torchcompile_plugin.job.chain import Slow, SlowLink
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import Late, compared_steps, late
 from tb_torchcompile_plugin.job.overlap import hideable
@@ -71,8 +53,8 @@ def if_early(job: Job, indices: list[int]) -> Predicted | None:
         return _replayed(
             job, *(as_early(job, indices, shared) for shared in ([True, False] if more else [True]))
         )
-    share = saved_share(job, indices)
-    return _shorter(job.of(now_ns), share, explained([row for row in lates if row.place in indices]))
+    share = chain.saved_share(job, indices)
+    return _shorter(job.of(now_ns), share, chain.explained([row for row in lates if row.place in indices]))
 
 
 def _shorter(now: float, share: float, known: float) -> Predicted | None:
@@ -145,17 +127,13 @@ def waited_us(job: Job, indices: list[int]) -> float:
     return caused / 1000 / steps / others / slowdown
 
 
-def gain_of(predicted: Predicted) -> Evidence:
-    """Return what a fix brings, as evidence."""
+def gain_fields(job: Job, predicted: Predicted, **numbers: float) -> dict[str, Any]:
+    """Return the fields that all predicted findings about a job share; numbers are further evidence."""
     gain = predicted.step_us - predicted.after_us
-    return {"gain_us_per_step": gain, "share_percent": predicted.gain_percent}
-
-
-def gain_fields(job: Job, predicted: Predicted) -> dict[str, Any]:
-    """Return the fields that all predicted findings about a job share."""
     return {
         "severity": severity_of(predicted.gain_percent),
-        "saves_us": (predicted.step_us - predicted.after_us) * compared_steps(job),
+        "evidence": {"gain_us_per_step": gain, "share_percent": predicted.gain_percent, **numbers},
+        "saves_us": gain * compared_steps(job),
         "panel": "ranks",
         "predicted": predicted,
     }
@@ -176,6 +154,18 @@ class _Candidate(NamedTuple):
     explained: float  # which share of it is known to be its own
 
 
+class _Description(NamedTuple):
+    """An outlier in words."""
+
+    kind: OutlierKind
+    name: str
+    words: str
+    where: list[str]
+    next_step: str
+    longer_us: float  # per step, compared with its peers
+    evidence: Evidence
+
+
 def is_many(job: Job) -> bool:
     """Return whether to look for outliers: several may be to blame, and no trace shows more."""
     return len(job.digests) > FEW_RANKS and not isinstance(job, TracedJob)
@@ -185,7 +175,10 @@ def outliers(job: Job) -> list[Outlier]:
     """Return the outliers of many ranks without traces, most gain first."""
     if not is_many(job):
         return []
-    slowest: list[Slow | SlowLink] = [*job.of(slow)[:_MAX_OUTLIERS], *job.of(slow_links)[:_MAX_OUTLIERS]]
+    slowest: list[Slow | SlowLink] = [
+        *job.of(chain.slow)[:_MAX_OUTLIERS],
+        *job.of(chain.slow_links)[:_MAX_OUTLIERS],
+    ]
     candidates = [_candidate(job, what) for what in slowest]
     candidates.sort(key=lambda candidate: -_saved(job, [candidate]))
     return list(_one_after_another(job, candidates[:_MAX_OUTLIERS]))
@@ -194,8 +187,8 @@ def outliers(job: Job) -> list[Outlier]:
 def _candidate(job: Job, what: Slow | SlowLink) -> _Candidate:
     if isinstance(what, SlowLink):
         return _Candidate(what, [], 1.0)
-    why = job.of(why_slow, what.places[0])
-    return _Candidate(what, why, explained(why))
+    why = job.of(chain.why_slow, what.places[0])
+    return _Candidate(what, why, chain.explained(why))
 
 
 def _saved(job: Job, candidates: Sequence[_Candidate]) -> float:
@@ -207,7 +200,7 @@ def _saved(job: Job, candidates: Sequence[_Candidate]) -> float:
             links.append(candidate.what)
         else:
             shares |= dict.fromkeys(candidate.what.places, candidate.explained)
-    return saved_without(job, shares, links)
+    return chain.saved_without(job, shares, links)
 
 
 def _one_after_another(job: Job, candidates: list[_Candidate]) -> Iterator[Outlier]:
@@ -233,49 +226,21 @@ def outlier_findings(job: Job) -> list[Finding]:
 def _is_uniform(outlier: Outlier) -> bool:
     """Return whether a single rank is slower at everything: that may be by chance; several of a host are not."""
     is_alone = isinstance(outlier.what, Slow) and outlier.what.host is None
-    return is_alone and not (outlier.why and telling(outlier.why))
+    return is_alone and not (outlier.why and why_late.telling(outlier.why))
 
 
 def _finding(job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
-    what, main = outlier.what, main_cause(outlier.why) if outlier.why else None
-    ranks: Evidence = {"ranks": len(what.places)}
+    description = _described(job, outlier)
+    is_link = description.kind == "link"
+    fixed = "as fast as elsewhere" if is_link else "as early as its peers"
     hidden = "" if outlier.first else ", once what hides it is mended"
-    if isinstance(what, SlowLink):
-        rule, row = "slow_link", None
-        fixed = "as fast as elsewhere"
-        numbers = ranks | {"transfer_us": us(what.ns), "usual_transfer_us": us(what.usual_ns)}
-        where = what.hosts or [f"ranks {_ranks(job, what)}"]
-    else:
-        rank = job.numbers[what.places[0]]
-        rule, row = "slow_host" if what.host else "late_rank", f"ranks:{rank}"
-        fixed = "as early as its peers"
-        longer = what.ns / 1000 / compared_steps(job)
-        numbers = ranks | {"longer_us_per_step": longer, "waited_us_per_step": waited_us(job, what.places)}
-        where = [what.host or f"rank {rank}"]
     return Finding(
-        rule=rule,
-        title=f"{_words(job, outlier)}; {fixed}, a step takes {instead(predicted)}{hidden}",
-        evidence=gain_of(predicted) | numbers,
-        row=row,
-        next_step=_advice(what) or (advice(main) if main else SEE_TIMELINE),
-        where=[*where, *([main.where] if main and main.where else [])],
-        **gain_fields(job, predicted),
-    )
-
-
-def _advice(what: Slow | SlowLink) -> str:
-    """Return what to look at; "" for a single rank, where what it does says more."""
-    if isinstance(what, SlowLink):
-        return (
-            f"Look at what joins {_hosts(what.hosts) or 'these ranks'}: NCCL_DEBUG=INFO tells over which links it "
-            "sends, nccl-tests how fast they are, ibstat and nvidia-smi nvlink --status (AMD: amd-smi xgmi) which are "
-            "down or slower"
-        )
-    if what.host is None:
-        return ""
-    return (
-        f"Look at {what.host}: whether its GPUs are throttled (nvidia-smi -q -d PERFORMANCE,CLOCK; AMD: rocm-smi), "
-        "what else runs on it, whether its disks are slower; leave it out of the job to see what that brings"
+        rule={"link": "slow_link", "host": "slow_host"}.get(description.kind, "late_rank"),
+        title=f"{description.words}; {fixed}, a step takes {instead(predicted)}{hidden}",
+        row=None if is_link else f"ranks:{job.numbers[outlier.what.places[0]]}",
+        next_step=description.next_step,
+        where=description.where,
+        **gain_fields(job, predicted, ranks=len(outlier.what.places), **description.evidence),
     )
 
 
@@ -283,54 +248,67 @@ def outlier_rows(job: Job) -> list[OutlierRow]:
     """Return the outliers of many ranks, large gain or not, most first; then ranks that compiled something else."""
     if not is_many(job):
         return []
-    rows = sorted((_row(job, outlier) for outlier in job.of(outliers)), key=lambda row: -(row.gain_us or 0.0))
-    return [*rows, *(_compiled_row(job, different) for different in job.of(compiled_otherwise))]
+    rows = []
+    for outlier in job.of(outliers):
+        description, predicted = _described(job, outlier), outlier.predicted
+        gain_us = predicted.step_us - predicted.after_us if predicted else None
+        ranks = sorted(job.numbers[index] for index in outlier.what.places)
+        rows.append(
+            _row(description.kind, description.name, ranks, description.words, description.longer_us, gain_us)
+        )
+    rows.sort(key=lambda row: -(row.gain_us or 0.0))
+    for different in job.of(compiled_otherwise):
+        ranks = [job.numbers[index] for index in different.places]
+        name = (
+            _hosts(chain.hosts_of(job, different.places))
+            or f"rank{'s' if len(ranks) > 1 else ''} {listed(ranks)}"
+        )
+        rows.append(
+            _row(
+                "compiled", name, ranks, f"{name[:1].upper()}{name[1:]} compiled otherwise: {different.words}"
+            )
+        )
+    return rows
 
 
-def _row(job: Job, outlier: Outlier) -> OutlierRow:
-    what, predicted = outlier.what, outlier.predicted
-    ranks = sorted(job.numbers[index] for index in what.places)
-    if isinstance(what, SlowLink):
-        name = _hosts(what.hosts) or f"ranks {listed(ranks)}"
-    else:
-        name = what.host or f"rank {job.numbers[what.places[0]]}"
-    return OutlierRow(
-        kind="link" if isinstance(what, SlowLink) else "host" if what.host else "rank",
-        name=name,
-        ranks=ranks[:_MAX_RANKS],
-        count=len(ranks),
-        words=_words(job, outlier),
-        longer_us=(what.excess_ns if isinstance(what, SlowLink) else what.ns) / 1000 / compared_steps(job),
-        gain_us=predicted.step_us - predicted.after_us if predicted else None,
-    )
+def _row(
+    kind: OutlierKind,
+    name: str,
+    ranks: list[int],
+    words: str,
+    longer_us: float | None = None,
+    gain_us: float | None = None,
+) -> OutlierRow:
+    return OutlierRow(kind, name, ranks[:_MAX_RANKS], len(ranks), words, longer_us, gain_us)
 
 
-def _compiled_row(job: Job, different: CompiledOtherwise) -> OutlierRow:
-    ranks = [job.numbers[index] for index in different.places]
-    name = _hosts(hosts_of(job, different.places)) or f"rank{'s' if len(ranks) > 1 else ''} {listed(ranks)}"
-    return OutlierRow(
-        kind="compiled",
-        name=name,
-        ranks=ranks[:_MAX_RANKS],
-        count=len(ranks),
-        words=f"{name[:1].upper()}{name[1:]} compiled otherwise: {different.words}",
-        longer_us=None,
-        gain_us=None,
-    )
+def _described(job: Job, outlier: Outlier) -> _Description:
+    if isinstance(outlier.what, SlowLink):
+        return _described_link(job, outlier.what)
+    return _described_ranks(job, outlier.what, outlier.why)
 
 
-def _words(job: Job, outlier: Outlier) -> str:
-    """Return "Rank 37 is late by 4.53 ms a step, and the others wait for it: it runs Python …"."""
-    what = outlier.what
-    if isinstance(what, SlowLink):
-        return _link_words(job, what)
-    longer = duration(what.ns / 1000 / compared_steps(job))
-    rank, does = job.numbers[what.places[0]], _does(job, what, outlier.why)
+def _described_ranks(job: Job, what: Slow, why: LateRank | None) -> _Description:
+    """Describe a rank ("Rank 37 is late by 4.53 ms a step, …: it runs Python …"), or a host by its slowest rank."""
+    rank, longer_us = job.numbers[what.places[0]], what.ns / 1000 / compared_steps(job)
+    main, does = why_late.main_cause(why) if why else None, _does(job, what, why)
+    line = [main.where] if main and main.where else []
+    evidence: Evidence = {"longer_us_per_step": longer_us, "waited_us_per_step": waited_us(job, what.places)}
     if what.host is None:
-        return f"Rank {rank} is late by {longer} a step, and the others wait for it{does and f': it {does}'}"
-    count = f"with {plural(len(what.places), 'rank')} ({_ranks(job, what)})"
-    why = f": rank {rank} {does}" if does else ""
-    return f"Host {what.host} is late by {longer} a step, {count}, and the others wait for it{why}"
+        words = f"Rank {rank} is late by {duration(longer_us)} a step, and the others wait for it"
+        words += f": it {does}" if does else ""
+        next_step = why_late.advice(main) if main else why_late.SEE_TIMELINE
+        return _Description(
+            "rank", f"rank {rank}", words, [f"rank {rank}", *line], next_step, longer_us, evidence
+        )
+    ranks = f"with {plural(len(what.places), 'rank')} ({_ranks(job, what)})"
+    words = f"Host {what.host} is late by {duration(longer_us)} a step, {ranks}, and the others wait for it"
+    words += f": rank {rank} {does}" if does else ""
+    next_step = (
+        f"Look at {what.host}: whether its GPUs are throttled (nvidia-smi -q -d PERFORMANCE,CLOCK; AMD: rocm-smi), "
+        "what else runs on it, whether its disks are slower; leave it out of the job to see what that brings"
+    )
+    return _Description("host", what.host, words, [what.host, *line], next_step, longer_us, evidence)
 
 
 def _does(job: Job, what: Slow, why: LateRank | None) -> str:
@@ -338,25 +316,34 @@ def _does(job: Job, what: Slow, why: LateRank | None) -> str:
     if why is None:
         return ""
     index = what.places[0]
-    compiles = main_cause(why).cause in COMPILING
-    compiled = compiled_in(job, index, job.of(why_slow, index)) if compiles else None
-    words = compiled_words(compiled, job.numbers[index]) if compiled else ""
-    return f"{all_does(why, compared_steps(job))}{words}"
+    compiles = why_late.main_cause(why).cause in why_late.COMPILING
+    compiled = why_late.compiled_in(job, index, job.of(chain.why_slow, index)) if compiles else None
+    words = why_late.compiled_words(compiled, job.numbers[index]) if compiled else ""
+    return f"{why_late.all_does(why, compared_steps(job))}{words}"
 
 
-def _link_words(job: Job, link: SlowLink) -> str:
-    """Return "All reduce of 2 groups between a and b (ranks …) moves 2.28 GB/s, 9.07 GB/s elsewhere"."""
+def _described_link(job: Job, link: SlowLink) -> _Description:
+    """Describe a link: "All reduce of 2 groups between a and b (ranks …) moves 2.28 GB/s, 9.07 GB/s elsewhere"."""
     operation = link.kind.operation.replace("_", " ").capitalize()
     name = link.kind.group.name if link.kind.group else ""
     groups = f"group {name}" if link.groups == 1 and name else plural(link.groups, "group")
-    hosts = _hosts(link.hosts)
+    hosts, ranks = _hosts(link.hosts), f"ranks {_ranks(job, link)}"
     between = f" between {hosts}" if hosts else ""
     if link.kind.message_bytes <= 0:
         speed = f"takes {duration(us(link.ns))}, {duration(us(link.usual_ns))} elsewhere"
     else:
         own, usual = (significant(link.kind.message_bytes / max(ns, 1)) for ns in (link.ns, link.usual_ns))
         speed = f"moves {own} GB/s, {usual} GB/s elsewhere"
-    return f"{operation} of {groups}{between} (ranks {_ranks(job, link)}) {speed}"
+    return _Description(
+        "link",
+        hosts or ranks,
+        f"{operation} of {groups}{between} ({ranks}) {speed}",
+        link.hosts or [ranks],
+        f"Look at what joins {hosts or 'these ranks'}: NCCL_DEBUG=INFO tells over which links it sends, nccl-tests how "
+        "fast they are, ibstat and nvidia-smi nvlink --status (AMD: amd-smi xgmi) which are down or slower",
+        link.excess_ns / 1000 / compared_steps(job),
+        {"transfer_us": us(link.ns), "usual_transfer_us": us(link.usual_ns)},
+    )
 
 
 def _ranks(job: Job, what: Slow | SlowLink) -> str:

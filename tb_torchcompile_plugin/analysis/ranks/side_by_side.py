@@ -13,19 +13,13 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.ranks import step_lanes
 from tb_torchcompile_plugin.analysis.ranks.step_lanes import (
     GpuPieces,
     HostPieces,
     JoinedCollective,
     StepCalls,
     View,
-    calls_in_view,
-    compute_line,
-    gpu_pieces,
-    host_line,
-    host_pieces,
-    rest_of,
-    step_calls,
 )
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.job.clocks import clocks
@@ -144,9 +138,11 @@ def _on_gpu(profile: Profile, name: str) -> _Span | None:
 
 def _answer(view: View, steps: list[str], name: str, length: int) -> StepSideBySide:
     is_whole = view.window == (0, length)
-    blame = _blame(view, _launched_calls(view.job, name) if is_whole and name else calls_in_view(view))
+    blame = _blame(
+        view, _launched_calls(view.job, name) if is_whole and name else step_lanes.calls_in_view(view)
+    )
     view = view._replace(shown=_shown(blame))
-    drawn, names = step_calls(view), Codes()
+    drawn, names = step_lanes.step_calls(view), Codes()
     lanes = [_lanes(view, index, name, blame, drawn, names) for index in view.shown]
     return StepSideBySide(
         headline=_headline(view, name, is_whole, blame),
@@ -210,9 +206,9 @@ def _lanes(view: View, index: int, name: str, blame: _Blame, drawn: StepCalls, n
         late_us=int(blame.caused[index]) / 1000,
         host_step_ns=[time - begin for time in on_host] if on_host else None,
         gpu_step_ns=[time - begin for time in on_gpu] if on_gpu else None,
-        host=host_pieces(profile.of(host_line), begin, view.window, names),
-        gpu=gpu_pieces(profile.of(compute_line), begin, view.window, names),
-        rest=rest_of(view, index, drawn.rest, names),
+        host=step_lanes.host_pieces(profile.of(step_lanes.host_line), begin, view.window, names),
+        gpu=step_lanes.gpu_pieces(profile.of(step_lanes.compute_line), begin, view.window, names),
+        rest=step_lanes.rest_of(view, index, drawn.rest, names),
     )
 
 
