@@ -162,17 +162,10 @@ class _Run(NamedTuple):
 
     profile: Profile
     windows: list[StepBreakdown]  # its steps, or the span as one
-    categories: (
-        dict[Category, tuple[int, int]] | None
-    )  # (ns, launches) in all of them; None without GPU events
-
-    def gpu(self, category: Category | None = None) -> tuple[float, float] | tuple[None, None]:
-        """Return µs and launches of an average window, of all categories or of one."""
-        if self.categories is None:
-            return None, None
-        sums = [row for name, row in self.categories.items() if category in (None, name)]
-        ns, launches = (sum(column) for column in zip((0, 0), *sums))
-        return us(ns) / len(self.windows), launches / len(self.windows)
+    gpu: (
+        tuple[float, float] | tuple[None, None]
+    )  # µs and launches of an average window; None without GPU events
+    categories: dict[Category, tuple[float, float]]  # the same by category
 
 
 def compare(a: Side, b: Side) -> Comparison:
@@ -198,7 +191,12 @@ def compare(a: Side, b: Side) -> Comparison:
 def _run(profile: Profile, whole: bool) -> _Run:
     span = profile.of(window_breakdown) if whole else None
     windows = profile.of(paced_breakdowns) if not whole else [span] if span else []
-    return _Run(profile, windows, _by_category(profile, whole) if len(profile.of(gpu_work).index) else None)
+    if not len(profile.of(gpu_work).index):
+        return _Run(profile, windows, (None, None), {})
+    sums, count = _by_category(profile, whole), len(windows)
+    rows = {name: (us(ns) / count, launches / count) for name, (ns, launches) in sums.items()}
+    ns, launches = (sum(column) for column in zip((0, 0), *sums.values()))
+    return _Run(profile, windows, (us(ns) / count, launches / count), rows)
 
 
 def _by_category(profile: Profile, whole: bool) -> dict[Category, tuple[int, int]]:
@@ -240,11 +238,11 @@ def _mean_parts(steps: list[StepBreakdown]) -> defaultdict[tuple[PartKind, Part]
 
 def _categories(a: _Run, b: _Run) -> list[CategoryDifference]:
     """Return the categories, largest change first; [] where a side has no GPU events."""
-    if a.categories is None or b.categories is None:
+    if None in (*a.gpu, *b.gpu):
         return []
     rows = []
     for category in dict.fromkeys((*a.categories, *b.categories)):
-        times, launches = zip(a.gpu(category), b.gpu(category))
+        times, launches = zip(*(run.categories.get(category, (0.0, 0.0)) for run in (a, b)))
         pairs = numbers(time_us=pair(*times), launches=pair(*launches))
         rows.append(CategoryDifference(category=category, **pairs))
     return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
@@ -266,7 +264,7 @@ def _run_figures(run: _Run, whole: bool) -> _Figures:
     count = len(run.windows)  # 0 where nothing ran
     wall = sum(window.wall_us for window in run.windows) / count if count else None
     busy_us = _busy_us(run.profile, whole)
-    time, launches = run.gpu()
+    time, launches = run.gpu
     costs = run.profile.of(graph_break_costs)
     breaks = None
     if costs is not None and count:

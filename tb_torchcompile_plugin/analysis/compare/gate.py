@@ -8,17 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.gate_judge import (
-    GateCause,
-    GateCondition,
-    GateSettings,
-    change_in_unit,
-    in_unit,
-    judge,
-    middle_run,
-    spread,
-    why_unknown,
-)
+from tb_torchcompile_plugin.analysis.compare import gate_judge
+from tb_torchcompile_plugin.analysis.compare.gate_judge import GateCause, GateCondition, GateSettings
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, MeasuredRun
 from tb_torchcompile_plugin.analysis.formatting import both, plural
 
@@ -60,7 +51,9 @@ def gate(base: Sequence[MeasuredRun], head: MeasuredRun, settings: GateSettings)
     """Judge a run against one base run, or several that did the same."""
     differences = dict(_differences(base, head))
     forbidden = [text for kind, text in differences.items() if kind not in settings.allow]
-    conditions = [] if forbidden else [judge(condition, base, head) for condition in settings.conditions]
+    conditions = (
+        [] if forbidden else [gate_judge.judge(condition, base, head) for condition in settings.conditions]
+    )
     failed = [row for row in conditions if row.outcome == "failed"]
     causes = [cause for rank in zip_longest(*(row.causes for row in failed)) for cause in rank if cause]
     outcome, verdict = _verdict(forbidden, conditions, "unknown" in settings.allow)
@@ -119,11 +112,13 @@ def _verdict(
 def _figure(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> GateFigure:
     unit, label = METRICS[metric].unit, METRICS[metric].label
     measured = [run for run in base if metric in run.measures]
-    before = middle_run(metric, measured).measures[metric].value if measured else None
+    before = gate_judge.middle_run(metric, measured).measures[metric].value if measured else None
     after = head.measures[metric].value if metric in head.measures else None
-    change = change_in_unit(unit, before, after)
-    why = why_unknown(metric, base, head)
-    return GateFigure(metric, label, in_unit(unit, before), in_unit(unit, after), change, why)
+    change = gate_judge.change_in_unit(unit, before, after)
+    why = gate_judge.why_unknown(metric, base, head)
+    return GateFigure(
+        metric, label, gate_judge.in_unit(unit, before), gate_judge.in_unit(unit, after), change, why
+    )
 
 
 def _notes(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[str]:
@@ -132,7 +127,7 @@ def _notes(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[str]:
     )
     if len(base) > 1:
         yield f"Noise is from {plural(len(base), 'run')} of BASE, and from the steps in each run; the larger counts."
-    elif spread(base_steps) and spread(head_steps):
+    elif gate_judge.spread(base_steps) and gate_judge.spread(head_steps):
         yield (
             f"Noise is from the {len(base_steps)} and {plural(len(head_steps), 'step')} inside one run of each "
             "side: how runs differ from one another they do not tell. Several runs as BASE do."

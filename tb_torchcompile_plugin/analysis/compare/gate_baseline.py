@@ -16,14 +16,7 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
 )
 from tb_torchcompile_plugin.compile_log.record import known_number
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.logdir.filesystem import (
-    is_remote,
-    local_file,
-    read_range,
-    remote_file,
-    write_whole,
-    written,
-)
+from tb_torchcompile_plugin.logdir import filesystem
 
 SUFFIX = ".tbtc"
 # Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
@@ -39,7 +32,7 @@ def is_baseline(path: str) -> bool:
     """Return whether a file is a baseline, or has its suffix. Raises UserError where a store cannot be read."""
     if path.endswith(SUFFIX):
         return True
-    file = remote_file(path) if is_remote(path) else local_file(path)
+    file = filesystem.remote_file(path) if filesystem.is_remote(path) else filesystem.local_file(path)
     return file is not None and _read(path, len(_HEAD)) == _HEAD
 
 
@@ -57,8 +50,8 @@ def save(runs: Sequence[MeasuredRun], path: str, plugin_version: str) -> int:
                 f"{len(runs)} runs take more than {MOST_BYTES // 1000} kB, whatever is left out",
                 next_step="Save fewer",
             )
-    with written(path):
-        write_whole(path, data)
+    with filesystem.written(path):
+        filesystem.write_whole(path, data)
     return len(data)
 
 
@@ -124,7 +117,7 @@ def load(path: str) -> list[MeasuredRun]:
 
 def _read(path: str, size: int) -> bytes:
     try:
-        return read_range(path, 0, size)
+        return filesystem.read_range(path, 0, size)
     except OSError as error:
         why = error.strerror or error
         raise UserError(

@@ -111,20 +111,14 @@ class GateCondition(msgspec.Struct, frozen=True):
     causes: list[GateCause]
 
 
-class _Series(NamedTuple):
-    """One number of both sides."""
-
-    name: str  # among several, "" for the metric as a whole
-    base: list[tuple[int, list[int]]]  # value and samples of each run
-    head: tuple[int, list[int]]
-    needs_runs: bool  # as in `Measure`
+_Value = tuple[int, list[int]]  # a number of one run, and its samples
 
 
 class _Judgement(NamedTuple):
-    """One series under one condition."""
+    """One number of both sides under one condition."""
 
     outcome: GateOutcome
-    name: str
+    name: str  # among several, "" for the metric as a whole
     base: int
     head: int
     noise: float | None
@@ -223,13 +217,16 @@ def judge(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) 
     """Check a condition; base is one run, or several that did the same."""
     metric, label = condition.metric, METRICS[condition.metric].label
     why = why_unknown(metric, base, head)
-    series = [] if why else _series(condition, base, head)
-    if not series:
+    values_of = {} if why else _values(condition, base, head)
+    if not values_of:
         why = f"not known. {why}" if why else f"no kernel of either side matches {condition.pattern!r}"
         return GateCondition(
             condition.text, metric, label, "unknown", None, None, None, f"{label}: {why}.", []
         )
-    judged = [_judged(condition, row, len(series)) for row in series]
+    needs_runs = any(run.measures[metric].needs_runs for run in (*base, head))
+    judged = [
+        _judged(condition, name, values, needs_runs, len(values_of)) for name, values in values_of.items()
+    ]
     worst = min(judged, key=lambda row: _ORDER.index(row.outcome))
     failed = sum(row.outcome == "failed" for row in judged)
     return GateCondition(
@@ -245,33 +242,30 @@ def judge(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) 
     )
 
 
-def _series(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) -> list[_Series]:
-    """Return the metric as a whole; where it has names, all items that match the pattern, together.
+def _values(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) -> dict[str, list[_Value]]:
+    """Return the metric of all runs, HEAD last; where it has names, all items that match the pattern, together ("").
 
     With a pattern also each item that does the same work in all runs: one that is launched more often does what another
-    one did. [] where nothing matches.
+    one did. Empty where nothing matches.
     """
     measures = [run.measures[condition.metric] for run in (*base, head)]
-    needs_runs = any(measure.needs_runs for measure in measures)
     if not METRICS[condition.metric].by_name:
-        values = [(measure.value or 0, measure.samples) for measure in measures]
-        return [_Series("", values[:-1], values[-1], needs_runs)]
+        return {"": [(measure.value or 0, measure.samples) for measure in measures]}
     runs = [_matching(measure.items, condition.pattern) for measure in measures]
     if not any(runs):
-        return []
+        return {}
     names = [""]
     if condition.pattern:
         alike = set.intersection(*({(item.what, item.launches) for item in items} for items in runs))
         names += sorted(name for name, _ in alike)
-    sums = {name: [_summed(items, name, row) for items, row in zip(runs, measures)] for name in names}
-    return [_Series(name, values[:-1], values[-1], needs_runs) for name, values in sums.items()]
+    return {name: [_summed(items, name, row) for items, row in zip(runs, measures)] for name in names}
 
 
 def _matching(items: Sequence[MeasuredItem], pattern: str) -> list[MeasuredItem]:
     return [item for item in items if fnmatchcase(item.what, pattern or "*")]
 
 
-def _summed(items: list[MeasuredItem], name: str, measure: Measure) -> tuple[int, list[int]]:
+def _summed(items: list[MeasuredItem], name: str, measure: Measure) -> _Value:
     """Return value and samples of all items, or of those of one name: 0 in each step without any.
 
     A baseline may have been saved without its steps.
@@ -281,22 +275,24 @@ def _summed(items: list[MeasuredItem], name: str, measure: Measure) -> tuple[int
     return (middle(samples), samples) if samples else (_sum(selected), [])
 
 
-def _judged(condition: Condition, row: _Series, questions: int) -> _Judgement:
-    values, kind = [value for value, _ in row.base], METRICS[condition.metric].noise
-    if kind == "exact":
-        base, chance = max(values), None
-    else:
-        base = sorted(values)[(len(values) - 1) // 2]
-        steps = [] if row.needs_runs else [samples for _, samples in row.base]
-        chance = noise(steps, values, [] if row.needs_runs else row.head[1], questions)
+def _judged(
+    condition: Condition, name: str, values: list[_Value], needs_runs: bool, questions: int
+) -> _Judgement:
+    *base_runs, (head, head_samples) = values
+    base_values, kind = [value for value, _ in base_runs], METRICS[condition.metric].noise
+    base, chance = max(base_values), None
+    if kind != "exact":
+        base = sorted(base_values)[(len(base_values) - 1) // 2]
+        samples = [] if needs_runs else [samples for _, samples in base_runs]
+        chance = noise(samples, base_values, [] if needs_runs else head_samples, questions)
     outcome: GateOutcome = "failed"
-    if not condition.holds(base, row.head[0]):
+    if not condition.holds(base, head):
         outcome = "passed"
     elif chance is None and kind == "needed":
         outcome = "unknown"
-    elif chance is not None and row.head[0] - base <= chance:
+    elif chance is not None and head - base <= chance:
         outcome = "noise"
-    return _Judgement(outcome, row.name, base, row.head[0], chance)
+    return _Judgement(outcome, name, base, head, chance)
 
 
 def _sentence(condition: Condition, row: _Judgement, failed: int, runs: int) -> str:

@@ -202,36 +202,29 @@ class JobReport(msgspec.Struct, frozen=True):
 
 def by_rank(job: Job) -> list[RankRow]:
     """Return one row for each rank, in order."""
-    call_table, times = job.of(calls), job.of(waits)
-    columns = (
-        call_table.dur,
-        times.transferred,
-        np.maximum(times.wait, 0),
-        times.unknown,
-        np.where(times.wait >= 0, 0, call_table.dur),
-        times.last.astype(np.int64),
-    )
-    totals = [sums(call_table.place, column, len(job.digests)).tolist() for column in columns]
-    caused = job.of(blame).caused_by(len(job.digests)).tolist()
-    rows = []
-    for index, (digest, steps) in enumerate(zip(job.digests, job.of(job_steps))):
-        communication, transfer, wait, unknown, unmatched, last = (total[index] for total in totals)
-        row = RankRow(
+    call_table, times, count = job.of(calls), job.of(waits), len(job.digests)
+    columns = {
+        "communication_us": call_table.dur,
+        "transfer_us": times.transferred,
+        "wait_us": np.maximum(times.wait, 0),
+        "unknown_us": times.unknown,
+        "unmatched_us": np.where(times.wait >= 0, 0, call_table.dur),
+    }
+    totals = {name: sums(call_table.place, column, count) for name, column in columns.items()}
+    totals["late_us"] = job.of(blame).caused_by(count)
+    last = sums(call_table.place, times.last.astype(np.int64), count)
+    return [
+        RankRow(
             rank=digest.rank,
             worker=digest.worker,
             span=digest.span,
             host=digest.host,
-            communication_us=us(communication),
-            transfer_us=us(transfer),
-            wait_us=us(wait),
-            unknown_us=us(unknown),
-            unmatched_us=us(unmatched),
-            last=last,
-            late_us=us(caused[index]),
+            last=int(last[index]),
             step_us=steps.mean_ns / 1000 if steps else None,
+            **{name: us(total[index]) for name, total in totals.items()},
         )
-        rows.append(row)
-    return rows
+        for index, (digest, steps) in enumerate(zip(job.digests, job.of(job_steps)))
+    ]
 
 
 def wait_rows(job: Job, most: int | None = None) -> list[WaitRow]:
@@ -293,10 +286,7 @@ def _collective(job: Job, numbers: Int64s) -> CollectiveRow:
 
 
 def _rate(kind: Kind, shortest: Int64s) -> float | None:
-    """Return bytes over the mean of the shortest transfers (GB/s), given instances that have all their ranks.
-
-    The rank that comes last waits for nobody, unless a rank is missing.
-    """
+    """Return bytes over the mean shortest transfer (GB/s); with all ranks present, the last one waits for nobody."""
     total = int(shortest.sum())
     return len(shortest) * kind.message_bytes / total if kind.message_bytes > 0 and total else None
 

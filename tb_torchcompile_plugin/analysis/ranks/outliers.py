@@ -69,10 +69,7 @@ def _shorter(now: float, share: float, known: float) -> Predicted | None:
 
 
 def if_even(job: Job, stages: Stages) -> Predicted | None:
-    """Predict a step with pipeline stages of one length; by digests between two bounds.
-
-    Either only the longest stage's excess is gone, or the whole step shrinks in proportion.
-    """
+    """Predict a step with even stages; by digests, the longest one's excess is gone or all shrinks in proportion."""
     if isinstance(job, TracedJob):
         return _replayed(job, even_stages(job, stages))
     now, longest = job.of(now_ns), float(stages.compute_ns[stages.longest])
@@ -106,10 +103,7 @@ def _after(job: TracedJob, *paces: float) -> Predicted:
 
 
 def is_worth_telling(job: Job, predicted: Predicted, is_uniform: bool) -> bool:
-    """Return whether a fix brings enough, by digests at the least that it may bring.
-
-    is_uniform: the rank is slower at everything.
-    """
+    """Return whether a fix brings enough (by digests, at least); more for a rank that is slower at everything."""
     least = predicted.gain_percent
     if not isinstance(job, TracedJob):
         least = 100 * (1 - predicted.high_us / predicted.step_us)
@@ -250,36 +244,19 @@ def outlier_rows(job: Job) -> list[OutlierRow]:
         return []
     rows = []
     for outlier in job.of(outliers):
-        description, predicted = _described(job, outlier), outlier.predicted
+        row, predicted = _described(job, outlier), outlier.predicted
         gain_us = predicted.step_us - predicted.after_us if predicted else None
         ranks = sorted(job.numbers[index] for index in outlier.what.places)
-        rows.append(
-            _row(description.kind, description.name, ranks, description.words, description.longer_us, gain_us)
-        )
+        shown = ranks[:_MAX_RANKS]
+        rows.append(OutlierRow(row.kind, row.name, shown, len(ranks), row.words, row.longer_us, gain_us))
     rows.sort(key=lambda row: -(row.gain_us or 0.0))
     for different in job.of(compiled_otherwise):
         ranks = [job.numbers[index] for index in different.places]
-        name = (
-            _hosts(chain.hosts_of(job, different.places))
-            or f"rank{'s' if len(ranks) > 1 else ''} {listed(ranks)}"
-        )
-        rows.append(
-            _row(
-                "compiled", name, ranks, f"{name[:1].upper()}{name[1:]} compiled otherwise: {different.words}"
-            )
-        )
+        name = _hosts(chain.hosts_of(job, different.places))
+        name = name or f"rank{'s' if len(ranks) > 1 else ''} {listed(ranks)}"
+        words = f"{name[:1].upper()}{name[1:]} compiled otherwise: {different.words}"
+        rows.append(OutlierRow("compiled", name, ranks[:_MAX_RANKS], len(ranks), words, None, None))
     return rows
-
-
-def _row(
-    kind: OutlierKind,
-    name: str,
-    ranks: list[int],
-    words: str,
-    longer_us: float | None = None,
-    gain_us: float | None = None,
-) -> OutlierRow:
-    return OutlierRow(kind, name, ranks[:_MAX_RANKS], len(ranks), words, longer_us, gain_us)
 
 
 def _described(job: Job, outlier: Outlier) -> _Description:

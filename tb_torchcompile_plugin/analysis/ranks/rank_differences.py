@@ -68,10 +68,7 @@ class RankDifferences(msgspec.Struct, frozen=True):
     differences: list[RankDifference]
 
 
-class _Key(NamedTuple):
-    epoch: int
-    compile_id: str
-    kind: DifferenceKind
+_Key = tuple[int, str, DifferenceKind]  # (epoch, compile id, kind)
 
 
 def rank_differences(ranks: Sequence[Rank]) -> RankDifferences:
@@ -84,8 +81,9 @@ def rank_differences(ranks: Sequence[Rank]) -> RankDifferences:
     for key in dict.fromkeys(key for of_rank in facts.values() for key in of_rank):
         groups = _groups(key, facts)
         if len(groups) > 1:
-            function = functions.get((key.epoch, key.compile_id), "")
-            differences.append(RankDifference(key.kind, key.epoch, key.compile_id, function, groups))
+            epoch, compile_id, kind = key
+            function = functions.get((epoch, compile_id), "")
+            differences.append(RankDifference(kind, epoch, compile_id, function, groups))
     return RankDifferences(sorted(facts), differences)
 
 
@@ -93,13 +91,13 @@ def _facts(rank: Rank) -> Iterator[tuple[_Key, str]]:
     for row in rank.data.summary.compilations:
         if row.direction == FORWARD:
             key = key_of(row.key)
-            yield _Key(*key, "compilation"), "failed" if row.HasField("failure") else "compiled"
+            yield (*key, "compilation"), "failed" if row.HasField("failure") else "compiled"
             if row.cache:
                 lookups = ", ".join(f"{lookup.cache} {lookup.result}" for lookup in row.cache)
-                yield _Key(*key, "cache"), lookups
+                yield (*key, "cache"), lookups
     for number, artifact in enumerate(rank.data.summary.artifacts):
         if kind := _KIND_OF_ARTIFACT.get(artifact.name):
-            yield _Key(*key_of(artifact.key), kind), _listed(rank.data, number)
+            yield (*key_of(artifact.key), kind), _listed(rank.data, number)
 
 
 def _listed(data: CompileData, number: int) -> str:
@@ -117,10 +115,11 @@ def _listed(data: CompileData, number: int) -> str:
 
 def _groups(key: _Key, facts: dict[int, dict[_Key, str]]) -> list[RankGroup]:
     groups: dict[str, list[int]] = {}
-    compiled = key._replace(kind="compilation")
+    epoch, compile_id, _ = key
+    compiled: _Key = (epoch, compile_id, "compilation")
+    absent = "not compiled" if key == compiled else "none"
     for rank, of_rank in facts.items():
-        if key.kind == "compilation" or not key.compile_id or compiled in of_rank:
-            absent = "not compiled" if key == compiled else "none"
+        if key == compiled or not compile_id or compiled in of_rank:
             groups.setdefault(of_rank.get(key, absent), []).append(rank)
     return sorted(
         (RankGroup(ranks, value[:_MAX_CHARS]) for value, ranks in groups.items()),

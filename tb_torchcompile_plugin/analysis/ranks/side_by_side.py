@@ -18,7 +18,6 @@ from tb_torchcompile_plugin.analysis.ranks.step_lanes import (
     GpuPieces,
     HostPieces,
     JoinedCollective,
-    StepCalls,
     View,
 )
 from tb_torchcompile_plugin.errors import BadRequest
@@ -142,8 +141,8 @@ def _answer(view: View, steps: list[str], name: str, length: int) -> StepSideByS
         view, _launched_calls(view.job, name) if is_whole and name else step_lanes.calls_in_view(view)
     )
     view = view._replace(shown=_shown(blame))
-    drawn, names = step_lanes.step_calls(view), Codes()
-    lanes = [_lanes(view, index, name, blame, drawn, names) for index in view.shown]
+    (collectives, rest), names = step_lanes.step_calls(view), Codes()
+    lanes = [_lanes(view, index, name, blame, rest, names) for index in view.shown]
     return StepSideBySide(
         headline=_headline(view, name, is_whole, blame),
         step=name or None,
@@ -153,9 +152,9 @@ def _answer(view: View, steps: list[str], name: str, length: int) -> StepSideByS
         to_ns=view.end,
         ranks=lanes,
         left_out=[rank for index, rank in enumerate(view.job.numbers) if index not in view.shown],
-        collectives=drawn.joined,
+        collectives=collectives,
         names=names.texts,
-        notes=list(_notes(view, lanes, drawn)),
+        notes=list(_notes(len(view.job.ranks), lanes, len(collectives), len(rest))),
     )
 
 
@@ -192,7 +191,7 @@ def _shown(blame: _Blame) -> list[int]:
     return sorted(ranks, key=lambda index: (index != blame.late, -distance[index], index))[:MOST]
 
 
-def _lanes(view: View, index: int, name: str, blame: _Blame, drawn: StepCalls, names: Codes) -> RankLanes:
+def _lanes(view: View, index: int, name: str, blame: _Blame, rest: Int64s, names: Codes) -> RankLanes:
     rank, begin = view.job.ranks[index], view.begin(index)
     profile = rank.profile
     on_host, on_gpu = _on_host(profile, name), _on_gpu(profile, name)
@@ -208,7 +207,7 @@ def _lanes(view: View, index: int, name: str, blame: _Blame, drawn: StepCalls, n
         gpu_step_ns=[time - begin for time in on_gpu] if on_gpu else None,
         host=step_lanes.host_pieces(profile.of(step_lanes.host_line), begin, view.window, names),
         gpu=step_lanes.gpu_pieces(profile.of(step_lanes.compute_line), begin, view.window, names),
-        rest=step_lanes.rest_of(view, index, drawn.rest, names),
+        rest=step_lanes.rest_of(view, index, rest, names),
     )
 
 
@@ -230,17 +229,16 @@ def _headline(view: View, name: str, is_whole: bool, blame: _Blame) -> str:
     )
 
 
-def _notes(view: View, lanes: list[RankLanes], drawn: StepCalls) -> Iterator[str]:
-    ranks = len(view.job.ranks)
+def _notes(ranks: int, lanes: list[RankLanes], collectives: int, rest: int) -> Iterator[str]:
     if len(lanes) < ranks:
         yield (
             f"{len(lanes)} of {ranks} ranks are shown: those whose waiting is farthest from the middle of all. "
             "Each rank has a timeline of its own"
         )
-    if len(drawn.rest):
+    if rest:
         yield (
-            f"{plural(len(drawn.joined), 'collective')} drawn one by one, the longest; "
-            f"{plural(len(drawn.rest), 'shorter call')} without lines: zoom in for them"
+            f"{plural(collectives, 'collective')} drawn one by one, the longest; "
+            f"{plural(rest, 'shorter call')} without lines: zoom in for them"
         )
     silent = [str(lane.rank) for lane in lanes if not lane.host.start_ns]
     if silent:

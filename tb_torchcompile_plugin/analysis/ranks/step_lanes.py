@@ -112,13 +112,6 @@ class View(NamedTuple):
         return self.start, self.end
 
 
-class StepCalls(NamedTuple):
-    """The calls of the ranks that are shown."""
-
-    joined: list[JoinedCollective]
-    rest: Int64s  # calls that are not drawn one by one
-
-
 def host_line(profile: Profile) -> Line:
     """Return what the launching threads were busy with, by cause and name."""
     costs = profile.of(host_costs)
@@ -198,8 +191,8 @@ def calls_in_view(view: View) -> Int64s:
     return np.flatnonzero((times.begin < view.zero + view.end) & (times.end > view.zero + view.start))
 
 
-def step_calls(view: View) -> StepCalls:
-    """Return the collectives in a view, the longest one by one."""
+def step_calls(view: View) -> tuple[list[JoinedCollective], Int64s]:
+    """Return the longest collectives in a view, and the calls of the others."""
     call_table, rows = view.job.of(calls), calls_in_view(view)
     rows = rows[np.isin(call_table.place[rows], view.shown)]
     instance = view.job.of(instances).of_call[rows]
@@ -211,7 +204,7 @@ def step_calls(view: View) -> StepCalls:
     lines = _lines(view.job.of(waits), call_table.place[rows], rows)
     members = np.split(rows, np.flatnonzero(np.diff(collective)) + 1)
     joined = [_joined(view, rows, lines) for rows in members if len(rows)]
-    return StepCalls(sorted(joined, key=lambda row: row.start_us), rest)
+    return sorted(joined, key=lambda row: row.start_us), rest
 
 
 def _longest(collective: Int64s, dur: Int64s) -> Int64s:
