@@ -13,47 +13,25 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.compare.pairs import (
-    Compared,
-    InWords,
-    Pair,
-    Side,
-    as_a_whole,
-    change_percent,
-    in_words,
-    numbers,
-    pair,
-)
+from tb_torchcompile_plugin.analysis.compare import pairs
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, InWords, Pair, Side
 from tb_torchcompile_plugin.analysis.compile import compile_time
 from tb_torchcompile_plugin.analysis.compile.break_costs import graph_break_costs
 from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration
+from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import (
-    Part,
-    PartKind,
-    StepBreakdown,
-    StepTimes,
-    noise_us,
-    paced_breakdowns,
-    step_times,
-    window_breakdown,
-)
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import Part, PartKind, StepBreakdown, StepTimes
 from tb_torchcompile_plugin.analysis.runtime.step_words import slowed
 from tb_torchcompile_plugin.compile_log.record import Direction
+from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import covered_ns
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import (
-    StepWindows,
-    pace,
-    paced_windows,
-    profiled_steps,
-    unrecorded_step_ns,
-)
+from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
@@ -162,21 +140,20 @@ class _Run(NamedTuple):
 
     profile: Profile
     windows: list[StepBreakdown]  # its steps, or the span as one
-    gpu: (
-        tuple[float, float] | tuple[None, None]
-    )  # µs and launches of an average window; None without GPU events
-    categories: dict[Category, tuple[float, float]]  # the same by category
+    # µs and launches of an average window, also by category; None without GPU events.
+    gpu: tuple[float, float] | tuple[None, None]
+    categories: dict[Category, tuple[float, float]]
 
 
 def compare(a: Side, b: Side) -> Comparison:
     """Return what differs between two spans, or in what was compiled where one of them has no trace."""
-    whole = as_a_whole(a, b)
+    whole = pairs.as_a_whole(a, b)
     run_a, run_b = (_run(side.profile, whole) if side.profile else None for side in (a, b))
     step_time, parts, categories = None, [], []
     if run_a and run_b:
         parts, categories = _parts(run_a.windows, run_b.windows), _categories(run_a, run_b)
         if not whole:
-            times = (step_times([step.wall_us for step in run.windows]) for run in (run_a, run_b))
+            times = (breakdown.step_times([step.wall_us for step in run.windows]) for run in (run_a, run_b))
             step_time = step_time_difference(*times)
     return Comparison(
         step_time=step_time,
@@ -189,8 +166,8 @@ def compare(a: Side, b: Side) -> Comparison:
 
 
 def _run(profile: Profile, whole: bool) -> _Run:
-    span = profile.of(window_breakdown) if whole else None
-    windows = profile.of(paced_breakdowns) if not whole else [span] if span else []
+    span = profile.of(breakdown.window_breakdown) if whole else None
+    windows = profile.of(breakdown.paced_breakdowns) if not whole else [span] if span else []
     if not len(profile.of(gpu_work).index):
         return _Run(profile, windows, (None, None), {})
     sums, count = _by_category(profile, whole), len(windows)
@@ -215,7 +192,7 @@ def step_time_difference(a: StepTimes | None, b: StepTimes | None) -> StepTimeDi
     """Compare step times, and say whether the difference is noise; None where a side has none."""
     if a is None or b is None:
         return None
-    delta, noise = b.mean_us - a.mean_us, noise_us(a, b)
+    delta, noise = b.mean_us - a.mean_us, breakdown.noise_us(a, b)
     return StepTimeDifference(a, b, delta, noise, None if noise is None else abs(delta) <= noise)
 
 
@@ -224,15 +201,18 @@ def _parts(a: list[StepBreakdown], b: list[StepBreakdown]) -> list[PartDifferenc
     if not a or not b:
         return []
     mean_a, mean_b = _mean_parts(a), _mean_parts(b)
-    rows = [PartDifference(*key, pair(mean_a[key], mean_b[key])) for key in dict.fromkeys((*mean_a, *mean_b))]
+    rows = [
+        PartDifference(*key, pairs.pair(mean_a[key], mean_b[key]))
+        for key in dict.fromkeys((*mean_a, *mean_b))
+    ]
     return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
 
 
-def _mean_parts(steps: list[StepBreakdown]) -> defaultdict[tuple[PartKind, Part], float]:
+def _mean_parts(rows: list[StepBreakdown]) -> defaultdict[tuple[PartKind, Part], float]:
     sums: defaultdict[tuple[PartKind, Part], float] = defaultdict(float)
-    for step in steps:
-        for part in step.parts:
-            sums[part.kind, part.part] += part.time_us / len(steps)
+    for row in rows:
+        for part in row.parts:
+            sums[part.kind, part.part] += part.time_us / len(rows)
     return sums
 
 
@@ -243,8 +223,8 @@ def _categories(a: _Run, b: _Run) -> list[CategoryDifference]:
     rows = []
     for category in dict.fromkeys((*a.categories, *b.categories)):
         times, launches = zip(*(run.categories.get(category, (0.0, 0.0)) for run in (a, b)))
-        pairs = numbers(time_us=pair(*times), launches=pair(*launches))
-        rows.append(CategoryDifference(category=category, **pairs))
+        fields = pairs.numbers(time_us=pairs.pair(*times), launches=pairs.pair(*launches))
+        rows.append(CategoryDifference(category=category, **fields))
     return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
 
 
@@ -287,14 +267,14 @@ def _busy_us(profile: Profile, whole: bool) -> float | None:
     intervals = busy(profile.trace, index)
     if whole:
         return us(intervals.total_ns)
-    busy_ns = covered_ns(intervals, *profile.of(paced_windows))
+    busy_ns = covered_ns(intervals, *profile.of(steps.paced_windows))
     return us(busy_ns.sum()) / len(busy_ns)
 
 
 def _differences(a: _Figures, b: _Figures, times: StepTimeDifference | None) -> Iterator[Figure]:
     for name in dict.fromkeys((*a, *b)):
-        value = pair(a.get(name), b.get(name))
-        text_a, text_b, change = in_words(name, value)
+        value = pairs.pair(a.get(name), b.get(name))
+        text_a, text_b, change = pairs.in_words(name, value)
         if name == "step_us" and times:
             text_a, text_b = text_a + _deviation(times.a), text_b + _deviation(times.b)
         yield Figure(name, value, InWords(_LABELS[name], text_a, text_b, change))
@@ -340,12 +320,12 @@ def _numbered(data: CompileData, files: set[str]) -> dict[tuple[_Function, int],
 def _compilation(a: Compilation | None, b: Compilation | None) -> CompilationDifference:
     either = b or a
     assert either is not None
-    pairs = numbers(
-        duration_s=pair(a.duration_s if a else None, b.duration_s if b else None),
-        graph_ops=pair(a.graph_ops if a else None, b.graph_ops if b else None),
+    fields = pairs.numbers(
+        duration_s=pairs.pair(a.duration_s if a else None, b.duration_s if b else None),
+        graph_ops=pairs.pair(a.graph_ops if a else None, b.graph_ops if b else None),
     )
     if not (a and b):
-        pairs["outcome"] = "vanished" if a else "appeared"
+        fields["outcome"] = "vanished" if a else "appeared"
     sides = [Compiled(row.compile_id, row.epoch, row.graph_ops) if row else None for row in (a, b)]
     return CompilationDifference(
         function=either.function,
@@ -355,7 +335,7 @@ def _compilation(a: Compilation | None, b: Compilation | None) -> CompilationDif
         a=sides[0],
         b=sides[1],
         compile_ids=" → ".join(side.compile_id if side else "–" for side in sides),
-        **pairs,
+        **fields,
     )
 
 
@@ -376,14 +356,14 @@ def _run_notes(profile: Profile | None) -> Iterator[str]:
     if profile is None:
         yield "has no trace: only what was compiled is compared."
         return
-    if not profile.of(profiled_steps):
+    if not profile.of(steps.profiled_steps):
         yield (
             "has no profiled steps, as its profiler had no schedule: whole spans are compared, "
             "and nobody knows how much they vary."
         )
-    elif len(profile.of(profiled_steps)) == 1:
+    elif len(profile.of(steps.profiled_steps)) == 1:
         yield "has one profiled step: nobody knows how much its steps vary."
-    if (gpu := profile.of(pace)) is not None:
+    if (gpu := profile.of(steps.pace)) is not None:
         yield (
             f"has a host that runs ahead: its steps are those of GPU {gpu.device}, "
             "each from the first work that it launched to that of the next."
@@ -403,13 +383,14 @@ def _environment_notes(a: Side, b: Side) -> Iterator[str]:
         yield f"A ran on {devices[0]}, B on {devices[1]}: times of different devices."
     # Recording slows some programs more than others: then the profiled steps do not show which one is faster. The
     # unprofiled steps are measured on the host, and mean nothing where it runs ahead.
-    profiles = [side.profile for side in (a, b) if side.profile and side.profile.of(pace) is None]
-    step_ns = [profile.data.of(unrecorded_step_ns) if profile.data else None for profile in profiles]
+    profiles = [side.profile for side in (a, b) if side.profile and side.profile.of(steps.pace) is None]
+    step_ns = [profile.data.of(steps.unrecorded_step_ns) if profile.data else None for profile in profiles]
     if len(profiles) == 2 and None not in step_ns and any(slowed(profile, _SLOWED) for profile in profiles):
         us_a, us_b = ((ns or 0) / 1000 for ns in step_ns)
+        change = pairs.change_percent(pairs.pair(us_a, us_b))
         yield (
-            f"While nobody records a step of B takes {duration(us_b)}, one of A {duration(us_a)}"
-            f"{change_percent(pair(us_a, us_b))}: recording slows them, and all else here is of recorded steps."
+            f"While nobody records a step of B takes {duration(us_b)}, one of A {duration(us_a)}{change}: recording "
+            "slows them, and all else here is of recorded steps."
         )
 
 

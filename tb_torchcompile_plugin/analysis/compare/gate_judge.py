@@ -355,11 +355,8 @@ def noise(
 ) -> float | None:
     """Return how large a change may be by chance; None where neither steps nor runs show it.
 
-    Args:
-        base: The samples of each base run.
-        values: The value of each base run.
-        head: The samples of the other side.
-        questions: How many are asked at once, each of which chance may answer.
+    base, head: samples of each base run and of the other side; values: of the base runs; questions: asked at once, each
+    of which chance may answer.
     """
     chance = _CHANCE / questions
     candidates = (_noise_inside(base, head, chance), _noise_between(values, chance))

@@ -10,21 +10,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tb_torchcompile_plugin.analysis.compare import pairs
 from tb_torchcompile_plugin.analysis.compare.kernel_matching import (
     KernelDifference,
     match_kernels,
     step_launches,
 )
-from tb_torchcompile_plugin.analysis.compare.pairs import (
-    Compared,
-    InWords,
-    Pair,
-    Sides,
-    as_a_whole,
-    in_words,
-    numbers,
-    pair,
-)
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, InWords, Pair, Sides
 from tb_torchcompile_plugin.analysis.formatting import device_name
 from tb_torchcompile_plugin.analysis.runtime.memory import MemoryUse, memory
 from tb_torchcompile_plugin.analysis.runtime.modules import Module, modules
@@ -107,7 +99,7 @@ def compare_tables(sides: Sides) -> ComparedTables:
     a, b = sides.a.profile, sides.b.profile
     if a is None or b is None:
         return ComparedTables([], [], [], [], LAYOUT)
-    whole = as_a_whole(sides.a, sides.b)
+    whole = pairs.as_a_whole(sides.a, sides.b)
     on_gpu = all(len(side.of(gpu_work).index) for side in (a, b))
     kernels = match_kernels(*(step_launches(side, whole=whole) for side in (a, b))) if on_gpu else []
     return ComparedTables(
@@ -121,9 +113,9 @@ def _operators(a: Profile, b: Profile, whole: bool, on_gpu: bool) -> list[Operat
     rows = []
     for kind, name in dict.fromkeys((*sums_a, *sums_b)):
         sides = sums_a[kind, name] / _steps(a, whole), sums_b[kind, name] / _steps(b, whole)
-        calls, host, device = (pair(*column) for column in np.transpose(sides).tolist())
-        pairs = numbers(self_host_us=host, self_device_us=device if on_gpu else _UNKNOWN, calls=calls)
-        rows.append(OperatorDifference(name=name, kind=kind, **pairs))
+        calls, host, device = (pairs.pair(*column) for column in np.transpose(sides).tolist())
+        fields = pairs.numbers(self_host_us=host, self_device_us=device if on_gpu else _UNKNOWN, calls=calls)
+        rows.append(OperatorDifference(name=name, kind=kind, **fields))
     return sorted(rows, key=lambda row: (-abs(row.self_host_us.delta or 0.0), row.name))
 
 
@@ -150,8 +142,8 @@ def _modules(a: Profile, b: Profile, whole: bool) -> list[ModuleDifference]:
     for path in dict.fromkeys((*modules_a, *modules_b)):
         figures_a = _module_figures(modules_a[path], _steps(a, whole))
         figures_b = _module_figures(modules_b[path], _steps(b, whole))
-        calls, host, device = (pair(*column) for column in zip(figures_a, figures_b))
-        rows.append(ModuleDifference(path=path, **numbers(host_us=host, device_us=device, calls=calls)))
+        calls, host, device = (pairs.pair(*column) for column in zip(figures_a, figures_b))
+        rows.append(ModuleDifference(path=path, **pairs.numbers(host_us=host, device_us=device, calls=calls)))
     return rows
 
 
@@ -190,9 +182,9 @@ def _memory(a: Profile, b: Profile) -> list[MemoryDifference]:
     rows = []
     for device in dict.fromkeys((*uses_a, *uses_b)):
         peaks = zip(_peaks(uses_a.get(device)), _peaks(uses_b.get(device)))
-        peak, reserved = (pair(*column) for column in peaks)
+        peak, reserved = (pairs.pair(*column) for column in peaks)
         words = [
-            InWords(f"{label}, {device_name(device)}", *in_words("peak_bytes", value))
+            InWords(f"{label}, {device_name(device)}", *pairs.in_words("peak_bytes", value))
             for label, value in (("Peak memory", peak), ("Peak reserved", reserved))
             if value != _UNKNOWN
         ]

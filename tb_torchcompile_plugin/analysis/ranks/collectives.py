@@ -93,7 +93,9 @@ def _collectives(profile: Profile, matched: Int64s, transfer: Int64s, unknown: I
     index = np.concatenate(parts) if parts else np.zeros(0, np.int64)
     position = places_in(matched, index)
     transfer, unknown = picked(transfer, position), picked(unknown, position)
-    label = _labels(trace, index)
+    # The innermost label of a collective around the launch, -1 without one.
+    is_label = mask_of(trace.names, lambda name: collective(name) is not None)[trace.name]
+    label = climb(trace.parent, trace.launch_of()[index], is_label)
     name = np.where(label >= 0, trace.name[label], trace.name[index])
     keys, group = distinct(trace.device[index], name, _sizes(trace, label))
     rows = []
@@ -102,12 +104,6 @@ def _collectives(profile: Profile, matched: Int64s, transfer: Int64s, unknown: I
         times = trace.dur[index[members]]
         rows.append(_row(device, trace.names[code], size, times, transfer[members], unknown[members]))
     return Collectives(sorted(rows, key=lambda row: -row.time_us))
-
-
-def _labels(trace: Trace, index: Int64s) -> Int64s:
-    """Return the innermost label of a collective around the launch of each kernel, -1 without one."""
-    is_label = mask_of(trace.names, lambda name: collective(name) is not None)[trace.name]
-    return climb(trace.parent, trace.launch_of()[index], is_label)
 
 
 def _sizes(trace: Trace, label: Int64s) -> Int64s:

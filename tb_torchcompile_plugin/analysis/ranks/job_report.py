@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -32,19 +32,8 @@ _MAX_SETS = 8  # of ranks that are listed
 _MIN_UNKNOWN_PERCENT = 1.0  # of a step, from which it is worth a sentence (chosen by eye)
 
 
-class _Unknown(NamedTuple):
-    """Communication that nothing overlaps and that either waits or transfers, over all ranks."""
-
-    ns: int
-    span_ns: int  # of all steps
-    words: str
-
-
 def job_report(job: Job, whole: bool = False) -> rows.JobReport:
-    """Return who waits for whom, why, and how fast collectives are; of many ranks the outliers and the first ones.
-
-    whole: return all rows.
-    """
+    """Return who waits for whom, why, and how fast collectives are; of many ranks some, unless the whole is wanted."""
     traced = job if isinstance(job, TracedJob) else None
     residual, of_call = job.of(clocks).residual_ns_p95, job.of(instances).of_call
     tables = _tables(job, whole or len(job.digests) <= _MAX_RANKS)
@@ -133,25 +122,24 @@ def _headline(job: Job) -> str:
 
 def _waiting(job: Job, ranks: list[rows.RankRow]) -> str:
     """Say how much the ranks wait, and whether that matters."""
-    unknown, waited = _unknown(job), sum(row.wait_us for row in ranks) * 1000
-    limit = thresholds.communication_percent * unknown.span_ns / 100
-    if unknown.ns >= max(limit, waited, 1):
-        return f"{unknown.words}."
+    unknown_ns, span_ns, unknown = _unknown(job)
+    waited = sum(row.wait_us for row in ranks) * 1000
+    limit = thresholds.communication_percent * span_ns / 100
+    if unknown_ns >= max(limit, waited, 1):
+        return f"{unknown}."
     row = max(ranks, key=lambda row: row.wait_us)
     most = f"rank {row.rank} waits most, {duration(row.wait_us)} in all that was recorded."
-    is_quiet = waited + unknown.ns < limit
+    is_quiet = waited + unknown_ns < limit
     return f"No rank keeps the others waiting: {most}" if is_quiet else most[0].upper() + most[1:]
 
 
-def _unknown(job: Job) -> _Unknown:
+def _unknown(job: Job) -> tuple[int, int, str]:
+    """Return the ns in which collectives run alone and either wait or transfer, the ns of all steps, and a sentence."""
     steps = [steps for steps in job.of(job_steps) if steps is not None]
     unknown = sum(int(rank.exposed_unknown.sum()) for rank in steps)
-    mean_us = unknown / max(sum(len(rank.step) for rank in steps), 1) / 1000
-    return _Unknown(
-        unknown,
-        sum(int(rank.span.sum()) for rank in steps),
-        f"Of {duration(mean_us)} a step in which collectives run alone it is not known whether they wait or transfer",
-    )
+    time = duration(unknown / max(sum(len(rank.step) for rank in steps), 1) / 1000)
+    words = f"Of {time} a step in which collectives run alone it is not known whether they wait or transfer"
+    return unknown, sum(int(rank.span.sum()) for rank in steps), words
 
 
 def _basis(job: Job) -> str:
@@ -163,9 +151,9 @@ def _basis(job: Job) -> str:
     if damaged := [digest.rank for digest in job.digests if digest.notices]:
         ranks = f"rank{'s' if len(damaged) > 1 else ''} {listed(damaged)}"
         lines.append(f"A part of the trace of {ranks} is missing: what it held is not matched.")
-    unknown = _unknown(job)
-    if unknown.ns and unknown.ns * 100 >= _MIN_UNKNOWN_PERCENT * unknown.span_ns:
-        lines.append(f"{unknown.words}: what is told of waits is a lower bound.")
+    unknown_ns, span_ns, unknown = _unknown(job)
+    if unknown_ns and unknown_ns * 100 >= _MIN_UNKNOWN_PERCENT * span_ns:
+        lines.append(f"{unknown}: what is told of waits is a lower bound.")
     lines += _clock_words(job)
     if isinstance(job, TracedJob) and job.of(has_models) and job.of(waits_in_a_circle):
         lines.append(

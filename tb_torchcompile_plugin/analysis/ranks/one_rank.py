@@ -6,13 +6,12 @@ that is waited for is named.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.findings import Findings, findings, ranked
-from tb_torchcompile_plugin.analysis.causes.fix import Fix
 from tb_torchcompile_plugin.analysis.causes.gpu_fixes import overlapped
 from tb_torchcompile_plugin.analysis.causes.overview import step_sentence, verdict_of, with_compile
 from tb_torchcompile_plugin.analysis.causes.scenario import Offer, Scenario, offered, own_offer, priced_fix
@@ -54,18 +53,14 @@ def rank_offer(about: OneRank) -> Offer:
     if not own.fixes or profile.of(why_nothing) or not len(about.job.of(instances)):
         return own
     removed = {"communication", *(OF_COLLECTIVES if about.rank in about.job.of(waiting_ranks) else ())}
-    added = list(_overlapped_transfers(about))
+    ns = about.job.of(waits).transferred[about.job.of(calls).of_rank(about.place)]
+    work = places_in(profile.of(gpu_queue).row, about.of(rows_of_calls)[ns > 0])
+    added = list(overlapped(profile, work[work >= 0], ns[ns > 0][work >= 0]))
     rows = [priced_fix(profile, fix) for fix in added]
     rows = [row for row in rows if row.predicted.after_us < row.predicted.step_us]
     rows += [row for row in own.rows if row.kind not in removed]
     rows.sort(key=lambda row: row.predicted.after_us)
     return Offer((*(fix for fix in own.fixes if fix.kind not in removed), *added), tuple(rows))
-
-
-def _overlapped_transfers(about: OneRank) -> Iterator[Fix]:
-    ns = about.job.of(waits).transferred[about.job.of(calls).of_rank(about.place)]
-    work = places_in(about.profile.of(gpu_queue).row, about.of(rows_of_calls)[ns > 0])
-    return overlapped(about.profile, work[work >= 0], ns[ns > 0][work >= 0])
 
 
 def rank_findings(about: OneRank) -> RankFindings:

@@ -6,7 +6,7 @@ slow at once, and the slowest hides the others: each is predicted with those bef
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +38,33 @@ _MAX_HOSTS = 4  # that one sentence names
 _MAX_RANKS = 64  # that a row lists
 
 
+class Outlier(NamedTuple):
+    """A slow rank or host, or a slow link."""
+
+    what: Slow | SlowLink
+    why: LateRank | None  # what its slowest rank does; None where unknown
+    predicted: Predicted | None  # with those before it fixed, too; None where no step is known
+    first: bool  # whether nothing is before it
+
+
+class _Candidate(NamedTuple):
+    what: Slow | SlowLink
+    why: list[Late]
+    explained: float  # which share of it is known to be its own
+
+
+class _Description(NamedTuple):
+    """An outlier in words."""
+
+    kind: OutlierKind
+    name: str
+    words: str
+    where: list[str]
+    next_step: str
+    longer_us: float  # per step, compared with its peers
+    evidence: Evidence
+
+
 def now_ns(job: Job) -> float:
     """Return a step of the job as it runs unprofiled, where that is known; by digests as it was recorded."""
     if not isinstance(job, TracedJob):
@@ -58,10 +85,7 @@ def if_early(job: Job, indices: list[int]) -> Predicted | None:
 
 
 def _shorter(now: float, share: float, known: float) -> Predicted | None:
-    """Predict a step (ns) that is shorter by a share; at least by that of the share that is known to be the ranks' own.
-
-    None where no step is known, or nothing would be left of it.
-    """
+    """Predict a step (ns) that is shorter by a share, at least by its known part; None if nothing would be left."""
     if not now or share >= 1:
         return None
     shares = (share, share * known, share * _MAX_GAIN_RATIO)
@@ -133,33 +157,6 @@ def gain_fields(job: Job, predicted: Predicted, **numbers: float) -> dict[str, A
     }
 
 
-class Outlier(NamedTuple):
-    """A slow rank or host, or a slow link."""
-
-    what: Slow | SlowLink
-    why: LateRank | None  # what its slowest rank does; None where unknown
-    predicted: Predicted | None  # with those before it fixed, too; None where no step is known
-    first: bool  # whether nothing is before it
-
-
-class _Candidate(NamedTuple):
-    what: Slow | SlowLink
-    why: list[Late]
-    explained: float  # which share of it is known to be its own
-
-
-class _Description(NamedTuple):
-    """An outlier in words."""
-
-    kind: OutlierKind
-    name: str
-    words: str
-    where: list[str]
-    next_step: str
-    longer_us: float  # per step, compared with its peers
-    evidence: Evidence
-
-
 def is_many(job: Job) -> bool:
     """Return whether to look for outliers: several may be to blame, and no trace shows more."""
     return len(job.digests) > FEW_RANKS and not isinstance(job, TracedJob)
@@ -169,20 +166,21 @@ def outliers(job: Job) -> list[Outlier]:
     """Return the outliers of many ranks without traces, most gain first."""
     if not is_many(job):
         return []
-    slowest: list[Slow | SlowLink] = [
-        *job.of(chain.slow)[:_MAX_OUTLIERS],
-        *job.of(chain.slow_links)[:_MAX_OUTLIERS],
-    ]
-    candidates = [_candidate(job, what) for what in slowest]
+    candidates = []
+    what: Slow | SlowLink
+    for what in (*job.of(chain.slow)[:_MAX_OUTLIERS], *job.of(chain.slow_links)[:_MAX_OUTLIERS]):
+        why = job.of(chain.why_slow, what.places[0]) if isinstance(what, Slow) else []
+        candidates.append(_Candidate(what, why, chain.explained(why) if isinstance(what, Slow) else 1.0))
     candidates.sort(key=lambda candidate: -_saved(job, [candidate]))
-    return list(_one_after_another(job, candidates[:_MAX_OUTLIERS]))
-
-
-def _candidate(job: Job, what: Slow | SlowLink) -> _Candidate:
-    if isinstance(what, SlowLink):
-        return _Candidate(what, [], 1.0)
-    why = job.of(chain.why_slow, what.places[0])
-    return _Candidate(what, why, chain.explained(why))
+    saved, now, rows = 0.0, job.of(now_ns), []
+    for number, candidate in enumerate(candidates[:_MAX_OUTLIERS]):
+        more = max(_saved(job, candidates[: number + 1]), saved)
+        share = (more - saved) / max(1 - saved, 1e-9)
+        predicted = _shorter(now * (1 - saved), share, candidate.explained)
+        why_row = next(iter(late_rows(job, candidate.why)), None)
+        rows.append(Outlier(candidate.what, why_row, predicted, number == 0))
+        saved = more
+    return rows
 
 
 def _saved(job: Job, candidates: Sequence[_Candidate]) -> float:
@@ -195,17 +193,6 @@ def _saved(job: Job, candidates: Sequence[_Candidate]) -> float:
         else:
             shares |= dict.fromkeys(candidate.what.places, candidate.explained)
     return chain.saved_without(job, shares, links)
-
-
-def _one_after_another(job: Job, candidates: list[_Candidate]) -> Iterator[Outlier]:
-    saved, now = 0.0, job.of(now_ns)
-    for number, candidate in enumerate(candidates):
-        more = max(_saved(job, candidates[: number + 1]), saved)
-        share = (more - saved) / max(1 - saved, 1e-9)
-        predicted = _shorter(now * (1 - saved), share, candidate.explained)
-        why = next(iter(late_rows(job, candidate.why)), None)
-        yield Outlier(candidate.what, why, predicted, number == 0)
-        saved = more
 
 
 def outlier_findings(job: Job) -> list[Finding]:

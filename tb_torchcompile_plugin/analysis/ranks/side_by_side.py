@@ -14,12 +14,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.ranks import step_lanes
-from tb_torchcompile_plugin.analysis.ranks.step_lanes import (
-    GpuPieces,
-    HostPieces,
-    JoinedCollective,
-    View,
-)
+from tb_torchcompile_plugin.analysis.ranks.step_lanes import GpuPieces, HostPieces, JoinedCollective, View
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import calls

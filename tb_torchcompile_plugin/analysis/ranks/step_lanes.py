@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -161,19 +161,18 @@ def _without_overlap(begin: Int64s, end: Int64s, code: Int64s, kinds: list[tuple
 def host_pieces(line: Line, begin: int, window: tuple[int, int], names: Codes) -> HostPieces:
     """Return what a host shows of a window (ns from `begin`, which is on the line's clock)."""
     columns, causes = _pieces(line, begin, window, names)
-    return HostPieces(*columns, cause=msgspec.convert(causes, list[HostCause]))
+    return HostPieces(**columns, cause=msgspec.convert(causes, list[HostCause]))
 
 
 def gpu_pieces(line: Line, begin: int, window: tuple[int, int], names: Codes) -> GpuPieces:
     """Return what a GPU shows of a window (ns from `begin`, which is on the line's clock)."""
     columns, categories = _pieces(line, begin, window, names)
-    return GpuPieces(*columns, category=msgspec.convert(categories, list[Category]))
+    return GpuPieces(**columns, category=msgspec.convert(categories, list[Category]))
 
 
-_Columns = tuple[list[int], list[int], list[float], list[int]]
-
-
-def _pieces(line: Line, begin: int, window: tuple[int, int], names: Codes) -> tuple[_Columns, list[str]]:
+def _pieces(
+    line: Line, begin: int, window: tuple[int, int], names: Codes
+) -> tuple[dict[str, Any], list[str]]:
     """Return the columns of `LanePieces` and what each piece is; slices shorter than a bucket are joined."""
     start, end = window
     runs = singles(np.zeros(len(line.begin), np.int64), line.begin - begin, line.end - line.begin, line.code)
@@ -181,8 +180,13 @@ def _pieces(line: Line, begin: int, window: tuple[int, int], names: Codes) -> tu
     length = joined.end - joined.start
     share = np.round(joined.covered / np.maximum(length, 1), 3)
     kinds = [line.kinds[code] for code in joined.row.tolist()]
-    codes = [names.code(name) for _, name in kinds]
-    return (joined.start.tolist(), length.tolist(), share.tolist(), codes), [kind for kind, _ in kinds]
+    columns = {
+        "start_ns": joined.start.tolist(),
+        "dur_ns": length.tolist(),
+        "busy": share.tolist(),
+        "name": [names.code(name) for _, name in kinds],
+    }
+    return columns, [kind for kind, _ in kinds]
 
 
 def calls_in_view(view: View) -> Int64s:
