@@ -147,7 +147,7 @@ class _Run(NamedTuple):
 
 def compare(a: Side, b: Side) -> Comparison:
     """Return what differs between two spans, or in what was compiled where one of them has no trace."""
-    whole = pairs.as_a_whole(a, b)
+    whole = pairs.compares_whole_spans(a, b)
     run_a, run_b = (_run(side.profile, whole) if side.profile else None for side in (a, b))
     step_time, parts, categories = None, [], []
     if run_a and run_b:

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from tb_torchcompile_plugin.analysis.compare import baseline_pb2 as pb
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
-    MOST_SAMPLES,
+    MAX_SAMPLES,
     Measure,
     MeasuredItem,
     MeasuredRun,
@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.logdir import filesystem
 SUFFIX = ".tbtc"
 # Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
 FORMAT_VERSION = 1
-MOST_BYTES = 200_000  # of a file: small enough to be committed
+MAX_BYTES = 200_000  # of a file: small enough to be committed
 KIND = "tb_torchcompile_plugin baseline"
 _HEAD = pb.Baseline(kind=KIND).SerializeToString(deterministic=True)
 _MAX_INFLATED = 64 << 20  # bytes; far more than such a file can hold, and memory is bounded
@@ -42,12 +42,12 @@ def save(runs: Sequence[MeasuredRun], path: str, plugin_version: str) -> int:
     Of runs of many steps it keeps fewer of each, so that it never has more than 200 kB. Raises UserError where that is
     not enough, or it cannot be written.
     """
-    samples = MOST_SAMPLES
-    while len(data := _packed(runs, plugin_version, samples)) > MOST_BYTES:
+    samples = MAX_SAMPLES
+    while len(data := _packed(runs, plugin_version, samples)) > MAX_BYTES:
         samples //= 2
         if samples <= 1:
             raise UserError(
-                f"{len(runs)} runs take more than {MOST_BYTES // 1000} kB, whatever is left out",
+                f"{len(runs)} runs take more than {MAX_BYTES // 1000} kB, whatever is left out",
                 next_step="Save fewer",
             )
     with filesystem.written(path):
@@ -101,7 +101,7 @@ def _thinned(samples: list[int], most: int) -> list[int]:
 def load(path: str) -> list[MeasuredRun]:
     """Read a baseline. Raises UserError where it cannot be read, is damaged or is of a newer format."""
     try:
-        baseline = pb.Baseline.FromString(_read(path, 4 * MOST_BYTES))
+        baseline = pb.Baseline.FromString(_read(path, 4 * MAX_BYTES))
     except DecodeError:
         baseline = pb.Baseline()
     if baseline.kind != KIND:

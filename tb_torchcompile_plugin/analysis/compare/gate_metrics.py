@@ -36,8 +36,8 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import kind_of
 
 # What is kept of a run, so that a baseline file stays below 200 kB.
-MOST_SAMPLES = 64  # steps
-MOST_ITEMS = 500  # of a measure: those with the largest values
+MAX_SAMPLES = 64  # steps
+MAX_ITEMS = 500  # of a measure: those with the largest values
 _MAX_CHARS = 240  # of a name or a reason
 _PATH_PARTS = 2  # of a file: a baseline is committed, and must not show where it was recorded
 
@@ -149,14 +149,14 @@ def middle(samples: list[int]) -> int:
 
 def _kept(samples: list[int]) -> list[int]:
     """Return the samples, or of very many some at even distances."""
-    if len(samples) <= MOST_SAMPLES:
+    if len(samples) <= MAX_SAMPLES:
         return samples
-    indices = np.linspace(0, len(samples) - 1, MOST_SAMPLES).round().astype(int)
+    indices = np.linspace(0, len(samples) - 1, MAX_SAMPLES).round().astype(int)
     return [samples[index] for index in indices]
 
 
 def _largest(items: list[MeasuredItem]) -> list[MeasuredItem]:
-    return sorted(items, key=lambda item: (-item.value, item.key, item.line or 0))[:MOST_ITEMS]
+    return sorted(items, key=lambda item: (-item.value, item.key, item.line or 0))[:MAX_ITEMS]
 
 
 def _item(what: str, why: str, file: str, line: int | None, value: int) -> MeasuredItem:

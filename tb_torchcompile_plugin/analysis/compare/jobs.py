@@ -16,11 +16,11 @@ import msgspec
 from tb_torchcompile_plugin.analysis.compare.compare import StepTimeDifference, step_time_difference
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, change_of, numbers, pair
 from tb_torchcompile_plugin.analysis.compare.tables import TableLayout
-from tb_torchcompile_plugin.analysis.compare.verdict import of_steps
+from tb_torchcompile_plugin.analysis.compare.verdict import step_time_sentence
 from tb_torchcompile_plugin.analysis.formatting import duration, listed, plural
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import CollectiveRow, by_rank, collective_rows, late_ranks
-from tb_torchcompile_plugin.analysis.ranks.late import does, main_cause
+from tb_torchcompile_plugin.analysis.ranks.late import main_cause, reason_words
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_times
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.job import Job
@@ -267,7 +267,11 @@ def _collective(
 
 def _verdict(jobs: Jobs, step_time: StepTimeDifference | None, ranks: list[RankCompared]) -> Iterator[str]:
     """Yield the step, the part of it that changed most, and who keeps the others waiting."""
-    yield of_steps(step_time, "the job's step") if step_time else "No steps were marked on both sides."
+    yield (
+        step_time_sentence(step_time, "the job's step")
+        if step_time
+        else "No steps were marked on both sides."
+    )
     means = {part: _mean_pair([getattr(row, f"{part}_us") for row in ranks]) for part in _VERB_OF_PART}
     changed = {part: times for part, times in means.items() if times and times.delta}
     if changed:
@@ -294,5 +298,5 @@ def _late_words(job: Job) -> str:
     last = next(row for row in job.of(late_ranks) if finding.row == f"ranks:{row.rank}")
     late_us = next(row.late_us for row in job.of(by_rank) if row.rank == last.rank)
     waited = duration(late_us / job.of(marked_steps))
-    words = does(main_cause(last), compared_steps(job))
+    words = reason_words(main_cause(last), compared_steps(job))
     return f"rank {last.rank} comes last (it {words}; the others wait {waited} a step for it, together)"

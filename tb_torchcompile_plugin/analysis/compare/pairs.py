@@ -81,7 +81,7 @@ def side_of(about: Profile | CompileData, run: str = "", worker: str = "") -> Si
     return Side(about, about.data, name)
 
 
-def as_a_whole(a: Side, b: Side) -> bool:
+def compares_whole_spans(a: Side, b: Side) -> bool:
     """Return whether to compare whole spans: a step of one side and all of the other do not compare."""
     return not all(side.profile and side.profile.of(profiled_steps) for side in (a, b))
 

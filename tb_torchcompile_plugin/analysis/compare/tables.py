@@ -99,7 +99,7 @@ def compare_tables(sides: Sides) -> ComparedTables:
     a, b = sides.a.profile, sides.b.profile
     if a is None or b is None:
         return ComparedTables([], [], [], [], LAYOUT)
-    whole = pairs.as_a_whole(sides.a, sides.b)
+    whole = pairs.compares_whole_spans(sides.a, sides.b)
     on_gpu = all(len(side.of(gpu_work).index) for side in (a, b))
     kernels = match_kernels(*(step_launches(side, whole=whole) for side in (a, b))) if on_gpu else []
     return ComparedTables(

@@ -46,7 +46,7 @@ def full_report(sides: Sides) -> FullReport:
 
 def _verdict(comparison: Comparison, sides: Sides) -> str:
     figures = {figure.name: figure.value for figure in comparison.figures}
-    sentences = [of_steps(comparison.step_time) if comparison.step_time else _of_spans(figures)]
+    sentences = [step_time_sentence(comparison.step_time) if comparison.step_time else _of_spans(figures)]
     if (busy := figures.get("gpu_busy_us")) and busy.delta is not None:
         sentences.append(f"The GPUs are busy for {change_of(busy)} of it.")
     if comparison.step_time and sides.a.profile and sides.b.profile:
@@ -54,7 +54,7 @@ def _verdict(comparison: Comparison, sides: Sides) -> str:
     return " ".join(filter(None, sentences))
 
 
-def of_steps(times: StepTimeDifference, step: str = "the mean step") -> str:
+def step_time_sentence(times: StepTimeDifference, step: str = "the mean step") -> str:
     """Say which side is faster, and whether that is more than noise."""
     change = f"{step} takes {change_of(Pair(times.a.mean_us, times.b.mean_us, times.delta_us))}"
     steps = f"{times.a.steps} and {plural(times.b.steps, 'step')}"

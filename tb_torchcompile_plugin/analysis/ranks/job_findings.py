@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration, listed, percent
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks import outliers
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
-from tb_torchcompile_plugin.analysis.ranks.outliers import gain_fields, is_worth_telling, waited_us
+from tb_torchcompile_plugin.analysis.ranks.outliers import gain_fields, is_worth_reporting, waited_us
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
 from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
@@ -31,7 +31,7 @@ from tb_torchcompile_plugin.job.sweep import CircularWaitError
 from tb_torchcompile_plugin.job.waits import waits
 
 OF_COLLECTIVES = ("reduced_once", "small_collectives")
-_TELLING: tuple[FixKind, ...] = (
+_EXPLANATORY: tuple[FixKind, ...] = (
     "synchronise",
     "copies",
     "allocation",
@@ -136,8 +136,8 @@ def _late(job: Job) -> list[Finding]:
     first, most = lateness.most_common(1)[0]
     indices = [first] if most >= _ONE_RANK * lateness.total() else list(lateness)
     predicted = outliers.if_early(job, indices)
-    is_uniform = len(indices) == 1 and not why_late.telling(_late_rank(job, first))
-    if predicted is None or not is_worth_telling(job, predicted, is_uniform):
+    is_uniform = len(indices) == 1 and not why_late.distinctive_reasons(_late_rank(job, first))
+    if predicted is None or not is_worth_reporting(job, predicted, is_uniform):
         return []
     return [_one_late(job, first, predicted) if len(indices) == 1 else _rotating(job, indices, predicted)]
 
@@ -151,9 +151,9 @@ def _one_late(job: Job, index: int, predicted: Predicted) -> Finding:
     main = why_late.main_cause(row)
     compiled = job.of(why_late.late_compile, index) if main.cause in why_late.COMPILING else None
     waited = waited_us(job, [index])
-    own = None if main.cause in why_late.SAY_WHAT else job.of(_own_cause, index, predicted.gain_percent)
+    own = None if main.cause in why_late.EXPLANATORY else job.of(_own_cause, index, predicted.gain_percent)
     line = main.where or (compiled.where if compiled else None) or (own and place_of_fix(own)) or None
-    words = f"it {why_late.all_does(row, compared_steps(job))}"
+    words = f"it {why_late.main_reason_words(row, compared_steps(job))}"
     if own:
         words = sentence(own)[:1].lower() + sentence(own)[1:]
     evidence: Evidence = {"waited_us_per_step": waited, "excess_us": row.excess_us, "last": row.instances}
@@ -186,7 +186,7 @@ def _own_cause(job: Job, index: int, gain_percent: float) -> WhatIf | None:
     for key, fix in fixes.items():
         gain = fix.predicted.gain_percent
         is_shared = key in peer_fixes and peer_fixes[key].predicted.gain_percent > gain / 2
-        if fix.kind in _TELLING and gain >= _AS_MUCH * gain_percent and not is_shared:
+        if fix.kind in _EXPLANATORY and gain >= _AS_MUCH * gain_percent and not is_shared:
             return fix
     return None
 
@@ -195,10 +195,11 @@ def _rotating(job: Job, indices: list[int], predicted: Predicted) -> Finding:
     ranks = sorted(job.numbers[index] for index in indices)
     causes = (cause for row in job.of(late_ranks) for cause in row.causes)
     main = max(causes, key=lambda cause: cause.excess_us)
+    words = why_late.reason_words(main, compared_steps(job))
     return Finding(
         rule="ranks_take_turns",
-        title=f"Ranks take turns at coming last ({listed(ranks)}), and the others wait: in the main one "
-        f"{why_late.does(main, compared_steps(job))}; if all came at once, a step would take {instead(predicted)}",
+        title=f"Ranks take turns at coming last ({listed(ranks)}), and the others wait: "
+        f"in the main one {words}; if all came at once, a step would take {instead(predicted)}",
         row=None,
         next_step=why_late.advice(main),
         where=[main.where] if main.where else [],

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.torch_names.slices import tuned
 
 COMPILING: tuple[LateCause, ...] = ("compile", "autotuning")
 # Causes that say what a rank does; the others only say in which slices it does it.
-SAY_WHAT: tuple[LateCause, ...] = (
+EXPLANATORY: tuple[LateCause, ...] = (
     *GPU_CAUSES,
     *("python", "library", "garbage", "data_loading", "compile", "autotuning", "nothing"),
 )
@@ -98,10 +98,10 @@ Lookups = Mapping[Key, Sequence[tuple[str, str]]]  # (cache, result) of each com
 
 def late_compile(job: Job, index: int) -> LateCompile | None:
     """Return what a rank compiled where it came last; None without a compilation."""
-    return compiled_in(job, index, job.of(late))
+    return compiled_before(job, index, job.of(late))
 
 
-def compiled_in(job: Job, index: int, lates: Iterable[Late]) -> LateCompile | None:
+def compiled_before(job: Job, index: int, lates: Iterable[Late]) -> LateCompile | None:
     """Return what a rank compiled before these collectives; None without a compilation."""
     data = job.digests[index].of(_compile_data)
     if data is None:
@@ -193,7 +193,7 @@ def compiled_words(row: LateCompile, rank: int) -> str:
     return f" ({', '.join(words)}{guard})"
 
 
-def telling(row: LateRank) -> list[LateReason]:
+def distinctive_reasons(row: LateRank) -> list[LateReason]:
     """Return what the rank does that its peers do not, or do much shorter; [] if that is less than half its excess.
 
     What all ranks must do to launch a step only counts where the peers hardly do it: otherwise the host is slower.
@@ -217,7 +217,7 @@ def main_cause(row: LateRank) -> LateReason:
 def _main_causes(row: LateRank) -> list[LateReason]:
     """Return the main cause, and behind it what belongs to it: autotuning to compiling. Most first."""
     matters = grouped(
-        telling(row) or row.causes,
+        distinctive_reasons(row) or row.causes,
         lambda reason: (
             "compile" if reason.cause == "autotuning" else reason.cause,
             reason.where if reason.cause in _BY_LINE else None,
@@ -245,7 +245,7 @@ def _joined(reasons: list[LateReason]) -> LateReason:
     )
 
 
-def does(row: LateReason, steps: int) -> str:
+def reason_words(row: LateReason, steps: int) -> str:
     """Return "does nothing that was recorded for 20.3 ms a step"."""
     time = f"{duration(row.excess_us / max(steps, 1))} a step"
     words = _DOES.get(row.cause, "spends {time} more in {name}{where}")
@@ -253,9 +253,9 @@ def does(row: LateReason, steps: int) -> str:
     return words.format(time=time, name=row.name[:_MAX_CHARS] or row.cause, where=where)
 
 
-def all_does(row: LateRank, steps: int) -> str:
+def main_reason_words(row: LateRank, steps: int) -> str:
     """Return "compiles for 6.00 ms a step and autotunes mm for 2.00 ms a step"."""
-    return " and ".join(does(cause, steps) for cause in _main_causes(row))
+    return " and ".join(reason_words(cause, steps) for cause in _main_causes(row))
 
 
 def advice(row: LateReason) -> str:

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted
 from tb_torchcompile_plugin.analysis.formatting import both, duration, listed, plural, significant
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, OutlierKind, OutlierRow, late_rows
-from tb_torchcompile_plugin.analysis.ranks.rank_differences import compiled_otherwise
+from tb_torchcompile_plugin.analysis.ranks.rank_differences import compiled_differently
 from tb_torchcompile_plugin.job import chain
 from tb_torchcompile_plugin.job.as_early import Change, as_early, job_clocks, pace_ns, recording_cost_ns
 from tb_torchcompile_plugin.job.chain import Slow, SlowLink
@@ -126,7 +126,7 @@ def _after(job: TracedJob, *paces: float) -> Predicted:
     return prediction(now, *(min(pace, now) for pace in paces))
 
 
-def is_worth_telling(job: Job, predicted: Predicted, is_uniform: bool) -> bool:
+def is_worth_reporting(job: Job, predicted: Predicted, is_uniform: bool) -> bool:
     """Return whether a fix brings enough (by digests, at least); more for a rank that is slower at everything."""
     least = predicted.gain_percent
     if not isinstance(job, TracedJob):
@@ -166,9 +166,10 @@ def outliers(job: Job) -> list[Outlier]:
     """Return the outliers of many ranks without traces, most gain first."""
     if not is_many(job):
         return []
+    slowest: list[Slow | SlowLink] = [*job.of(chain.slow)[:_MAX_OUTLIERS]]
+    slowest += job.of(chain.slow_links)[:_MAX_OUTLIERS]
     candidates = []
-    what: Slow | SlowLink
-    for what in (*job.of(chain.slow)[:_MAX_OUTLIERS], *job.of(chain.slow_links)[:_MAX_OUTLIERS]):
+    for what in slowest:
         why = job.of(chain.why_slow, what.places[0]) if isinstance(what, Slow) else []
         candidates.append(_Candidate(what, why, chain.explained(why) if isinstance(what, Slow) else 1.0))
     candidates.sort(key=lambda candidate: -_saved(job, [candidate]))
@@ -200,14 +201,14 @@ def outlier_findings(job: Job) -> list[Finding]:
     return [
         _finding(job, outlier, outlier.predicted)
         for outlier in job.of(outliers)
-        if outlier.predicted and is_worth_telling(job, outlier.predicted, _is_uniform(outlier))
+        if outlier.predicted and is_worth_reporting(job, outlier.predicted, _is_uniform(outlier))
     ]
 
 
 def _is_uniform(outlier: Outlier) -> bool:
     """Return whether a single rank is slower at everything: that may be by chance; several of a host are not."""
     is_alone = isinstance(outlier.what, Slow) and outlier.what.host is None
-    return is_alone and not (outlier.why and why_late.telling(outlier.why))
+    return is_alone and not (outlier.why and why_late.distinctive_reasons(outlier.why))
 
 
 def _finding(job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
@@ -237,7 +238,7 @@ def outlier_rows(job: Job) -> list[OutlierRow]:
         shown = ranks[:_MAX_RANKS]
         rows.append(OutlierRow(row.kind, row.name, shown, len(ranks), row.words, row.longer_us, gain_us))
     rows.sort(key=lambda row: -(row.gain_us or 0.0))
-    for different in job.of(compiled_otherwise):
+    for different in job.of(compiled_differently):
         ranks = [job.numbers[index] for index in different.places]
         name = _hosts(chain.hosts_of(job, different.places))
         name = name or f"rank{'s' if len(ranks) > 1 else ''} {listed(ranks)}"
@@ -281,9 +282,9 @@ def _does(job: Job, what: Slow, why: LateRank | None) -> str:
         return ""
     index = what.places[0]
     compiles = why_late.main_cause(why).cause in why_late.COMPILING
-    compiled = why_late.compiled_in(job, index, job.of(chain.why_slow, index)) if compiles else None
+    compiled = why_late.compiled_before(job, index, job.of(chain.why_slow, index)) if compiles else None
     words = why_late.compiled_words(compiled, job.numbers[index]) if compiled else ""
-    return f"{why_late.all_does(why, compared_steps(job))}{words}"
+    return f"{why_late.main_reason_words(why, compared_steps(job))}{words}"
 
 
 def _described_link(job: Job, link: SlowLink) -> _Description:

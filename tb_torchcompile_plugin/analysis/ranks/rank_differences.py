@@ -127,7 +127,7 @@ def _groups(key: _Key, facts: dict[int, dict[_Key, str]]) -> list[RankGroup]:
     )
 
 
-class CompiledOtherwise(NamedTuple):
+class CompiledDifferently(NamedTuple):
     """Ranks that compiled something else than most, all in the same way."""
 
     places: list[int]  # indices of the ranks in the job
@@ -137,7 +137,7 @@ class CompiledOtherwise(NamedTuple):
 _Facts = frozenset[tuple[Key, str, str]]  # (compile id, kind, value)
 
 
-def compiled_otherwise(job: Job) -> list[CompiledOtherwise]:
+def compiled_differently(job: Job) -> list[CompiledDifferently]:
     """Return the ranks that differ from most, largest group first.
 
     Empty where fewer than three ranks have compile data, or fewer than half of them agree.
@@ -150,7 +150,7 @@ def compiled_otherwise(job: Job) -> list[CompiledOtherwise]:
     if 2 * count <= len(facts):
         return []
     others = grouped((index for index in facts if facts[index] != usual), facts.__getitem__)
-    rows = [CompiledOtherwise(indices, _words(own, usual)) for own, indices in others.items()]
+    rows = [CompiledDifferently(indices, _words(own, usual)) for own, indices in others.items()]
     return sorted(rows, key=lambda row: -len(row.places))
 
 

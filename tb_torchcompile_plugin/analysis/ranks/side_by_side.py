@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, gpu_steps
 from tb_torchcompile_plugin.reader.arrays import Codes
 
-MOST = 8  # ranks that are shown: as many as fit on a screen
+MAX_RANKS = 8  # ranks that are shown: as many as fit on a screen
 _MAX_LENGTHS = 10  # of the step, by which a window may lie before it or behind it
 
 
@@ -180,10 +180,10 @@ def _blame(view: View, rows: Int64s) -> _Blame:
 def _shown(blame: _Blame) -> list[int]:
     """Return the indices of the ranks to show: all in order, or of many the outliers, the late one first."""
     ranks = range(len(blame.waited))
-    if len(ranks) <= MOST:
+    if len(ranks) <= MAX_RANKS:
         return list(ranks)
     distance = np.abs(blame.waited - np.median(blame.waited))
-    return sorted(ranks, key=lambda index: (index != blame.late, -distance[index], index))[:MOST]
+    return sorted(ranks, key=lambda index: (index != blame.late, -distance[index], index))[:MAX_RANKS]
 
 
 def _lanes(view: View, index: int, name: str, blame: _Blame, rest: Int64s, names: Codes) -> RankLanes:
