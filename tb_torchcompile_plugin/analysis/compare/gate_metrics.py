@@ -71,9 +71,7 @@ class Measure(msgspec.Struct, frozen=True):
     samples: list[int] = []  # by step; of many steps, some
     items: list[MeasuredItem] = []
     why_unknown: str = ""
-    needs_runs: bool = (
-        False  # whether what slows a whole run shows in no step: only several runs show the noise
-    )
+    needs_runs: bool = False  # whether only several runs show the noise, as each is slow as a whole
 
 
 class MeasuredRun(msgspec.Struct, frozen=True):
