@@ -51,9 +51,7 @@ def gate(base: Sequence[MeasuredRun], head: MeasuredRun, settings: GateSettings)
     """Judge a run against one base run, or several that did the same."""
     differences = dict(_differences(base, head))
     forbidden = [text for kind, text in differences.items() if kind not in settings.allow]
-    conditions = (
-        [] if forbidden else [gate_judge.judge(condition, base, head) for condition in settings.conditions]
-    )
+    conditions = [gate_judge.judge(row, base, head) for row in settings.conditions if not forbidden]
     failed = [row for row in conditions if row.outcome == "failed"]
     causes = [cause for rank in zip_longest(*(row.causes for row in failed)) for cause in rank if cause]
     outcome, verdict = _verdict(forbidden, conditions, "unknown" in settings.allow)
@@ -89,23 +87,20 @@ def _differences(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[tup
             yield kind, f"{label}: {before} in BASE, {values[-1] or 'not known'} in HEAD."
 
 
-def _verdict(
-    forbidden: list[str], conditions: list[GateCondition], unknown_allowed: bool
-) -> tuple[Verdict, str]:
+def _verdict(forbidden: list[str], judged: list[GateCondition], allow_unknown: bool) -> tuple[Verdict, str]:
     """Return the outcome and "Failed: 2 of 5 conditions hold: breaks>0 and step>3%."."""
     if forbidden:
         return "not_comparable", f"Not comparable. {' '.join(forbidden)}"
-    failed, unknown = (
-        [row.condition for row in conditions if row.outcome == outcome] for outcome in ("failed", "unknown")
-    )
-    of = plural(len(conditions), "condition")
+    failed = [row.condition for row in judged if row.outcome == "failed"]
+    unknown = [row.condition for row in judged if row.outcome == "unknown"]
+    of = plural(len(judged), "condition")
     unchecked = f"{len(unknown)} of {of} cannot be checked: {both(unknown)}." if unknown else ""
     if failed:
         hold = "holds" if len(failed) == 1 else "hold"
         return "failed", f"Failed: {len(failed)} of {of} {hold}: {both(failed)}. {unchecked}".strip()
-    if unknown and not unknown_allowed:
+    if unknown and not allow_unknown:
         return "unknown", f"Not known: {unchecked}"
-    passed = f"Passed: none of {of} holds." if conditions else "No conditions were given."
+    passed = f"Passed: none of {of} holds." if judged else "No conditions were given."
     return "passed", f"{passed} {unchecked}".strip()
 
 

@@ -55,12 +55,10 @@ def save(runs: Sequence[MeasuredRun], path: str, plugin_version: str) -> int:
     return len(data)
 
 
-def _packed(runs: Sequence[MeasuredRun], plugin_version: str, samples: int) -> bytes:
+def _packed(runs: Sequence[MeasuredRun], version: str, samples: int) -> bytes:
     rows = pb.BaselineRuns(runs=[_run_message(run, samples) for run in runs])
     packed = zlib.compress(rows.SerializeToString(deterministic=True), 9)
-    baseline = pb.Baseline(
-        kind=KIND, format_version=FORMAT_VERSION, plugin_version=plugin_version, runs=packed
-    )
+    baseline = pb.Baseline(kind=KIND, format_version=FORMAT_VERSION, plugin_version=version, runs=packed)
     data: bytes = baseline.SerializeToString(deterministic=True)
     return data
 

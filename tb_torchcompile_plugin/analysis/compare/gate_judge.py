@@ -175,9 +175,8 @@ def condition_of(text: str) -> Condition:
         possible = ", ".join(["%", *(name or "none" for name in units)])
         problem = f"has the unit {unit!r}" if unit else "has no unit"
         raise _wrong(text, problem, f"Those of {metric}: {possible}")
-    return Condition(
-        text.strip(), metric, pattern.strip(), match["op"] == ">=", amount * units.get(unit, 1), unit == "%"
-    )
+    amount *= units.get(unit, 1)
+    return Condition(text.strip(), metric, pattern.strip(), match["op"] == ">=", amount, unit == "%")
 
 
 def _wrong(text: str, problem: str, next_step: str) -> WrongGate:
@@ -217,16 +216,14 @@ def judge(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) 
     """Check a condition; base is one run, or several that did the same."""
     metric, label = condition.metric, METRICS[condition.metric].label
     why = why_unknown(metric, base, head)
-    values_of = {} if why else _values(condition, base, head)
-    if not values_of:
+    series = {} if why else _values(condition, base, head)
+    if not series:
         why = f"not known. {why}" if why else f"no kernel of either side matches {condition.pattern!r}"
         return GateCondition(
             condition.text, metric, label, "unknown", None, None, None, f"{label}: {why}.", []
         )
     needs_runs = any(run.measures[metric].needs_runs for run in (*base, head))
-    judged = [
-        _judged(condition, name, values, needs_runs, len(values_of)) for name, values in values_of.items()
-    ]
+    judged = [_judged(condition, name, values, needs_runs, len(series)) for name, values in series.items()]
     worst = min(judged, key=lambda row: _ORDER.index(row.outcome))
     failed = sum(row.outcome == "failed" for row in judged)
     return GateCondition(
@@ -297,9 +294,8 @@ def _judged(
 
 def _sentence(condition: Condition, row: _Judgement, failed: int, runs: int) -> str:
     label, unit, *_ = METRICS[condition.metric]
-    of = (
-        f" of {row.name[:_MAX_CHARS]}" if row.name else f" ({condition.pattern})" if condition.pattern else ""
-    )
+    of = f" ({condition.pattern})" if condition.pattern else ""
+    of = f" of {row.name[:_MAX_CHARS]}" if row.name else of
     allowed = f"{condition.amount:g} %" if condition.percent else in_unit(unit, condition.amount)
     base, head = in_unit(unit, row.base), in_unit(unit, row.head)
     change = change_in_unit(unit, row.base, row.head)

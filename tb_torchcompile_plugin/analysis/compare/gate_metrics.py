@@ -254,9 +254,8 @@ def _compile_time(source: RunSource) -> Measure:
     """Measure the rank that compiles longest; items: its compilations by function."""
     totals = [(total, data) for data in source.data if (total := data.of(compile_time.total_s)) is not None]
     if len(totals) < max(source.ranks, 1):
-        return unknown(
-            "torch did not say how long compilations took" if source.data else "it has no compile data"
-        )
+        why = "torch did not say how long compilations took" if source.data else "it has no compile data"
+        return unknown(why)
     if damaged := _why_damaged(source):
         return unknown(damaged)
     total, longest = max(totals, key=lambda item: item[0])

@@ -241,13 +241,11 @@ def _collectives(jobs: Jobs) -> list[CollectiveCompared]:
         for job in (jobs.a, jobs.b)
     )
     steps = jobs.a.of(marked_steps), jobs.b.of(marked_steps)
-    rows = [_collective(a.get(key), b.get(key), steps) for key in dict.fromkeys((*a, *b))]
+    rows = [_compared(a.get(key), b.get(key), steps) for key in dict.fromkeys((*a, *b))]
     return sorted(rows, key=lambda row: -max(row.transfer_us.a or 0, row.transfer_us.b or 0))
 
 
-def _collective(
-    a: CollectiveRow | None, b: CollectiveRow | None, steps: tuple[int, int]
-) -> CollectiveCompared:
+def _compared(a: CollectiveRow | None, b: CollectiveRow | None, steps: tuple[int, int]) -> CollectiveCompared:
     either = a or b
     assert either is not None
 
@@ -288,9 +286,8 @@ def _mean_pair(pairs: list[Pair]) -> Pair | None:
 
 def _late_words(job: Job) -> str:
     """Say who keeps the others waiting, according to the first finding about late ranks."""
-    finding = next(
-        (row for row in job.of(job_findings) if row.rule in ("late_rank", "ranks_take_turns")), None
-    )
+    rules = ("late_rank", "ranks_take_turns")
+    finding = next((row for row in job.of(job_findings) if row.rule in rules), None)
     if finding is None:
         return "no rank keeps the others waiting"
     if finding.rule == "ranks_take_turns":

@@ -141,9 +141,8 @@ def _gpu_launches(trace: Trace, rows: Launches) -> Iterator[tuple[int, int, Laun
         codes_of(trace, "input_dims", operators),
     )
     shapes = ["", *trace.texts["input_dims"]]
-    for kernel_ts, ts, operator, optimizer, name, category, ns, dims in zip(
-        *(column.tolist() for column in columns)
-    ):
+    values = zip(*(column.tolist() for column in columns))
+    for kernel_ts, ts, operator, optimizer, name, category, ns, dims in values:
         called_by = trace.names[trace.name[operator]] if operator >= 0 else ""
         plain = _launch(trace.names[name], called_by, kernel_names.CATEGORIES[category])
         unit = optimizer if optimizer >= 0 else operator if plain.unit >= 0 else -1
@@ -329,6 +328,7 @@ def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDiffere
     times = Counter[kernel_names.Category]()
     for launch in b or a:
         times[launch.category] += launch.ns
+        time_us, count = pair(work_a.time_us, work_b.time_us), pair(work_a.launches, work_b.launches)
     return KernelDifference(
         name=", ".join(dict.fromkeys(names)),
         category=times.most_common(1)[0][0],
@@ -337,9 +337,7 @@ def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDiffere
         a=work_a,
         b=work_b,
         delta_us=work_b.time_us - work_a.time_us,
-        **numbers(
-            time_us=pair(work_a.time_us, work_b.time_us), launches=pair(work_a.launches, work_b.launches)
-        ),
+        **numbers(time_us=time_us, launches=count),
     )
 
 

@@ -30,6 +30,7 @@ from tb_torchcompile_plugin.torch_names.slices import without_key
 
 JobTable = Literal["ranks", "late", "collectives"]
 _UNKNOWN = Pair(None, None, None)
+_Sums = defaultdict[tuple[OperatorKind, str], npt.NDArray[np.float64]]
 
 
 class OperatorDifference(Compared, frozen=True):
@@ -119,11 +120,9 @@ def _operators(a: Profile, b: Profile, whole: bool, on_gpu: bool) -> list[Operat
     return sorted(rows, key=lambda row: (-abs(row.self_host_us.delta or 0.0), row.name))
 
 
-def _operator_sums(
-    profile: Profile, whole: bool
-) -> defaultdict[tuple[OperatorKind, str], npt.NDArray[np.float64]]:
+def _operator_sums(profile: Profile, whole: bool) -> _Sums:
     """Return calls, own host time and own device time of all steps, by names without the hash of a graph."""
-    sums: defaultdict[tuple[OperatorKind, str], npt.NDArray[np.float64]] = defaultdict(lambda: np.zeros(3))
+    sums: _Sums = defaultdict(lambda: np.zeros(3))
     for row in profile.of(operators).rows if whole else profile.of(step_operators):
         sums[row.kind, without_key(row.name)] += (row.calls, row.self_host_us, row.self_device_us or 0.0)
     return sums

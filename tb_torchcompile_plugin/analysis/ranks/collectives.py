@@ -87,9 +87,8 @@ def rank_collectives(about: OneRank) -> Collectives:
 def _collectives(profile: Profile, matched: Int64s, transfer: Int64s, unknown: Int64s) -> Collectives:
     """Group by device, name and size; `matched` are rows of the trace, with what may be transfer of each (ns)."""
     trace, wanted = profile.trace, CATEGORIES.index("communication")
-    parts = [
-        rows.index[rows.category == wanted] for rows in profile.of(kernel_launches) if rows.device != "cpu"
-    ]
+    on_gpu = [rows for rows in profile.of(kernel_launches) if rows.device != "cpu"]
+    parts = [rows.index[rows.category == wanted] for rows in on_gpu]
     index = np.concatenate(parts) if parts else np.zeros(0, np.int64)
     position = places_in(matched, index)
     transfer, unknown = picked(transfer, position), picked(unknown, position)

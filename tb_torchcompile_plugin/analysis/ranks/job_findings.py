@@ -82,9 +82,8 @@ def _symptoms(job: Job) -> dict[int, dict[str, str]]:
     if isinstance(job, TracedJob) and not job.of(has_models):
         return {}
     late_rows = {row.row for row in job.of(job_findings) if row.rule == "late_rank"}
-    hidden: dict[int, dict[str, str]] = {rank: {} for rank in job.numbers}
-    if len(job.of(instances)):
-        hidden = {rank: {"communication": ""} for rank in job.numbers}
+    of_all = {"communication": ""} if len(job.of(instances)) else {}
+    hidden = {rank: dict(of_all) for rank in job.numbers}
     for rank in job.of(waiting_ranks):
         hidden[rank] |= dict.fromkeys(OF_COLLECTIVES, "")
     for row in job.of(late_ranks):

@@ -111,12 +111,11 @@ def _headline(job: Job) -> str:
     if first:
         return f"{first.title}."
     ranks = job.of(rows.by_rank)
+    count = plural(len(ranks), "rank")
     if not len(job.of(instances)):
-        return (
-            f"{plural(len(ranks), 'rank')}, and no collective that two of them have in common was recorded."
-        )
+        return f"{count}, and no collective that two of them have in common was recorded."
     lengths = [row.step_us for row in ranks if row.step_us is not None]
-    step = f"A step of the {plural(len(ranks), 'rank')} takes {duration(max(lengths))}. " if lengths else ""
+    step = f"A step of the {count} takes {duration(max(lengths))}. " if lengths else ""
     return f"{step}{_waiting(job, ranks)}"
 
 
@@ -163,14 +162,12 @@ def _basis(job: Job) -> str:
 
 
 def _recorded_ranks(job: Job) -> str:
-    recorded, missing = plural(len(job.digests), "rank"), job.missing
+    ranks, missing = plural(len(job.digests), "rank"), job.missing
     if not missing:
-        return (
-            f"All {recorded} of the job are here." if job.world_size else f"{recorded.capitalize()} are here."
-        )
+        return f"All {ranks} of the job are here." if job.world_size else f"{ranks.capitalize()} are here."
     of = f" of {job.world_size}" if job.world_size else ""
     return (
-        f"{recorded.capitalize()}{of} are here; {plural(len(missing), 'rank')} missing ({listed(missing)}): "
+        f"{ranks.capitalize()}{of} are here; {plural(len(missing), 'rank')} missing ({listed(missing)}): "
         "what the others waited for them is not known, and waits are a lower bound."
     )
 

@@ -386,10 +386,8 @@ def _by_rank_and_step(job: Job, measure: str) -> list[dict[str, int]]:
     if measure == "compile_us":
         windows = [digest.of(windows_of) for digest in job.digests]
         return [dict(zip(window.names, window.compile.tolist())) for window in windows]
-    column = measure.removesuffix("_us")
-    return [
-        dict(zip(steps.step, getattr(steps, column).tolist())) if steps else {} for steps in job.of(job_steps)
-    ]
+    part = measure.removesuffix("_us")
+    return [dict(zip(rank.step, getattr(rank, part).tolist())) if rank else {} for rank in job.of(job_steps)]
 
 
 def _late_by_step(job: Job) -> list[dict[str, int]]:

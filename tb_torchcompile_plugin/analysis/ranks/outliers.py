@@ -77,9 +77,8 @@ def if_early(job: Job, indices: list[int]) -> Predicted | None:
     lates = job.of(late)
     if isinstance(job, TracedJob):
         more = any(blamed.cause == "more_work" for row in lates for blamed in row.parts)
-        return _replayed(
-            job, *(as_early(job, indices, shared) for shared in ([True, False] if more else [True]))
-        )
+        variants = [True, False] if more else [True]
+        return _replayed(job, *(as_early(job, indices, shared) for shared in variants))
     share = chain.saved_share(job, indices)
     return _shorter(job.of(now_ns), share, chain.explained([row for row in lates if row.place in indices]))
 
@@ -136,9 +135,8 @@ def is_worth_reporting(job: Job, predicted: Predicted, is_uniform: bool) -> bool
 
 def waited_us(job: Job, indices: list[int]) -> float:
     """Return how long another rank waits for these per step, unprofiled."""
-    steps = max(
-        (len(steps.step) for steps in job.of(job_steps) if steps is not None), default=compared_steps(job)
-    )
+    counts = [len(steps.step) for steps in job.of(job_steps) if steps is not None]
+    steps = max(counts, default=compared_steps(job))
     caused = int(job.of(blame).caused_by(len(job.digests))[indices].sum())
     others = max(len(job.digests) - len(indices), 1)
     slowdown = pace_ns(job.of(job_clocks)) / job.of(now_ns) if isinstance(job, TracedJob) else 1.0

@@ -142,8 +142,7 @@ def compiled_differently(job: Job) -> list[CompiledDifferently]:
 
     Empty where fewer than three ranks have compile data, or fewer than half of them agree.
     """
-    facts = {index: digest.of(_digest_facts) for index, digest in enumerate(job.digests)}
-    facts = {index: of_rank for index, of_rank in facts.items() if of_rank}
+    facts = {index: row for index, digest in enumerate(job.digests) if (row := digest.of(_digest_facts))}
     if len(facts) < 3:
         return []
     usual, count = Counter(facts.values()).most_common(1)[0]
@@ -177,9 +176,8 @@ def _words(own: _Facts, usual: _Facts) -> str:
         )
         words += _compilation_words(key[1], own_values, usual_values)
     more = len(words) - _MAX_DIFFERENCES
-    return ", ".join(words[:_MAX_DIFFERENCES]) + (
-        f" and {plural(more, 'more difference')}" if more > 0 else ""
-    )
+    rest = f" and {plural(more, 'more difference')}" if more > 0 else ""
+    return ", ".join(words[:_MAX_DIFFERENCES]) + rest
 
 
 def _compilation_words(compile_id: str, own: dict[str, str], usual: dict[str, str]) -> list[str]:

@@ -132,9 +132,8 @@ def _on_gpu(profile: Profile, name: str) -> _Span | None:
 
 def _answer(view: View, steps: list[str], name: str, length: int) -> StepSideBySide:
     is_whole = view.window == (0, length)
-    blame = _blame(
-        view, _launched_calls(view.job, name) if is_whole and name else step_lanes.calls_in_view(view)
-    )
+    rows = _launched_calls(view.job, name) if is_whole and name else step_lanes.calls_in_view(view)
+    blame = _blame(view, rows)
     view = view._replace(shown=_shown(blame))
     (collectives, rest), names = step_lanes.step_calls(view), Codes()
     lanes = [_lanes(view, index, name, blame, rest, names) for index in view.shown]

@@ -160,19 +160,17 @@ def _without_overlap(begin: Int64s, end: Int64s, code: Int64s, kinds: list[tuple
 
 def host_pieces(line: Line, begin: int, window: tuple[int, int], names: Codes) -> HostPieces:
     """Return what a host shows of a window (ns from `begin`, which is on the line's clock)."""
-    columns, causes = _pieces(line, begin, window, names)
+    columns, causes = _drawn(line, begin, window, names)
     return HostPieces(**columns, cause=msgspec.convert(causes, list[HostCause]))
 
 
 def gpu_pieces(line: Line, begin: int, window: tuple[int, int], names: Codes) -> GpuPieces:
     """Return what a GPU shows of a window (ns from `begin`, which is on the line's clock)."""
-    columns, categories = _pieces(line, begin, window, names)
+    columns, categories = _drawn(line, begin, window, names)
     return GpuPieces(**columns, category=msgspec.convert(categories, list[Category]))
 
 
-def _pieces(
-    line: Line, begin: int, window: tuple[int, int], names: Codes
-) -> tuple[dict[str, Any], list[str]]:
+def _drawn(line: Line, begin: int, window: tuple[int, int], names: Codes) -> tuple[dict[str, Any], list[str]]:
     """Return the columns of `LanePieces` and what each piece is; slices shorter than a bucket are joined."""
     start, end = window
     runs = singles(np.zeros(len(line.begin), np.int64), line.begin - begin, line.end - line.begin, line.code)
