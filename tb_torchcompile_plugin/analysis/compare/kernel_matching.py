@@ -106,10 +106,7 @@ class _Units(NamedTuple):
 
 
 def step_launches(profile: Profile, *, whole: bool = False) -> list[Step]:
-    """Return the GPU launches of each profiled step in their order.
-
-    One list of all launches of the span if `whole`, or where there are no steps.
-    """
+    """Return the GPU launches of each profiled step in order; one list of all if `whole` or without steps."""
     windows = () if whole else profile.of(StepWindows)
     steps: list[list[tuple[int, int, Launch]]] = [[] for _ in range(max(len(windows), 1))]
     for rows in profile.of(kernel_launches):
@@ -328,7 +325,7 @@ def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDiffere
     times = Counter[kernel_names.Category]()
     for launch in b or a:
         times[launch.category] += launch.ns
-        time_us, count = pair(work_a.time_us, work_b.time_us), pair(work_a.launches, work_b.launches)
+    time_us, count = pair(work_a.time_us, work_b.time_us), pair(work_a.launches, work_b.launches)
     return KernelDifference(
         name=", ".join(dict.fromkeys(names)),
         category=times.most_common(1)[0][0],

@@ -103,17 +103,17 @@ def compare_tables(sides: Sides) -> ComparedTables:
     whole = pairs.compares_whole_spans(sides.a, sides.b)
     on_gpu = all(len(side.of(gpu_work).index) for side in (a, b))
     kernels = match_kernels(*(step_launches(side, whole=whole) for side in (a, b))) if on_gpu else []
-    return ComparedTables(
-        kernels, _operators(a, b, whole, on_gpu), _modules(a, b, whole), _memory(a, b), LAYOUT
-    )
+    operators_, modules_ = _operators(a, b, whole, on_gpu), _modules(a, b, whole)
+    return ComparedTables(kernels, operators_, modules_, _memory(a, b), LAYOUT)
 
 
 def _operators(a: Profile, b: Profile, whole: bool, on_gpu: bool) -> list[OperatorDifference]:
     """Compare operators by name, largest change of own host time first."""
-    sums_a, sums_b = _operator_sums(a, whole), _operator_sums(b, whole)
+    sums_a, sums_b = (_operator_sums(side, whole) for side in (a, b))
+    steps_a, steps_b = (_steps(side, whole) for side in (a, b))
     rows = []
     for kind, name in dict.fromkeys((*sums_a, *sums_b)):
-        sides = sums_a[kind, name] / _steps(a, whole), sums_b[kind, name] / _steps(b, whole)
+        sides = sums_a[kind, name] / steps_a, sums_b[kind, name] / steps_b
         calls, host, device = (pairs.pair(*column) for column in np.transpose(sides).tolist())
         fields = pairs.numbers(self_host_us=host, self_device_us=device if on_gpu else _UNKNOWN, calls=calls)
         rows.append(OperatorDifference(name=name, kind=kind, **fields))
@@ -147,11 +147,7 @@ def _modules(a: Profile, b: Profile, whole: bool) -> list[ModuleDifference]:
 
 
 def _by_path(rows: Iterable[Module]) -> defaultdict[str, list[Module]]:
-    """Group modules by path, without torch.compile's wrapper: it would make all paths differ.
-
-    A module that is called with and without the wrapper has two rows. Modules inside graphs are left out: nobody called
-    them.
-    """
+    """Group called modules by path, without torch.compile's wrapper: it would make all paths differ."""
     paths: list[str] = []
     rows_of: defaultdict[str, list[Module]] = defaultdict(list)
     for row in rows:
