@@ -201,10 +201,8 @@ def _parts(a: list[StepBreakdown], b: list[StepBreakdown]) -> list[PartDifferenc
     if not a or not b:
         return []
     mean_a, mean_b = _mean_parts(a), _mean_parts(b)
-    rows = [
-        PartDifference(*key, pairs.pair(mean_a[key], mean_b[key]))
-        for key in dict.fromkeys((*mean_a, *mean_b))
-    ]
+    keys = dict.fromkeys((*mean_a, *mean_b))
+    rows = [PartDifference(*key, pairs.pair(mean_a[key], mean_b[key])) for key in keys]
     return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
 
 

@@ -111,9 +111,8 @@ def _figure(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> Gate
     after = head.measures[metric].value if metric in head.measures else None
     change = gate_judge.change_in_unit(unit, before, after)
     why = gate_judge.why_unknown(metric, base, head)
-    return GateFigure(
-        metric, label, gate_judge.in_unit(unit, before), gate_judge.in_unit(unit, after), change, why
-    )
+    base_text, head_text = (gate_judge.in_unit(unit, value) for value in (before, after))
+    return GateFigure(metric, label, base_text, head_text, change, why)
 
 
 def _notes(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[str]:

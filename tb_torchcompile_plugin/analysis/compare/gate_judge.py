@@ -219,9 +219,8 @@ def judge(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) 
     series = {} if why else _values(condition, base, head)
     if not series:
         why = f"not known. {why}" if why else f"no kernel of either side matches {condition.pattern!r}"
-        return GateCondition(
-            condition.text, metric, label, "unknown", None, None, None, f"{label}: {why}.", []
-        )
+        sentence = f"{label}: {why}."
+        return GateCondition(condition.text, metric, label, "unknown", None, None, None, sentence, [])
     needs_runs = any(run.measures[metric].needs_runs for run in (*base, head))
     judged = [_judged(condition, name, values, needs_runs, len(series)) for name, values in series.items()]
     worst = min(judged, key=lambda row: _ORDER.index(row.outcome))
