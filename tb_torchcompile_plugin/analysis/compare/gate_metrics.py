@@ -24,7 +24,6 @@ from tb_torchcompile_plugin.analysis.runtime.memory import memory
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import paced_breakdowns
 from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountName, counted, together
 from tb_torchcompile_plugin.compile_log.record import direction_of, known_number
-from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.job.digest.make import claimed
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
@@ -171,14 +170,13 @@ def _steps(source: RunSource) -> Measure:
     lengths = source.job.of(job_step_ns) if source.job else slowest.of(step_ns).tolist()
     if not lengths:
         return unknown(_NO_STEPS)
-    items = [*_breaks(slowest), *_waits(slowest)]
+    items = [
+        _item("graph break", site.reason, site.file, site.line, round(1000 * site.step_mean_us))
+        for site in slowest.of(graph_break_sites)
+        if site.step_mean_us
+    ]
+    items += _waits(slowest)
     return Measure(middle(lengths), _kept(lengths), _largest(items))
-
-
-def _breaks(profile: Profile) -> Iterator[MeasuredItem]:
-    for site in profile.of(graph_break_sites):
-        if site.step_mean_us:
-            yield _item("graph break", site.reason, site.file, site.line, round(1000 * site.step_mean_us))
 
 
 def _waits(profile: Profile) -> Iterator[MeasuredItem]:
@@ -204,7 +202,9 @@ def _kernels(source: RunSource) -> Measure:
     by_kind = _by_kind(source.profiles, count)
     if not by_kind:
         return unknown("no kernel was recorded; on the CPU: TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1")
-    lines, ranks = source.profiles[0].of(_kernel_lines), len(source.profiles)
+    # The user's line of each kind, of the kernel that takes most time.
+    rows = reversed(source.profiles[0].of(kernel_table).rows)
+    lines, ranks = {kind_of(row.name): row.lines[-1] for row in rows if row.lines}, len(source.profiles)
     items = []
     for kind, sums in by_kind.items():
         ns, launches = (sums // ranks).tolist()
@@ -230,12 +230,6 @@ def _by_kind(profiles: list[Profile], count: int) -> dict[str, Int64s]:
                 np.add.at(ns, step[selected], rows.dur[selected])
                 np.add.at(launches, step[selected], 1)
     return dict(by_kind)
-
-
-def _kernel_lines(profile: Profile) -> dict[str, Frame]:
-    """Return the user's line of each kind, of the kernel that takes most time."""
-    rows = [row for row in profile.of(kernel_table).rows if row.lines]
-    return {kind_of(row.name): row.lines[-1] for row in reversed(rows)}
 
 
 def _memory_peak(source: RunSource) -> Measure:
