@@ -15,7 +15,7 @@ from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, wr
 from profiles import profile_of
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import told_apart
-from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, without_symptoms
+from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom, job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
 from tb_torchcompile_plugin.job.as_early import as_early, has_models, job_clocks, pace_ns, tied
@@ -163,7 +163,7 @@ def kept(job: TracedJob, rank: int, *rules: str, where: str = "") -> list[str]:
         Finding(rule, "info", "", {}, None, "overview", None, "", where=[where] if where else [])
         for rule in rules
     ]
-    return [row.rule for row in without_symptoms(job, rank, rows)]
+    return [row.rule for row in rows if not is_symptom(job, rank, row)]
 
 
 def test_symptoms_are_of_the_rank_that_has_them(tmp_path: Path) -> None:

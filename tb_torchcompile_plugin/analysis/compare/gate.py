@@ -1,4 +1,4 @@
-"""A run against a base, under conditions: the verdict, and what a reader needs to believe it."""
+"""Does a run pass a gate against a base, and what does a reader need to believe the verdict?"""
 
 from __future__ import annotations
 
@@ -8,23 +8,13 @@ from typing import Literal
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.gate_judge import (
-    GateCause,
-    GateCondition,
-    GateOutcome,
-    GateSettings,
-    change_in_unit,
-    in_unit,
-    judge,
-    middle_run,
-    spread,
-    why_unknown,
-)
+from tb_torchcompile_plugin.analysis.compare import gate_judge
+from tb_torchcompile_plugin.analysis.compare.gate_judge import GateCause, GateCondition, GateSettings
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, MeasuredRun
 from tb_torchcompile_plugin.analysis.formatting import both, plural
 
 Verdict = Literal["passed", "failed", "unknown", "not_comparable"]
-_MOST_CAUSES = 3
+_MAX_CAUSES = 3
 
 
 class GateFigure(msgspec.Struct, frozen=True):
@@ -39,11 +29,11 @@ class GateFigure(msgspec.Struct, frozen=True):
 
 
 class GateReport(msgspec.Struct, frozen=True):
-    """outcome: failed where a condition holds; else not_comparable where the runs differ in what must not; else unknown
-    where a condition cannot be checked. Differences and unknowns that are allowed count as passed. causes: of all
-    conditions that hold, three at most. options: of the command line that asks the same again."""
+    """A gate's verdict; differences and unknowns that are allowed count as passed."""
 
     name: str
+    # failed: a condition holds; not_comparable: the runs differ in what they must not; unknown: a condition cannot be
+    # checked.
     outcome: Verdict
     verdict: str
     base: list[str]
@@ -51,116 +41,93 @@ class GateReport(msgspec.Struct, frozen=True):
     on: str
     differences: list[str]
     conditions: list[GateCondition]
-    causes: list[GateCause]
+    causes: list[GateCause]  # of all conditions that hold
     figures: list[GateFigure]
     notes: list[str]
-    options: list[str]
+    options: list[str]  # of the command line that asks the same again
 
 
 def gate(base: Sequence[MeasuredRun], head: MeasuredRun, settings: GateSettings) -> GateReport:
-    """base: one run, or several that did the same."""
+    """Judge a run against one base run, or several that did the same."""
     differences = dict(_differences(base, head))
-    ended = [text for kind, text in differences.items() if kind not in settings.allow]
-    conditions = [] if ended else [judge(one, base, head) for one in settings.conditions]
-    outcome = _outcome(ended, conditions, "unknown" in settings.allow)
-    failed = [one for one in conditions if one.outcome == "failed"]
-    every = [cause for one in zip_longest(*(row.causes for row in failed)) for cause in one if cause]
+    forbidden = [text for kind, text in differences.items() if kind not in settings.allow]
+    conditions = [gate_judge.judge(row, base, head) for row in settings.conditions if not forbidden]
+    failed = [row for row in conditions if row.outcome == "failed"]
+    causes = [cause for rank in zip_longest(*(row.causes for row in failed)) for cause in rank if cause]
+    outcome, verdict = _verdict(forbidden, conditions, "unknown" in settings.allow)
+    fail_on = [("--fail-on", condition.text) for condition in settings.conditions]
+    allow = [("--allow", word) for word in dict.fromkeys(settings.allow)]
     return GateReport(
         name=settings.name,
         outcome=outcome,
-        verdict=_verdict(outcome, conditions, ended),
-        base=[one.name for one in base],
+        verdict=verdict,
+        base=[run.name for run in base],
         head=head.name,
         on=", ".join(filter(None, (*head.devices, head.torch and f"torch {head.torch}"))),
         differences=[*differences.values()],
         conditions=conditions,
-        causes=list(dict.fromkeys(every))[:_MOST_CAUSES],
+        causes=list(dict.fromkeys(causes))[:_MAX_CAUSES],
         figures=[_figure(name, base, head) for name in METRICS],
         notes=[*_notes(base, head)],
-        options=_options(settings),
+        options=[word for option in (*fail_on, *allow) for word in option],
     )
 
 
-def _options(settings: GateSettings) -> list[str]:
-    asked = [("--fail-on", one.text) for one in settings.conditions]
-    allowed = [("--allow", one) for one in dict.fromkeys(settings.allow)]
-    return [word for pair in (*asked, *allowed) for word in pair]
-
-
 def _differences(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[tuple[str, str]]:
-    """By what --allow calls it; what a side does not tell is no difference."""
+    """Yield (what --allow calls it, sentence) where runs differ; what is unknown of a side is no difference."""
     runs = [*base, head]
-    asked = {
-        "gpu": ("GPU", [", ".join(one.devices) for one in runs]),
-        "torch": ("torch", [one.torch for one in runs]),
-        "world-size": ("Ranks", [f"{one.ranks} of {one.world_size} recorded" for one in runs]),
+    values_of = {
+        "gpu": ("GPU", [", ".join(run.devices) for run in runs]),
+        "torch": ("torch", [run.torch for run in runs]),
+        "world-size": ("Ranks", [f"{run.ranks} of {run.world_size} recorded" for run in runs]),
     }
-    for kind, (label, values) in asked.items():
+    for kind, (label, values) in values_of.items():
         if len(set(filter(None, values))) > 1:
             before = both(list(dict.fromkeys(filter(None, values[:-1]))))
             yield kind, f"{label}: {before} in BASE, {values[-1] or 'not known'} in HEAD."
 
 
-def _outcome(ended: list[str], conditions: list[GateCondition], unknown_allowed: bool) -> Verdict:
-    outcomes = {one.outcome for one in conditions}
-    if ended:
-        return "not_comparable"
-    if "failed" in outcomes:
-        return "failed"
-    return "unknown" if "unknown" in outcomes and not unknown_allowed else "passed"
-
-
-def _verdict(outcome: Verdict, conditions: list[GateCondition], ended: list[str]) -> str:
-    """ "Failed: 2 of 5 conditions hold: breaks>0 and step>3%." """
-    by_outcome: dict[GateOutcome, list[str]] = {}
-    for one in conditions:
-        by_outcome.setdefault(one.outcome, []).append(one.condition)
-    failed, unknown = by_outcome.get("failed", []), by_outcome.get("unknown", [])
-    what = plural(len(conditions), "condition")
-    cannot = f"{len(unknown)} of {what} cannot be checked: {both(unknown)}." if unknown else ""
-    if outcome == "not_comparable":
-        return f"Not comparable. {' '.join(ended)}"
-    if outcome == "failed":
+def _verdict(forbidden: list[str], judged: list[GateCondition], allow_unknown: bool) -> tuple[Verdict, str]:
+    """Return the outcome and "Failed: 2 of 5 conditions hold: breaks>0 and step>3%."."""
+    if forbidden:
+        return "not_comparable", f"Not comparable. {' '.join(forbidden)}"
+    failed = [row.condition for row in judged if row.outcome == "failed"]
+    unknown = [row.condition for row in judged if row.outcome == "unknown"]
+    of = plural(len(judged), "condition")
+    unchecked = f"{len(unknown)} of {of} cannot be checked: {both(unknown)}." if unknown else ""
+    if failed:
         hold = "holds" if len(failed) == 1 else "hold"
-        return f"Failed: {len(failed)} of {what} {hold}: {both(failed)}. {cannot}".strip()
-    if outcome == "unknown":
-        return f"Not known: {cannot}"
-    return " ".join(
-        filter(
-            None, (f"Passed: none of {what} holds." if conditions else "No conditions were given.", cannot)
-        )
-    )
+        return "failed", f"Failed: {len(failed)} of {of} {hold}: {both(failed)}. {unchecked}".strip()
+    if unknown and not allow_unknown:
+        return "unknown", f"Not known: {unchecked}"
+    passed = f"Passed: none of {of} holds." if judged else "No conditions were given."
+    return "passed", f"{passed} {unchecked}".strip()
 
 
 def _figure(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> GateFigure:
     unit, label = METRICS[metric].unit, METRICS[metric].label
-    known = [one for one in base if metric in one.measures]
-    before = middle_run(metric, known).measures[metric].value if known else None
+    measured = [run for run in base if metric in run.measures]
+    before = gate_judge.middle_run(metric, measured).measures[metric].value if measured else None
     after = head.measures[metric].value if metric in head.measures else None
-    return GateFigure(
-        metric,
-        label,
-        in_unit(unit, before),
-        in_unit(unit, after),
-        change_in_unit(unit, before, after),
-        why_unknown(metric, base, head),
-    )
+    change = gate_judge.change_in_unit(unit, before, after)
+    why = gate_judge.why_unknown(metric, base, head)
+    base_text, head_text = (gate_judge.in_unit(unit, value) for value in (before, after))
+    return GateFigure(metric, label, base_text, head_text, change, why)
 
 
 def _notes(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[str]:
+    base_steps, head_steps = (
+        run.measures["step"].samples if "step" in run.measures else [] for run in (base[0], head)
+    )
     if len(base) > 1:
         yield f"Noise is from {plural(len(base), 'run')} of BASE, and from the steps in each run; the larger counts."
-    elif spread(_steps(base[0])) and spread(_steps(head)):
+    elif gate_judge.spread(base_steps) and gate_judge.spread(head_steps):
         yield (
-            f"Noise is from the {len(_steps(base[0]))} and {plural(len(_steps(head)), 'step')} inside one run of each "
+            f"Noise is from the {len(base_steps)} and {plural(len(head_steps), 'step')} inside one run of each "
             "side: how runs differ from one another they do not tell. Several runs as BASE do."
         )
-    if (ranks := head.ranks) > 1:
+    if head.ranks > 1:
         yield (
-            f"HEAD ran as {plural(ranks, 'rank')}: counts are of all ranks together, a step lasts as long as on the "
-            "slowest."
+            f"HEAD ran as {plural(head.ranks, 'rank')}: counts are of all ranks together, a step lasts as long as on "
+            "the slowest."
         )
-
-
-def _steps(one: MeasuredRun) -> list[int]:
-    return one.measures["step"].samples if "step" in one.measures else []

@@ -1,4 +1,4 @@
-"""A baseline file: what a gate asks of runs, small enough to be committed. Same runs, same bytes."""
+"""How is what a gate asks of runs kept in a file that is small enough to be committed? Same runs, same bytes."""
 
 from __future__ import annotations
 
@@ -9,70 +9,113 @@ from google.protobuf.message import DecodeError
 
 from tb_torchcompile_plugin.analysis.compare import baseline_pb2 as pb
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
-    MOST_SAMPLES,
+    MAX_SAMPLES,
     Measure,
     MeasuredItem,
     MeasuredRun,
 )
 from tb_torchcompile_plugin.compile_log.record import known_number
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.logdir.filesystem import (
-    is_remote,
-    local_file,
-    read_range,
-    remote_file,
-    write_whole,
-    written,
-)
+from tb_torchcompile_plugin.logdir import filesystem
 
-KIND = "tb_torchcompile_plugin baseline"
 SUFFIX = ".tbtc"
 # Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
 FORMAT_VERSION = 1
-MOST_BYTES = 200_000
-_MOST_INFLATED = 64 << 20
+MAX_BYTES = 200_000  # of a file: small enough to be committed
+KIND = "tb_torchcompile_plugin baseline"
+_HEAD = pb.Baseline(kind=KIND).SerializeToString(deterministic=True)
+_MAX_INFLATED = 64 << 20  # bytes; far more than such a file can hold, and memory is bounded
 _AGAIN = "Save it again with: tb-torchcompile baseline save RUN FILE"
 
 
 def is_baseline(path: str) -> bool:
-    """Whether it is one, or is called so. Raises UserError where a store cannot be read."""
+    """Return whether a file is a baseline, or has its suffix. Raises UserError where a store cannot be read."""
     if path.endswith(SUFFIX):
         return True
-    file = remote_file(path) if is_remote(path) else local_file(path)
-    head = _HEAD
-    return file is not None and _read(path, len(head)) == head
+    file = filesystem.remote_file(path) if filesystem.is_remote(path) else filesystem.local_file(path)
+    return file is not None and _read(path, len(_HEAD)) == _HEAD
 
 
 def save(runs: Sequence[MeasuredRun], path: str, plugin_version: str) -> int:
-    """Writes the file, whole or not at all, and returns how many bytes it has: of runs of many steps it keeps fewer of
-    each, so that it never has more than 200 kB. Raises UserError where that is not enough, or it cannot be written."""
-    data = _fitting(runs, plugin_version)
-    with written(path):
-        write_whole(path, data)
+    """Write the file, whole or not at all, and return its size in bytes.
+
+    Of runs of many steps it keeps fewer of each, so that it never has more than 200 kB. Raises UserError where that is
+    not enough, or it cannot be written.
+    """
+    samples = MAX_SAMPLES
+    while len(data := _packed(runs, plugin_version, samples)) > MAX_BYTES:
+        samples //= 2
+        if samples <= 1:
+            raise UserError(
+                f"{len(runs)} runs take more than {MAX_BYTES // 1000} kB, whatever is left out",
+                next_step="Save fewer",
+            )
+    with filesystem.written(path):
+        filesystem.write_whole(path, data)
     return len(data)
 
 
+def _packed(runs: Sequence[MeasuredRun], version: str, samples: int) -> bytes:
+    rows = pb.BaselineRuns(runs=[_run_message(run, samples) for run in runs])
+    packed = zlib.compress(rows.SerializeToString(deterministic=True), 9)
+    baseline = pb.Baseline(kind=KIND, format_version=FORMAT_VERSION, plugin_version=version, runs=packed)
+    data: bytes = baseline.SerializeToString(deterministic=True)
+    return data
+
+
+def _run_message(run: MeasuredRun, samples: int) -> pb.BaselineRun:
+    """Return the message of a run; None is not set."""
+    return pb.BaselineRun(
+        name=run.name,
+        devices=run.devices,
+        torch_version=run.torch or None,
+        ranks=run.ranks,
+        world_size=run.world_size,
+        measures=[_measure_message(name, measure, samples) for name, measure in run.measures.items()],
+    )
+
+
+def _measure_message(name: str, measure: Measure, samples: int) -> pb.BaselineMeasure:
+    return pb.BaselineMeasure(
+        metric=name,
+        value=measure.value,
+        why_unknown=measure.why_unknown,
+        samples=_thinned(measure.samples, samples),
+        items=[_item_message(item, samples) for item in measure.items],
+        needs_runs=measure.needs_runs,
+    )
+
+
+def _item_message(item: MeasuredItem, samples: int) -> pb.BaselineItem:
+    fields = {name: getattr(item, name) for name in ("what", "why", "file", "line", "value", "launches")}
+    return pb.BaselineItem(**fields, samples=_thinned(item.samples, samples))
+
+
+def _thinned(samples: list[int], most: int) -> list[int]:
+    """Return the same steps of each item, so that they add up."""
+    return samples[:: -(-len(samples) // most)] if samples else []
+
+
 def load(path: str) -> list[MeasuredRun]:
-    """Raises UserError where it cannot be read, is damaged or is of a newer format."""
-    data = _read(path, 4 * MOST_BYTES)
+    """Read a baseline. Raises UserError where it cannot be read, is damaged or is of a newer format."""
     try:
-        made = pb.Baseline.FromString(data)
-    except DecodeError as error:
-        raise UserError("the file is no baseline, or is damaged", file=path, next_step=_AGAIN) from error
-    if made.kind != KIND:
+        baseline = pb.Baseline.FromString(_read(path, 4 * MAX_BYTES))
+    except DecodeError:
+        baseline = pb.Baseline()
+    if baseline.kind != KIND:
         raise UserError("the file is no baseline, or is damaged", file=path, next_step=_AGAIN)
-    if made.format_version > FORMAT_VERSION:
+    if baseline.format_version > FORMAT_VERSION:
         raise UserError(
-            f"the baseline has format version {made.format_version}, this reads up to {FORMAT_VERSION}",
+            f"the baseline has format version {baseline.format_version}, this reads up to {FORMAT_VERSION}",
             file=path,
             next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
         )
-    return [_run(one) for one in _inflated(made.runs, path).runs]
+    return [_run(run) for run in _inflated(baseline.runs, path).runs]
 
 
 def _read(path: str, size: int) -> bytes:
     try:
-        return read_range(path, 0, size)
+        return filesystem.read_range(path, 0, size)
     except OSError as error:
         why = error.strerror or error
         raise UserError(
@@ -83,85 +126,36 @@ def _read(path: str, size: int) -> bytes:
 def _inflated(data: bytes, path: str) -> pb.BaselineRuns:
     stream = zlib.decompressobj()
     try:
-        raw = stream.decompress(data, _MOST_INFLATED)
-        made: pb.BaselineRuns = pb.BaselineRuns.FromString(raw)
+        runs: pb.BaselineRuns = pb.BaselineRuns.FromString(stream.decompress(data, _MAX_INFLATED))
     except (zlib.error, DecodeError) as error:
         raise UserError("the baseline is damaged", file=path, next_step=_AGAIN) from error
-    if not stream.eof or not made.runs:
+    if not stream.eof or not runs.runs:
         raise UserError("the baseline is cut off", file=path, next_step=_AGAIN)
-    return made
+    return runs
 
 
-def _fitting(runs: Sequence[MeasuredRun], plugin_version: str) -> bytes:
-    samples = MOST_SAMPLES
-    while samples > 1:
-        rows = pb.BaselineRuns(runs=[_message(one, samples) for one in runs])
-        packed = zlib.compress(rows.SerializeToString(deterministic=True), 9)
-        made = pb.Baseline(
-            kind=KIND, format_version=FORMAT_VERSION, plugin_version=plugin_version, runs=packed
-        )
-        data: bytes = made.SerializeToString(deterministic=True)
-        if len(data) <= MOST_BYTES:
-            return data
-        samples //= 2
-    raise UserError(
-        f"{len(runs)} runs take more than {MOST_BYTES // 1000} kB, whatever is left out",
-        next_step="Save fewer",
-    )
-
-
-_HEAD = pb.Baseline(kind=KIND).SerializeToString(deterministic=True)
-
-
-def _message(one: MeasuredRun, samples: int) -> pb.BaselineRun:
-    """What is None is not set."""
-    return pb.BaselineRun(
-        name=one.name,
-        devices=one.devices,
-        torch_version=one.torch or None,
-        ranks=one.ranks,
-        world_size=one.world_size,
-        measures=[_measure_message(name, measure, samples) for name, measure in one.measures.items()],
-    )
-
-
-def _measure_message(name: str, one: Measure, samples: int) -> pb.BaselineMeasure:
-    return pb.BaselineMeasure(
-        metric=name,
-        value=one.value,
-        why_unknown=one.why_unknown,
-        samples=_thinned(one.samples, samples),
-        items=[_item_message(item, samples) for item in one.items],
-        needs_runs=one.needs_runs,
-    )
-
-
-def _item_message(one: MeasuredItem, samples: int) -> pb.BaselineItem:
-    fields = {name: getattr(one, name) for name in ("what", "why", "file", "line", "value", "launches")}
-    return pb.BaselineItem(**fields, samples=_thinned(one.samples, samples))
-
-
-def _thinned(samples: list[int], most: int) -> list[int]:
-    """The same steps of each item, so that they add up."""
-    return samples[:: -(-len(samples) // most)] if samples else []
-
-
-def _run(one: pb.BaselineRun) -> MeasuredRun:
+def _run(run: pb.BaselineRun) -> MeasuredRun:
     return MeasuredRun(
-        name=one.name,
-        devices=list(one.devices),
-        torch=one.torch_version,
-        ranks=one.ranks,
-        world_size=one.world_size,
-        measures={row.metric: _measure(row) for row in one.measures},
+        name=run.name,
+        devices=list(run.devices),
+        torch=run.torch_version,
+        ranks=run.ranks,
+        world_size=run.world_size,
+        measures={measure.metric: _measure(measure) for measure in run.measures},
     )
 
 
 def _measure(row: pb.BaselineMeasure) -> Measure:
-    items = [_item(item) for item in row.items]
+    items = [
+        MeasuredItem(
+            item.what,
+            item.why,
+            item.file,
+            known_number(item, "line"),
+            item.value,
+            list(item.samples),
+            item.launches,
+        )
+        for item in row.items
+    ]
     return Measure(known_number(row, "value"), list(row.samples), items, row.why_unknown, row.needs_runs)
-
-
-def _item(row: pb.BaselineItem) -> MeasuredItem:
-    line, samples = known_number(row, "line"), list(row.samples)
-    return MeasuredItem(row.what, row.why, row.file, line, row.value, samples, row.launches)

@@ -1,4 +1,10 @@
-"""Whether a condition holds: whether a metric rose by more than it may, and by more than is noise."""
+"""Does a condition hold: did a metric rise by more than it may, and by more than noise?
+
+Noise inside a run: its steps follow one another, so they show too little of how the next run will differ for their mean
+to be trusted to the root of their number. All steps of a run count as one: a change is noise up to the distance that
+two single steps of these runs have 99 times of 100. Noise between runs: with several base runs, up to the distance of
+one more of them from those, 99 times of 100. The larger of the two counts.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +25,13 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     MeasuredRun,
     Unit,
     middle,
+    unknown,
 )
 from tb_torchcompile_plugin.analysis.compare.pairs import change_percent, pair
 from tb_torchcompile_plugin.analysis.formatting import duration, plural, signed, size
 from tb_torchcompile_plugin.compile_log.counts import COUNTS
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.arrays import grouped
-
-# `step>3%`, `breaks>0`, `kernel:triton_*>10%`: which rise of which metric is too much.
-
 
 _CONDITION = re.compile(
     r"\s*(?P<metric>[A-Za-z_]+)\s*(?::(?P<pattern>.+?))?\s*(?P<op>>=?)\s*(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>%|[A-Za-zµ]*)\s*"
@@ -37,8 +41,25 @@ _UNITS: dict[Unit, dict[str, float]] = {
     "time": {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9},
     "bytes": {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
 }
+_TEXTS: dict[Unit, Callable[[float], str]] = {
+    "time": lambda ns: duration(ns / 1000),
+    "bytes": size,
+    "count": "{:,.0f}".format,
+}
 ALLOWED = ("unknown", "gpu", "torch", "world-size")
-_KEYS = {"fail_on", "allow", "name"}
+_KEYS = {"fail_on", "allow", "name"}  # of the table [gate]
+
+_CHANCE = 0.01  # that a change of nothing is larger than its noise
+_MAX_LOG_SPREAD = 50.0  # of ratios between runs; beyond that everything is noise, and exp would overflow
+_ROBUST_FROM = 20  # steps; of fewer, the outliers cannot be recognised (chosen by eye)
+_OF_NORMAL = 1.4826  # standard deviations in a median absolute deviation of a normal distribution
+
+_MAX_CAUSES = 3
+_MAX_CHARS = 80  # of a name in a sentence
+_MORE_RUNS = "Give several runs as BASE, or save them in one baseline"
+
+GateOutcome = Literal["failed", "unknown", "noise", "passed"]
+_ORDER: list[GateOutcome] = ["failed", "unknown", "noise", "passed"]  # worst first
 
 
 class WrongGate(UserError):
@@ -46,14 +67,13 @@ class WrongGate(UserError):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """It holds where the metric rose by more than `amount`: of the base where `percent`, else in the metric's unit (ns,
-    bytes, a count). inclusive: by as much, too. pattern: of kernel names, "" for a metric without."""
+    """How much a metric may rise: `step>3%`, `breaks>0`, `kernel:triton_*>10%`."""
 
     text: str
     metric: str
-    pattern: str
-    inclusive: bool
-    amount: float
+    pattern: str  # of kernel names, "" for a metric without
+    inclusive: bool  # whether the condition also holds for exactly the amount
+    amount: float  # percent of the base, or in the metric's unit (ns, bytes, a count)
     percent: bool
 
     def holds(self, base: int, head: int) -> bool:
@@ -62,33 +82,46 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class GateSettings(msgspec.Struct, frozen=True):
-    """conditions: of --fail-on. allow: of ALLOWED, what does not end the gate. name: of what is measured, for other
-    programs that read its files."""
+    """What a gate checks."""
 
     conditions: list[Condition]
-    allow: list[str]
-    name: str
+    allow: list[str]  # of ALLOWED, what does not end the gate
+    name: str  # of what is measured, for other programs that read its files
 
 
-def condition_of(text: str) -> Condition:
-    """Raises WrongGate, which names the condition and what there is."""
-    match = _CONDITION.fullmatch(text)
-    if match is None:
-        raise _wrong(text, "is no condition", "Write one like 'step>3%', 'breaks>0', 'kernel:triton_*>10%'")
-    metric, pattern, unit = match["metric"], match["pattern"] or "", match["unit"]
-    if metric not in METRICS:
-        raise _wrong(text, f"asks for {metric!r}", f"There are {', '.join(METRICS)}")
-    if pattern and not METRICS[metric].by_name:
-        known = ", ".join(name for name, one in METRICS.items() if one.by_name)
-        raise _wrong(text, f"has a pattern, and {metric} has no names", f"Names have: {known}")
-    units = _UNITS[METRICS[metric].unit]
-    amount = float(match["amount"])
-    if unit != "%" and unit not in units and (unit or amount):
-        there = ", ".join(["%", *(one or "none" for one in units)])
-        raise _wrong(text, f"has the unit {unit!r}" if unit else "has no unit", f"Those of {metric}: {there}")
-    return Condition(
-        text.strip(), metric, pattern.strip(), match["op"] == ">=", amount * units.get(unit, 1), unit == "%"
-    )
+class GateCause(msgspec.Struct, frozen=True):
+    """Something of which there is more than before."""
+
+    text: str
+    where: str  # "folder/file.py:12", "" where no line is known
+    change: int  # in the metric's unit
+
+
+class GateCondition(msgspec.Struct, frozen=True):
+    """A condition, and whether it holds."""
+
+    condition: str
+    metric: str
+    label: str
+    outcome: GateOutcome  # failed: it holds; unknown: inconclusive; noise: the rise is too large, but may be chance
+    base: int | None  # ns, bytes or a count; of several base runs that in the middle, of counts the largest
+    head: int | None
+    noise: float | None
+    sentence: str
+    causes: list[GateCause]
+
+
+_Value = tuple[int, list[int]]  # a number of one run, and its samples
+
+
+class _Judgement(NamedTuple):
+    """One number of both sides under one condition."""
+
+    outcome: GateOutcome
+    name: str  # among several, "" for the metric as a whole
+    base: int
+    head: int
+    noise: float | None
 
 
 def settings_of(
@@ -98,13 +131,13 @@ def settings_of(
     document: dict[str, Any] | None = None,
     file: str = "",
 ) -> GateSettings:
-    """Of the command line, and before it of the table [gate] of a TOML document. Raises WrongGate."""
+    """Return the settings of the table [gate] of a TOML document, then of the command line. Raises WrongGate."""
     table = {} if document is None else _table(document, file)
     allowed = [*_texts(table, "allow", file), *allow]
-    if unknown := [one for one in allowed if one not in ALLOWED]:
-        raise WrongGate(f"{unknown[0]!r} cannot be allowed", next_step=f"What can: {', '.join(ALLOWED)}")
-    wanted = dict.fromkeys([*_texts(table, "fail_on", file), *fail_on])
-    return GateSettings([condition_of(text) for text in wanted], allowed, name or str(table.get("name", "")))
+    if wrong := [word for word in allowed if word not in ALLOWED]:
+        raise WrongGate(f"{wrong[0]!r} cannot be allowed", next_step=f"What can: {', '.join(ALLOWED)}")
+    texts = dict.fromkeys([*_texts(table, "fail_on", file), *fail_on])
+    return GateSettings([condition_of(text) for text in texts], allowed, name or str(table.get("name", "")))
 
 
 def _table(document: dict[str, Any], file: str) -> dict[str, Any]:
@@ -120,42 +153,43 @@ def _table(document: dict[str, Any], file: str) -> dict[str, Any]:
 
 def _texts(table: dict[str, Any], key: str, file: str) -> list[str]:
     values = table.get(key, [])
-    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise WrongGate(f"{key} is no list of texts", file=file, next_step=f'Write {key} = ["…"]')
     return values
 
 
-def _wrong(text: str, what: str, next_step: str) -> WrongGate:
-    return WrongGate(f"the condition {text!r} {what}", next_step=next_step)
+def condition_of(text: str) -> Condition:
+    """Parse a condition. Raises WrongGate, which names the condition and what is possible."""
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise _wrong(text, "is no condition", "Write one like 'step>3%', 'breaks>0', 'kernel:triton_*>10%'")
+    metric, pattern, unit = match["metric"], match["pattern"] or "", match["unit"]
+    if metric not in METRICS:
+        raise _wrong(text, f"asks for {metric!r}", f"There are {', '.join(METRICS)}")
+    if pattern and not METRICS[metric].by_name:
+        by_name = ", ".join(name for name, kind in METRICS.items() if kind.by_name)
+        raise _wrong(text, f"has a pattern, and {metric} has no names", f"Names have: {by_name}")
+    units = _UNITS[METRICS[metric].unit]
+    amount = float(match["amount"])
+    if unit != "%" and unit not in units and (unit or amount):
+        possible = ", ".join(["%", *(name or "none" for name in units)])
+        problem = f"has the unit {unit!r}" if unit else "has no unit"
+        raise _wrong(text, problem, f"Those of {metric}: {possible}")
+    amount *= units.get(unit, 1)
+    return Condition(text.strip(), metric, pattern.strip(), match["op"] == ">=", amount, unit == "%")
 
 
-# What made a metric rise: the kernels, breaks and functions of which there is more than before, with their
-# lines.
-
-
-_MAX_KERNEL_CAUSES = 3
-_TEXTS: dict[Unit, Callable[[float], str]] = {
-    "time": lambda ns: duration(ns / 1000),
-    "bytes": size,
-    "count": "{:,.0f}".format,
-}
-
-
-class GateCause(msgspec.Struct, frozen=True):
-    """where: "folder/file.py:12", "" where no line is known. change: in the metric's unit."""
-
-    text: str
-    where: str
-    change: int
+def _wrong(text: str, problem: str, next_step: str) -> WrongGate:
+    return WrongGate(f"the condition {text!r} {problem}", next_step=next_step)
 
 
 def in_unit(unit: Unit, value: float | None) -> str:
-    """ "13.0 ms", "95.0 MB", "4"; a dash where it is unknown."""
+    """Return "13.0 ms", "95.0 MB", "4"; a dash where it is unknown."""
     return "–" if value is None else _TEXTS[unit](value)
 
 
 def change_in_unit(unit: Unit, base: float | None, head: float | None) -> str:
-    """ "+550 µs (+4.21 %)", "equal"; a dash where a side is unknown."""
+    """Return "+550 µs (+4.21 %)" or "equal"; a dash where a side is unknown."""
     if base is None or head is None:
         return "–"
     if base == head:
@@ -163,102 +197,208 @@ def change_in_unit(unit: Unit, base: float | None, head: float | None) -> str:
     return signed(head - base, _TEXTS[unit]) + change_percent(pair(base, head))
 
 
-def causes(metric: str, pattern: str, base: MeasuredRun, head: MeasuredRun) -> list[GateCause]:
-    """The largest rises, three at most."""
-    unit = METRICS[metric].unit
-    before, after = (grouped(_items(one, metric, pattern), lambda item: item.key) for one in (base, head))
+def why_unknown(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> str:
+    """Return why a metric is unknown, "" where it is known of all runs."""
+    missing = unknown("the baseline was saved without it: save it again")  # by an older version
+    sides = [*(("BASE", run) for run in base), ("HEAD", head)]
+    measures = [(side, run.measures.get(metric, missing)) for side, run in sides]
+    reasons = [f"{side}: {measure.why_unknown}" for side, measure in measures if measure.value is None]
+    return "; ".join(dict.fromkeys(reasons))
+
+
+def middle_run(metric: str, base: Sequence[MeasuredRun]) -> MeasuredRun:
+    """Return the run that stands for several: of a count the one with most, otherwise that in the middle."""
+    runs = sorted(base, key=lambda run: run.measures[metric].value or 0)
+    return runs[-1] if METRICS[metric].noise == "exact" else runs[(len(runs) - 1) // 2]
+
+
+def judge(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) -> GateCondition:
+    """Check a condition; base is one run, or several that did the same."""
+    metric, label = condition.metric, METRICS[condition.metric].label
+    why = why_unknown(metric, base, head)
+    series = {} if why else _values(condition, base, head)
+    if not series:
+        why = f"not known. {why}" if why else f"no kernel of either side matches {condition.pattern!r}"
+        sentence = f"{label}: {why}."
+        return GateCondition(condition.text, metric, label, "unknown", None, None, None, sentence, [])
+    needs_runs = any(run.measures[metric].needs_runs for run in (*base, head))
+    judged = [_judged(condition, name, values, needs_runs, len(series)) for name, values in series.items()]
+    worst = min(judged, key=lambda row: _ORDER.index(row.outcome))
+    failed = sum(row.outcome == "failed" for row in judged)
+    return GateCondition(
+        condition=condition.text,
+        metric=metric,
+        label=label,
+        outcome=worst.outcome,
+        base=worst.base,
+        head=worst.head,
+        noise=worst.noise,
+        sentence=_sentence(condition, worst, failed, len(base)),
+        causes=[] if worst.outcome == "passed" else _causes(condition, middle_run(metric, base), head),
+    )
+
+
+def _values(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) -> dict[str, list[_Value]]:
+    """Return the metric of all runs, HEAD last; where it has names, all items that match the pattern, together ("").
+
+    With a pattern also each item that does the same work in all runs: one that is launched more often does what another
+    one did. Empty where nothing matches.
+    """
+    measures = [run.measures[condition.metric] for run in (*base, head)]
+    if not METRICS[condition.metric].by_name:
+        return {"": [(measure.value or 0, measure.samples) for measure in measures]}
+    runs = [_matching(measure.items, condition.pattern) for measure in measures]
+    if not any(runs):
+        return {}
+    names = [""]
+    if condition.pattern:
+        alike = set.intersection(*({(item.what, item.launches) for item in items} for items in runs))
+        names += sorted(name for name, _ in alike)
+    return {name: [_summed(items, name, row) for items, row in zip(runs, measures)] for name in names}
+
+
+def _matching(items: Sequence[MeasuredItem], pattern: str) -> list[MeasuredItem]:
+    return [item for item in items if fnmatchcase(item.what, pattern or "*")]
+
+
+def _summed(items: list[MeasuredItem], name: str, measure: Measure) -> _Value:
+    """Return value and samples of all items, or of those of one name: 0 in each step without any.
+
+    A baseline may have been saved without its steps.
+    """
+    selected = [item for item in items if name in ("", item.what)]
+    samples = [sum(step) for step in zip(*(item.samples for item in selected))] or [0] * len(measure.samples)
+    return (middle(samples), samples) if samples else (_sum(selected), [])
+
+
+def _judged(
+    condition: Condition, name: str, values: list[_Value], needs_runs: bool, questions: int
+) -> _Judgement:
+    *base_runs, (head, head_samples) = values
+    base_values, kind = [value for value, _ in base_runs], METRICS[condition.metric].noise
+    base, chance = max(base_values), None
+    if kind != "exact":
+        base = sorted(base_values)[(len(base_values) - 1) // 2]
+        samples = [] if needs_runs else [samples for _, samples in base_runs]
+        chance = noise(samples, base_values, [] if needs_runs else head_samples, questions)
+    outcome: GateOutcome = "failed"
+    if not condition.holds(base, head):
+        outcome = "passed"
+    elif chance is None and kind == "needed":
+        outcome = "unknown"
+    elif chance is not None and head - base <= chance:
+        outcome = "noise"
+    return _Judgement(outcome, name, base, head, chance)
+
+
+def _sentence(condition: Condition, row: _Judgement, failed: int, runs: int) -> str:
+    label, unit, *_ = METRICS[condition.metric]
+    of = f" ({condition.pattern})" if condition.pattern else ""
+    of = f" of {row.name[:_MAX_CHARS]}" if row.name else of
+    allowed = f"{condition.amount:g} %" if condition.percent else in_unit(unit, condition.amount)
+    base, head = in_unit(unit, row.base), in_unit(unit, row.head)
+    change = change_in_unit(unit, row.base, row.head)
+    more = f"; so did {plural(failed - 1, 'other')}" if failed > 1 else ""
+    chance = "" if row.noise is None else f" (± {in_unit(unit, row.noise)})"
+    by, also = f" by more than {allowed}" if condition.amount else "", f", and by more than the noise{chance}"
+    words: dict[GateOutcome, str] = {
+        "failed": f"It rose{by}{also if chance else ''}{more}.",
+        "passed": f"No rise{by}.",
+        "noise": f"It rose{by}, but within the noise{chance}.",
+        "unknown": f"It rose{by}, but {plural(runs, 'run')} of BASE cannot tell whether that is noise. {_MORE_RUNS}.",
+    }
+    return f"{label}{of}: {base} → {head}, {change}. {words[row.outcome]}"
+
+
+def _causes(condition: Condition, base: MeasuredRun, head: MeasuredRun) -> list[GateCause]:
+    """Return the kernels, breaks and functions that rose most, with their lines."""
+    before, after = (grouped(_items(condition, run), lambda item: item.key) for run in (base, head))
     rises = {key: _sum(items) - _sum(before.get(key, [])) for key, items in after.items()}
-    largest = sorted((key for key in rises if rises[key] > 0), key=lambda key: -rises[key])[
-        :_MAX_KERNEL_CAUSES
-    ]
-    return [_cause(metric, unit, before.get(key, []), after[key]) for key in largest]
+    largest = sorted((key for key in rises if rises[key] > 0), key=lambda key: -rises[key])[:_MAX_CAUSES]
+    return [_cause(condition.metric, before.get(key, []), after[key]) for key in largest]
 
 
-def _items(one: MeasuredRun, metric: str, pattern: str) -> list[MeasuredItem]:
-    """Of a step also what its kernels take."""
-    metrics = (metric, "kernel") if metric == "step" else (metric,)
-    rows = [item for name in metrics for item in one.measures[name].items]
-    return [item for item in rows if not pattern or fnmatchcase(item.what, pattern)]
+def _items(condition: Condition, run: MeasuredRun) -> list[MeasuredItem]:
+    """Return the items that match; of a step also its kernels."""
+    items = run.measures[condition.metric].items
+    if condition.metric == "step":
+        items = [*items, *run.measures["kernel"].items]
+    return _matching(items, condition.pattern)
 
 
 def _sum(items: Sequence[MeasuredItem]) -> int:
     return sum(item.value for item in items)
 
 
-def _cause(metric: str, unit: Unit, before: list[MeasuredItem], after: list[MeasuredItem]) -> GateCause:
-    """At a line that was not there before, if there is one."""
-    known = {item.line for item in before}
-    item = max(after, key=lambda item: (item.line not in known, item.value))
+def _cause(metric: str, before: list[MeasuredItem], after: list[MeasuredItem]) -> GateCause:
+    """Describe a rise, at a line that was not there before if there is one."""
+    lines = {item.line for item in before}
+    item = max(after, key=lambda item: (item.line not in lines, item.value))
     base, head = _sum(before), _sum(after)
-    kind = next((kind for name, kind in COUNTS.items() if name == metric), None)
-    what = item.what if kind is None or item.what == kind.one else f"{kind.one} of {item.what}"
+    unit = METRICS[metric].unit
+    kind = next((kind.one for name, kind in COUNTS.items() if name == metric), item.what)
+    what = item.what if item.what == kind else f"{kind} of {item.what}"
     text = f"{what}: {item.why}" if item.why else what
-    rose = f"+{head - base:,}" if unit == "count" else change_in_unit(unit, base, head)
-    change = "" if rose == "+1" else f", {rose}"
+    rise = f"+{head - base:,}" if unit == "count" else change_in_unit(unit, base, head)
+    change = "" if rise == "+1" else f", {rise}"
     where = item.file if item.line is None else f"{item.file}:{item.line}"
     return GateCause(text + change, where, head - base)
-
-
-# How much of a change may be chance? Inside a run: its steps follow one another, so they say too little of
-# how the next run will differ for their mean to be trusted to the root of their number. All steps of a run
-# count as one: a change is noise up to what two single steps of these runs would lie apart 99 times of 100.
-# Between runs: where the base is several, up to what one more of them would lie apart from those, 99 times
-# of 100. The larger of the two counts.
-
-
-_CHANCE = 0.01  # that a change of nothing is larger than its noise
-_MAX_LOG_SPREAD = 50.0  # as a logarithm: beyond that everything is noise
-_ROBUST_FROM = 20  # steps: fewer tell too little of which of them are odd
-_OF_NORMAL = 1.4826  # standard deviations in a median absolute deviation, where values spread as chance does
-
-
-def spread(samples: Sequence[int]) -> float | None:
-    """Of single samples, as a standard deviation, None for fewer than two. From 20 on by the median absolute deviation,
-    which a few slow steps do not move; of fewer the larger of both."""
-    if len(samples) < 2:
-        return None
-    middle = median(samples)
-    robust = _OF_NORMAL * median(abs(one - middle) for one in samples)
-    return robust if len(samples) >= _ROBUST_FROM else max(robust, stdev(samples))
 
 
 def noise(
     base: Sequence[Sequence[int]], values: Sequence[int], head: Sequence[int], questions: int = 1
 ) -> float | None:
-    """None where neither steps nor runs tell. base: the samples of each base run; values: what each run is compared by;
-    head: the samples of the other side. questions: how many are asked at once, each of which chance may answer."""
+    """Return how large a change may be by chance; None where neither steps nor runs show it.
+
+    base, head: samples of each base run and of the other side; values: of the base runs; questions: asked at once, each
+    of which chance may answer.
+    """
     chance = _CHANCE / questions
-    known = [one for one in (_inside(base, head, chance), _between(values, chance)) if one is not None]
-    return max(known, default=None)
+    candidates = (_noise_inside(base, head, chance), _noise_between(values, chance))
+    return max((value for value in candidates if value is not None), default=None)
+
+
+def _noise_inside(base: Sequence[Sequence[int]], head: Sequence[int], chance: float) -> float | None:
+    runs = [samples for samples in base if len(samples) > 1]
+    spread_head, spreads = spread(head), [value for run in runs if (value := spread(run)) is not None]
+    if spread_head is None or not spreads:
+        return None
+    return student_t(min(map(len, runs)) + len(head) - 2, chance) * hypot(median(spreads), spread_head)
+
+
+def _noise_between(values: Sequence[int], chance: float) -> float | None:
+    """Return how far above the middle one more run would be: in ratios, as a busy machine slows all alike."""
+    if len(values) < 2:
+        return None
+    if min(values) <= 0:
+        return 0.0
+    distance = stdev(log(value) for value in values) * sqrt(1 + 1 / len(values))
+    return median(values) * expm1(min(_MAX_LOG_SPREAD, student_t(len(values) - 1, chance) * distance))
+
+
+def spread(samples: Sequence[int]) -> float | None:
+    """Return the standard deviation of single samples, None for fewer than two.
+
+    From 20 on by the median absolute deviation, which a few slow steps do not move; of fewer the larger of both.
+    """
+    if len(samples) < 2:
+        return None
+    center = median(samples)
+    robust = _OF_NORMAL * median(abs(sample - center) for sample in samples)
+    return robust if len(samples) >= _ROBUST_FROM else max(robust, stdev(samples))
 
 
 def bounds(value: int, samples: Sequence[int]) -> tuple[int, int] | None:
-    """Between which a single step lies 99 times of 100; None where fewer than two tell."""
+    """Return between which a single step is 99 times of 100; None for fewer than two samples."""
     if (single := spread(samples)) is None:
         return None
     half = round(student_t(len(samples) - 1) * single)
     return max(0, value - half), value + half
 
 
-def _inside(base: Sequence[Sequence[int]], head: Sequence[int], chance: float) -> float | None:
-    known = [samples for samples in base if len(samples) > 1]
-    ours, theirs = spread(head), [single for samples in known if (single := spread(samples)) is not None]
-    if ours is None or not theirs:
-        return None
-    return student_t(min(map(len, known)) + len(head) - 2, chance) * hypot(median(theirs), ours)
-
-
-def _between(values: Sequence[int], chance: float) -> float | None:
-    """How far above the middle of those known one more run would lie: in ratios, as a busy machine slows all alike."""
-    if len(values) < 2 or min(values) <= 0:
-        return None if len(values) < 2 else 0.0
-    apart = stdev(log(value) for value in values) * sqrt(1 + 1 / len(values))
-    return median(values) * expm1(min(_MAX_LOG_SPREAD, student_t(len(values) - 1, chance) * apart))
-
-
 @lru_cache
 def student_t(freedom: int, chance: float = _CHANCE) -> float:
-    """Beyond which Student's t lies with this chance, on both sides together."""
+    """Return beyond which Student's t is with this chance, on both sides together."""
     low, high = 0.0, pi / 2  # of its angle
     for _ in range(60):
         angle = (low + high) / 2
@@ -267,180 +407,10 @@ def student_t(freedom: int, chance: float = _CHANCE) -> float:
 
 
 def _inside_angle(angle: float, freedom: int) -> float:
-    """The chance that |t| < √freedom · tan(angle): a finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    """Return the chance that |t| < √freedom · tan(angle): a finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     odd = freedom % 2
     term = total = (cos(angle) if odd else 1.0) if freedom > 1 else 0.0
     for number in range(1 + odd, freedom - 2, 2):
         term *= number / (number + 1) * cos(angle) ** 2
         total += term
     return 2 / pi * (angle + sin(angle) * total) if odd else sin(angle) * total
-
-
-GateOutcome = Literal["failed", "unknown", "noise", "passed"]
-_NAME = 80  # characters in a sentence
-_MORE_RUNS = "Give several runs as BASE, or save them in one baseline"
-
-
-class GateCondition(msgspec.Struct, frozen=True):
-    """A condition, and whether it holds. failed: it does; unknown: nobody can tell; noise: the rise is more than it may
-    be, and no more than chance. base, head, noise: ns, bytes or a count, None where unknown; of several base runs that
-    in the middle, of counts the largest. sentence: all of it in words."""
-
-    condition: str
-    metric: str
-    label: str
-    outcome: GateOutcome
-    base: int | None
-    head: int | None
-    noise: float | None
-    sentence: str
-    causes: list[GateCause]
-
-
-class Series(NamedTuple):
-    """One number of both sides, by its name among several. base: of each run its value and its samples. needs_runs: as
-    in `Measure`."""
-
-    name: str
-    base: list[tuple[int, list[int]]]
-    head: tuple[int, list[int]]
-    needs_runs: bool
-
-
-class JudgedSeries(NamedTuple):
-    """One series under one condition."""
-
-    outcome: GateOutcome
-    name: str
-    base: int
-    head: int
-    noise: float | None
-
-
-_ORDER: list[GateOutcome] = ["failed", "unknown", "noise", "passed"]
-
-
-def judge(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) -> GateCondition:
-    """base: one run, or several."""
-    metric = condition.metric
-    if why := why_unknown(metric, base, head):
-        return _unknown(condition, f"not known. {why}")
-    rows = _named(condition, base, head) if METRICS[metric].by_name else [whole(metric, base, head)]
-    if not rows:
-        return _unknown(condition, f"no kernel of either side matches {condition.pattern!r}")
-    judged = [_judged(condition, row, len(rows)) for row in rows]
-    worst = min(judged, key=lambda one: _ORDER.index(one.outcome))
-    failed = sum(one.outcome == "failed" for one in judged)
-    return GateCondition(
-        condition=condition.text,
-        metric=metric,
-        label=METRICS[metric].label,
-        outcome=worst.outcome,
-        base=worst.base,
-        head=worst.head,
-        noise=worst.noise,
-        sentence=_sentence(condition, worst, failed, len(base)),
-        causes=causes(metric, condition.pattern, middle_run(metric, base), head)
-        if worst.outcome != "passed"
-        else [],
-    )
-
-
-def _unknown(condition: Condition, why: str) -> GateCondition:
-    metric, label = condition.metric, METRICS[condition.metric].label
-    return GateCondition(condition.text, metric, label, "unknown", None, None, None, f"{label}: {why}.", [])
-
-
-def why_unknown(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> str:
-    """ "" where it is known of all runs."""
-    sides = [*(("BASE", one) for one in base), ("HEAD", head)]
-    whys = [
-        f"{side}: {_of(one, metric).why_unknown}" for side, one in sides if _of(one, metric).value is None
-    ]
-    return "; ".join(dict.fromkeys(whys))
-
-
-def _of(one: MeasuredRun, metric: str) -> Measure:
-    """A baseline that an older version wrote may lack a metric."""
-    return one.measures.get(metric) or Measure(
-        None, why_unknown="the baseline was saved without it: save it again"
-    )
-
-
-def whole(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> Series:
-    """A metric as it is, known on both sides."""
-    measures = [one.measures[metric] for one in (*base, head)]
-    *before, after = [(one.value or 0, one.samples) for one in measures]
-    return Series("", before, after, any(one.needs_runs for one in measures))
-
-
-def middle_run(metric: str, base: Sequence[MeasuredRun]) -> MeasuredRun:
-    """The run that stands for several: of a count the one with most, else that in the middle."""
-    runs = sorted(base, key=lambda one: one.measures[metric].value or 0)
-    return runs[-1] if METRICS[metric].noise == "exact" else runs[(len(runs) - 1) // 2]
-
-
-def _named(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) -> list[Series]:
-    """All items that match together and, where a pattern asks for them, each that does the same work in all runs: one
-    that is launched more often does what another one did. [] where nothing matches."""
-    measures = [one.measures[condition.metric] for one in (*base, head)]
-    runs = [_matching(one.items, condition.pattern or "*") for one in measures]
-    if not any(runs):
-        return []
-    alike = set.intersection(*({(item.what, item.launches) for item in items} for items in runs))
-    names = ["", *sorted(name for name, _ in alike)] if condition.pattern else [""]
-    needs_runs = any(one.needs_runs for one in measures)
-    sums = {name: [_summed(items, name, one) for items, one in zip(runs, measures)] for name in names}
-    return [Series(name, values[:-1], values[-1], needs_runs) for name, values in sums.items()]
-
-
-def _matching(items: Sequence[MeasuredItem], pattern: str) -> list[MeasuredItem]:
-    return [item for item in items if fnmatchcase(item.what, pattern)]
-
-
-def _summed(items: list[MeasuredItem], name: str, measure: Measure) -> tuple[int, list[int]]:
-    """Of all, or of those of one name: 0 in each step without any. A baseline may have been saved without its steps."""
-    mine = [item for item in items if name in ("", item.what)]
-    samples = [sum(step) for step in zip(*(item.samples for item in mine))] or [0] * len(measure.samples)
-    return (middle(samples), samples) if samples else (sum(item.value for item in mine), [])
-
-
-def _judged(condition: Condition, row: Series, questions: int) -> JudgedSeries:
-    values, kind = [value for value, _ in row.base], METRICS[condition.metric].noise
-    base = max(values) if kind == "exact" else sorted(values)[(len(values) - 1) // 2]
-    chance = None if kind == "exact" else _noise(row, values, questions)
-    return JudgedSeries(
-        _outcome(condition, base, row.head[0], chance, kind == "needed"), row.name, base, row.head[0], chance
-    )
-
-
-def _noise(row: Series, values: list[int], questions: int) -> float | None:
-    if row.needs_runs:
-        return noise([], values, [], questions)
-    return noise([samples for _, samples in row.base], values, row.head[1], questions)
-
-
-def _outcome(condition: Condition, base: int, head: int, chance: float | None, needed: bool) -> GateOutcome:
-    if not condition.holds(base, head):
-        return "passed"
-    if chance is None:
-        return "unknown" if needed else "failed"
-    return "failed" if head - base > chance else "noise"
-
-
-def _sentence(condition: Condition, one: JudgedSeries, failed: int, runs: int) -> str:
-    label, unit, *_ = METRICS[condition.metric]
-    of = f" of {one.name[:_NAME]}" if one.name else f" ({condition.pattern})" if condition.pattern else ""
-    allowed = f"{condition.amount:g} %" if condition.percent else in_unit(unit, condition.amount)
-    base, head = in_unit(unit, one.base), in_unit(unit, one.head)
-    change = change_in_unit(unit, one.base, one.head)
-    more = f"; so did {plural(failed - 1, 'other')}" if failed > 1 else ""
-    chance = "" if one.noise is None else f" (± {in_unit(unit, one.noise)})"
-    by, also = f" by more than {allowed}" if condition.amount else "", f", and by more than the noise{chance}"
-    says: dict[GateOutcome, str] = {
-        "failed": f"It rose{by}{also if chance else ''}{more}.",
-        "passed": f"No rise{by}.",
-        "noise": f"It rose{by}, but within the noise{chance}.",
-        "unknown": f"It rose{by}, but {plural(runs, 'run')} of BASE cannot tell whether that is noise. {_MORE_RUNS}.",
-    }
-    return f"{label}{of}: {base} → {head}, {change}. {says[one.outcome]}"

@@ -1,13 +1,13 @@
-"""Two jobs of as many ranks side by side: the step, where each rank's goes, who waits for whom and why, collectives.
+"""How do two jobs of as many ranks differ: the step, where each rank's time goes, who waits for whom, collectives?
 
 All times are of an average step: sums over what was recorded are divided by the steps that were marked; why a rank is
-late, by those of which it is known.
+late, by those steps where that is known.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from os.path import basename
 
@@ -16,30 +16,22 @@ import msgspec
 from tb_torchcompile_plugin.analysis.compare.compare import StepTimeDifference, step_time_difference
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, change_of, numbers, pair
 from tb_torchcompile_plugin.analysis.compare.tables import TableLayout
-from tb_torchcompile_plugin.analysis.compare.verdict import of_steps
+from tb_torchcompile_plugin.analysis.compare.verdict import step_time_sentence
 from tb_torchcompile_plugin.analysis.formatting import duration, listed, plural
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import CollectiveRow, by_rank, collective_rows, late_ranks
-from tb_torchcompile_plugin.analysis.ranks.late import does, main_cause
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, step_times
-from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
+from tb_torchcompile_plugin.analysis.ranks.late import main_cause, reason_words
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_times
+from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import compared_steps, late
-from tb_torchcompile_plugin.job.steps import RankSteps, job_lengths, job_steps, marked_steps
+from tb_torchcompile_plugin.job.steps import job_lengths, job_steps, marked_steps
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 
-_PARTS = (
-    "compute",
-    "overlapped",
-    "exposed_transfer",
-    "exposed_wait",
-    "exposed_unknown",
-    "exposed_memory",
-    "idle",
-)
-_SAYS = {
+_VERB_OF_PART = {
     "compute": "computes",
     "overlapped": "computes beside communication",
     "exposed_transfer": "transfers alone",
@@ -48,6 +40,7 @@ _SAYS = {
     "exposed_memory": "copies alone",
     "idle": "idles",
 }
+_FIGURES = ("step_us", *(f"{part}_us" for part in _VERB_OF_PART), "wait_us", "late_us")
 
 _RANK = {"step_us": "Step", "exposed_wait_us": "Waits", "late_us": "Others waited"}
 _RANK_PARTS = {
@@ -70,8 +63,7 @@ LAYOUT = [
 
 
 class RankCompared(Compared, frozen=True):
-    """A rank in an average step on its GPU; the parts sum to `step_us`. wait_us: in collectives, for others. late_us:
-    how long the others waited for it, together."""
+    """A rank in an average step on its GPU; the parts sum to `step_us`."""
 
     rank: int
     step_us: Pair
@@ -82,18 +74,17 @@ class RankCompared(Compared, frozen=True):
     exposed_unknown_us: Pair
     exposed_memory_us: Pair
     idle_us: Pair
-    wait_us: Pair
-    late_us: Pair
+    wait_us: Pair  # in collectives, for others
+    late_us: Pair  # how long the others waited for it, together
 
 
 class LateCompared(Compared, frozen=True):
-    """What a rank did in a step beyond its peers, by cause. where: the user's line, with its folder where files of
-    several folders have that name."""
+    """What a rank did in a step beyond its peers, by cause."""
 
     rank: int
     cause: LateCause
     name: str
-    where: str | None
+    where: str | None  # the user's line, with the folder where files of several folders have that name
     excess_us: Pair
 
 
@@ -111,14 +102,13 @@ class CollectiveCompared(Compared, frozen=True):
 
 
 class JobsCompared(msgspec.Struct, frozen=True):
-    """notice: why the ranks of both cannot be put beside each other; the lists are empty then. step_time: of the job's
-    step, the longest among its ranks; None where a side has none."""
+    """Two jobs compared; with a notice, the lists are empty."""
 
     verdict: str
-    notice: str | None
+    notice: str | None  # why the ranks of both cannot be compared
     a_ranks: int
     b_ranks: int
-    step_time: StepTimeDifference | None
+    step_time: StepTimeDifference | None  # of the slowest rank in each step; None where a side has no steps
     ranks: list[RankCompared]
     late: list[LateCompared]
     collectives: list[CollectiveCompared]
@@ -127,30 +117,22 @@ class JobsCompared(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Jobs(Memoized):
-    """What questions about two jobs are asked of."""
+    """The two jobs that questions are asked of."""
 
     a: Job
     b: Job
 
 
 def compare_jobs(jobs: Jobs) -> JobsCompared:
-    """Rank by rank; with a notice alone where both are one job, or have not as many ranks."""
+    """Compare rank by rank; only a notice where both are one job, or have not as many ranks."""
     sizes = len(jobs.a.digests), len(jobs.b.digests)
     if notice := _notice(jobs):
         return JobsCompared(notice, notice, *sizes, None, [], [], [], LAYOUT)
-    step_time = _step_time(jobs)
+    lengths = ([ns / 1000 for ns in job.of(job_step_ns)] for job in (jobs.a, jobs.b))
+    step_time = step_time_difference(*map(step_times, lengths))
     ranks = _ranks(jobs)
-    return JobsCompared(
-        verdict=" ".join(_verdict(jobs, step_time, ranks)),
-        notice=None,
-        a_ranks=sizes[0],
-        b_ranks=sizes[1],
-        step_time=step_time,
-        ranks=ranks,
-        late=_late(jobs),
-        collectives=_collectives(jobs),
-        layout=LAYOUT,
-    )
+    verdict = " ".join(_verdict(jobs, step_time, ranks))
+    return JobsCompared(verdict, None, *sizes, step_time, ranks, _late(jobs), _collectives(jobs), LAYOUT)
 
 
 def _notice(jobs: Jobs) -> str | None:
@@ -162,34 +144,21 @@ def _notice(jobs: Jobs) -> str | None:
             f"The job of A has {plural(sizes[0], 'rank')}, that of B {sizes[1]:,}: each has another share of the "
             "work, so ranks are not put beside each other; the two spans are."
         )
-    only = [_traces(one, other, side) for one, other, side in ((jobs.a, jobs.b, "A"), (jobs.b, jobs.a, "B"))]
-    if any(only):
+    only = []
+    for side, job, other in (("A", jobs.a, jobs.b), ("B", jobs.b, jobs.a)):
+        if ranks := sorted({*job.numbers} - {*other.numbers}):
+            traces = "trace of rank" if len(ranks) == 1 else "traces of ranks"
+            only.append(f"{traces} {listed(ranks)} can be read in {side} alone")
+    if only:
         return (
-            f"The {', '.join(filter(None, only))}: what is waited for the others is not known, so ranks are not put "
+            f"The {', '.join(only)}: what is waited for the others is not known, so ranks are not put "
             "beside each other; the two spans are."
         )
     return None
 
 
-def _traces(job: Job, other: Job, side: str) -> str:
-    """Those that one side alone has: "traces of ranks 2, 3 can be read in B alone"; "" where there are none."""
-    ranks = sorted({*job.numbers} - {*other.numbers})
-    if not ranks:
-        return ""
-    return f"{'trace of rank' if len(ranks) == 1 else 'traces of ranks'} {listed(ranks)} can be read in {side} alone"
-
-
-def _step_time(jobs: Jobs) -> StepTimeDifference | None:
-    a, b = (_times(job) for job in (jobs.a, jobs.b))
-    return step_time_difference(a, b) if a and b else None
-
-
-def _times(job: Job) -> StepTimes | None:
-    return step_times([ns / 1000 for ns in job.of(job_step_ns)])
-
-
 def job_step_ns(job: Job) -> list[int]:
-    """Of the job's steps: a step lasts as long as on its slowest rank."""
+    """Return the length of each step of the job: that on its slowest rank."""
     longest: dict[str, int] = {}
     for lengths in job.of(job_lengths):
         for name, ns in zip(lengths.step, lengths.ns.tolist()):
@@ -199,156 +168,132 @@ def job_step_ns(job: Job) -> list[int]:
 
 def _ranks(jobs: Jobs) -> list[RankCompared]:
     a, b = (_rank_figures(job) for job in (jobs.a, jobs.b))
-    return [
-        RankCompared(rank=rank, **numbers(**_pairs(a.get(rank, {}), b.get(rank, {}))))
-        for rank in sorted({*a, *b})
-    ]
+    rows = []
+    for rank in sorted({*a, *b}):
+        figures_a, figures_b = a.get(rank, {}), b.get(rank, {})
+        pairs = {name: pair(figures_a.get(name), figures_b.get(name)) for name in _FIGURES}
+        rows.append(RankCompared(rank=rank, **numbers(**pairs)))
+    return rows
 
 
-_Figures = dict[str, float | None]
-_FIGURES = ("step_us", *(f"{part}_us" for part in _PARTS), "wait_us", "late_us")
-
-
-def _pairs(a: _Figures, b: _Figures) -> dict[str, Pair]:
-    return {name: pair(a.get(name), b.get(name)) for name in _FIGURES}
-
-
-def _rank_figures(job: Job) -> dict[int, _Figures]:
-    """By rank, µs of an average step."""
+def _rank_figures(job: Job) -> dict[int, dict[str, float | None]]:
+    """Return by rank the µs of an average step, of those whose length is known."""
     marked = job.of(marked_steps)
-    return {
-        row.rank: {
-            **_parts(steps),
+    figures: dict[int, dict[str, float | None]] = {}
+    for row, steps, lengths in zip(job.of(by_rank), job.of(job_steps), job.of(job_lengths)):
+        of_rank = figures[row.rank] = {
             "step_us": _mean_us(lengths.ns),
             "wait_us": row.wait_us / marked,
             "late_us": row.late_us / marked,
         }
-        for row, steps, lengths in zip(job.of(by_rank), job.of(job_steps), job.of(job_lengths))
-    }
+        if steps is not None:
+            for part in _VERB_OF_PART:
+                of_rank[f"{part}_us"] = _mean_us(getattr(steps, part)[: len(steps.counted)])
+    return figures
 
 
-def _parts(steps: RankSteps | None) -> _Figures:
-    """Of the steps whose length is known."""
-    if steps is None:
-        return {}
-    whole = slice(len(steps.counted))
-    return {f"{part}_us": _mean_us(getattr(steps, part)[whole]) for part in _PARTS}
-
-
-def _mean_us(ns: Iterable[int]) -> float | None:
-    values = list(ns)
-    return float(sum(values)) / len(values) / 1000 if values else None
+def _mean_us(ns: Int64s) -> float | None:
+    return float(sum(ns.tolist())) / len(ns) / 1000 if len(ns) else None
 
 
 def _late(jobs: Jobs) -> list[LateCompared]:
-    """Most of it first."""
-    several = _of_one_name(jobs.a) | _of_one_name(jobs.b)
-    a, b = (_excess(job, several) for job in (jobs.a, jobs.b))
-    rows = [
-        LateCompared(
-            rank=rank,
-            cause=cause,
-            name=name,
-            where=where,
-            **numbers(excess_us=pair(a.get(key, 0.0), b.get(key, 0.0))),
-        )
-        for key in dict.fromkeys((*a, *b))
-        for rank, cause, name, where in [key]
-    ]
+    """Compare why ranks are late, most excess first."""
+    shared_names = _shared_names(jobs.a) | _shared_names(jobs.b)
+    a, b = (_excess_us(job, shared_names) for job in (jobs.a, jobs.b))
+    rows = []
+    for key in dict.fromkeys((*a, *b)):
+        rank, cause, name, where = key
+        pairs = numbers(excess_us=pair(a.get(key, 0.0), b.get(key, 0.0)))
+        rows.append(LateCompared(rank=rank, cause=cause, name=name, where=where, **pairs))
     return sorted(rows, key=lambda row: -max(abs(row.excess_us.a or 0), abs(row.excess_us.b or 0)))
 
 
-def _of_one_name(job: Job) -> set[str]:
-    """Names that several files have. Any other is its file's, as the same program may lie in another folder."""
-    files = {blamed.file for one in job.of(late) for blamed in one.parts if blamed.file}
+def _shared_names(job: Job) -> set[str]:
+    """Return names that several files have; any other identifies its file, as a program may be in another folder."""
+    files = {blamed.file for row in job.of(late) for blamed in row.parts if blamed.file}
     return {name for name, times in Counter(map(basename, files)).items() if times > 1}
 
 
 _Reason = tuple[int, LateCause, str, str | None]
 
 
-def _excess(job: Job, several: set[str]) -> dict[_Reason, float]:
-    """µs of a step that is compared."""
+def _excess_us(job: Job, shared_names: set[str]) -> dict[_Reason, float]:
+    """Return by reason the µs of a step that is compared."""
     steps, sums = compared_steps(job), Counter[_Reason]()
-    for one in job.of(late):
-        for blamed, ns in one.parts.items():
-            sums[_reason(job.numbers[one.place], blamed, several)] += ns
+    for row in job.of(late):
+        for blamed, ns in row.parts.items():
+            name, where = blamed.name, None
+            if blamed.file:
+                file = basename(blamed.file)
+                file = blamed.file if file in shared_names else file
+                name, where = name.replace(blamed.file, file), f"{file}:{blamed.line}"
+            sums[job.numbers[row.place], blamed.cause, name, where] += ns
     return {key: us(ns) / steps for key, ns in sums.items()}
 
 
-def _reason(rank: int, blamed: Blamed, several: set[str]) -> _Reason:
-    if not blamed.file:
-        return rank, blamed.cause, blamed.name, None
-    file = basename(blamed.file)
-    file = blamed.file if file in several else file
-    return rank, blamed.cause, blamed.name.replace(blamed.file, file), f"{file}:{blamed.line}"
-
-
 def _collectives(jobs: Jobs) -> list[CollectiveCompared]:
-    """Most time first."""
-    a, b = ({_kind(row): row for row in job.of(collective_rows)} for job in (jobs.a, jobs.b))
+    """Compare collectives, most time first."""
+    a, b = (
+        {
+            (row.group, tuple(row.ranks), row.op, row.dtype, row.message_bytes): row
+            for row in job.of(collective_rows)
+        }
+        for job in (jobs.a, jobs.b)
+    )
     steps = jobs.a.of(marked_steps), jobs.b.of(marked_steps)
-    rows = [_collective(kind, a.get(kind), b.get(kind), steps) for kind in dict.fromkeys((*a, *b))]
+    rows = [_compared(a.get(key), b.get(key), steps) for key in dict.fromkeys((*a, *b))]
     return sorted(rows, key=lambda row: -max(row.transfer_us.a or 0, row.transfer_us.b or 0))
 
 
-_Kind = tuple[str, tuple[int, ...], Operation, str, int | None]
+def _compared(a: CollectiveRow | None, b: CollectiveRow | None, steps: tuple[int, int]) -> CollectiveCompared:
+    either = a or b
+    assert either is not None
 
+    def per_step(name: str) -> Pair:
+        return pair(*(getattr(row, name) / count if row else None for row, count in zip((a, b), steps)))
 
-def _kind(row: CollectiveRow) -> _Kind:
-    return row.group, tuple(row.ranks), row.op, row.dtype, row.message_bytes
-
-
-def _collective(
-    kind: _Kind, a: CollectiveRow | None, b: CollectiveRow | None, steps: tuple[int, int]
-) -> CollectiveCompared:
-    def of_a_step(name: str) -> Pair:
-        values = (getattr(row, name) / count if row else None for row, count in zip((a, b), steps))
-        return pair(*values)
-
-    known = numbers(
-        transfer_us=of_a_step("transfer_us"),
-        wait_us=of_a_step("wait_us"),
+    pairs = numbers(
+        transfer_us=per_step("transfer_us"),
+        wait_us=per_step("wait_us"),
         busbw_gb_s=pair(*(row.busbw_gb_s if row else None for row in (a, b))),
-        instances=of_a_step("instances"),
+        instances=per_step("instances"),
     )
-    group, _, op, dtype, message_bytes = kind
-    return CollectiveCompared(group=group, op=op, dtype=dtype, message_bytes=message_bytes, **known)
+    return CollectiveCompared(
+        group=either.group, op=either.op, dtype=either.dtype, message_bytes=either.message_bytes, **pairs
+    )
 
 
-def _verdict(jobs: Jobs, step_time: StepTimeDifference | None, ranks: list[RankCompared]) -> Iterable[str]:
-    """The step, the part of it that changed most, and who keeps the others waiting."""
-    yield of_steps(step_time, "the job's step") if step_time else "No steps were marked on both sides."
-    if most := _most_changed(ranks):
-        part, times = most
-        yield f"Of a step a rank {_SAYS[part]} for {change_of(times)}, in the mean."
-    said = [_who(job) for job in (jobs.a, jobs.b)]
-    if said[0] == said[1]:
-        yield f"On both sides {said[0]}."
-    else:
-        yield f"In A {said[0]}; in B {said[1]}."
+def _verdict(jobs: Jobs, step_time: StepTimeDifference | None, ranks: list[RankCompared]) -> Iterator[str]:
+    """Yield the step, the part of it that changed most, and who keeps the others waiting."""
+    yield (
+        step_time_sentence(step_time, "the job's step")
+        if step_time
+        else "No steps were marked on both sides."
+    )
+    means = {part: _mean_pair([getattr(row, f"{part}_us") for row in ranks]) for part in _VERB_OF_PART}
+    changed = {part: times for part, times in means.items() if times and times.delta}
+    if changed:
+        part, times = max(changed.items(), key=lambda item: abs(item[1].delta or 0))
+        yield f"Of a step a rank {_VERB_OF_PART[part]} for {change_of(times)}, in the mean."
+    late_a, late_b = (_late_words(job) for job in (jobs.a, jobs.b))
+    yield f"On both sides {late_a}." if late_a == late_b else f"In A {late_a}; in B {late_b}."
 
 
-def _most_changed(ranks: list[RankCompared]) -> tuple[str, Pair] | None:
-    means = {part: _mean_of([getattr(row, f"{part}_us") for row in ranks]) for part in _PARTS}
-    known = {part: times for part, times in means.items() if times and times.delta}
-    return max(known.items(), key=lambda one: abs(one[1].delta or 0)) if known else None
+def _mean_pair(pairs: list[Pair]) -> Pair | None:
+    values = [(times.a, times.b) for times in pairs if times.a is not None and times.b is not None]
+    return pair(*(sum(side) / len(values) for side in zip(*values))) if values else None
 
 
-def _mean_of(pairs: list[Pair]) -> Pair | None:
-    known = [(one.a, one.b) for one in pairs if one.a is not None and one.b is not None]
-    return pair(*(sum(side) / len(known) for side in zip(*known))) if known else None
-
-
-def _who(job: Job) -> str:
-    """As the first finding about late ranks tells it."""
-    row = next((one for one in job.of(job_findings) if one.rule in ("late_rank", "ranks_take_turns")), None)
-    if row is None:
+def _late_words(job: Job) -> str:
+    """Say who keeps the others waiting, according to the first finding about late ranks."""
+    rules = ("late_rank", "ranks_take_turns")
+    finding = next((row for row in job.of(job_findings) if row.rule in rules), None)
+    if finding is None:
         return "no rank keeps the others waiting"
-    if row.rule == "ranks_take_turns":
+    if finding.rule == "ranks_take_turns":
         return "ranks take turns at coming last"
-    last = next(one for one in job.of(late_ranks) if row.row == f"ranks:{one.rank}")
-    marked = job.of(marked_steps)
-    waited = duration(next(one.late_us for one in job.of(by_rank) if one.rank == last.rank) / marked)
-    what = does(main_cause(last), compared_steps(job))
-    return f"rank {last.rank} comes last (it {what}; the others wait {waited} a step for it, together)"
+    last = next(row for row in job.of(late_ranks) if finding.row == f"ranks:{row.rank}")
+    late_us = next(row.late_us for row in job.of(by_rank) if row.rank == last.rank)
+    waited = duration(late_us / job.of(marked_steps))
+    words = reason_words(main_cause(last), compared_steps(job))
+    return f"rank {last.rank} comes last (it {words}; the others wait {waited} a step for it, together)"

@@ -1,18 +1,18 @@
 """Which kernels of one span do the work of which kernels of another?
 
-Names do not tell: inductor numbers its kernels anew in every run, eager code has none of them, and libraries choose
-another kernel for another layout. The order of the work does. Convolutions, matrix products, attention and collectives
-are made in eager and in compiled code alike and in the same order: they are landmarks, and so is an optimizer's step.
-Landmarks of one side are put beside their likes on the other, and what runs between two of them belongs together:
-first what is the same but for a number, then the rest as a whole. Input shapes tell landmarks of one name apart. Where
-both sides launch mostly the same kernels, each of those is a landmark. Every launch of a step is in exactly one row:
-the rows add up to the GPU time.
+Names do not match: inductor numbers its kernels differently in every run, eager code has none of them, and libraries
+choose another kernel for another layout. The order of the work does. Convolutions, matrix products, attention and
+collectives run in eager and in compiled code alike and in the same order: they are landmarks, and so is an optimizer's
+step. Landmarks of one side are aligned with equal ones on the other, and what runs between two of them belongs
+together: first what is the same but for a number, then the rest as a whole. Input shapes distinguish landmarks of one
+name. Where both sides launch mostly the same kernels, each of those is a landmark. Every launch of a step is in exactly
+one row: the rows add up to the GPU time.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence, Set
+from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache
 from math import isqrt
 from operator import attrgetter
@@ -39,11 +39,15 @@ _FAMILY = {
     **{name: name for name in ("gemm", "convolution", "attention", "communication")},
     "triton_template": "gemm",
 }
+_MAX_PAIRS = 4_000_000  # cells of the alignment's table (16 MB of int32); more take seconds
+_WEIGHT = 1 << 12  # of a landmark that occurs once: sums stay far below 2**31
+_CACHED = 65536  # distinct names that are kept
+
 Change = Literal["same", "changed", "appeared", "vanished"]
 
 
 class SideWork(msgspec.Struct, frozen=True):
-    """What one side launches for a row; launches and time are of an average step."""
+    """What one side launches for a row, in an average step."""
 
     kernels: list[str]
     operators: list[str]
@@ -52,57 +56,49 @@ class SideWork(msgspec.Struct, frozen=True):
 
 
 class KernelDifference(Compared, frozen=True):
-    """One kind of work on both sides, named by its operators, else by its kernels. `places`: at how many places of a
-    step it is done. `delta_us`: b less a."""
+    """One kind of work on both sides."""
 
-    name: str
+    name: str  # its operators, or its kernels where no operator is known
     category: kernel_names.Category
     change: Change
-    places: int
+    places: int  # at how many places of a step it is done
     a: SideWork
     b: SideWork
-    delta_us: float
+    delta_us: float  # b less a
     time_us: Pair
     launches: Pair
 
 
 class Launch(msgspec.Struct, frozen=True, gc=False):
-    """One launch. `kind`: the kernel's name without inductor's running number. `family`: the landmark that it is part
-    of, "" for none. `unit`: one number for all that an operator or an optimizer's step launches, -1 if unknown.
-    `shapes`: those of the operator's inputs, "" if unknown."""
+    """One launch."""
 
-    kind: str
+    kind: str  # the kernel's name without inductor's running number
     name: str
     operator: str
-    family: str
-    unit: int
+    family: str  # the landmark that it is part of, "" for none
+    unit: int  # one number for all that an operator or an optimizer's step launches, -1 if unknown
     category: kernel_names.Category
     ns: int
-    shapes: str = ""
+    shapes: str = ""  # of the operator's inputs, "" if unknown
 
 
 class Landmark(NamedTuple):
-    """What a landmark is recognised by."""
+    """What identifies a landmark."""
 
     name: str
     shapes: str
 
 
-_MOST_PAIRS = 4_000_000  # landmarks of both sides multiplied: more would take long to align
-_WEIGHT = 1 << 12  # of a landmark that occurs once: their sum stays far below 2**31
-
+_landmark = lru_cache(maxsize=_CACHED)(Landmark)
 Step = list[Launch]
 _Pair = tuple[Step, Step]
 
 
 class _Units(NamedTuple):
-    """A step as a row of units, in columns: objects by the million would keep the garbage collector busy.
+    """A step as a row of units, in columns: millions of objects would keep the garbage collector busy."""
 
-    marks: the landmark that each is, None for what runs until the next one. bounds: where each begins, and the end.
-    """
-
-    marks: list[Landmark | None]
-    bounds: list[int]
+    marks: list[Landmark | None]  # the landmark that each is, None for what runs until the next one
+    bounds: list[int]  # where each begins, and the end
 
     @property
     def landmarks(self) -> list[Landmark]:
@@ -110,67 +106,40 @@ class _Units(NamedTuple):
 
 
 def step_launches(profile: Profile, *, whole: bool = False) -> list[Step]:
-    """The GPU launches of each profiled step in the order in which they were made. whole: one list of all of the span,
-    which it is in any case where there are no steps."""
+    """Return the GPU launches of each profiled step in order; one list of all if `whole` or without steps."""
     windows = () if whole else profile.of(StepWindows)
     steps: list[list[tuple[int, int, Launch]]] = [[] for _ in range(max(len(windows), 1))]
     for rows in profile.of(kernel_launches):
         if rows.device == "cpu":
             continue
-        called = launched_at(profile.trace, rows)
-        step = windows.launching(profile.trace, rows.launch) if windows else np.zeros(len(called), np.int64)
-        for number, launch in zip(step.tolist(), _gpu_launches(profile, rows, called)):
+        step = np.zeros(len(rows.index), np.int64)
+        if windows:
+            step = windows.launching(profile.trace, rows.launch)
+        for number, launch in zip(step.tolist(), _gpu_launches(profile.trace, rows)):
             if number >= 0:
                 steps[number].append(launch)
     return [[launch for *_, launch in sorted(step, key=lambda row: row[:2])] for step in steps]
 
 
-def launched_at(trace: Trace, rows: Launches) -> Int64s:
-    """When each kernel was launched; its own time stands in where no launch is known."""
+def _gpu_launches(trace: Trace, rows: Launches) -> Iterator[tuple[int, int, Launch]]:
+    """Yield (time of the launch, time of the kernel, launch)."""
     calls = trace.launch_of()[rows.index]
-    return np.where(calls >= 0, trace.ts[calls], trace.ts[rows.index])
-
-
-def match_kernels(a: list[Step], b: list[Step]) -> list[KernelDifference]:
-    """One row for each kind of work, the largest change first. a, b: the launches of each step (`step_launches`)."""
-    typical = _typical(a), _typical(b)
-    landmark = _landmarks_of(*typical)
-    ours, theirs = (_units(step, landmark).landmarks for step in typical)
-    common = [mark for mark, other in zip(ours, _aligned(ours, theirs)) if other >= 0]
-    places: dict[int, _Pair] = defaultdict(lambda: ([], []))
-    for side, steps in enumerate((a, b)):
-        for step in steps:
-            for place, launches in _placed(step, _units(step, landmark), common):
-                places[place][side].extend(launches)
-    kinds: dict[tuple[frozenset[str], frozenset[str]], list[_Pair]] = defaultdict(list)
-    for place, both in sorted(places.items()):
-        for part in _parts(both, is_landmark=place % 2 == 1):
-            kinds[_kinds(part[0]), _kinds(part[1])].append(part)
-    rows = [_difference(pairs, len(a), len(b)) for pairs in kinds.values()]
-    matched = sum(len(side) for pairs in kinds.values() for pair in pairs for side in pair)
-    assert matched == sum(map(len, a + b))
-    return sorted(rows, key=lambda row: (-abs(row.delta_us), row.category, row.a.kernels))
-
-
-def _gpu_launches(profile: Profile, rows: Launches, called: Int64s) -> Iterator[tuple[int, int, Launch]]:
-    """(time of the launch, time of the kernel, launch)."""
-    trace = profile.trace
-    calls = trace.launch_of()[rows.index]
+    start = trace.ts[rows.index]
+    launched = np.where(calls >= 0, trace.ts[calls], start)
     operators = np.where(calls >= 0, trace.op_of()[rows.index], -1)
     columns = (
-        trace.ts[rows.index],
-        called,
+        start,
+        launched,
         operators,
-        _optimizer_steps(trace, called),
+        _optimizer_steps(trace, launched),
         rows.name,
         rows.category,
         rows.dur,
         codes_of(trace, "input_dims", operators),
     )
     shapes = ["", *trace.texts["input_dims"]]
-    for start, time, operator, optimizer, name, category, ns, dims in zip(
-        *(column.tolist() for column in columns)
-    ):
+    values = zip(*(column.tolist() for column in columns))
+    for kernel_ts, ts, operator, optimizer, name, category, ns, dims in values:
         called_by = trace.names[trace.name[operator]] if operator >= 0 else ""
         plain = _launch(trace.names[name], called_by, kernel_names.CATEGORIES[category])
         unit = optimizer if optimizer >= 0 else operator if plain.unit >= 0 else -1
@@ -178,12 +147,12 @@ def _gpu_launches(profile: Profile, rows: Launches, called: Int64s) -> Iterator[
         launch = Launch(
             plain.kind, plain.name, plain.operator, family, unit, plain.category, ns, shapes[dims + 1]
         )
-        yield time, start, launch
+        yield ts, kernel_ts, launch
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=_CACHED)
 def _launch(kernel: str, operator: str, category: kernel_names.Category) -> Launch:
-    """What names tell of a launch; `unit` is 0 where the operator groups its launches, else -1."""
+    """Return what names show of a launch; `unit` is 0 where the operator groups its launches, otherwise -1."""
     of_library = is_library_operator(operator)
     short = operator.partition("::")[2] if of_library else kernel_names.fused_operators(kernel)
     kind = kernel_names.without_number(kernel) if kernel_names.is_generated_name(kernel) else kernel
@@ -192,54 +161,70 @@ def _launch(kernel: str, operator: str, category: kernel_names.Category) -> Laun
 
 
 def _optimizer_steps(trace: Trace, times: Int64s) -> Int64s:
-    """The row of the `Optimizer.step` around each moment, -1 where there is none."""
+    """Return the row of the `Optimizer.step` around each moment, -1 where there is none."""
     rows = host_slices(trace, is_optimizer_step)
     rows = rows[np.argsort(trace.ts[rows], kind="stable")]
     number = within(Intervals(trace.ts[rows], trace.ts[rows] + trace.dur[rows]), times)
     return np.append(rows, -1)[number]  # number -1 reads the last
 
 
+def match_kernels(a: list[Step], b: list[Step]) -> list[KernelDifference]:
+    """Return one row for each kind of work in the launches of each step, the largest change first."""
+    typical = _typical(a), _typical(b)
+    kinds = _landmark_kinds(*typical)
+    marks_a, marks_b = (_units(step, kinds).landmarks for step in typical)
+    common = [mark for mark, other in zip(marks_a, _aligned(marks_a, marks_b)) if other >= 0]
+    by_place: dict[int, _Pair] = defaultdict(lambda: ([], []))
+    for side, steps in enumerate((a, b)):
+        for step in steps:
+            for place, launches in _placed(step, _units(step, kinds), common):
+                by_place[place][side].extend(launches)
+    pairs_of_kinds: dict[tuple[frozenset[str], frozenset[str]], list[_Pair]] = defaultdict(list)
+    for place, both in sorted(by_place.items()):
+        for part in _parts(both, is_landmark=place % 2 == 1):
+            pairs_of_kinds[_kinds(part[0]), _kinds(part[1])].append(part)
+    matched = sum(len(side) for pairs in pairs_of_kinds.values() for part in pairs for side in part)
+    assert matched == sum(map(len, a + b))
+    rows = [_difference(pairs, len(a), len(b)) for pairs in pairs_of_kinds.values()]
+    return sorted(rows, key=lambda row: (-abs(row.delta_us), row.category, row.a.kernels))
+
+
 def _typical(steps: list[Step]) -> Step:
-    """A step with the most usual number of launches."""
+    """Return a step with the most common number of launches."""
     usual = Counter(map(len, steps)).most_common(1)
     return next((step for step in steps if len(step) == usual[0][0]), [])
 
 
-def _landmarks_of(a: Step, b: Step) -> Callable[[Launch], str]:
-    """What makes a launch a landmark, "" where nothing does: its kind where both sides launch mostly the same kernels,
-    else the family of its operator, or of the kernel where no operator is known."""
+def _landmark_kinds(a: Step, b: Step) -> frozenset[str] | None:
+    """Return the kinds of kernels that are landmarks, where both sides launch mostly the same; otherwise None."""
     common = _kinds(a) & _kinds(b)
     alike = sum(launch.kind in common for launch in a + b)
-    if 2 * alike > len(a) + len(b):
-        return lambda launch: launch.kind if launch.kind in common else ""
-    return _family
+    return common if 2 * alike > len(a) + len(b) else None
 
 
-def _family(launch: Launch) -> str:
-    return launch.family
+def _units(step: Step, kinds: frozenset[str] | None) -> _Units:
+    """Divide a step into landmarks of these kinds, and what runs between them.
 
-
-def _units(step: Step, landmark: Callable[[Launch], str]) -> _Units:
-    """A landmark is all that its operator launches."""
+    Without kinds, a landmark is all that an operator of a landmark's family launches.
+    """
     units = _Units([], [])
     last: tuple[str, int] | None = None
     for number, launch in enumerate(step):
-        name = landmark(launch)
-        unit = launch.unit if name and landmark is _family else -1
-        this = name, unit if unit >= 0 else number if name else -1
-        if this != last:
-            units.marks.append(_mark(name, launch.shapes) if name else None)
+        if kinds is None:
+            name, unit = launch.family, launch.unit
+        else:
+            name, unit = launch.kind if launch.kind in kinds else "", -1
+        current = (name, unit if unit >= 0 else number) if name else ("", -1)
+        if current != last:
+            units.marks.append(_landmark(name, launch.shapes) if name else None)
             units.bounds.append(number)
-        last = this
+        last = current
     units.bounds.append(len(step))
     return units
 
 
-_mark = lru_cache(maxsize=65536)(Landmark)
-
-
 def _placed(step: Step, units: _Units, landmarks: list[Landmark]) -> Iterator[tuple[int, Step]]:
-    """(place, launches): landmark n is place 2n + 1, what runs before it is in place 2n."""
+    """Yield (place, launches): landmark n is place 2n + 1, what runs before it is in place 2n."""
     aligned = iter(_aligned(units.landmarks, landmarks))
     place = 0
     for mark, start, end in zip(units.marks, units.bounds, units.bounds[1:]):
@@ -248,46 +233,47 @@ def _placed(step: Step, units: _Units, landmarks: list[Landmark]) -> Iterator[tu
         place = max(place, 2 * landmark + 2)
 
 
-def _aligned(ours: list[Landmark], theirs: list[Landmark]) -> list[int]:
-    """For each of ours the index of its like among theirs, in the same order; -1 where there is none.
+def _aligned(a: list[Landmark], b: list[Landmark]) -> list[int]:
+    """Return for each landmark of a the index of its match in b, in the same order; -1 where there is none.
 
-    Begins and ends that are equal, shapes included, are taken as they are; where what is between them is too much to
-    align, also those that are equal but for the shapes.
+    Equal begins and ends match, shapes included; where what is between them is too much to align, equal names do.
     """
-    answer = [-1] * len(ours)
-    first, last = _middle(ours, theirs)
-    names = [mark.name for mark in ours], [mark.name for mark in theirs]
-    if (len(ours) - first - last) * (len(theirs) - first - last) > _MOST_PAIRS:
-        first, last = _middle(*names)
-    answer[:first] = range(first)
-    answer[len(ours) - last :] = range(len(theirs) - last, len(theirs))
-    middle = ours[first : len(ours) - last], theirs[first : len(theirs) - last]
-    if len(middle[0]) * len(middle[1]) <= _MOST_PAIRS:
-        for ours_at, theirs_at in _common_subsequence(*middle):
-            answer[first + ours_at] = first + theirs_at
-    return answer
+    matches = [-1] * len(a)
+    head, tail = _equal_ends(a, b)
+    if (len(a) - head - tail) * (len(b) - head - tail) > _MAX_PAIRS:
+        head, tail = _equal_ends([mark.name for mark in a], [mark.name for mark in b])
+    matches[:head] = range(head)
+    matches[len(a) - tail :] = range(len(b) - tail, len(b))
+    middle_a, middle_b = a[head : len(a) - tail], b[head : len(b) - tail]
+    if len(middle_a) * len(middle_b) <= _MAX_PAIRS:
+        for index_a, index_b in _common_subsequence(middle_a, middle_b):
+            matches[head + index_a] = head + index_b
+    return matches
 
 
-def _middle(ours: Sequence[object], theirs: Sequence[object]) -> tuple[int, int]:
-    """How many are equal at the beginning, and how many at the end."""
-    shorter = min(len(ours), len(theirs))
-    head = next((n for n in range(shorter) if ours[n] != theirs[n]), shorter)
-    tail = next((n for n in range(shorter - head) if ours[-1 - n] != theirs[-1 - n]), shorter - head)
+def _equal_ends(a: Sequence[object], b: Sequence[object]) -> tuple[int, int]:
+    """Return how many are equal at the beginning, and how many at the end."""
+    shorter = min(len(a), len(b))
+    head = next((n for n in range(shorter) if a[n] != b[n]), shorter)
+    tail = next((n for n in range(shorter - head) if a[-1 - n] != b[-1 - n]), shorter - head)
     return head, tail
 
 
-def _common_subsequence(ours: list[Landmark], theirs: list[Landmark]) -> list[tuple[int, int]]:
-    """The pairs of a heaviest common subsequence of names. The rarer a landmark, the heavier: an attention tells more
-    of where we are than one of a hundred matrix products. One of the same shapes is twice as heavy."""
-    occurs = Counter(mark.name for mark in ours)
-    names, other_names = _codes([mark.name for mark in ours], [mark.name for mark in theirs])
-    marks, other_marks = _codes(ours, theirs)
-    best = np.zeros((len(ours) + 1, len(theirs) + 1), np.int32)
-    for row, mark in enumerate(ours):
-        same = (other_names == names[row]).astype(np.int32) + (other_marks == marks[row])
+def _common_subsequence(a: list[Landmark], b: list[Landmark]) -> list[tuple[int, int]]:
+    """Return the index pairs of a heaviest common subsequence of names.
+
+    The rarer a landmark, the heavier: an attention identifies a place better than one of a hundred matrix products. One
+    of the same shapes is twice as heavy.
+    """
+    occurs = Counter(mark.name for mark in a)
+    names_a, names_b = _codes([mark.name for mark in a], [mark.name for mark in b])
+    marks_a, marks_b = _codes(a, b)
+    best = np.zeros((len(a) + 1, len(b) + 1), np.int32)
+    for row, mark in enumerate(a):
+        same = (names_b == names_a[row]).astype(np.int32) + (marks_b == marks_a[row])
         gain = best[row, :-1] + same * (_WEIGHT // isqrt(occurs[mark.name]))
         np.maximum.accumulate(np.maximum(best[row, 1:], gain), out=best[row + 1, 1:])
-    pairs, row, column = [], len(ours), len(theirs)
+    pairs, row, column = [], len(a), len(b)
     while row and column:
         if best[row, column] == best[row - 1, column]:
             row -= 1
@@ -299,73 +285,61 @@ def _common_subsequence(ours: list[Landmark], theirs: list[Landmark]) -> list[tu
     return pairs
 
 
-def _codes(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> tuple[Int64s, Int64s]:
-    """Equal ones have equal codes."""
-    codes = {one: code for code, one in enumerate(dict.fromkeys([*ours, *theirs]))}
-    ours_coded, theirs_coded = (np.array([codes[one] for one in side], np.int64) for side in (ours, theirs))
-    return ours_coded, theirs_coded
+def _codes(a: Sequence[Hashable], b: Sequence[Hashable]) -> tuple[Int64s, Int64s]:
+    """Number both sides: equal items have equal codes."""
+    codes = {item: code for code, item in enumerate(dict.fromkeys([*a, *b]))}
+    codes_a, codes_b = (np.array([codes[item] for item in side], np.int64) for side in (a, b))
+    return codes_a, codes_b
 
 
-def _parts(pair: _Pair, *, is_landmark: bool) -> Iterator[_Pair]:
-    """A landmark is compared as a whole. Elsewhere what is of one kind on both sides is, and then all the rest."""
+def _parts(both: _Pair, *, is_landmark: bool) -> Iterator[_Pair]:
+    """Yield a landmark as a whole; elsewhere each kind that is on both sides, and then all the rest."""
     if is_landmark:
-        yield pair
+        yield both
         return
-    ours, theirs = (grouped(side, attrgetter("kind")) for side in pair)
-    common = ours.keys() & theirs.keys()
+    a, b = (grouped(side, attrgetter("kind")) for side in both)
+    common = a.keys() & b.keys()
     for kind in sorted(common):
-        yield ours[kind], theirs[kind]
-    if ours.keys() != theirs.keys():
-        yield _without(pair[0], common), _without(pair[1], common)
-
-
-def _without(launches: Step, kinds: Set[str]) -> Step:
-    return [launch for launch in launches if launch.kind not in kinds]
+        yield a[kind], b[kind]
+    if a.keys() != b.keys():
+        rest_a, rest_b = ([launch for launch in side if launch.kind not in common] for side in both)
+        yield rest_a, rest_b
 
 
 def _kinds(launches: Step) -> frozenset[str]:
-    if len(launches) == 1:  # most often
-        return _kind(launches[0].kind)
+    if len(launches) == 1:  # the most frequent case
+        return _only(launches[0].kind)
     return frozenset([launch.kind for launch in launches])
 
 
-@lru_cache(maxsize=65536)
-def _kind(name: str) -> frozenset[str]:
-    return frozenset([name])
+_only = lru_cache(maxsize=_CACHED)(lambda kind: frozenset([kind]))
 
 
 def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDifference:
-    a, b = ([launch for pair in pairs for launch in pair[side]] for side in (0, 1))
-    work = _side(a, steps_a), _side(b, steps_b)
-    change: Change = (
-        "appeared" if not a else "vanished" if not b else "same" if _kinds(a) == _kinds(b) else "changed"
-    )
-    operators, kernels = [*work[0].operators, *work[1].operators], [*work[0].kernels, *work[1].kernels]
-    time, launches = (pair(*both) for both in zip(*((side.time_us, side.launches) for side in work)))
+    a, b = ([launch for part in pairs for launch in part[side]] for side in (0, 1))
+    work_a, work_b = _side(a, steps_a), _side(b, steps_b)
+    change: Change = "same" if _kinds(a) == _kinds(b) else "changed"
+    if not a or not b:
+        change = "vanished" if a else "appeared"
+    names = [*work_a.operators, *work_b.operators] or [*work_a.kernels, *work_b.kernels]
+    times = Counter[kernel_names.Category]()
+    for launch in b or a:
+        times[launch.category] += launch.ns
+    time_us, count = pair(work_a.time_us, work_b.time_us), pair(work_a.launches, work_b.launches)
     return KernelDifference(
-        name=", ".join(dict.fromkeys(operators or kernels)),
-        category=_category(b or a),
+        name=", ".join(dict.fromkeys(names)),
+        category=times.most_common(1)[0][0],
         change=change,
         places=len(pairs),
-        a=work[0],
-        b=work[1],
-        delta_us=work[1].time_us - work[0].time_us,
-        **numbers(time_us=time, launches=launches),
+        a=work_a,
+        b=work_b,
+        delta_us=work_b.time_us - work_a.time_us,
+        **numbers(time_us=time_us, launches=count),
     )
 
 
 def _side(launches: Step, steps: int) -> SideWork:
-    names = Counter(launch.name for launch in launches)
-    operators = dict.fromkeys(launch.operator for launch in launches if launch.operator)
-    time = us(sum(launch.ns for launch in launches)) / steps if launches else 0.0
-    return SideWork(
-        [name for name, _ in names.most_common()], list(operators), len(launches) / max(steps, 1), time
-    )
-
-
-def _category(launches: Step) -> kernel_names.Category:
-    """The one that takes most of the time."""
-    times: Counter[kernel_names.Category] = Counter()
-    for launch in launches:
-        times[launch.category] += launch.ns
-    return times.most_common(1)[0][0]
+    kernels = [name for name, _ in Counter(launch.name for launch in launches).most_common()]
+    operators = list(dict.fromkeys(launch.operator for launch in launches if launch.operator))
+    time_us = us(sum(launch.ns for launch in launches)) / steps if launches else 0.0
+    return SideWork(kernels, operators, len(launches) / max(steps, 1), time_us)

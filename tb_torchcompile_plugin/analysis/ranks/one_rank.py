@@ -1,85 +1,88 @@
-"""What if this were mended on one rank of a job? As of a span on its own, but that waiting for another rank is nothing
-to overlap: what transfers is, and the rank that is waited for is named.
+"""What should be changed on one rank of a job, and what would a change bring?
+
+As for a span on its own, except that waiting for another rank cannot be overlapped: only transfers can, and the rank
+that is waited for is named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.findings import Findings, findings, ranked
-from tb_torchcompile_plugin.analysis.causes.fix import Fix
 from tb_torchcompile_plugin.analysis.causes.gpu_fixes import overlapped
 from tb_torchcompile_plugin.analysis.causes.overview import step_sentence, verdict_of, with_compile
 from tb_torchcompile_plugin.analysis.causes.scenario import Offer, Scenario, offered, own_offer, priced_fix
 from tb_torchcompile_plugin.analysis.causes.what_if import why_nothing
-from tb_torchcompile_plugin.analysis.ranks.collectives import waiting_words
+from tb_torchcompile_plugin.analysis.formatting import percent
 from tb_torchcompile_plugin.analysis.ranks.job_findings import (
     OF_COLLECTIVES,
+    is_symptom,
     job_findings,
     waiting_ranks,
-    without_symptoms,
 )
 from tb_torchcompile_plugin.job.instances import calls, instances, rows_of_calls
 from tb_torchcompile_plugin.job.job import OneRank
-from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.job.steps import job_steps
+from tb_torchcompile_plugin.job.waits import blame, waits
 from tb_torchcompile_plugin.profile.columns import places_in
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 
-_OVERLAP = "communication"
+
+class RankFindings(Findings, frozen=True):
+    """The findings of one rank of a job, with those of the job first and without what only follows from them."""
+
+    headline: str  # the rank's own sentence, as its overview shows it
+    step: str  # the part of it about a step
 
 
 def rank_what_if(about: OneRank, picked: Sequence[str] = ()) -> Scenario:
-    """picked: ids of fixes that are made together."""
-    made = offered(about.profile, about.of(rank_offer), picked)
-    said = waiting_words(about.job, about.place)
-    return msgspec.structs.replace(made, headline=f"{made.headline} This rank {said}.") if said else made
+    """Return what the picked fixes (ids) bring together."""
+    scenario = offered(about.profile, about.of(rank_offer), picked)
+    words = _waiting_words(about)
+    headline = f"{scenario.headline} This rank {words}." if words else scenario.headline
+    return msgspec.structs.replace(scenario, headline=headline)
 
 
 def rank_offer(about: OneRank) -> Offer:
-    """Without fixes that would take out what may be waiting; with what is known to transfer."""
+    """Return the fixes of a rank: transfers can be overlapped, and nothing that may be waiting is removed."""
     profile = about.profile
     own = profile.of(own_offer)
     if not own.fixes or profile.of(why_nothing) or not len(about.job.of(instances)):
         return own
-    gone = {_OVERLAP, *(OF_COLLECTIVES if about.rank in about.job.of(waiting_ranks) else ())}
-    more = list(_transfers(about))
-    rows = [priced_fix(profile, fix) for fix in more]
-    rows = [row for row in rows if row.predicted.after_us < row.predicted.step_us]
-    rows += [row for row in own.rows if row.kind not in gone]
-    rows.sort(key=lambda row: row.predicted.after_us)
-    return Offer((*(fix for fix in own.fixes if fix.kind not in gone), *more), tuple(rows))
-
-
-def _transfers(about: OneRank) -> Iterator[Fix]:
-    """As if what is known to transfer ran beside everything else."""
+    removed = {"communication", *(OF_COLLECTIVES if about.rank in about.job.of(waiting_ranks) else ())}
     ns = about.job.of(waits).transferred[about.job.of(calls).of_rank(about.place)]
-    work = places_in(about.profile.of(gpu_queue).row, about.of(rows_of_calls)[ns > 0])
-    return overlapped(about.profile, work[work >= 0], ns[ns > 0][work >= 0])
-
-
-# The findings of one rank of a job: what the job tells comes first, and what only follows from it is left
-# out.
-
-
-class RankFindings(Findings, frozen=True):
-    """headline: the rank's own sentence, as its overview has it, without what only follows from the job's findings;
-    step: the part of it about a step. Both tell for whom it waits."""
-
-    headline: str
-    step: str
+    work = places_in(profile.of(gpu_queue).row, about.of(rows_of_calls)[ns > 0])
+    added = list(overlapped(profile, work[work >= 0], ns[ns > 0][work >= 0]))
+    rows = [priced_fix(profile, fix) for fix in added]
+    rows = [row for row in rows if row.predicted.after_us < row.predicted.step_us]
+    rows += [row for row in own.rows if row.kind not in removed]
+    rows.sort(key=lambda row: row.predicted.after_us)
+    return Offer((*(fix for fix in own.fixes if fix.kind not in removed), *added), tuple(rows))
 
 
 def rank_findings(about: OneRank) -> RankFindings:
-    """What to change there first."""
+    """Return what to change on this rank first."""
     job, profile = about.job, about.profile
     own = profile.of(findings)
-    rest = without_symptoms(job, about.rank, own.findings)
-    step = step_sentence(profile, _verdict(waiting_words(job, about.place), verdict_of(rest)))
+    rest = [row for row in own.findings if not is_symptom(job, about.rank, row)]
+    verdict, words = verdict_of(rest), _waiting_words(about)
+    if words:
+        verdict = f" → {words}{verdict.replace(' → ', '; ', 1)}"
+    step = step_sentence(profile, verdict)
     return RankFindings(ranked([*job.of(job_findings), *rest]), own.rules, with_compile(profile, step), step)
 
 
-def _verdict(waits: str, own: str) -> str:
-    """ " → waits for rank 1 for 98.2 % of its steps", before what is the rank's own."""
-    return f" → {waits}{own.replace(' → ', '; ', 1)}" if waits else own
+def _waiting_words(about: OneRank) -> str:
+    """Return "waits for rank 1 for 98.2 % of its steps", or "" where its waits do not matter."""
+    job = about.job
+    steps, blamed = job.of(job_steps)[about.place], job.of(blame)
+    most = blamed.of(about.place)
+    if steps is None or not len(most):
+        return ""
+    share = 100 * int(steps.exposed_wait.sum()) / max(int(steps.span.sum()), 1)
+    if share < thresholds.communication_percent:
+        return ""
+    return f"waits for rank {job.numbers[blamed.awaited[most[0]]]} for {percent(share)} of its steps"

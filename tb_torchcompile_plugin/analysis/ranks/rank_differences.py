@@ -1,6 +1,6 @@
-"""Which ranks of one job were compiled otherwise than the rest? One that compiles alone makes all others wait for it.
+"""Which ranks of a job compiled something else than the others? A rank that compiles alone makes the others wait.
 
-Ranks are compared by compile id. torch counts them in each process, so equal programs have equal ones.
+Ranks are compared by compile id. torch counts these in each process, so equal programs have equal ids.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ from tb_torchcompile_plugin.torch_names.artifacts import (
 )
 
 DifferenceKind = Literal["compilation", "cache", "collectives", "execution_order"]
-_TEXTS: dict[str, DifferenceKind] = {COLLECTIVES: "collectives", EXECUTION_ORDER: "execution_order"}
-_ABSENT = "not compiled"
-_TOLD_CHARS = 200
+_KIND_OF_ARTIFACT: dict[str, DifferenceKind] = {
+    COLLECTIVES: "collectives",
+    EXECUTION_ORDER: "execution_order",
+}
+_MAX_CHARS = 200  # of a value in a table
+_MAX_DIFFERENCES = 3  # in one sentence
 
 
 class Rank(NamedTuple):
@@ -47,44 +50,40 @@ class RankGroup(msgspec.Struct, frozen=True):
 
 
 class RankDifference(msgspec.Struct, frozen=True):
-    """Most ranks first. compilation: whether it was compiled. cache: what its lookups found. collectives: which ones
-    its code calls, and execution_order: which compile ids ran, in order; these two where torch recorded them.
+    """What ranks disagree on; among those that compiled it, unless it is about whether they did."""
 
-    Only ranks that compiled `compile_id` are compared for the last three; it is empty where they are of the whole job.
-    """
-
+    # compilation: whether it was compiled; cache: the results of its lookups; collectives: those in its code;
+    # execution_order: the compile ids that ran. The last two only where torch recorded them.
     kind: DifferenceKind
     epoch: int
-    compile_id: str
+    compile_id: str  # "" where the difference is about the whole job
     function: str
-    groups: list[RankGroup]
+    groups: list[RankGroup]  # most ranks first
 
 
 class RankDifferences(msgspec.Struct, frozen=True):
-    """`ranks`: those whose compile data was compared."""
+    """All differences, and the ranks whose compile data was compared."""
 
     ranks: list[int]
     differences: list[RankDifference]
 
 
-class _Key(NamedTuple):
-    epoch: int
-    compile_id: str
-    kind: DifferenceKind
+_Key = tuple[int, str, DifferenceKind]  # (epoch, compile id, kind)
 
 
 def rank_differences(ranks: Sequence[Rank]) -> RankDifferences:
-    """Empty lists where there are fewer than two ranks."""
+    """Compare the compile data of ranks; empty for fewer than two."""
     if len(ranks) < 2:
         return RankDifferences([], [])
     facts = {rank.rank: dict(_facts(rank)) for rank in sorted(ranks, key=lambda rank: rank.rank)}
     functions = {key_of(row.key): row.function for rank in ranks for row in rank.data.summary.compilations}
     differences = []
-    for key in dict.fromkeys(key for known in facts.values() for key in known):
+    for key in dict.fromkeys(key for of_rank in facts.values() for key in of_rank):
         groups = _groups(key, facts)
         if len(groups) > 1:
-            function = functions.get((key.epoch, key.compile_id), "")
-            differences.append(RankDifference(key.kind, key.epoch, key.compile_id, function, groups))
+            epoch, compile_id, kind = key
+            function = functions.get((epoch, compile_id), "")
+            differences.append(RankDifference(kind, epoch, compile_id, function, groups))
     return RankDifferences(sorted(facts), differences)
 
 
@@ -92,16 +91,17 @@ def _facts(rank: Rank) -> Iterator[tuple[_Key, str]]:
     for row in rank.data.summary.compilations:
         if row.direction == FORWARD:
             key = key_of(row.key)
-            yield _Key(*key, "compilation"), "failed" if row.HasField("failure") else "compiled"
+            yield (*key, "compilation"), "failed" if row.HasField("failure") else "compiled"
             if row.cache:
-                yield _Key(*key, "cache"), ", ".join(f"{one.cache} {one.result}" for one in row.cache)
+                lookups = ", ".join(f"{lookup.cache} {lookup.result}" for lookup in row.cache)
+                yield (*key, "cache"), lookups
     for number, artifact in enumerate(rank.data.summary.artifacts):
-        if artifact.name in _TEXTS:
-            yield _Key(*key_of(artifact.key), _TEXTS[artifact.name]), _list(rank.data, number)
+        if kind := _KIND_OF_ARTIFACT.get(artifact.name):
+            yield (*key_of(artifact.key), kind), _listed(rank.data, number)
 
 
-def _list(data: CompileData, number: int) -> str:
-    """What a JSON text lists: operators, or graphs by their compile ids."""
+def _listed(data: CompileData, number: int) -> str:
+    """Return what a JSON artifact lists: operators, or graphs by their compile ids."""
     try:
         decoded: Any = msgspec.json.decode(read_payload(data, number))
     except (UserError, msgspec.DecodeError):
@@ -115,48 +115,47 @@ def _list(data: CompileData, number: int) -> str:
 
 def _groups(key: _Key, facts: dict[int, dict[_Key, str]]) -> list[RankGroup]:
     groups: dict[str, list[int]] = {}
-    compiled = key._replace(kind="compilation")
-    for rank, known in facts.items():
-        if key.kind == "compilation" or not key.compile_id or compiled in known:
-            groups.setdefault(known.get(key, _ABSENT if key == compiled else "none"), []).append(rank)
+    epoch, compile_id, _ = key
+    compiled: _Key = (epoch, compile_id, "compilation")
+    absent = "not compiled" if key == compiled else "none"
+    for rank, of_rank in facts.items():
+        if key == compiled or not compile_id or compiled in of_rank:
+            groups.setdefault(of_rank.get(key, absent), []).append(rank)
     return sorted(
-        (RankGroup(ranks, value[:_TOLD_CHARS]) for value, ranks in groups.items()),
+        (RankGroup(ranks, value[:_MAX_CHARS]) for value, ranks in groups.items()),
         key=lambda group: (-len(group.ranks), group.ranks),
     )
 
 
-# Which of many ranks compiled otherwise than most? Told once for all that differ in the same way.
+class CompiledDifferently(NamedTuple):
+    """Ranks that compiled something else than most, all in the same way."""
+
+    places: list[int]  # indices of the ranks in the job
+    words: str  # "compiled forward (0/1), which the others did not"
 
 
-_DIFFERENCES = 3  # that one sentence tells
-
-_Facts = frozenset[tuple[Key, str, str]]  # what holds of a compilation: (compile id, kind, value)
+_Facts = frozenset[tuple[Key, str, str]]  # (compile id, kind, value)
 
 
-class CompiledOtherwise(NamedTuple):
-    """Ranks by place, and how they differ: "recompiled forward as 0/1, which others did not"."""
+def compiled_differently(job: Job) -> list[CompiledDifferently]:
+    """Return the ranks that differ from most, largest group first.
 
-    places: list[int]
-    words: str
-
-
-def compiled_otherwise(job: Job) -> list[CompiledOtherwise]:
-    """Most ranks first; [] where fewer than three tell what they compiled, or no most of them agree."""
-    facts = {place: one.of(_digest_facts) for place, one in enumerate(job.digests)}
-    known = {place: one for place, one in facts.items() if one}
-    if len(known) < 3:
+    Empty where fewer than three ranks have compile data, or fewer than half of them agree.
+    """
+    facts = {index: row for index, digest in enumerate(job.digests) if (row := digest.of(_digest_facts))}
+    if len(facts) < 3:
         return []
-    usual, count = Counter(known.values()).most_common(1)[0]
-    if 2 * count <= len(known):
+    usual, count = Counter(facts.values()).most_common(1)[0]
+    if 2 * count <= len(facts):
         return []
-    others = grouped((place for place, one in known.items() if one != usual), lambda place: known[place])
-    rows = [CompiledOtherwise(places, _words(mine, usual)) for mine, places in others.items()]
+    others = grouped((index for index in facts if facts[index] != usual), facts.__getitem__)
+    rows = [CompiledDifferently(indices, _words(own, usual)) for own, indices in others.items()]
     return sorted(rows, key=lambda row: -len(row.places))
 
 
-def _digest_facts(one: RankDigest) -> _Facts:
-    """Empty where nothing tells."""
-    compiled = compiled_of(one)  # of thousands of ranks none is kept whole
+def _digest_facts(digest: RankDigest) -> _Facts:
+    """Return what a rank compiled; empty without compile data."""
+    compiled = compiled_of(digest)  # not kept: there may be thousands of ranks
     if compiled is None:
         return frozenset()
     facts: list[tuple[Key, str, str]] = []
@@ -168,33 +167,34 @@ def _digest_facts(one: RankDigest) -> _Facts:
     return frozenset(facts)
 
 
-def _words(mine: _Facts, usual: _Facts) -> str:
-    """What they have of their own first."""
-    keys = sorted({key for key, *_ in mine ^ usual})
-    said = [words for key in keys for words in _of_one(key, _by_kind(mine, key), _by_kind(usual, key))]
-    more = len(said) - _DIFFERENCES
-    return ", ".join(said[:_DIFFERENCES]) + (f" and {plural(more, 'more difference')}" if more > 0 else "")
+def _words(own: _Facts, usual: _Facts) -> str:
+    keys = sorted({key for key, *_ in own ^ usual})
+    words = []
+    for key in keys:
+        own_values, usual_values = (
+            {kind: value for of_key, kind, value in sorted(facts) if of_key == key} for facts in (own, usual)
+        )
+        words += _compilation_words(key[1], own_values, usual_values)
+    more = len(words) - _MAX_DIFFERENCES
+    rest = f" and {plural(more, 'more difference')}" if more > 0 else ""
+    return ", ".join(words[:_MAX_DIFFERENCES]) + rest
 
 
-def _by_kind(facts: _Facts, key: Key) -> dict[str, str]:
-    return {kind: value for at, kind, value in sorted(facts) if at == key}
-
-
-def _of_one(key: Key, mine: dict[str, str], usual: dict[str, str]) -> list[str]:
-    """Of one compilation."""
-    name = key[1]
-    if "compiled" in mine and not usual:
-        return [f"compiled {mine['compiled'] or 'a function'} ({name}), which the others did not"]
-    if not mine:
-        return [f"did not compile {usual.get('compiled') or 'a function'} ({name}), which the others did"]
-    if "failed" in mine and "compiled" in usual:
-        return [f"failed to compile {mine['failed'] or 'a function'} ({name})"]
-    different = [kind for kind in {**mine, **usual} if mine.get(kind) != usual.get(kind)]
-    return [_difference(kind, name, mine.get(kind, "none"), usual.get(kind, "none")) for kind in different]
-
-
-def _difference(kind: str, name: str, mine: str, usual: str) -> str:
-    if kind == "guards":
-        return f"{name} has {mine} guards instead of {usual}"
-    had, others = (value.partition(" ")[2] or value for value in (mine, usual))
-    return f"{title_of_cache(kind)} of {name}: {had} instead of {others}"
+def _compilation_words(compile_id: str, own: dict[str, str], usual: dict[str, str]) -> list[str]:
+    """Describe the differences of one compilation; own, usual: value by kind."""
+    if "compiled" in own and not usual:
+        return [f"compiled {own['compiled'] or 'a function'} ({compile_id}), which the others did not"]
+    if not own:
+        function = usual.get("compiled") or "a function"
+        return [f"did not compile {function} ({compile_id}), which the others did"]
+    if "failed" in own and "compiled" in usual:
+        return [f"failed to compile {own['failed'] or 'a function'} ({compile_id})"]
+    words = []
+    for kind in (kind for kind in {**own, **usual} if own.get(kind) != usual.get(kind)):
+        value, others = own.get(kind, "none"), usual.get(kind, "none")
+        if kind == "guards":
+            words.append(f"{compile_id} has {value} guards instead of {others}")
+        else:
+            had, had_others = (text.partition(" ")[2] or text for text in (value, others))
+            words.append(f"{title_of_cache(kind)} of {compile_id}: {had} instead of {had_others}")
+    return words

@@ -1,4 +1,4 @@
-"""One step of all ranks side by side: what each host and GPU did at one time, and which rank the others waited for.
+"""What did each host and GPU do in one step of all ranks, and which rank did the others wait for?
 
 Times are ns from the begin of the step on the ranks' common clock; `own_ns` leads to those of a rank's own timeline.
 """
@@ -13,20 +13,8 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
-from tb_torchcompile_plugin.analysis.ranks.step_lanes import (
-    GpuPieces,
-    HostPieces,
-    JoinedCollective,
-    StepCalls,
-    View,
-    compute_line,
-    gpu_pieces,
-    host_line,
-    host_pieces,
-    in_view,
-    rest_of,
-    step_calls,
-)
+from tb_torchcompile_plugin.analysis.ranks import step_lanes
+from tb_torchcompile_plugin.analysis.ranks.step_lanes import GpuPieces, HostPieces, JoinedCollective, View
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import calls
@@ -37,244 +25,216 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, gpu_steps
 from tb_torchcompile_plugin.reader.arrays import Codes
 
-MOST = 8  # ranks that are shown
-_ROOM = 10  # how many times the step's length a window may begin before it and end behind it
-_SEE = "See docs/http.md"
+MAX_RANKS = 8  # ranks that are shown: as many as fit on a screen
+_MAX_LENGTHS = 10  # of the step, by which a window may lie before it or behind it
 
 
 class RankLanes(msgspec.Struct, frozen=True):
-    """One rank in the step. host_step_ns, gpu_step_ns: begin and end of the step there, null where that is not known.
-    wait_us: of its collectives that the step launched, or that are in view where that is not the whole step; late_us:
-    what the others waited for it in them. late: it is the one to blame.
-    rest: collectives that are not in `collectives`."""
+    """One rank in the step."""
 
     rank: int
     worker: str
     span: str
     own_ns: int
-    late: bool
+    late: bool  # whether the others wait mostly for this rank
+    # In the collectives that the step launched; of a part of the step, in those in view.
     wait_us: float
-    late_us: float
-    host_step_ns: list[int] | None
+    late_us: float  # how long the others waited for it
+    host_step_ns: list[int] | None  # begin and end of the step; None where unknown
     gpu_step_ns: list[int] | None
     host: HostPieces
     gpu: GpuPieces
-    rest: GpuPieces
+    rest: GpuPieces  # collectives that are not in `collectives`
 
 
 class StepSideBySide(msgspec.Struct, frozen=True):
-    """`step`: null where no rank has steps and all that was recorded is shown. from_ns, to_ns: what is in view of the
-    step's length_ns. left_out: ranks that are not shown; of many those most unlike the others are. `collectives` in
-    order of time. notes: what is not shown, and why."""
+    """One step on all ranks; of many ranks, on those most unlike the others."""
 
     headline: str
-    step: str | None
+    step: str | None  # None where no rank has steps and all that was recorded is shown
     steps: list[str]
     length_ns: int
-    from_ns: int
+    from_ns: int  # what is in view of the step
     to_ns: int
     ranks: list[RankLanes]
-    left_out: list[int]
-    collectives: list[JoinedCollective]
+    left_out: list[int]  # ranks that are not shown
+    collectives: list[JoinedCollective]  # in order of time
     names: list[str]
-    notes: list[str]
+    notes: list[str]  # what is not shown, and why
 
 
-class Stretch(NamedTuple):
-    """ns."""
+_Span = tuple[int, int]  # begin and end (ns)
 
-    begin: int
-    end: int
+
+class _Blame(NamedTuple):
+    """How long ranks waited for each other in some collectives, by rank (ns)."""
+
+    calls: int
+    waited: Int64s
+    caused: Int64s  # how long the others waited for it
+    last: Int64s  # at how many collectives it came last
+    late: int  # the rank that most of the waiting is for, -1 for none
 
 
 class SideBySide:
-    """Made once for a job: what every step needs."""
+    """What every step of a job needs; create it once for a job."""
 
     def __init__(self, job: TracedJob) -> None:
         self.job = job
         job.of(waits)
-        windows = [one.profile.of(StepWindows).names for one in job.ranks]
+        windows = [rank.profile.of(StepWindows).names for rank in job.ranks]
         self.steps = list(dict.fromkeys(name for names in windows for name in names))
 
 
 def side_by_side(about: SideBySide, step: str, window: tuple[int, int] | None) -> StepSideBySide:
-    """step: its name, the first where it is "". window: ns from its begin. Raises BadRequest."""
+    """Return a step of all ranks, or the window of it (ns from its begin); "" is the first step. Raises BadRequest."""
     name = step or next(iter(about.steps), "")
     if name and name not in about.steps:
         raise BadRequest(f"no rank has a step {name!r}", next_step="Pick another step")
-    extent = _extent(about.job, name)
-    start, end = _checked(window or (0, extent.end - extent.begin), extent)
-    return _answer(View(about.job, extent.begin, start, end, []), about.steps, name, extent)
-
-
-def _checked(window: tuple[int, int], extent: Stretch) -> tuple[int, int]:
-    start, end = window
+    begin, step_end = _extent(about.job, name)
+    length = step_end - begin
+    start, end = window or (0, length)
     if start >= end:
         raise BadRequest("the window ends before it begins", next_step="Give from < to, in ns")
-    length = extent.end - extent.begin
-    if start < -_ROOM * length or end > (_ROOM + 1) * length:
-        raise BadRequest("the window is far from the step", next_step=_SEE)
-    return window
+    if start < -_MAX_LENGTHS * length or end > (_MAX_LENGTHS + 1) * length:
+        raise BadRequest("the window is far from the step", next_step="See docs/http.md")
+    return _answer(View(about.job, begin, start, end, []), about.steps, name, length)
 
 
-def _extent(job: TracedJob, name: str) -> Stretch:
-    """From when to when any rank is at the step, on the common clock (Unix time)."""
-    known = []
-    for one, offset in zip(job.ranks, job.of(clocks).offset_ns.tolist()):
-        to_common = one.profile.trace.base_ns - offset
-        known += [
-            Stretch(*(time + to_common for time in stretch)) for stretch in _stretches(one.profile, name)
-        ]
-    begin = min(one.begin for one in known)
-    return Stretch(begin, max(begin + 1, *(one.end for one in known)))
+def _extent(job: TracedJob, name: str) -> _Span:
+    """Return from when to when any rank is at the step, on the common clock (Unix time)."""
+    begins, ends = [], []
+    for rank, offset in zip(job.ranks, job.of(clocks).offset_ns.tolist()):
+        spans = [_on_host(rank.profile, name), _on_gpu(rank.profile, name)]
+        if not name:
+            spans = [rank.profile.trace.window()]
+        to_common = rank.profile.trace.base_ns - offset
+        begins += [span[0] + to_common for span in spans if span]
+        ends += [span[1] + to_common for span in spans if span]
+    return min(begins), max(min(begins) + 1, *ends)
 
 
-def _stretches(profile: Profile, name: str) -> list[Stretch]:
-    """Of the step on host and GPU, as far as they are known; all that was recorded where nobody has steps."""
-    if not name:
-        return [Stretch(*profile.trace.window())]
-    return [one for one in (_on_host(profile, name), _on_gpu(profile, name)) if one]
-
-
-def _on_host(profile: Profile, name: str) -> Stretch | None:
+def _on_host(profile: Profile, name: str) -> _Span | None:
     steps = profile.of(StepWindows)
     if name not in steps.names:
         return None
     row = steps.names.index(name)
-    return Stretch(int(steps.starts[row]), int(steps.ends[row]))
+    return int(steps.starts[row]), int(steps.ends[row])
 
 
-def _on_gpu(profile: Profile, name: str) -> Stretch | None:
+def _on_gpu(profile: Profile, name: str) -> _Span | None:
     names, steps = profile.of(StepWindows).names, profile.of(gpu_steps)
     if steps is None or name not in names:
         return None
-    here = np.flatnonzero(steps.step == names.index(name))
-    return Stretch(int(steps.begin[here[0]]), int(steps.end[here[0]])) if len(here) else None
+    rows = np.flatnonzero(steps.step == names.index(name))
+    return (int(steps.begin[rows[0]]), int(steps.end[rows[0]])) if len(rows) else None
 
 
-class Waited(NamedTuple):
-    """Of collectives (ns). known: how many calls. held: how long each rank waited; blamed: how long others waited for
-    each. last: at how many each came last. late: the place of the rank to blame, -1 for none."""
-
-    known: int
-    held: Int64s
-    blamed: Int64s
-    last: Int64s
-    late: int
-
-
-def _launched(job: TracedJob, name: str) -> Int64s:
-    """The calls that this step launched."""
-    made = job.of(calls)
-    begin, end = np.zeros((2, len(job.ranks)), np.int64)
-    for place, one in enumerate(job.ranks):
-        if known := _on_host(one.profile, name):
-            begin[place], end[place] = (time + one.profile.trace.base_ns for time in known)
-    return np.flatnonzero((made.launch >= begin[made.place]) & (made.launch < end[made.place]))
-
-
-def _waited(view: View, rows: Int64s) -> Waited:
-    """A rank is to blame where waiting is worth it, and most of it is for that rank."""
-    made, times = view.job.of(calls), view.job.of(waits)
-    held, blamed, last = np.zeros((3, len(view.job.ranks)), np.int64)
-    waiting = rows[times.awaited[rows] >= 0]
-    np.add.at(held, made.place[waiting], times.wait[waiting])
-    np.add.at(blamed, times.awaited[waiting], times.wait[waiting])
-    np.add.at(last, made.place[rows], times.last[rows])
-    worth = 100 * held.sum() >= thresholds.communication_percent * (view.end - view.start) * len(held)
-    first = int(np.argmax(blamed))
-    return Waited(len(rows), held, blamed, last, first if worth and 2 * blamed[first] > held.sum() else -1)
-
-
-def _shown(waited: Waited) -> list[int]:
-    """Places of the ranks that are shown: all in order, or of many the outliers, the late one first."""
-    ranks = range(len(waited.held))
-    if len(ranks) <= MOST:
-        return list(ranks)
-    far = np.abs(waited.held - np.median(waited.held))
-    return sorted(ranks, key=lambda place: (place != waited.late, -far[place], place))[:MOST]
-
-
-def _answer(view: View, steps: list[str], name: str, extent: Stretch) -> StepSideBySide:
-    whole = view.window == (0, extent.end - extent.begin)
-    waited = _waited(view, _launched(view.job, name) if whole and name else in_view(view))
-    view = view._replace(shown=_shown(waited))
-    drawn, names = step_calls(view), Codes()
-    lanes = [_lanes(view, place, name, waited, drawn, names) for place in view.shown]
-    numbers = view.job.numbers
+def _answer(view: View, steps: list[str], name: str, length: int) -> StepSideBySide:
+    is_whole = view.window == (0, length)
+    rows = _launched_calls(view.job, name) if is_whole and name else step_lanes.calls_in_view(view)
+    blame = _blame(view, rows)
+    view = view._replace(shown=_shown(blame))
+    (collectives, rest), names = step_lanes.step_calls(view), Codes()
+    lanes = [_lanes(view, index, name, blame, rest, names) for index in view.shown]
     return StepSideBySide(
-        headline=_headline(view, name, whole, waited),
+        headline=_headline(view, name, is_whole, blame),
         step=name or None,
         steps=steps,
-        length_ns=extent.end - extent.begin,
+        length_ns=length,
         from_ns=view.start,
         to_ns=view.end,
         ranks=lanes,
-        left_out=[rank for place, rank in enumerate(numbers) if place not in view.shown],
-        collectives=drawn.joined,
+        left_out=[rank for index, rank in enumerate(view.job.numbers) if index not in view.shown],
+        collectives=collectives,
         names=names.texts,
-        notes=list(_notes(view, lanes, drawn)),
+        notes=list(_notes(len(view.job.ranks), lanes, len(collectives), len(rest))),
     )
 
 
-def _lanes(view: View, place: int, name: str, waited: Waited, drawn: StepCalls, names: Codes) -> RankLanes:
-    one, begin = view.job.ranks[place], view.begin(place)
-    profile = one.profile
+def _launched_calls(job: TracedJob, name: str) -> Int64s:
+    """Return the calls that this step launched."""
+    call_table = job.of(calls)
+    begin, end = np.zeros((2, len(job.ranks)), np.int64)
+    for index, rank in enumerate(job.ranks):
+        if span := _on_host(rank.profile, name):
+            begin[index], end[index] = (time + rank.profile.trace.base_ns for time in span)
+    launch, ranks = call_table.launch, call_table.place
+    return np.flatnonzero((launch >= begin[ranks]) & (launch < end[ranks]))
 
-    def step(known: Stretch | None) -> list[int] | None:
-        return [time - begin for time in known] if known else None
 
+def _blame(view: View, rows: Int64s) -> _Blame:
+    """Sum up the waits of these calls; a rank is late if the waiting matters and most of it is for that rank."""
+    ranks, times = view.job.of(calls).place, view.job.of(waits)
+    waited, caused, last = np.zeros((3, len(view.job.ranks)), np.int64)
+    waiting = rows[times.awaited[rows] >= 0]
+    np.add.at(waited, ranks[waiting], times.wait[waiting])
+    np.add.at(caused, times.awaited[waiting], times.wait[waiting])
+    np.add.at(last, ranks[rows], times.last[rows])
+    total, first = waited.sum(), int(np.argmax(caused))
+    matters = 100 * total >= thresholds.communication_percent * (view.end - view.start) * len(waited)
+    return _Blame(len(rows), waited, caused, last, first if matters and 2 * caused[first] > total else -1)
+
+
+def _shown(blame: _Blame) -> list[int]:
+    """Return the indices of the ranks to show: all in order, or of many the outliers, the late one first."""
+    ranks = range(len(blame.waited))
+    if len(ranks) <= MAX_RANKS:
+        return list(ranks)
+    distance = np.abs(blame.waited - np.median(blame.waited))
+    return sorted(ranks, key=lambda index: (index != blame.late, -distance[index], index))[:MAX_RANKS]
+
+
+def _lanes(view: View, index: int, name: str, blame: _Blame, rest: Int64s, names: Codes) -> RankLanes:
+    rank, begin = view.job.ranks[index], view.begin(index)
+    profile = rank.profile
+    on_host, on_gpu = _on_host(profile, name), _on_gpu(profile, name)
     return RankLanes(
-        rank=one.rank,
-        worker=one.worker,
+        rank=rank.rank,
+        worker=rank.worker,
         span=profile.span.span if profile.span else "",
         own_ns=begin - profile.trace.window()[0],
-        late=place == waited.late,
-        wait_us=int(waited.held[place]) / 1000,
-        late_us=int(waited.blamed[place]) / 1000,
-        host_step_ns=step(_on_host(profile, name)),
-        gpu_step_ns=step(_on_gpu(profile, name)),
-        host=host_pieces(profile.of(host_line), begin, view.window, names),
-        gpu=gpu_pieces(profile.of(compute_line), begin, view.window, names),
-        rest=rest_of(view, place, drawn.apart, names),
+        late=index == blame.late,
+        wait_us=int(blame.waited[index]) / 1000,
+        late_us=int(blame.caused[index]) / 1000,
+        host_step_ns=[time - begin for time in on_host] if on_host else None,
+        gpu_step_ns=[time - begin for time in on_gpu] if on_gpu else None,
+        host=step_lanes.host_pieces(profile.of(step_lanes.host_line), begin, view.window, names),
+        gpu=step_lanes.gpu_pieces(profile.of(step_lanes.compute_line), begin, view.window, names),
+        rest=step_lanes.rest_of(view, index, rest, names),
     )
 
 
-def _headline(view: View, name: str, whole: bool, waited: Waited) -> str:
-    """How much the ranks wait, and for whom: in collectives that the step launched, or that are in view."""
+def _headline(view: View, name: str, is_whole: bool, blame: _Blame) -> str:
+    """Say how much the ranks wait, and for whom."""
     where = f"Step {name.rpartition('#')[2]}" if name else "What was recorded"
     length = duration((view.end - view.start) / 1000)
-    where = f"{where} takes {length} on all ranks together" if whole else f"{length} of {where.lower()}"
-    if not waited.known:
-        return (
-            f"{where}: no collective is known to be of it."
-            if whole
-            else f"{where}: no collective runs in it."
-        )
-    total = int(waited.held.sum())
-    if waited.late < 0:
-        return f"{where}: ranks wait {duration(total / 1000)} in sum, and no rank alone is to blame."
-    rank, times = view.job.numbers[waited.late], int(waited.last[waited.late])
-    blamed = int(waited.blamed[waited.late]) / 1000
+    where = f"{where} takes {length} on all ranks together" if is_whole else f"{length} of {where.lower()}"
+    if not blame.calls:
+        nothing = "no collective is known to be of it" if is_whole else "no collective runs in it"
+        return f"{where}: {nothing}."
+    if blame.late < 0:
+        total = int(blame.waited.sum()) / 1000
+        return f"{where}: ranks wait {duration(total)} in sum, and no rank alone is to blame."
+    times, caused = int(blame.last[blame.late]), int(blame.caused[blame.late]) / 1000
     return (
-        f"{where}: rank {rank} comes last at {plural(times, 'collective')}, "
-        f"and the others wait {duration(blamed)} in sum for it."
+        f"{where}: rank {view.job.numbers[blame.late]} comes last at {plural(times, 'collective')}, "
+        f"and the others wait {duration(caused)} in sum for it."
     )
 
 
-def _notes(view: View, lanes: list[RankLanes], drawn: StepCalls) -> Iterator[str]:
-    ranks = len(view.job.ranks)
+def _notes(ranks: int, lanes: list[RankLanes], collectives: int, rest: int) -> Iterator[str]:
     if len(lanes) < ranks:
         yield (
             f"{len(lanes)} of {ranks} ranks are shown: those whose waiting is farthest from the middle of all. "
             "Each rank has a timeline of its own"
         )
-    if len(drawn.apart):
+    if rest:
         yield (
-            f"{plural(len(drawn.joined), 'collective')} drawn one by one, the longest; "
-            f"{plural(len(drawn.apart), 'shorter call')} without lines: zoom in for them"
+            f"{plural(collectives, 'collective')} drawn one by one, the longest; "
+            f"{plural(rest, 'shorter call')} without lines: zoom in for them"
         )
-    silent = [str(one.rank) for one in lanes if not one.host.start_ns]
+    silent = [str(lane.rank) for lane in lanes if not lane.host.start_ns]
     if silent:
         yield (
             f"What the host did is not known here of {plural(len(silent), 'rank')} ({', '.join(silent)}): "

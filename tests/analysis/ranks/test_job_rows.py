@@ -61,7 +61,7 @@ def test_who_waits_for_whom_is_bounded_and_nothing_is_lost(
     made = training(tmp_path, 4, 9, lambda rank, step: Does(MS * (1 + rank) * (step % 4 == rank)))
     whole = made.of(wait_rows)
     assert len(whole) > 5
-    monkeypatch.setattr(job_report_module, "_WAITS", 5)
+    monkeypatch.setattr(job_report_module, "_MAX_PAIRS", 5)
     report = job_report_module.job_report(made)
     assert report.waits == whole[:5]
     assert sum(row.wait_us for row in report.waits) + report.waits_left_out_us == pytest.approx(

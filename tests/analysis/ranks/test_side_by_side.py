@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from job_plans import KEYS, Plan, course, job, plans, truth
 from jobs import Does, host, launched, training, written
 from tb_torchcompile_plugin.analysis.ranks.job_rows import step_rows
-from tb_torchcompile_plugin.analysis.ranks.side_by_side import MOST, SideBySide, StepSideBySide, side_by_side
+from tb_torchcompile_plugin.analysis.ranks.side_by_side import (
+    MAX_RANKS,
+    SideBySide,
+    StepSideBySide,
+    side_by_side,
+)
 from tb_torchcompile_plugin.analysis.ranks.step_lanes import BUCKETS
 from tb_torchcompile_plugin.errors import BadRequest
 from traces import kernel
@@ -98,7 +103,7 @@ def test_own_times_lead_to_the_call_on_the_ranks_timeline(tmp_path: Path) -> Non
 def test_of_many_ranks_the_outliers_are_shown_and_the_rest_is_named(tmp_path: Path) -> None:
     step = of_training(tmp_path, 12, slow=7)
     shown = [one.rank for one in step.ranks]
-    assert shown[0] == 7 and len(shown) == MOST
+    assert shown[0] == 7 and len(shown) == MAX_RANKS
     assert sorted([*shown, *step.left_out]) == list(range(12))
     assert step.notes[0].startswith("8 of 12 ranks are shown")
     assert {call.rank for one in step.collectives for call in one.calls} == set(shown)

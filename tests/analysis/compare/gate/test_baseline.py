@@ -8,8 +8,8 @@ from gates import a_run, count, kernels, timed
 
 from tb_torchcompile_plugin.analysis.compare import gate_baseline as baseline
 from tb_torchcompile_plugin.analysis.compare.baseline_pb2 import Baseline
-from tb_torchcompile_plugin.analysis.compare.gate_baseline import MOST_BYTES, is_baseline, load, save
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import MOST_ITEMS, MOST_SAMPLES, MeasuredItem
+from tb_torchcompile_plugin.analysis.compare.gate_baseline import MAX_BYTES, is_baseline, load, save
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import MAX_ITEMS, MAX_SAMPLES, MeasuredItem
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
 from tb_torchcompile_plugin.errors import UserError
 
@@ -78,15 +78,15 @@ def test_a_newer_format_is_refused_with_the_way_out(tmp_path):
 def test_many_large_runs_stay_within_the_limit(tmp_path):
     random.seed(0)
     steps = {
-        f"triton_{random.randbytes(60).hex()}": [random.randrange(10**6) for _ in range(MOST_SAMPLES)]
-        for _ in range(MOST_ITEMS)
+        f"triton_{random.randbytes(60).hex()}": [random.randrange(10**6) for _ in range(MAX_SAMPLES)]
+        for _ in range(MAX_ITEMS)
     }
     runs = [a_run(kernel=kernels(**steps))] * 3
     path = str(tmp_path / "base.tbtc")
-    assert 50_000 < save(runs, path, "1.0") <= MOST_BYTES
+    assert 50_000 < save(runs, path, "1.0") <= MAX_BYTES
     (first, *_) = load(path)
     kept = first.measures["kernel"]
-    assert len(kept.items) == MOST_ITEMS and len(kept.samples) == len(kept.items[0].samples)
+    assert len(kept.items) == MAX_ITEMS and len(kept.samples) == len(kept.items[0].samples)
     assert [sum(step) for step in zip(*(item.samples for item in kept.items))] == kept.samples
 
 
