@@ -108,6 +108,12 @@ def ordinals(groups: Int64s) -> Int64s:
     return answer
 
 
+def ranges(first: Int64s, count: Int64s) -> tuple[Int64s, Int64s]:
+    """Return each row `count` times, and next to that its whole numbers from `first` on."""
+    row = np.repeat(np.arange(len(count)), count)
+    return row, np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + first[row]
+
+
 def alike(places: Int64s, *columns: Int64s) -> Iterator[Int64s]:
     """Those of `places` that agree in all columns, together and in their order."""
     if not len(places):

@@ -16,7 +16,6 @@ from tb_torchcompile_plugin.errors import BadRequest, Notice
 from tb_torchcompile_plugin.job.chain import beyond, chain
 from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
 from tb_torchcompile_plugin.job.digest.rank_calls import Kind
-from tb_torchcompile_plugin.job.digest.rank_digest import windows_of
 from tb_torchcompile_plugin.job.instances import calls, instances, numbered
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import Late, late
@@ -98,7 +97,7 @@ def _of_ranks(job: Job, measure: Measure) -> list[dict[str, int]]:
     if measure == "late_us":
         return _late_by_step(job)
     if measure == "compile_us":
-        windows = [one.of(windows_of) for one in job.digests]
+        windows = [one.columns.windows for one in job.digests]
         return [dict(zip(one.names, one.compile.tolist())) for one in windows]
     column = measure.removesuffix("_us")
     return [
@@ -112,7 +111,7 @@ def _late_by_step(job: Job) -> list[dict[str, int]]:
     launch = job.of(calls).launch[held.row]
     rows = []
     for place, one in enumerate(job.digests):
-        windows, mine = one.of(windows_of), slice(int(held.first[place]), int(held.first[place + 1]))
+        windows, mine = one.columns.windows, slice(int(held.first[place]), int(held.first[place + 1]))
         step = np.searchsorted(windows.begin, launch[mine] - one.base_ns, side="right") - 1
         rows.append(dict(zip(windows.names, _summed(step, ns[mine], len(windows.names)))))
     return rows
@@ -414,7 +413,7 @@ def step_rows(job: Job, places: Collection[int] | None = None) -> list[JobStep]:
         JobStep(name, one.rank, *map(us, (*parts, compiling[name])))
         for place, (one, steps) in enumerate(zip(job.digests, job.of(job_steps)))
         if steps is not None and (places is None or place in places)
-        for compiling in [dict(zip(one.of(windows_of).names, one.of(windows_of).compile.tolist()))]
+        for compiling in [dict(zip(one.columns.windows.names, one.columns.windows.compile.tolist()))]
         for name, *parts in zip(steps.step, *(column.tolist() for column in steps[1:]))
     ]
     order = {name: place for place, name in enumerate(dict.fromkeys(row.step for row in rows))}

@@ -26,7 +26,7 @@ from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order, in_proces
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.job.digest.file import FORMAT_VERSION, load
 from tb_torchcompile_plugin.job.digest.make import digest
-from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, read
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.logdir.filesystem import local_file
 from terminal import Run, command_line
