@@ -39,8 +39,8 @@ class Roots(NamedTuple):
 
 class EagerRoots:
     """`outside`: eager operators outside of compiled regions. `in_regions`: those in a region between its graphs, which
-    run where a graph breaks; they are part of its price. `running`: when any thread ran one of `outside`, less the time
-    that compiled code took inside it."""
+    run where a graph breaks; they are part of its price. `running`: when any thread ran one of `outside`, less the
+    time that compiled code took inside it."""
 
     def __init__(self, profile: Profile) -> None:
         self._trace = trace = profile.trace
