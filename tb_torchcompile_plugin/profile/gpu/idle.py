@@ -107,4 +107,4 @@ def causes_in(gaps: Gaps, threads: ThreadActivity, begins: Int64s, ends: Int64s)
     pieces = threads.split(starts, stops, gaps.track[gap])
     before = np.concatenate((np.zeros((1, len(CAUSES)), np.int64), np.cumsum(pieces, axis=0)))
     edges = np.cumsum(counts)
-    return before[edges] - before[edges - counts]
+    return np.asarray(before[edges] - before[edges - counts])

@@ -10,9 +10,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import mask_of, picked
+from tb_torchcompile_plugin.profile.columns import Mask, mask_of, picked
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.host.host_tree import HostTree, Mask, bounds_in, host_tree
+from tb_torchcompile_plugin.profile.host.host_tree import HostTree, bounds_in, host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import CPU_TYPES
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
