@@ -244,16 +244,15 @@ def _is_collective(calls_: Calls, candidates: Instances) -> Mask:
     if not len(candidates):
         return np.zeros(0, bool)
     rows, first = candidates.rows, candidates.first
-    shared = numbered(map(_in_common, calls_.kinds))[calls_.kind[rows]]
+    # In an all-to-all each rank may send more or less than another.
+    sizes = (None if kind.operation == "all_to_all" else kind.message_bytes for kind in calls_.kinds)
+    shared = numbered((kind.what, kind.dtype, size) for kind, size in zip(calls_.kinds, sizes))[
+        calls_.kind[rows]
+    ]
     same = np.minimum.reduceat(shared, first) == np.maximum.reduceat(shared, first)
     pairs, _ = distinct(candidates.number, calls_.place[rows])
     ranks = np.bincount(pairs[0], minlength=len(candidates))
     return np.asarray((candidates.sizes > 1) & same & (ranks == candidates.sizes))
-
-
-def _in_common(kind: Kind) -> Hashable:
-    """Return what calls of one collective share; in an all-to-all each rank may send more or less than another."""
-    return kind.what, kind.dtype, None if kind.operation == "all_to_all" else kind.message_bytes
 
 
 def holding(job: Job) -> Mask:

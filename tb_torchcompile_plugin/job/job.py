@@ -61,11 +61,6 @@ class JobRank(NamedTuple):
     worker: str  # the name of its files
     profile: Profile
 
-    def digest(self) -> RankDigest:
-        """Return its digest. Raises whatever a question about the trace raises."""
-        span = self.profile.span.span if self.profile.span else ""
-        return RankDigest(self.rank, self.worker, span, self.profile.of(digest_columns))
-
 
 class TracedJob(Job):
     """A job whose traces were read, so that its ranks can be replayed.
@@ -74,8 +69,13 @@ class TracedJob(Job):
     """
 
     def __init__(self, ranks: Sequence[JobRank], unread: Mapping[int, Notice] | None = None) -> None:
+        """Raises whatever a question about the traces raises."""
         self.ranks = tuple(ranks)
-        super().__init__(tuple(rank.digest() for rank in self.ranks), unread or {})
+        digests = []
+        for rank, worker, profile in ranks:
+            span = profile.span.span if profile.span else ""
+            digests.append(RankDigest(rank, worker, span, profile.of(digest_columns)))
+        super().__init__(tuple(digests), unread or {})
 
 
 @dataclass(eq=False)

@@ -81,7 +81,10 @@ def overlap(job: TracedJob) -> Overlapped:
     codes: dict[SameKernel, int] = {}
     columns: list[list[Int64s]] = [[np.zeros(0, np.int64)] for _ in range(7)]
     for index, rank in enumerate(job.ranks):
-        for part in _of_rank(rank.profile, job.of(waiting, index)):
+        for launches in rank.profile.of(kernel_launches):
+            if launches.device == "cpu":
+                continue
+            part = _of_device(rank.profile, launches, job.of(waiting, index))
             code = np.array(
                 [codes.setdefault(kernel, len(codes)) for kernel in part.kernels] or [0], np.int64
             )
@@ -90,22 +93,14 @@ def overlap(job: TracedJob) -> Overlapped:
                 column.append(more)
     place, kernel, at, of, dur, covered, waited = (np.concatenate(column) for column in columns)
     alone = _alone(list(codes), place, kernel, at, of, dur, covered == 0)
-    launches = Overlapped(list(codes), place, kernel, dur, covered, waited, alone)
-    overlaps = np.isin(kernel, np.unique(kernel[launches.beside]))
-    return Overlapped(launches.kernels, *(column[overlaps] for column in launches[1:]))
+    every = Overlapped(list(codes), place, kernel, dur, covered, waited, alone)
+    overlaps = np.isin(kernel, np.unique(kernel[every.beside]))
+    return Overlapped(every.kernels, *(column[overlaps] for column in every[1:]))
 
 
-def _of_rank(profile: Profile, waits: Intervals) -> list[_Launched]:
-    trace, rows = profile.trace, profile.of(communication_rows)
-    return [
-        _of_device(profile, launches, busy(trace, rows[trace.device[rows] == launches.device]), waits)
-        for launches in profile.of(kernel_launches)
-        if launches.device != "cpu"
-    ]
-
-
-def _of_device(profile: Profile, launches: Launches, collectives: Intervals, waits: Intervals) -> _Launched:
-    trace = profile.trace
+def _of_device(profile: Profile, launches: Launches, waits: Intervals) -> _Launched:
+    trace, collectives = profile.trace, profile.of(communication_rows)
+    collectives = collectives[trace.device[collectives] == launches.device]
     rows = np.flatnonzero(~np.isin(launches.category, _NO_COMPUTE))
     index, dur, launch = launches.index[rows], launches.dur[rows], launches.launch[rows]
     begin = trace.ts[index]
@@ -123,7 +118,7 @@ def _of_device(profile: Profile, launches: Launches, collectives: Intervals, wai
         at=np.where(step >= 0, at, -1),
         of=np.bincount(group)[group] if len(group) else group,
         dur=dur,
-        covered=covered_ns(collectives, begin, begin + dur),
+        covered=covered_ns(busy(trace, collectives), begin, begin + dur),
         waited=covered_ns(waits, begin, begin + dur),
     )
 

@@ -24,11 +24,7 @@ from tb_torchcompile_plugin.job.digest.rank_digest import (
     KernelParts,
     OwnSteps,
     RankGpu,
-    call_section,
-    host_section,
-    kernel_section,
     section_bytes,
-    step_section,
     written,
 )
 from tb_torchcompile_plugin.profile.columns import codes_of, distinct, ranges, sums
@@ -45,7 +41,6 @@ from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 MOST_RANKS = 1 << 20  # a larger number in a trace is damage
 _TOP = 20  # kernels by their time, chosen by eye
 _NEVER, _BEFORE = 1 << 62, -(1 << 62)  # ns, beyond all times
-_NO_CUTS = np.zeros(0, np.int64)
 _UNUSED_OF_COMPILATION = ("phases", "stack", "metrics", "restart_reasons")
 _UNUSED_OF_BREAK = ("stack", "text", "explanation", "hints")
 
@@ -87,30 +82,24 @@ def _all_of_it(profile: Profile) -> _Kept:
 
 
 def _what_fits(profile: Profile) -> _Kept:
-    most = profile.of(_all_of_it)
+    most, moments = profile.of(_all_of_it), profile.of(cuts)
 
-    def compiled_size(count: int) -> int:
-        return len(_compiled(profile.summary, count)) if profile.summary else 0
+    def trial(steps: int, compilations: int = 0, cuts: int = 0) -> pb.Digest:
+        return written(_columns(profile, _Kept(steps, compilations, cuts)))
 
-    def call_size(part: _Beginning, moments: Int64s) -> int:
-        return len(section_bytes(call_section(part.calls, moments)))
+    def call_size(count: int) -> int:
+        message = trial(count)
+        return len(message.calls) + len(message.steps)
 
-    def size(count: int) -> int:
-        part = _beginning(profile, count)
-        return call_size(part, _NO_CUTS) + len(section_bytes(step_section(*_steps(profile, part.windows))))
-
-    steps = fitting(size, most.steps, ROOM.calls)
-    part = _beginning(profile, steps)
-    moments = profile.of(cuts)
-    moments = moments[moments <= part.until]
+    steps = fitting(call_size, most.steps, ROOM.calls)
+    moments = moments[moments <= _beginning(profile, steps).until]
 
     def host_size(count: int) -> int:
-        kept = moments[: _whole_steps(profile, moments, count)]
-        host, kernels = host_section(_host(profile, kept)), kernel_section(_kernels(profile, kept))
-        return call_size(part, kept) + len(section_bytes(host)) + len(section_bytes(kernels))
+        message = trial(steps, 0, _whole_steps(profile, moments, count))
+        return len(message.calls) + len(message.host) + len(message.kernels)
 
-    stretches = fitting(host_size, len(moments), call_size(part, _NO_CUTS) + ROOM.host)
-    compilations = fitting(compiled_size, most.compilations, ROOM.compiled)
+    stretches = fitting(host_size, len(moments), len(trial(steps).calls) + ROOM.host)
+    compilations = fitting(lambda count: len(trial(0, count).compiled), most.compilations, ROOM.compiled)
     return _Kept(steps, compilations, _whole_steps(profile, moments, stretches))
 
 
@@ -138,22 +127,17 @@ def _columns(profile: Profile, kept: _Kept) -> DigestColumns:
         header.compiled = _compiled(profile.summary, kept.compilations)
         most = profile.of(_all_of_it).compilations
         header.notices.extend(left_out("compilations", kept.compilations, most))
-    _add_host_steps(header, profile, moments)
+    steps, stretches = profile.of(host_lane).steps, len(profile.of(cuts))
+    if len(moments) < stretches:
+        kept_steps = int((_step_ends(profile) <= moments.max(initial=_BEFORE)).sum())
+        rows = ("steps of the host", kept_steps, steps)
+        if not kept_steps:
+            rows = ("stretches of the host's time between collectives", len(moments), stretches)
+        header.notices.extend(left_out(*rows))
+        steps = kept_steps
+    header.host_steps = steps
     details = Details(_host(profile, moments), _kernels(profile, moments))
     return DigestColumns(header, part.calls, moments, *_steps(profile, part.windows), details)
-
-
-def _add_host_steps(header: pb.Digest, profile: Profile, moments: Int64s) -> None:
-    steps, stretches = profile.of(host_lane).steps, len(profile.of(cuts))
-    if len(moments) == stretches:
-        header.host_steps = steps
-        return
-    header.host_steps = int((_step_ends(profile) <= moments.max(initial=_BEFORE)).sum())
-    if header.host_steps:
-        header.notices.extend(left_out("steps of the host", header.host_steps, steps))
-    else:
-        what = "stretches of the host's time between collectives"
-        header.notices.extend(left_out(what, len(moments), stretches))
 
 
 def _identified(profile: Profile) -> pb.Digest:
@@ -315,7 +299,7 @@ def _kernels(profile: Profile, moments: Int64s) -> KernelParts:
         kernel=keys[1],
         launches=np.bincount(key, minlength=keys.shape[1]),
         ns=sums(key, queue.dur[work], keys.shape[1]),
-        top=_top(profile),
+        top=profile.of(_top),
     )
 
 

@@ -6,7 +6,7 @@ UserError where the tables of a file are damaged or contradict each other: such 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeVar, cast, get_args
@@ -167,17 +167,33 @@ def section_bytes(
 def written(columns: DigestColumns) -> pb.Digest:
     """Return the message that holds these columns. Their details must be there."""
     assert isinstance(columns.details, Details)
+    host, kernels = columns.details
     message = pb.Digest(
-        calls=section_bytes(call_section(columns.calls, columns.cuts)),
-        steps=section_bytes(step_section(columns.windows, columns.gpu)),
-        host=section_bytes(host_section(columns.details.host)),
-        kernels=section_bytes(kernel_section(columns.details.kernels)),
+        calls=section_bytes(_call_section(columns.calls, columns.cuts)),
+        steps=section_bytes(_step_section(columns.windows, columns.gpu)),
+        host=section_bytes(
+            pb.HostSection(
+                culprits=[
+                    pb.Culprit(cause=cause, name=name, file=file, line=line)
+                    for cause, name, file, line in host.blamed
+                ],
+                parts=packed(*host[1:4]),
+                waits=packed(*host[4:]),
+            )
+        ),
+        kernels=section_bytes(
+            pb.KernelSection(
+                kernels=[pb.KernelName(name=name, grid=grid) for name, grid in kernels.kernels],
+                columns=packed(*kernels[1:5]),
+                top=kernels.top,
+            )
+        ),
     )
     message.MergeFrom(columns.header)
     return message
 
 
-def call_section(calls: RankCalls, cuts: Int64s) -> pb.CallSection:
+def _call_section(calls: RankCalls, cuts: Int64s) -> pb.CallSection:
     groups = list(dict.fromkeys(kind.group for kind in calls.kinds if kind.group))
     return pb.CallSection(
         groups=[
@@ -200,25 +216,13 @@ def call_section(calls: RankCalls, cuts: Int64s) -> pb.CallSection:
     )
 
 
-def step_section(windows: HostWindows, gpu: RankGpu | None) -> pb.StepSection:
+def _step_section(windows: HostWindows, gpu: RankGpu | None) -> pb.StepSection:
     return pb.StepSection(
         names=windows.names,
         windows=packed(*windows[1:]),
         gpu=packed(*gpu.steps) if gpu else None,
         exposed=packed(*gpu.exposed) if gpu else b"",
     )
-
-
-def host_section(parts: HostParts) -> pb.HostSection:
-    culprits = [
-        pb.Culprit(cause=cause, name=name, file=file, line=line) for cause, name, file, line in parts.blamed
-    ]
-    return pb.HostSection(culprits=culprits, parts=packed(*parts[1:4]), waits=packed(*parts[4:]))
-
-
-def kernel_section(parts: KernelParts) -> pb.KernelSection:
-    kernels = [pb.KernelName(name=name, grid=grid) for name, grid in parts.kernels]
-    return pb.KernelSection(kernels=kernels, columns=packed(*parts[1:5]), top=parts.top)
 
 
 def read(message: pb.Digest, file: File | None = None) -> DigestColumns:
@@ -248,7 +252,11 @@ def _read_calls(data: bytes) -> tuple[RankCalls, Int64s]:
     _check(all(row.group < len(groups) for row in section.kinds))
     (cuts,) = unpacked(section.cuts, 1)
     _check((np.diff(cuts) > 0).all() and _are_times(cuts))
-    kinds = [_read_kind(row, groups) for row in section.kinds]
+    kinds = []
+    for row in section.kinds:
+        operation = cast(Operation, row.operation if row.operation in get_args(Operation) else "other")
+        group = groups[row.group]
+        kinds.append(Kind(operation, group, row.dtype, row.message_bytes, row.source, row.destination))
     return RankCalls(begin, end, launch, seq, kind, comms, kinds), cuts
 
 
@@ -257,11 +265,6 @@ def _ranks(column: bytes) -> tuple[int, ...]:
     """Return the same tuple for all ranks of a group: of large groups each would hold a copy."""
     (ranks,) = unpacked(column, 1)
     return tuple(ranks.tolist())
-
-
-def _read_kind(row: pb.CollectiveKind, groups: Sequence[Group | None]) -> Kind:
-    operation = cast(Operation, row.operation if row.operation in get_args(Operation) else "other")
-    return Kind(operation, groups[row.group], row.dtype, row.message_bytes, row.source, row.destination)
 
 
 def _read_steps(data: bytes) -> tuple[HostWindows, RankGpu | None]:

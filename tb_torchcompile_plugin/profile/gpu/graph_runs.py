@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, by_track, host_slices, mask_of, picked, sums
-from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.columns import Cover, Mask, by_track, host_slices, mask_of, sums
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership, Timelines
 from tb_torchcompile_plugin.profile.compiled.regions import marks_graphs
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, within
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import slices
@@ -60,16 +60,18 @@ def graph_runs(profile: Profile) -> GraphRuns:
     # torch before 2.11 marks only graphs that have a backward.
     is_call = slices.is_graph_call if marks_graphs(trace) else slices.is_graph
     row = _outermost(trace, host_slices(trace, is_call))
+    calls = Timelines(trace, [(slice_, number) for number, slice_ in enumerate(row.tolist())])
     ownership = profile.of(Ownership)
     preparing = host_slices(trace, slices.is_preparation)
     captures = _calls(trace, slices.is_capture)
     # Without that of the memory pool, which is empty.
-    captures = captures[_around(trace, _outermost(trace, preparing), captures) < 0]
+    prepared = Cover(trace, preparing)
+    captures = captures[~prepared.holds(captures)]
     replays = _calls(trace, slices.is_replay)
     of_replays = launches.call[launches.replay]
 
     def inside(rows: Int64s, weights: Int64s | None = None) -> Int64s:
-        return sums(_around(trace, row, rows), np.ones_like(rows) if weights is None else weights, len(row))
+        return sums(calls.at(rows), np.ones_like(rows) if weights is None else weights, len(row))
 
     return GraphRuns(
         row=row,
@@ -98,15 +100,3 @@ def _outermost(trace: Trace, rows: Int64s) -> Int64s:
         reach = np.maximum.accumulate(trace.ts[of_track] + trace.dur[of_track])
         kept.append(of_track[np.append(True, trace.ts[of_track][1:] >= reach[:-1])])
     return np.concatenate(kept) if kept else np.zeros(0, np.int64)
-
-
-def _around(trace: Trace, outer: Int64s, rows: Int64s) -> Int64s:
-    """Return for each row the index in `outer` of the slice in which it begins, -1 for none; none holds another."""
-    around = np.full(len(rows), -1, np.int64)
-    for track, of_track in by_track(trace, outer):
-        inner = np.flatnonzero(trace.track[rows] == track)
-        intervals = Intervals(trace.ts[of_track], trace.ts[of_track] + trace.dur[of_track])
-        around[inner] = picked(
-            np.flatnonzero(trace.track[outer] == track), within(intervals, trace.ts[rows[inner]])
-        )
-    return around

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.profile.columns import Mask, alike, distinct, mask_of, place_mask
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership, add_packages
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
-from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy_until, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -199,7 +199,8 @@ def launch_calls(profile: Profile) -> LaunchCalls:
     trace, work = profile.trace, profile.of(gpu_work)
     order = np.argsort(trace.ts[work.index], kind="stable")
     index = work.index[order]
-    free = _free_at(trace, index, work.device[order])
+    _, stream = distinct(work.device[order], trace.stream[index])
+    free = busy_until(stream, trace.ts[index] + trace.dur[index])
     launch = trace.launch_of()[index]
     known = launch >= 0
     call, first, events = np.unique(launch[known], return_index=True, return_counts=True)
@@ -214,12 +215,3 @@ def launch_calls(profile: Profile) -> LaunchCalls:
         replay=mask_of(trace.names, is_replay)[trace.name[call]],
         idle=free[first] <= trace.ts[call],
     )
-
-
-def _free_at(trace: Trace, index: Int64s, device: Int64s) -> Int64s:
-    """Return for each GPU event, in order of time, when all earlier work of its stream had ended."""
-    free = np.full(len(index), np.iinfo(np.int64).min)
-    ends = trace.ts[index] + trace.dur[index]
-    for rows in alike(np.arange(len(index)), device, trace.stream[index]):
-        free[rows[1:]] = np.maximum.accumulate(ends[rows])[:-1]
-    return free

@@ -40,7 +40,10 @@ def memory_moments(profile: Profile) -> Moments:
     recorded = trace.memory()
     device = np.where(np.isin(recorded["device_type"], CPU_TYPES), -1, recorded["device_id"])
     inside = _innermost(trace, tree, recorded["ts"], recorded["track"])
-    operator = tree.nearest(inside, _wanting(trace, tree))
+    # Operators that did not just allocate for their caller, and calls of compiled graphs.
+    is_call = mask_of(trace.cats, CALL_CATS.__contains__)[trace.cat[tree.index]]
+    wanting = mask_of(trace.names, lambda name: not only_allocates(name) and not is_step(name))
+    operator = tree.nearest(inside, is_call & wanting[trace.name[tree.index]])
     rows = picked(tree.index, inside)
     return Moments(
         ts=np.asarray(recorded["ts"]),
@@ -69,13 +72,6 @@ def _innermost(trace: Trace, tree: HostTree, ts: Int64s, track: Int64s) -> Int64
         return np.asarray(trace.ts[slices] + trace.dur[slices] >= ts[moments])
 
     return climb_to(tree.parent, row, holds)
-
-
-def _wanting(trace: Trace, tree: HostTree) -> Mask:
-    """Return operators that did not just allocate for their caller, and calls of compiled graphs."""
-    cats = mask_of(trace.cats, CALL_CATS.__contains__)
-    wanting = mask_of(trace.names, lambda name: not only_allocates(name) and not is_step(name))
-    return np.asarray(cats[trace.cat[tree.index]] & wanting[trace.name[tree.index]])
 
 
 def _frees(device: Int64s, address: Int64s, size: Int64s) -> Int64s:

@@ -51,11 +51,9 @@ _DECISIVE = tuple(kind for kind in _KINDS if kind not in ("region", "other"))  #
 _OF_CAT = {slices.OPERATOR: "op"} | dict.fromkeys(slices.RUNTIME_CATS, "call")
 
 
-class _Moments(NamedTuple):
-    """Moments in an activity."""
-
-    at: Int64s  # ns
-    behind: Int64s  # how many of its `times` are not after each
+_Moments = tuple[
+    Int64s, Int64s
+]  # moments in an activity (ns), and how many of its `times` are not after each
 
 
 class Activity(NamedTuple):
@@ -108,8 +106,7 @@ class ThreadActivity:
             rows = np.flatnonzero(tracks == track)
             activity = self.of(track)
             begin, end = (
-                _Moments(at, np.searchsorted(activity.times, at, "right"))
-                for at in (starts[rows], ends[rows])
+                (at, np.searchsorted(activity.times, at, "right")) for at in (starts[rows], ends[rows])
             )
             for cause in activity.causes():
                 answer[rows, cause] = activity.between(cause, begin, end)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import Floats, distinct, mask_of, places_in
-from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import busy, busy_until, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -68,7 +68,7 @@ def gpu_queue(profile: Profile) -> GpuQueue:
     rows = np.flatnonzero(point >= 0)
     rows = rows[np.lexsort((start[rows], point[rows]))]
     device, stream, start, dur = work.device[rows], stream[rows], start[rows], dur[rows]
-    before = _busy_until(stream, start + dur, free)
+    before = busy_until(stream, start + dur, free)
     latency, gap, after, after_gap = _held(device, stream, start, dur, lane.begin[point[rows]], before)
     return GpuQueue(
         row=work.index[rows],
@@ -83,15 +83,6 @@ def gpu_queue(profile: Profile) -> GpuQueue:
         after_gap=after_gap,
         free=free,
     )
-
-
-def _busy_until(stream: Int64s, end: Int64s, free: Int64s) -> Int64s:
-    """Return when the work that was queued on the same stream before had ended; in the order of the queue."""
-    until = np.zeros(len(end), np.int64)
-    for number in np.unique(stream).tolist():
-        rows = np.flatnonzero(stream == number)
-        until[rows] = np.maximum.accumulate(np.concatenate((free[number : number + 1], end[rows])))[:-1]
-    return until
 
 
 def _held(
