@@ -32,12 +32,6 @@ class Clocks(NamedTuple):
     shared: Int64s  # the first rank with a common clock; offsets of ranks without one say nothing about each other
 
 
-class _Linked(NamedTuple):
-    offset: Int64s
-    shared: Int64s
-    apart: Int64s  # by call, how far from the others it still ends
-
-
 # Two ranks by index, and how much later the second ended each time.
 _Links = Iterable[tuple[int, int, Int64s]]
 
@@ -45,18 +39,19 @@ _Links = Iterable[tuple[int, int, Int64s]]
 def clocks(job: Job) -> Clocks:
     """Return the clocks; offsets are 0 without any collective."""
     calls_, known = job.of(calls), job.of(instances)
-    held = _by_collectives(known.where(job.of(holding)), calls_, len(job.digests))
+    offset, shared, apart = _by_collectives(known.where(job.of(holding)), calls_, len(job.digests))
     sender = job.of(senders)
     pairs = np.flatnonzero(sender >= 0)
     first = known.rows[known.first[pairs]]
     received = np.where(first == sender[pairs], known.rows[known.first[pairs] + 1], first)
-    offset, shared, apart = _by_sends(calls_, np.stack((sender[pairs], received), axis=1), held)
-    left = np.abs(np.concatenate((held.apart, apart)))
+    rows = np.stack((sender[pairs], received), axis=1)
+    offset, shared, apart_by_sends = _by_sends(calls_, rows, offset, shared)
+    left = np.abs(np.concatenate((apart, apart_by_sends)))
     return Clocks(offset, int(np.percentile(left, 95, method="higher")) if len(left) else None, shared)
 
 
-def _by_collectives(known: Instances, calls_: Calls, ranks: int) -> _Linked:
-    """Link ranks by the collectives that hold all of them."""
+def _by_collectives(known: Instances, calls_: Calls, ranks: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Link ranks by the collectives that hold all of them; return how far from the others each call still ends, too."""
     instance, place, end = known.number, calls_.place[known.rows], calls_.end[known.rows]
     first = known.first[instance]
     others = np.flatnonzero(first != np.arange(len(first)))
@@ -69,12 +64,11 @@ def _by_collectives(known: Instances, calls_: Calls, ranks: int) -> _Linked:
         if not step.any():
             break
         offset = offset + step
-    return _Linked(offset, shared, _behind_median(instance, end - offset[place]))
+    return offset, shared, _behind_median(instance, end - offset[place])
 
 
-def _by_sends(calls_: Calls, pairs: Int64s, held: _Linked) -> _Linked:
+def _by_sends(calls_: Calls, pairs: Int64s, offset: Int64s, shared: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Link what is not linked yet by what is sent between them; pairs: rows of `calls` (sent, received)."""
-    offset, shared = held.offset, held.shared
     sides = shared[calls_.place[pairs]]
     pairs = pairs[sides[:, 0] != sides[:, 1]]
     end = (calls_.end - offset[calls_.place])[pairs]
@@ -82,7 +76,7 @@ def _by_sends(calls_: Calls, pairs: Int64s, held: _Linked) -> _Linked:
     links = list(_across(shared[calls_.place[pairs]], np.diff(end)[:, 0], waited))
     more, first = _offsets(len(offset), links)
     left = [lates - (more[other] - more[rank]) for rank, other, lates in links]
-    return _Linked(offset + more[shared], first[shared], np.concatenate([np.zeros(0, np.int64), *left]))
+    return offset + more[shared], first[shared], np.concatenate([np.zeros(0, np.int64), *left])
 
 
 def _across(sides: Int64s, late: Int64s, waited: Int64s) -> _Links:

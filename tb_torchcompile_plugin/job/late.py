@@ -56,10 +56,8 @@ def late(job: Job) -> list[Late]:
     latest = np.argsort(-known.by_rank, kind="stable")[:_MOST_RANKS]
     lates: dict[int, list[Late]] = defaultdict(list)
     for row in np.flatnonzero(np.isin(known.place, latest)).tolist():
-        since = job.of(_since, bool(known.by_group[row]))
-        windows = since.window(known.last[row]), since.window(known.peer[row])
-        before = lates[int(known.place[row])]
-        before.append(_compared(job, *windows, int(known.instance[row]), int(known.ns[row]), before))
+        since, before = job.of(_since, bool(known.by_group[row])), lates[int(known.place[row])]
+        before.append(_compared(job, since, known.last[row], known.peer[row], int(known.ns[row]), before))
     return sorted((one for ones in lates.values() for one in ones), key=lambda one: one.instance)
 
 
@@ -103,9 +101,6 @@ def _peers(job: Job, last: Int64s, by_group: bool) -> Int64s:
     return np.where(count > 0, middle, -1)
 
 
-_Window = tuple[int, int, int]  # index of a rank, begin and end
-
-
 class _Since(NamedTuple):
     """What is compared of each call, as columns: from when to when (ns, on the clock of its trace)."""
 
@@ -114,9 +109,6 @@ class _Since(NamedTuple):
     end: Int64s
     instance: Int64s  # after which; -1: from the first step on
     known: Mask  # whether it can be compared at all
-
-    def window(self, row: int) -> _Window:
-        return int(self.place[row]), int(self.begin[row]), int(self.end[row])
 
 
 def _since(job: Job, by_group: bool) -> _Since:
@@ -149,23 +141,26 @@ def late_there(job: Job, row: int, peer: int, ns: int) -> Late | None:
     since = job.of(_since, False)
     if not (since.known[row] and since.known[peer]):
         return None
-    return _compared(job, since.window(row), since.window(peer), int(job.of(instances).of_call[row]), ns, [])
+    return _compared(job, since, row, peer, ns, [])
 
 
-def _compared(job: Job, since: _Window, usual: _Window, instance: int, ns: int, before: list[Late]) -> Late:
-    """Compare two ranks; before: what was found of the late one before."""
-    own, others = (_host_parts(job, *window) for window in (since, usual))
+def _compared(job: Job, since: _Since, row: int, peer: int, ns: int, before: list[Late]) -> Late:
+    """Compare two calls; before: what was found of the late rank before."""
+    windows = [(int(since.place[at]), int(since.begin[at]), int(since.end[at])) for at in (row, peer)]
+    own, others = (_host_parts(job, *window) for window in windows)
+    (place, begin, end), (peer_place, _, _) = windows
     for earlier in before:
         # It waited for this in the collectives of another group.
-        if since[1] <= earlier.begin and earlier.end <= since[2]:
+        if begin <= earlier.begin and earlier.end <= end:
             own.subtract(earlier.parts)
     parts = _difference(own, others)
     worked = sum(ns for blamed, ns in parts.items() if blamed.cause not in WAITS)
     if worked < ns // 2:
-        gpu = _gpu_difference(*(_kernels(job, *window) for window in (since, usual)))
+        gpu = _gpu_difference(*(_kernels(job, *window) for window in windows))
         # A GPU that is behind stays so: of this lateness only a part is since the collective before.
         parts = gpu if sum(gpu.values()) >= min(ns // 2, sum(parts.values())) else parts
-    return Late(since[0], usual[0], instance, *since[1:], ns, parts, dict(others))
+    instance = int(job.of(instances).of_call[row])
+    return Late(place, peer_place, instance, begin, end, ns, parts, dict(others))
 
 
 def _difference(own: Counter[Blamed], others: Counter[Blamed]) -> dict[Blamed, int]:

@@ -92,7 +92,7 @@ def _what_fits(profile: Profile) -> _Kept:
         return len(message.calls) + len(message.steps)
 
     steps = fitting(call_size, most.steps, ROOM.calls)
-    moments = moments[moments <= _beginning(profile, steps).until]
+    moments = moments[moments <= _beginning(profile, steps)[1]]
 
     def host_size(count: int) -> int:
         message = trial(steps, 0, _whole_steps(profile, moments, count))
@@ -119,7 +119,7 @@ def _step_ends(profile: Profile) -> Int64s:
 
 
 def _columns(profile: Profile, kept: _Kept) -> DigestColumns:
-    part, moments = _beginning(profile, kept.steps), profile.of(cuts)[: kept.cuts]
+    (calls, _), moments = _beginning(profile, kept.steps), profile.of(cuts)[: kept.cuts]
     header = _identified(profile)
     what = "steps" if len(profile.of(StepWindows)) else "collectives"
     header.notices.extend(left_out(what, kept.steps, profile.of(_all_of_it).steps))
@@ -137,7 +137,7 @@ def _columns(profile: Profile, kept: _Kept) -> DigestColumns:
         steps = kept_steps
     header.host_steps = steps
     details = Details(_host(profile, moments), _kernels(profile, moments))
-    return DigestColumns(header, part.calls, moments, *_steps(profile, part.windows), details)
+    return DigestColumns(header, calls, moments, *_steps(profile, kept.steps), details)
 
 
 def _identified(profile: Profile) -> pb.Digest:
@@ -175,26 +175,18 @@ def host_of(metadata: Mapping[str, object]) -> str | None:
     return str(name) if name else None
 
 
-class _Beginning(NamedTuple):
-    """What of a recording goes into its digest."""
-
-    windows: int  # how many steps
-    calls: RankCalls
-    until: int  # nothing from then on (ns)
-
-
-def _beginning(profile: Profile, count: int) -> _Beginning:
-    """Return the first `count` steps; without any, as many collectives."""
+def _beginning(profile: Profile, count: int) -> tuple[RankCalls, int]:
+    """Return the collectives of the first `count` steps, or without steps as many; and until when they are (ns)."""
     windows, calls = profile.of(StepWindows), profile.of(rank_calls)
     moments = np.where(calls.launch >= 0, calls.launch, calls.begin) - profile.trace.base_ns
     ends = windows.starts if len(windows) else moments
     if count == len(ends):
-        return _Beginning(len(windows), calls, _NEVER)
+        return calls, _NEVER
     rows = np.flatnonzero(moments < ends[count])
     kinds, kind = np.unique(calls.kind[rows], return_inverse=True)
     begin, end, launch, seq, _, comms = (column[rows] for column in calls[:-1])
     first = RankCalls(begin, end, launch, seq, kind, comms, [calls.kinds[code] for code in kinds.tolist()])
-    return _Beginning(min(count, len(windows)), first, int(ends[count]) - 1)
+    return first, int(ends[count]) - 1
 
 
 def _steps(profile: Profile, count: int) -> tuple[HostWindows, RankGpu | None]:

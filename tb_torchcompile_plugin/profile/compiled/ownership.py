@@ -8,7 +8,7 @@ compiling or autotuning: the compilation that it serves. The graph key is that o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -42,7 +42,11 @@ class Ownership:
         self.compilations = self._compilations()
         frames = [*self.regions, *self.compilations]
         self._graphs = Timelines(trace, graph_calls)
-        self._unique_keys = self._unique(profile.data.of(unique_graph_keys) if profile.data else {})
+        # For each code that is a graph key the code of the one compile id it belongs to, otherwise -1.
+        unique_keys = profile.data.of(unique_graph_keys) if profile.data else {}
+        owners = {self.code(key): self.code(compile_id) for key, compile_id in unique_keys.items()}
+        codes = [owners.get(code, -1) for code in range(len(self.names))]
+        self._unique_keys = np.array(codes or [-1], np.int64)
         self.backwards = self._backwards(Timelines(trace, frames), graph_calls)
         self._owners = Timelines(trace, [*frames, *self.backwards])
         self._autograd = Cover(trace, host_slices(trace, is_backward))
@@ -121,11 +125,6 @@ class Ownership:
             (int(row), int(self._unique_keys[key])) for row, (_, key) in zip(around, graph_calls) if row >= 0
         ]
         return {row: owner for row, owner in owners if owner >= 0}
-
-    def _unique(self, key_to_id: Mapping[str, str]) -> Int64s:
-        """Return for each code that is a graph key the code of the one compile id it belongs to, otherwise -1."""
-        owners = {self.code(key): self.code(compile_id) for key, compile_id in key_to_id.items()}
-        return np.array([owners.get(code, -1) for code in range(len(self.names))] or [-1], np.int64)
 
 
 def _arrows(trace: Trace) -> dict[tuple[int, int], tuple[int, int]]:

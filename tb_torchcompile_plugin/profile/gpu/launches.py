@@ -137,31 +137,29 @@ def _names(trace: Trace, index: Int64s, parent: Int64s) -> Int64s:
 
 
 def _categories_of(trace: Trace, work: GpuWork, names: Int64s, launch: Int64s, code: GeneratedCode) -> Int64s:
-    category = np.array([kernels.CATEGORIES.index(name) for name in work.categories], np.int64)[work.category]
-    renamed = names != trace.name[work.index]
-    for name in np.unique(names[renamed]).tolist():
-        category[renamed & (names == name)] = kernels.CATEGORIES.index(kernels.category_of(trace.names[name]))
-    return _user_kernels(trace, work.index, launch, category, code.user_kernels)
+    """Return the category of each kernel.
 
-
-def _user_kernels(
-    trace: Trace, index: Int64s, launch: Int64s, category: Int64s, generated: set[str]
-) -> Int64s:
-    """Return the categories with those of the user's own Triton kernels.
-
-    Their names are of no kind: the generated code or one of their launches shows what they are.
+    Names of the user's own Triton kernels are of no kind: the generated code or one of their launches shows what they
+    are.
     """
+    index, generated = work.index, code.user_kernels
+    category = np.array([kernels.CATEGORIES.index(name) for name in work.categories], np.int64)[work.category]
+    is_renamed = names != trace.name[index]
+    for name in np.unique(names[is_renamed]).tolist():
+        category[is_renamed & (names == name)] = kernels.CATEGORIES.index(
+            kernels.category_of(trace.names[name])
+        )
     asked = np.flatnonzero(~np.isin(category, _CERTAIN) & (launch >= 0))
     calls = launch[asked]
     callers = trace.parent[calls]
     caller_names = np.where(callers >= 0, trace.name[callers], -1)
     unique, _ = distinct(trace.name[index[asked]], trace.name[calls], caller_names, category[asked])
     users = {name for name in np.unique(trace.name[index]).tolist() if trace.names[name] in generated}
-    for kernel, call, caller, code in unique.T.tolist():
+    for kernel, call, caller, kind in unique.T.tolist():
         caller_name = trace.names[caller] if caller >= 0 else ""
         through_driver = is_driver_launch(trace.names[call])
         if kernels.is_users_triton(
-            trace.names[kernel], through_driver, caller_name, kernels.CATEGORIES[code]
+            trace.names[kernel], through_driver, caller_name, kernels.CATEGORIES[kind]
         ):
             users.add(kernel)
     is_users = np.isin(trace.name[index], list(users)) & ~np.isin(category, _CERTAIN)

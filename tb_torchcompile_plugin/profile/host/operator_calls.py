@@ -54,6 +54,11 @@ def operator_calls(profile: Profile) -> OperatorCalls:
     own = np.zeros(len(position), np.int64)
     work = number[_callers(trace, tree, gpu)]
     np.add.at(own, work[work >= 0], trace.dur[gpu[work >= 0]])
+    # To each call's own time that of all calls inside it.
+    total = own.copy()
+    busy = np.flatnonzero(own)
+    for which, above in ways_up(around, around[busy]):
+        np.add.at(total, above, own[busy[which]])
     caller = number[tree.parent]
     functions = np.flatnonzero(tree.python & (caller >= 0))
     memory = _Memory(trace, index, caller[position], tree.index[functions], caller[functions])
@@ -62,7 +67,7 @@ def operator_calls(profile: Profile) -> OperatorCalls:
     return OperatorCalls(
         position=narrow(position),
         index=index,
-        device_ns=_with_inner(own, around),
+        device_ns=total,
         self_device_ns=own,
         cpu_bytes=cpu,
         self_cpu_bytes=self_cpu,
@@ -83,15 +88,6 @@ def _callers(trace: Trace, tree: HostTree, gpu: Int64s) -> Int64s:
     is_call = mask_of(trace.cats, CALL_CATS.__contains__)[trace.cat[tree.index]]
     named[unnamed] = tree.nearest(launch[unnamed], is_call)
     return named
-
-
-def _with_inner(own: Int64s, around: Int64s) -> Int64s:
-    """Add to each call's own amount that of all calls inside it; around: the call around each, -1: none."""
-    total: Int64s = own.copy()
-    rows = np.flatnonzero(own)
-    for which, above in ways_up(around, around[rows]):
-        np.add.at(total, above, own[rows[which]])
-    return total
 
 
 class _Memory:

@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.columns import Mask
-from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, every_break, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import every_break, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.memo import Memo
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
 
@@ -89,7 +88,11 @@ class ThreadActivity:
         self._trace = trace = profile.trace
         self._kind_of_name = _kinds_of_names(trace.names)
         self._kind_of_cat = np.array([_KINDS.index(_OF_CAT.get(cat, "other")) for cat in trace.cats], np.int8)
-        self._breaks = _breaks_by_track(trace, profile.of(region_calls))
+        breaks = grouped(every_break(profile.of(region_calls)), lambda gap: int(trace.track[gap.call.index]))
+        self._breaks = {
+            track: union(np.array([gap.start for gap in gaps]), np.array([gap.end for gap in gaps]))
+            for track, gaps in breaks.items()
+        }
         self._memo = Memo()
 
     def of(self, track: int) -> Activity:
@@ -167,11 +170,3 @@ def _kinds_of_names(names: list[str]) -> npt.NDArray[np.int8]:
         for name, at_work in zip(names, slices.compiling(names), strict=True)
     )
     return np.fromiter(kinds, np.int8, len(names))
-
-
-def _breaks_by_track(trace: Trace, calls: list[RegionCall]) -> dict[int, Intervals]:
-    by_track = grouped(every_break(calls), lambda gap: int(trace.track[gap.call.index]))
-    return {
-        track: union(np.array([gap.start for gap in gaps]), np.array([gap.end for gap in gaps]))
-        for track, gaps in by_track.items()
-    }
