@@ -43,20 +43,27 @@ _STILL_WAITS = 0.5  # share of its waiting that must be left of a call; with les
 
 def tied(job: TracedJob) -> Tied:
     """Return the calls of instances of which every known member is in a model."""
-    calls_, known, times, offset = job.of(calls), job.of(instances), job.of(waits), job.of(clocks).offset_ns
+    calls_, instances_, times, offset = (
+        job.of(calls),
+        job.of(instances),
+        job.of(waits),
+        job.of(clocks).offset_ns,
+    )
     # By call its index in the queue of its rank, -1 where it is not there.
     work = np.concatenate(
         [places_in(rank.profile.of(gpu_queue).row, rank.profile.of(communication_rows)) for rank in job.ranks]
     )
     paired = calls_.of_kind(kind.operation in PAIRED for kind in calls_.kinds)
-    are_pairs = _all_of(known, paired[known.rows]) & (job.of(senders) >= 0)
-    some = known.where(_all_of(known, work[known.rows] >= 0) & (job.of(holding) | are_pairs))
-    rows, hold = some.rows, calls_.of_kind(kind.operation in HOLD_ALL for kind in calls_.kinds)
+    are_pairs = _all_of(instances_, paired[instances_.rows]) & (job.of(senders) >= 0)
+    selected = instances_.where(
+        _all_of(instances_, work[instances_.rows] >= 0) & (job.of(holding) | are_pairs)
+    )
+    rows, hold = selected.rows, calls_.of_kind(kind.operation in HOLD_ALL for kind in calls_.kinds)
     base = np.array([digest.base_ns for digest in job.digests], np.int64)
     calls_in_models = Tied(
         place=calls_.place[rows],
         work=work[rows],
-        instance=some.number,
+        instance=selected.number,
         ahead=(offset - (base - base.min()))[calls_.place[rows]],
         transfer=times.end[rows],
         needs=(hold | calls_.of_kind(kind.operation == "recv" for kind in calls_.kinds))[rows],
@@ -67,9 +74,9 @@ def tied(job: TracedJob) -> Tied:
     return calls_in_models._replace(transfer=calls_in_models.transfer - from_)
 
 
-def _all_of(known: Instances, mask: Mask) -> Mask:
+def _all_of(instances_: Instances, mask: Mask) -> Mask:
     """Return by instance whether a mask holds for all of its calls."""
-    return np.asarray(np.bincount(known.number[mask], minlength=len(known)) == known.sizes)
+    return np.asarray(np.bincount(instances_.number[mask], minlength=len(instances_)) == instances_.sizes)
 
 
 def by_place(place: Int64s, ranks: int) -> list[Int64s]:
@@ -177,8 +184,8 @@ def _cut_host(costs: HostCosts, row: Late, left: Floats) -> None:
     part = min(1.0, max(row.excess, 0) / max(sum(more.values()), 1))
     total = costs.summed(rows, ns)
     codes, key = np.unique(costs.code[rows], return_inverse=True)
-    blamed = [costs.blamed[code] for code in codes.tolist()]
-    cut = np.array([min(1.0, part * more.get(one, 0) / max(total[one], 1)) for one in blamed])
+    blamed_rows = [costs.blamed[code] for code in codes.tolist()]
+    cut = np.array([min(1.0, part * more.get(blamed, 0) / max(total[blamed], 1)) for blamed in blamed_rows])
     left[rows] *= 1 - cut[key] * ns / np.maximum(costs.end[rows] - costs.begin[rows], 1)
 
 

@@ -46,13 +46,13 @@ class Chain(NamedTuple):
 def chain(job: Job) -> Chain:
     """Return the calls as recorded."""
     calls_, times = job.of(calls), job.of(waits)
-    known = job.of(instances).where(job.of(holding))
-    order = np.lexsort((times.begin[known.rows], calls_.place[known.rows]))
-    row, instance = known.rows[order], known.number[order]
+    instances_ = job.of(instances).where(job.of(holding))
+    order = np.lexsort((times.begin[instances_.rows], calls_.place[instances_.rows]))
+    row, instance = instances_.rows[order], instances_.number[order]
     place, begin, end = calls_.place[row], times.begin[row], times.end[row]
     is_first = np.diff(place, prepend=-1) > 0
     gap = np.where(is_first, begin, begin - np.roll(end, 1))
-    latest = np.maximum.reduceat(times.begin[known.rows], known.first) if len(known) else known.first
+    latest = instances_.largest(times.begin)
     first = np.searchsorted(place, np.arange(len(job.digests) + 1))
     return Chain(row, place, instance, gap, end - latest[instance], first)
 
@@ -205,12 +205,12 @@ class _OfGroups(NamedTuple):
 
 def slow_links(job: Job) -> list[SlowLink]:
     """Return links whose transfers take far longer than the same ones of others, most excess first."""
-    known = job.of(_of_groups)
-    is_far = known.ns >= _SLOW_LINK * known.usual
-    pairs, pair = distinct(known.link, known.shape)
+    groups = job.of(_of_groups)
+    is_far = groups.ns >= _SLOW_LINK * groups.usual
+    pairs, pair = distinct(groups.link, groups.shape)
     is_often = medians(pair, is_far.astype(np.int64), pairs.shape[1])[pair] > 0
-    slow_rows = np.flatnonzero(is_far & is_often & (known.usual > 0))
-    links = [_link(job, known, rows) for rows in alike(slow_rows, known.link)]
+    slow_rows = np.flatnonzero(is_far & is_often & (groups.usual > 0))
+    links = [_link(job, groups, rows) for rows in alike(slow_rows, groups.link)]
     joined = []
     for same in grouped(links, lambda link: (*link.hosts,) if link.hosts else str(link.places)).values():
         worst = max(same, key=lambda link: link.excess_ns)
@@ -220,11 +220,11 @@ def slow_links(job: Job) -> list[SlowLink]:
     return sorted(joined, key=lambda link: -link.excess_ns)
 
 
-def _link(job: Job, known: _OfGroups, rows: Int64s) -> SlowLink:
-    excess = known.ns[rows] - known.usual[rows]
-    of_shape = sums(known.shape[rows], excess, int(known.shape.max()) + 1)
-    worst = rows[known.shape[rows] == of_shape.argmax()]
-    members, calls_ = job.of(instances).some(known.number[worst[:1]]).rows, job.of(calls)
+def _link(job: Job, groups: _OfGroups, rows: Int64s) -> SlowLink:
+    excess = groups.ns[rows] - groups.usual[rows]
+    of_shape = sums(groups.shape[rows], excess, int(groups.shape.max()) + 1)
+    worst = rows[groups.shape[rows] == of_shape.argmax()]
+    members, calls_ = job.of(instances).some(groups.number[worst[:1]]).rows, job.of(calls)
     places = np.sort(calls_.place[members]).tolist()
     hosts = {job.digests[place].host for place in places}
     return SlowLink(
@@ -232,25 +232,23 @@ def _link(job: Job, known: _OfGroups, rows: Int64s) -> SlowLink:
         places=places,
         hosts=sorted(host for host in hosts if host) if None not in hosts and len(hosts) > 1 else [],
         groups=1,
-        ns=int(np.median(known.ns[worst])),
-        usual_ns=int(known.usual[worst[0]]),
-        instances=known.number[rows],
+        ns=int(np.median(groups.ns[worst])),
+        usual_ns=int(groups.usual[worst[0]]),
+        instances=groups.number[rows],
         excess_ns=int(excess.sum()),
     )
 
 
 def _of_groups(job: Job) -> _OfGroups:
-    calls_, known = job.of(calls), job.of(instances)
-    if not len(known):
-        return _OfGroups(*np.zeros((5, 0), np.int64))
+    calls_, instances_ = job.of(calls), job.of(instances)
     number = np.flatnonzero(job.of(all_here))
-    row, is_pair = known.rows[known.first[number]], job.of(senders)[number] >= 0
-    kind, last = calls_.kind[row], known.rows[known.first[number] + known.sizes[number] - 1]
+    row, is_pair = instances_.rows[instances_.first[number]], job.of(senders)[number] >= 0
+    kind, last = calls_.kind[row], instances_.rows[instances_.first[number] + instances_.sizes[number] - 1]
     kinds = calls_.kinds
     shapes = numbered((kind.what, kind.dtype, kind.message_bytes, kind.group_size) for kind in kinds)
     pair = np.where(is_pair, calls_.place[row] * len(job.digests) + calls_.place[last], -1)
     _, link = distinct(numbered(kind.group for kind in kinds)[kind], pair)
-    ns = np.minimum.reduceat(job.of(waits).transfer[known.rows], known.first)[number]
+    ns = instances_.smallest(job.of(waits).transfer)[number]
     return _OfGroups(number, shapes[kind], link, ns, _usual(shapes[kind], link, ns))
 
 
@@ -290,7 +288,7 @@ def slow(job: Job) -> list[Slow]:
             found.append(_slow(far, host, total))
             alone[far] = False
     found += [_slow(np.array([place]), None, total) for place in np.flatnonzero(alone).tolist()]
-    return sorted(found, key=lambda one: -one.ns)
+    return sorted(found, key=lambda rank: -rank.ns)
 
 
 def _slow(places: Int64s, host: str | None, total: Int64s) -> Slow:
@@ -331,12 +329,12 @@ def compared_ns(job: Job) -> int:
 
 def why_slow(job: Job, place: int) -> list[Late]:
     """Return what a rank did beyond the peers in the middle where it took longest, in order of time."""
-    calls_, known = job.of(chain), job.of(beyond)
+    calls_, excess = job.of(chain), job.of(beyond)
     rows = slice(int(calls_.first[place]), int(calls_.first[place + 1]))
-    most = np.argsort(-known.ns[rows], kind="stable")[:_EXPLAINED] + rows.start
+    most = np.argsort(-excess.ns[rows], kind="stable")[:_EXPLAINED] + rows.start
     lates = (
-        late_there(job, int(calls_.row[at]), int(calls_.row[known.peer[at]]), int(known.ns[at]))
-        for at in np.sort(most[known.ns[most] > 0]).tolist()
+        late_there(job, int(calls_.row[at]), int(calls_.row[excess.peer[at]]), int(excess.ns[at]))
+        for at in np.sort(most[excess.ns[most] > 0]).tolist()
     )
     return [row for row in lates if row is not None]
 
@@ -364,9 +362,9 @@ def saved_without(job: Job, shares: Mapping[int, float], links: list[SlowLink]) 
 
 def _longer(job: Job, links: list[SlowLink]) -> Int64s:
     """Return how much longer each call of `chain` takes in these links (ns)."""
-    known, calls_, of_call = job.of(_of_groups), job.of(chain), job.of(instances).of_call
+    groups, calls_, of_call = job.of(_of_groups), job.of(chain), job.of(instances).of_call
     usual, is_slow = np.ones(len(job.of(instances))), np.zeros(len(job.of(instances)), bool)
-    usual[known.number] = known.usual / np.maximum(known.ns, 1)
+    usual[groups.number] = groups.usual / np.maximum(groups.ns, 1)
     for link in links:
         is_slow[link.instances] = True
     instance = of_call[calls_.row]

@@ -38,22 +38,22 @@ _Links = Iterable[tuple[int, int, Int64s]]
 
 def clocks(job: Job) -> Clocks:
     """Return the clocks; offsets are 0 without any collective."""
-    calls_, known = job.of(calls), job.of(instances)
-    offset, shared, apart = _by_collectives(known.where(job.of(holding)), calls_, len(job.digests))
+    calls_, instances_ = job.of(calls), job.of(instances)
+    offset, shared, apart = _by_collectives(instances_.where(job.of(holding)), calls_, len(job.digests))
     sender = job.of(senders)
     pairs = np.flatnonzero(sender >= 0)
-    first = known.rows[known.first[pairs]]
-    received = np.where(first == sender[pairs], known.rows[known.first[pairs] + 1], first)
+    first = instances_.rows[instances_.first[pairs]]
+    received = np.where(first == sender[pairs], instances_.rows[instances_.first[pairs] + 1], first)
     rows = np.stack((sender[pairs], received), axis=1)
     offset, shared, apart_by_sends = _by_sends(calls_, rows, offset, shared)
     left = np.abs(np.concatenate((apart, apart_by_sends)))
     return Clocks(offset, int(np.percentile(left, 95, method="higher")) if len(left) else None, shared)
 
 
-def _by_collectives(known: Instances, calls_: Calls, ranks: int) -> tuple[Int64s, Int64s, Int64s]:
+def _by_collectives(instances_: Instances, calls_: Calls, ranks: int) -> tuple[Int64s, Int64s, Int64s]:
     """Link ranks by the collectives that hold all of them; return how far from the others each call still ends, too."""
-    instance, place, end = known.number, calls_.place[known.rows], calls_.end[known.rows]
-    first = known.first[instance]
+    instance, place, end = instances_.number, calls_.place[instances_.rows], calls_.end[instances_.rows]
+    first = instances_.first[instance]
     others = np.flatnonzero(first != np.arange(len(first)))
     pairs, pair = distinct(place[first[others]], place[others])
     late = (end - end[first])[others][np.argsort(pair, kind="stable")]

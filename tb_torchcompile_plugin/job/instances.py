@@ -129,6 +129,14 @@ class Instances:
         """The calls of each."""
         return np.split(self.rows, self.first[1:]) if len(self) else []
 
+    def largest(self, values: Int64s) -> Int64s:
+        """Return the largest value among the calls of each; values: by call."""
+        return np.maximum.reduceat(values[self.rows], self.first) if len(self) else self.first
+
+    def smallest(self, values: Int64s) -> Int64s:
+        """Return the smallest value among the calls of each; values: by call."""
+        return np.minimum.reduceat(values[self.rows], self.first) if len(self) else self.first
+
     def some(self, numbers: Int64s) -> Instances:
         """Return these instances, numbered in this order."""
         sizes = self.sizes[numbers]
@@ -150,9 +158,9 @@ def instances(job: Job) -> Instances:
     rows, key = rows[order], key[order]
     of_call = np.full(len(calls_.place), -1)
     candidates = Instances(of_call, rows, np.flatnonzero(np.diff(key, prepend=-1)))
-    one = candidates.where(_is_collective(calls_, candidates))
-    ended = np.maximum.reduceat(calls_.end[one.rows], one.first) if len(one) else one.first
-    ordered = one.some(np.lexsort((one.rows[one.first], ended)))
+    collectives = candidates.where(_is_collective(calls_, candidates))
+    first_rows = collectives.rows[collectives.first]
+    ordered = collectives.some(np.lexsort((first_rows, collectives.largest(calls_.end))))
     of_call[ordered.rows] = ordered.number
     return ordered
 
@@ -241,31 +249,30 @@ def anchors(job: Job) -> list[int]:
 
 def _is_collective(calls_: Calls, candidates: Instances) -> Mask:
     """Return by instance whether its calls are of different ranks and do the same."""
-    if not len(candidates):
-        return np.zeros(0, bool)
-    rows, first = candidates.rows, candidates.first
     # In an all-to-all each rank may send more or less than another.
     sizes = (None if kind.operation == "all_to_all" else kind.message_bytes for kind in calls_.kinds)
-    shared = numbered((kind.what, kind.dtype, size) for kind, size in zip(calls_.kinds, sizes))[
-        calls_.kind[rows]
+    in_common = numbered((kind.what, kind.dtype, size) for kind, size in zip(calls_.kinds, sizes))[
+        calls_.kind
     ]
-    same = np.minimum.reduceat(shared, first) == np.maximum.reduceat(shared, first)
-    pairs, _ = distinct(candidates.number, calls_.place[rows])
+    pairs, _ = distinct(candidates.number, calls_.place[candidates.rows])
     ranks = np.bincount(pairs[0], minlength=len(candidates))
-    return np.asarray((candidates.sizes > 1) & same & (ranks == candidates.sizes))
+    is_same = candidates.smallest(in_common) == candidates.largest(in_common)
+    return np.asarray((candidates.sizes > 1) & is_same & (ranks == candidates.sizes))
 
 
 def holding(job: Job) -> Mask:
     """Return by instance whether nobody is done with it before everybody has come."""
-    calls_, known = job.of(calls), job.of(instances)
-    return calls_.of_kind(kind.operation in HOLD_ALL for kind in calls_.kinds)[known.rows[known.first]]
+    calls_, instances_ = job.of(calls), job.of(instances)
+    return calls_.of_kind(kind.operation in HOLD_ALL for kind in calls_.kinds)[
+        instances_.rows[instances_.first]
+    ]
 
 
 def senders(job: Job) -> Int64s:
     """Return by instance the call that sends data to the other one; -1 where it is not a pair."""
-    calls_, known = job.of(calls), job.of(instances)
-    sends = calls_.of_kind(kind.operation == "send" for kind in calls_.kinds)[known.rows]
-    sender = np.full(len(known), -1)
-    sender[known.number[sends]] = known.rows[sends]
-    count = np.bincount(known.number[sends], minlength=len(known))
+    calls_, instances_ = job.of(calls), job.of(instances)
+    sends = calls_.of_kind(kind.operation == "send" for kind in calls_.kinds)[instances_.rows]
+    sender = np.full(len(instances_), -1)
+    sender[instances_.number[sends]] = instances_.rows[sends]
+    count = np.bincount(instances_.number[sends], minlength=len(instances_))
     return np.where(count == 1, sender, -1)

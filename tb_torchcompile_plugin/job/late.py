@@ -52,13 +52,15 @@ def late(job: Job) -> list[Late]:
 
     Of very many ranks only those that are late most.
     """
-    known = job.of(lateness)
-    latest = np.argsort(-known.by_rank, kind="stable")[:_MOST_RANKS]
+    lateness_ = job.of(lateness)
+    latest = np.argsort(-lateness_.by_rank, kind="stable")[:_MOST_RANKS]
     lates: dict[int, list[Late]] = defaultdict(list)
-    for row in np.flatnonzero(np.isin(known.place, latest)).tolist():
-        since, before = job.of(_since, bool(known.by_group[row])), lates[int(known.place[row])]
-        before.append(_compared(job, since, known.last[row], known.peer[row], int(known.ns[row]), before))
-    return sorted((one for ones in lates.values() for one in ones), key=lambda one: one.instance)
+    for row in np.flatnonzero(np.isin(lateness_.place, latest)).tolist():
+        since, before = job.of(_since, bool(lateness_.by_group[row])), lates[int(lateness_.place[row])]
+        before.append(
+            _compared(job, since, lateness_.last[row], lateness_.peer[row], int(lateness_.ns[row]), before)
+        )
+    return sorted((row for ones in lates.values() for row in ones), key=lambda row: row.instance)
 
 
 class Lateness(NamedTuple):
@@ -91,12 +93,14 @@ def _peers(job: Job, last: Int64s, by_group: bool) -> Int64s:
 
     -1 for none, and where one need not wait for all.
     """
-    known, since, begin = job.of(instances), job.of(_since, by_group), job.of(waits).begin
-    rows, latest = known.rows, last[known.number]
-    is_same = since.known[rows] & since.known[latest] & (since.instance[rows] == since.instance[latest])
-    peers = np.flatnonzero(is_same & (rows != latest) & job.of(holding)[known.number])
-    peers = peers[np.lexsort((rows[peers], begin[rows[peers]], known.number[peers]))]
-    count = np.bincount(known.number[peers], minlength=len(known))
+    instances_, since, begin = job.of(instances), job.of(_since, by_group), job.of(waits).begin
+    rows, latest = instances_.rows, last[instances_.number]
+    is_same = (
+        since.comparable[rows] & since.comparable[latest] & (since.instance[rows] == since.instance[latest])
+    )
+    peers = np.flatnonzero(is_same & (rows != latest) & job.of(holding)[instances_.number])
+    peers = peers[np.lexsort((rows[peers], begin[rows[peers]], instances_.number[peers]))]
+    count = np.bincount(instances_.number[peers], minlength=len(instances_))
     middle = np.append(rows[peers], -1)[np.minimum(np.cumsum(count) - count + count // 2, len(peers))]
     return np.where(count > 0, middle, -1)
 
@@ -108,7 +112,7 @@ class _Since(NamedTuple):
     begin: Int64s
     end: Int64s
     instance: Int64s  # after which; -1: from the first step on
-    known: Mask  # whether it can be compared at all
+    comparable: Mask  # whether it can be compared at all
 
 
 def _since(job: Job, by_group: bool) -> _Since:
@@ -131,15 +135,15 @@ def _since(job: Job, by_group: bool) -> _Since:
     columns[:, rows] = begin, launch, np.where(is_first, -1, np.roll(instance[rows], 1))
     # By rank until when it is known what its host did.
     reach = np.array([digest.columns.cuts.max(initial=_NEVER) for digest in job.digests], np.int64)
-    known = np.zeros(len(calls_.place), bool)
-    known[rows] = (begin <= launch) & (launch <= reach[place])
-    return _Since(calls_.place, columns[0], columns[1], columns[2], known)
+    comparable = np.zeros(len(calls_.place), bool)
+    comparable[rows] = (begin <= launch) & (launch <= reach[place])
+    return _Since(calls_.place, columns[0], columns[1], columns[2], comparable)
 
 
 def late_there(job: Job, row: int, peer: int, ns: int) -> Late | None:
     """Compare any call (row of `calls`) with another one; None where it is unknown what their hosts did."""
     since = job.of(_since, False)
-    if not (since.known[row] and since.known[peer]):
+    if not (since.comparable[row] and since.comparable[peer]):
         return None
     return _compared(job, since, row, peer, ns, [])
 
@@ -183,9 +187,9 @@ def _host_parts(job: Job, place: int, begin: int, end: int) -> Counter[Blamed]:
     rows = _rows_between(job, place, costs.stretch, begin, end)
     from_, until = np.maximum(costs.wait_begin, begin), np.minimum(costs.wait_end, end)
     waits_ = np.flatnonzero(until > from_)
-    held = covered_ns(job.of(waiting, place), from_[waits_], until[waits_])
+    waiting_ns = covered_ns(job.of(waiting, place), from_[waits_], until[waits_])
     code = np.concatenate((costs.code[rows], costs.wait_code[waits_]))
-    ns = np.concatenate((costs.ns[rows], (until - from_)[waits_] - held))
+    ns = np.concatenate((costs.ns[rows], (until - from_)[waits_] - waiting_ns))
     codes, key = np.unique(code, return_inverse=True)
     total = sums(key, ns, len(codes)).tolist()
     return Counter({costs.blamed[code]: ns for code, ns in zip(codes.tolist(), total)})

@@ -175,7 +175,9 @@ def _speeds(group: Int64s, rank: Int64s, dur: Int64s, counted: Mask) -> Floats:
     widely = np.bincount(of_rank, minlength=int(group.max(initial=-1)) + 1) >= max(2, ranks / 2)
     rows = np.flatnonzero(counted & widely[group]) if len(group) else np.zeros(0, np.int64)
     ratio = dur[rows] / np.maximum(_medians(dur, counted, group)[rows], 1)
-    return np.array([_speed(ratio[rank[rows] == one], dur[rows[rank[rows] == one]]) for one in range(ranks)])
+    return np.array(
+        [_speed(ratio[rank[rows] == number], dur[rows[rank[rows] == number]]) for number in range(ranks)]
+    )
 
 
 def _speed(ratio: Floats, weight: Int64s) -> float:

@@ -53,15 +53,15 @@ def stages(job: Job) -> Stages | None:
 
 
 def _all_hand_on(job: Job) -> bool:
-    calls_, known = job.of(calls), job.of(instances)
+    calls_, instances_ = job.of(calls), job.of(instances)
     is_paired = calls_.of_kind(kind.operation in PAIRED for kind in calls_.kinds)
-    rows = known.rows[is_paired[known.rows[known.first]][known.number]]
+    rows = instances_.rows[is_paired[instances_.rows[instances_.first]][instances_.number]]
     return len(np.unique(calls_.place[rows])) == len(job.digests)
 
 
-def even_stages(job: TracedJob, known: Stages) -> dict[int, Change]:
+def even_stages(job: TracedJob, uneven: Stages) -> dict[int, Change]:
     """Return the changes of the models of all ranks, by index: the same work, shared evenly."""
-    factors = known.mean_ns / np.maximum(known.compute_ns, 1)
+    factors = uneven.mean_ns / np.maximum(uneven.compute_ns, 1)
     return {
         index: _scaled(rank.profile.of(computes), float(factor))
         for index, (rank, factor) in enumerate(zip(job.ranks, factors))

@@ -78,10 +78,10 @@ def job_steps(job: Job) -> list[RankSteps | None]:
     # Ranks whose times have room one behind the other in 64 bits: all of them, unless times are absurd.
     most = max(1, (1 << 61) // (high - low + 1))
     for start in range(0, len(gpus), most):
-        some = {index: gpus[index] for index in list(gpus)[start : start + most]}
-        columns = _columns(job, some)
-        bounds = np.cumsum([0, *(len(gpu.steps.window) for gpu in some.values())])
-        for (index, gpu), begin, end in zip(some.items(), bounds[:-1].tolist(), bounds[1:].tolist()):
+        chunk = {index: gpus[index] for index in list(gpus)[start : start + most]}
+        columns = _columns(job, chunk)
+        bounds = np.cumsum([0, *(len(gpu.steps.window) for gpu in chunk.values())])
+        for (index, gpu), begin, end in zip(chunk.items(), bounds[:-1].tolist(), bounds[1:].tolist()):
             names = job.digests[index].columns.windows.names
             step = [names[row] for row in gpu.steps.window.tolist()]
             rows[index] = RankSteps(step, *(column[begin:end] for column in columns))

@@ -36,15 +36,15 @@ class Waits(NamedTuple):
 
 def waits(job: Job) -> Waits:
     """Return the waits; wait + transfer is the duration, to the ns."""
-    calls_, offset, known = job.of(calls), job.of(clocks).offset_ns, job.of(instances)
+    calls_, offset, instances_ = job.of(calls), job.of(clocks).offset_ns, job.of(instances)
     begin, end = calls_.begin - offset[calls_.place], calls_.end - offset[calls_.place]
     wait, awaited = np.full((2, len(begin)), -1)
     last, unknown = np.zeros(len(begin), bool), np.zeros(len(begin), np.int64)
-    rows, needed = known.rows, job.of(needed_calls)
-    until = np.where(needed >= 0, begin[needed] if len(begin) else needed, _NEVER)[known.number]
+    rows, needed = instances_.rows, job.of(needed_calls)
+    until = np.where(needed >= 0, begin[needed] if len(begin) else needed, _NEVER)[instances_.number]
     wait[rows] = np.maximum(np.minimum(end[rows], until), begin[rows]) - begin[rows]
     waited = wait[rows] > 0
-    awaited[rows[waited]] = calls_.place[needed[known.number[waited]]]
+    awaited[rows[waited]] = calls_.place[needed[instances_.number[waited]]]
     last[needed[needed >= 0]] = job.of(holding)[needed >= 0]
     unknown[rows] = _incomplete(job, begin) - wait[rows]
     transfer = np.where(wait >= 0, calls_.dur - wait, -1)
@@ -58,10 +58,10 @@ def needed_calls(job: Job) -> Int64s:
 
     -1 where only a root is needed, which torch does not name.
     """
-    calls_, offset, known = job.of(calls), job.of(clocks).offset_ns, job.of(instances)
-    rows = known.rows
-    order = np.lexsort((-rows, (calls_.begin - offset[calls_.place])[rows], known.number))
-    latest = rows[order][known.first + known.sizes - 1]
+    calls_, offset, instances_ = job.of(calls), job.of(clocks).offset_ns, job.of(instances)
+    rows = instances_.rows
+    order = np.lexsort((-rows, (calls_.begin - offset[calls_.place])[rows], instances_.number))
+    latest = rows[order][instances_.first + instances_.sizes - 1]
     return np.where(job.of(holding), latest, job.of(senders))
 
 
@@ -70,12 +70,11 @@ def _incomplete(job: Job, begin: Int64s) -> Int64s:
 
     Until then it is unknown who waits, whoever is needed.
     """
-    calls_, known = job.of(calls), job.of(instances)
-    if not len(known):
-        return known.rows
-    dur, latest = calls_.dur[known.rows], np.maximum.reduceat(begin[known.rows], known.first)
-    apart = np.clip(latest[known.number] - begin[known.rows], 0, dur)
-    return np.where(job.of(all_here)[known.number], apart, dur)
+    instances_ = job.of(instances)
+    rows = instances_.rows
+    dur, latest = job.of(calls).dur[rows], instances_.largest(begin)
+    apart = np.clip(latest[instances_.number] - begin[rows], 0, dur)
+    return np.where(job.of(all_here)[instances_.number], apart, dur)
 
 
 def all_here(job: Job) -> Mask:
@@ -83,9 +82,11 @@ def all_here(job: Job) -> Mask:
 
     Where torch did not record the ranks of the group: whether the job is complete.
     """
-    calls_, known = job.of(calls), job.of(instances)
-    size = np.array([*(kind.group_size for kind in calls_.kinds), 0])[calls_.kind[known.rows[known.first]]]
-    complete = np.where(size > 0, known.sizes == size, not job.missing)
+    calls_, instances_ = job.of(calls), job.of(instances)
+    size = np.array([*(kind.group_size for kind in calls_.kinds), 0])[
+        calls_.kind[instances_.rows[instances_.first]]
+    ]
+    complete = np.where(size > 0, instances_.sizes == size, not job.missing)
     return np.asarray((job.of(senders) >= 0) | complete)
 
 

@@ -64,16 +64,16 @@ class EagerRoots:
         compiled, graphs = Cover(trace, np.flatnonzero(is_compiled)), Cover(trace, parts)
         # Regions whose graphs the trace marks: in others nothing separates a graph from what runs next to it.
         marked = marks_graphs(trace)
-        known = [call.index for call in every(profile.of(region_calls)) if marked or call.graphs]
-        broken = Cover(trace, np.array(known, np.int64))
+        marked_regions = [call.index for call in every(profile.of(region_calls)) if marked or call.graphs]
+        broken = Cover(trace, np.array(marked_regions, np.int64))
         self.outside, self.running = self._roots(ops[~compiled.holds(ops)], compiled)
         inside = ops[broken.holds(ops)]
         self.in_regions, _ = self._roots(inside[~graphs.holds(inside)], graphs)
 
     def launched_ns(self, steps: StepWindows) -> int:
         """Return the summed time of all GPU events launched in the steps, or in the span where there are none."""
-        known = self._launches >= 0
-        inside = steps.launching(self._trace, self._launches) >= 0 if len(steps) else known
+        is_known = self._launches >= 0
+        inside = steps.launching(self._trace, self._launches) >= 0 if len(steps) else is_known
         return int(self._gpu_ns[inside].sum())
 
     def _roots(self, ops: Int64s, compiled: Cover) -> tuple[Roots, Intervals]:

@@ -200,10 +200,10 @@ def launch_calls(profile: Profile) -> LaunchCalls:
     _, stream = distinct(work.device[order], trace.stream[index])
     free = busy_until(stream, trace.ts[index] + trace.dur[index])
     launch = trace.launch_of()[index]
-    known = launch >= 0
-    call, first, events = np.unique(launch[known], return_index=True, return_counts=True)
+    has_call = launch >= 0
+    call, first, events = np.unique(launch[has_call], return_index=True, return_counts=True)
     by_time = np.argsort(trace.ts[call], kind="stable")
-    call, first, events = call[by_time], np.flatnonzero(known)[first[by_time]], events[by_time]
+    call, first, events = call[by_time], np.flatnonzero(has_call)[first[by_time]], events[by_time]
     return LaunchCalls(
         call=call,
         start=trace.ts[call],

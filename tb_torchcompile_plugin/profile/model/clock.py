@@ -92,11 +92,11 @@ def gpu_windows(lane: HostLane, queue: GpuQueue, times: Replayed) -> dict[int, G
 def _window(step: Int64s, begin: Int64s, end: Int64s, steps: int) -> GpuWindow:
     first = np.full(steps, np.iinfo(np.int64).max)
     np.minimum.at(first, step, begin)
-    known = np.flatnonzero(first < np.iinfo(np.int64).max)
-    if len(known) == 1:
-        return GpuWindow(int(first[known[0]]), int(end.max()), 1, int(known[0]))
-    between = int(known[-1] - known[0])
-    return GpuWindow(int(first[known[0]]), int(first[known[-1]]), between, int(known[0]))
+    with_work = np.flatnonzero(first < np.iinfo(np.int64).max)
+    if len(with_work) == 1:
+        return GpuWindow(int(first[with_work[0]]), int(end.max()), 1, int(with_work[0]))
+    between = int(with_work[-1] - with_work[0])
+    return GpuWindow(int(first[with_work[0]]), int(first[with_work[-1]]), between, int(with_work[0]))
 
 
 class StepPace(NamedTuple):

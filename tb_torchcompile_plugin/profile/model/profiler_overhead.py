@@ -63,23 +63,23 @@ AS_RECORDED = Recording()
 
 def without_recording(profile: Profile, changed: Model, cost: Recording) -> Model:
     """Return a changed model as if writing a slice cost nothing."""
-    made, pieces = profile.of(model), profile.of(host_pieces).ns
+    recorded_model, pieces = profile.of(model), profile.of(host_pieces).ns
     lookups = profile.of(line_lookups) * min(1.0, cost.slice_ns / _WITH_LOOKUPS_NS)
-    own = (made.own * cost.stretch * _left(made.own, 1, cost.slice_ns)).astype(np.int64)
+    own = (recorded_model.own * cost.stretch * _left(recorded_model.own, 1, cost.slice_ns)).astype(np.int64)
     left = _left(pieces - lookups, profile.of(slices_written), cost.slice_ns) * (
         1 - lookups / np.maximum(pieces, 1)
     )
     return changed._replace(
         host=(changed.host * cost.stretch * left).astype(np.int64),
-        own=np.where(changed.own == made.own, own, changed.own),
-        free=_free(made, changed),
+        own=np.where(changed.own == recorded_model.own, own, changed.own),
+        free=_free(recorded_model, changed),
     )
 
 
-def _free(made: Model, changed: Model) -> Int64s:
+def _free(recorded_model: Model, changed: Model) -> Int64s:
     """Return when each stream is done with what was queued before: work of steps like these, shorter by as much."""
-    streams = len(made.free)
-    now, then = (np.bincount(one.stream, one.dur, streams) for one in (made, changed))
+    streams = len(recorded_model.free)
+    now, then = (np.bincount(columns.stream, columns.dur, streams) for columns in (recorded_model, changed))
     left = np.maximum(changed.free - changed.begin, 0)
     saved = left * (1 - np.minimum(then / np.maximum(now, 1), 1))
     return changed.free - np.where(now > 0, saved, 0).astype(np.int64)
