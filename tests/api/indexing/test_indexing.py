@@ -77,11 +77,12 @@ def test_the_numbers_are_the_same_with_and_without_traces(job: Path, run: Run) -
     known = job_in(job)
     run(job)
     files = [local_file(str(job / "run" / DIGEST.format(rank))) for rank in range(3)]
-    read = [load(file) for file in files if file]
+    messages = [load(file) for file in files if file]
     ranks = tuple(
-        RankDigest(rank, f"rank{rank}", f"179500000000000000{rank}", one) for rank, one in enumerate(read)
+        RankDigest(rank, f"rank{rank}", f"179500000000000000{rank}", read(one))
+        for rank, one in enumerate(messages)
     )
-    for one, rank in zip(read, known.ranks):
+    for one, rank in zip(messages, known.ranks):
         made = rank.profile.of(digest)
         made.format_version = FORMAT_VERSION
         assert one == made
