@@ -19,7 +19,7 @@ from jobs import recorded_job
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
 from tb_torchcompile_plugin.job.digest.file import packed, save, spread, squeezed, unpacked
-from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, calls_of, gpu_of, windows_of
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, written
 from tb_torchcompile_plugin.logdir.discovery import digest_name
 from tb_torchcompile_plugin.profile.intervals import Int64s
 
@@ -61,9 +61,8 @@ class _Template(NamedTuple):
 def _template() -> _Template:
     with TemporaryDirectory() as folder:
         (one, _) = recorded_job("healthy_fsdp2", Path(folder)).digests
-        known, windows = one.of(calls_of), one.of(windows_of)
+        known, windows = one.columns.calls, one.columns.windows
         rows = np.flatnonzero(known.launch >= windows.begin[0] + one.base_ns)
-        one.of(gpu_of)
     begin, end, launch = known.begin[rows], known.end[rows], known.launch[rows]
     gap = np.maximum(begin - np.concatenate((begin[:1] - 1_000_000, end[:-1])), 100_000)
     tail = np.minimum(end - begin, int(np.median(end - begin)))
@@ -89,7 +88,7 @@ def course(ranks: int, planted: Planted, seed: int = 1) -> _Course:
     """As it comes when every collective waits for the last of its ranks."""
     made, groups, chance = _template(), groups_of(ranks), np.random.default_rng(seed)
     begins, ends = np.zeros((2, ranks, len(made.gap)), np.int64)
-    now = np.full(ranks, made.digest.base_ns + int(made.digest.message.begin_ns) + 50_000_000)
+    now = np.full(ranks, made.digest.base_ns + int(made.digest.columns.header.begin_ns) + 50_000_000)
     first = np.diff(made.step, prepend=-1) > 0
     third = np.roll(first, _LATER)
     host = np.arange(ranks) // HOST
@@ -113,8 +112,7 @@ def digest_of(rank: int, ranks: int, ran: _Course, planted: Planted) -> pb.Diges
     begin, end = ran.begin[rank], ran.end[rank]
     launch = np.maximum.accumulate(begin - made.ahead)
     launch += np.arange(len(launch)) * (np.diff(launch, prepend=0) == 0)
-    one = pb.Digest()
-    one.CopyFrom(made.digest.message)
+    one = written(made.digest.columns)
     one.rank, one.world_size, one.host_name = rank, ranks, f"node{rank // HOST:04}"
     base = made.digest.base_ns
     windows = _windows(made, launch, base)
@@ -154,7 +152,7 @@ def _calls(
         mine = np.flatnonzero(groups[name] == groups[name][rank])
         section.groups.append(pb.ProcessGroup(name=f"{name}{groups[name][rank]}", ranks=packed(mine)))
     names = list(dict.fromkeys(_BY_TURNS))
-    known = made.digest.of(calls_of).kinds
+    known = made.digest.columns.calls.kinds
     kinds: dict[tuple[int, int], int] = {}
     code = [
         kinds.setdefault((kind, names.index(_BY_TURNS[call % len(_BY_TURNS)])), len(kinds))
@@ -189,7 +187,7 @@ def _steps(made: _Template, begin: Int64s, end: Int64s, windows: tuple[Int64s, I
     compute = np.minimum(left, np.add.reduceat(made.gap, first) * 9 // 10)
     none = np.zeros(len(first), np.int64)
     return pb.StepSection(
-        names=made.digest.of(windows_of).names,
+        names=made.digest.columns.windows.names,
         windows=packed(*windows, none),
         gpu=packed(np.arange(len(first)), starts, stops, compute, none, none, left - compute),
         exposed=packed(begin, end),
@@ -197,7 +195,7 @@ def _steps(made: _Template, begin: Int64s, end: Int64s, windows: tuple[Int64s, I
 
 
 def _host(made: _Template, rank: int, planted: Planted) -> pb.HostSection:
-    section: pb.HostSection = pb.HostSection.FromString(spread(made.digest.message.host))
+    section: pb.HostSection = pb.HostSection.FromString(spread(written(made.digest.columns).host))
     stretch, code, ns = unpacked(section.parts, 3)
     late = [
         (
@@ -225,7 +223,7 @@ def _host(made: _Template, rank: int, planted: Planted) -> pb.HostSection:
 
 
 def _compiled(made: _Template, rank: int, planted: Planted) -> CompileSummary:
-    summary: CompileSummary = CompileSummary.FromString(spread(made.digest.message.compiled))
+    summary: CompileSummary = CompileSummary.FromString(spread(made.digest.columns.header.compiled))
     if rank // HOST == planted.compiled and summary.compilations:
         again = summary.compilations.add()
         again.CopyFrom(summary.compilations[0])

@@ -1,4 +1,8 @@
-"""What if a rank came as early as its peers? Without what it did beyond them before each collective, all replayed."""
+"""How long is a step if a rank comes as early as its peers? All ranks are replayed without what it did beyond them.
+
+In a replay of a job a collective goes on when the last of its ranks has come, a recv when its send has. With the
+recorded models that gives the recorded steps back.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.digest.host_costs import HostCosts, host_costs, launched_between, waits_order
-from tb_torchcompile_plugin.job.digest.rank_calls import rank_calls
+from tb_torchcompile_plugin.job.digest.host_costs import HostCosts, host_costs, launched, waits_order
+from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
 from tb_torchcompile_plugin.job.instances import Instances, calls, holding, instances, senders
-from tb_torchcompile_plugin.job.job import Job, TracedJob
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.late import GPU_CAUSES, Late, late
 from tb_torchcompile_plugin.job.sweep import Tied, sweep
 from tb_torchcompile_plugin.job.waits import waits
-from tb_torchcompile_plugin.profile.columns import Floats, places_in
+from tb_torchcompile_plugin.profile.columns import Floats, Mask, places_in
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -32,107 +35,104 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import unrecorded_step_ns
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
 
-# All ranks of a job replayed together: a collective goes on when the last of its ranks has come, a recv
-# when its send has. With the recorded models that gives the recorded steps back.
-
-
 Change = Callable[[Model], Model]
-_AS_IT_IS: Mapping[int, Change] = MappingProxyType({})
-_MOST_NS, _HALVINGS = 1 << 16, 12  # of the cost of one slice
+_UNCHANGED: Mapping[int, Change] = MappingProxyType({})
+_MOST_NS, _HALVINGS = 1 << 16, 12  # of the cost of recording one event
+_STILL_WAITS = 0.5  # share of its waiting that must be left of a call; with less it does not wait any more
 
 
 def tied(job: TracedJob) -> Tied:
-    """Of instances of which every member that is known is in a model."""
-    made, known, times, offset = job.of(calls), job.of(instances), job.of(waits), job.of(clocks).offset_ns
-    work = _works(job)
-    all_hold = job.of(holding)
-    some = known.where(_all_of(known, work[known.rows] >= 0) & (all_hold | _are_pairs(job)))
-    rows, alike = some.rows, made.of_kind(one.operation in HOLD_ALL for one in made.kinds)
-    base = np.array([one.base_ns for one in job.digests], np.int64)
-    held = Tied(
-        place=made.place[rows],
+    """Return the calls of instances of which every known member is in a model."""
+    calls_, instances_, times, offset = (
+        job.of(calls),
+        job.of(instances),
+        job.of(waits),
+        job.of(clocks).offset_ns,
+    )
+    # By call its index in the queue of its rank, -1 where it is not there.
+    work = np.concatenate(
+        [places_in(rank.profile.of(gpu_queue).row, rank.profile.of(communication_rows)) for rank in job.ranks]
+    )
+    paired = calls_.of_kind(kind.operation in PAIRED for kind in calls_.kinds)
+    are_pairs = _all_of(instances_, paired[instances_.rows]) & (job.of(senders) >= 0)
+    selected = instances_.where(
+        _all_of(instances_, work[instances_.rows] >= 0) & (job.of(holding) | are_pairs)
+    )
+    rows, hold = selected.rows, calls_.of_kind(kind.operation in HOLD_ALL for kind in calls_.kinds)
+    base = np.array([digest.base_ns for digest in job.digests], np.int64)
+    calls_in_models = Tied(
+        place=calls_.place[rows],
         work=work[rows],
-        instance=some.number,
-        ahead=(offset - (base - base.min()))[made.place[rows]],
+        instance=selected.number,
+        ahead=(offset - (base - base.min()))[calls_.place[rows]],
         transfer=times.end[rows],
-        needs=(alike | made.of_kind(one.operation == "recv" for one in made.kinds))[rows],
-        needed=(alike | made.of_kind(one.operation == "send" for one in made.kinds))[rows],
+        needs=(hold | calls_.of_kind(kind.operation == "recv" for kind in calls_.kinds))[rows],
+        needed=(hold | calls_.of_kind(kind.operation == "send" for kind in calls_.kinds))[rows],
     )
     begin = times.begin[rows]
-    return held._replace(transfer=held.transfer - np.maximum(begin, held.latest(begin)[held.instance]))
+    from_ = np.maximum(begin, calls_in_models.latest(begin)[calls_in_models.instance])
+    return calls_in_models._replace(transfer=calls_in_models.transfer - from_)
 
 
-def _works(job: TracedJob) -> Int64s:
-    """By call its place in the queue of its rank, -1 where it is not there."""
-    return np.concatenate(
-        [places_in(one.profile.of(gpu_queue).row, one.profile.of(rank_calls).row) for one in job.ranks]
-    )
-
-
-def _are_pairs(job: Job) -> npt.NDArray[np.bool_]:
-    """By instance whether it is one send with what receives it."""
-    made, known = job.of(calls), job.of(instances)
-    paired = made.of_kind(one.operation in PAIRED for one in made.kinds)
-    return _all_of(known, paired[known.rows]) & (job.of(senders) >= 0)
-
-
-def _all_of(known: Instances, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """By instance whether it holds for all of its calls."""
-    return np.asarray(np.bincount(known.number[mask], minlength=len(known)) == known.sizes)
+def _all_of(instances_: Instances, mask: Mask) -> Mask:
+    """Return by instance whether a mask holds for all of its calls."""
+    return np.asarray(np.bincount(instances_.number[mask], minlength=len(instances_)) == instances_.sizes)
 
 
 def by_place(place: Int64s, ranks: int) -> list[Int64s]:
-    """The rows of each rank."""
+    """Return the rows of each rank."""
     order = np.argsort(place, kind="stable")
     return np.split(order, np.searchsorted(place[order], np.arange(1, ranks)))
 
 
 def job_clocks(
     job: TracedJob,
-    changes: Mapping[int, Change] = _AS_IT_IS,
+    changes: Mapping[int, Change] = _UNCHANGED,
     transfers: Floats | float = 1.0,
     slice_ns: int = 0,
 ) -> list[Clock]:
-    """How long the steps of each rank take. changes: of the models of ranks, by place. transfers: the share of each
-    transfer that is left, of all or by tied call. slice_ns: what writing a slice cost. Raises IndexError where a rank
-    has no model, and CircularWaitError."""
-    held = job.of(tied)
-    held = held._replace(transfer=(held.transfer * transfers).astype(np.int64))
+    """Return how long the steps of each rank take. Raises IndexError where a rank has no model, and CircularWaitError.
+
+    changes: of the models of ranks, by index. transfers: the share of each transfer that is left, of all or by tied
+    call. slice_ns: what recording an event cost.
+    """
+    calls_ = job.of(tied)
+    calls_ = calls_._replace(transfer=(calls_.transfer * transfers).astype(np.int64))
     models = []
-    for place, (one, mine) in enumerate(zip(job.ranks, by_place(held.place, len(job.ranks)))):
-        made = changes.get(place, _same)(one.profile.of(model))
-        models.append(_alone(held, mine, without_recording(one.profile, made, Recording(slice_ns))))
+    for index, (rank, rows) in enumerate(zip(job.ranks, by_place(calls_.place, len(job.ranks)))):
+        changed = rank.profile.of(model)
+        if index in changes:
+            changed = changes[index](changed)
+        changed = without_recording(rank.profile, changed, Recording(slice_ns))
+        # Collectives as if the rank waited for nobody.
+        dur, waiting = changed.dur.copy(), rows[calls_.needs[rows]]
+        dur[calls_.work[waiting]] = np.maximum(calls_.transfer[waiting], 0)
+        models.append(changed._replace(dur=dur))
     return [
-        clock(one.profile.of(host_lane), one.profile.of(gpu_queue), times)
-        for one, times in zip(job.ranks, sweep(models, held))
+        clock(rank.profile.of(host_lane), rank.profile.of(gpu_queue), times)
+        for rank, times in zip(job.ranks, sweep(models, calls_))
     ]
-
-
-def _same(made: Model) -> Model:
-    return made
-
-
-def _alone(held: Tied, mine: Int64s, made: Model) -> Model:
-    """A rank's collectives, if it waited for nobody."""
-    dur, waiting = made.dur.copy(), mine[held.needs[mine]]
-    dur[held.work[waiting]] = np.maximum(held.transfer[waiting], 0)
-    return made._replace(dur=dur)
 
 
 def has_models(job: TracedJob) -> bool:
     """Whether every rank launched GPU work, so that all of them can be replayed."""
-    return all(len(one.profile.of(host_lane)) > 1 and len(one.profile.of(gpu_queue)) for one in job.ranks)
+    return all(len(rank.profile.of(host_lane)) > 1 and len(rank.profile.of(gpu_queue)) for rank in job.ranks)
 
 
 def pace_ns(clocks: list[Clock]) -> float:
-    """A step of the job: ranks that wait for each other take equally long, but for what one was ahead at the begin."""
-    return min(one.step for one in clocks)
+    """Return the length of a step of the job.
+
+    Ranks that wait for each other take equally long, but for what one was ahead at the begin.
+    """
+    return min(rank.step for rank in clocks)
 
 
 def recording_cost_ns(job: TracedJob) -> int:
-    """What writing a slice cost each rank, if the job's steps take as long unrecorded as was noted; 0 where nothing was
-    noted, or no longer."""
-    noted = [one.profile.data.of(unrecorded_step_ns) for one in job.ranks if one.profile.data]
+    """Return what recording an event cost each rank, if the job's steps take as long unprofiled as was noted.
+
+    0 where nothing was noted, or no longer steps.
+    """
+    noted = [rank.profile.data.of(unrecorded_step_ns) for rank in job.ranks if rank.profile.data]
     step = max((ns for ns in noted if ns), default=0)
     if not step or pace_ns(job.of(job_clocks)) <= step:
         return 0
@@ -141,75 +141,73 @@ def recording_cost_ns(job: TracedJob) -> int:
     return least(lambda cost: pace_ns(job_clocks(job, slice_ns=cost)) <= step, _MOST_NS, _HALVINGS)
 
 
-Shares = npt.NDArray[np.float64]
-
-
 def as_early(job: TracedJob, places: Iterable[int], shared: bool = True) -> dict[int, Change]:
-    """The changes of the models of these ranks, by place. shared: whether more work than others have is shared with
-    them, or gone."""
+    """Return the changes of the models of these ranks, by index.
+
+    shared: whether more work than others have is shared with them, or gone.
+    """
     return {place: job.of(_without_excess, place, shared) for place in places}
 
 
 def _without_excess(job: TracedJob, place: int, shared: bool) -> Change:
     profile = job.ranks[place].profile
-    costs, mine = profile.of(host_costs), [one for one in job.of(late) if one.place == place]
+    costs, lates = profile.of(host_costs), [row for row in job.of(late) if row.place == place]
     left, work_left = np.ones(len(costs.begin)), np.ones(len(profile.of(gpu_queue)))
-    for one in mine:
-        if any(blamed.cause in GPU_CAUSES for blamed in one.parts):
-            _cut_work(profile, one, len(job.ranks) if shared else 1, work_left)
+    for row in lates:
+        if any(blamed.cause in GPU_CAUSES for blamed in row.parts):
+            _cut_work(profile, row, len(job.ranks) if shared else 1, work_left)
         else:
-            _cut_host(costs, one, left)
-    left = _tail_too(costs, left, max((one.end for one in mine), default=0))
+            _cut_host(costs, row, left)
+    left = _with_tail(costs, left, max((row.end for row in lates), default=0))
     host, own, waiting = np.split(left, costs.bounds[1:3])
-    waits = np.empty(len(waiting))
-    waits[profile.of(waits_order)] = waiting
-    no_wait = waits < _HALF
+    waits_left = np.empty(len(waiting))
+    waits_left[profile.of(waits_order)] = waiting
+    no_wait = waits_left < _STILL_WAITS
 
-    def change(made: Model) -> Model:
-        return made._replace(
-            host=(made.host * host).astype(np.int64),
-            own=np.where(no_wait, np.minimum(made.own, CALL_NS), made.own * own).astype(np.int64),
-            dur=(made.dur * work_left).astype(np.int64),
-            waits=made.waits & ~no_wait[:, None],
-            target=np.where(no_wait, -1, made.target),
+    def change(changed: Model) -> Model:
+        own_ns = np.where(no_wait, np.minimum(changed.own, CALL_NS), changed.own * own)
+        return changed._replace(
+            host=(changed.host * host).astype(np.int64),
+            own=own_ns.astype(np.int64),
+            dur=(changed.dur * work_left).astype(np.int64),
+            waits=changed.waits & ~no_wait[:, None],
+            target=np.where(no_wait, -1, changed.target),
         )
 
     return change
 
 
-_HALF = 0.5  # a call that waits for less than half as long does not wait any more
-
-
-def _cut_host(costs: HostCosts, one: Late, left: Shares) -> None:
-    """Takes from the share that is left of each part: what the rank did more of than its peer is cut, to the excess in
-    all."""
-    rows, ns = costs.window(one.begin, one.end)
-    more = {blamed: excess for blamed, excess in one.parts.items() if excess > 0}
-    part = min(1.0, max(one.excess, 0) / max(sum(more.values()), 1))
+def _cut_host(costs: HostCosts, row: Late, left: Floats) -> None:
+    """Reduce the share that is left of each part: what the rank did more of than its peer, by the excess in all."""
+    rows, ns = costs.window(row.begin, row.end)
+    more = {blamed: excess for blamed, excess in row.parts.items() if excess > 0}
+    part = min(1.0, max(row.excess, 0) / max(sum(more.values()), 1))
     total = costs.summed(rows, ns)
-    codes, code = np.unique(costs.code[rows], return_inverse=True)
-    blamed = [costs.blamed[code] for code in codes.tolist()]
-    cut = np.array([min(1.0, part * more.get(one, 0) / max(total[one], 1)) for one in blamed])
-    left[rows] *= 1 - cut[code] * ns / np.maximum(costs.end[rows] - costs.begin[rows], 1)
+    codes, key = np.unique(costs.code[rows], return_inverse=True)
+    blamed_rows = [costs.blamed[code] for code in codes.tolist()]
+    cut = np.array([min(1.0, part * more.get(blamed, 0) / max(total[blamed], 1)) for blamed in blamed_rows])
+    left[rows] *= 1 - cut[key] * ns / np.maximum(costs.end[rows] - costs.begin[rows], 1)
 
 
-def _tail_too(costs: HostCosts, left: Shares, end: int) -> Shares:
-    """What is behind the last of these collectives is compared with nothing: it goes as it did before them."""
-    behind = costs.begin >= end
-    before = np.flatnonzero(~behind)
+def _with_tail(costs: HostCosts, left: Floats, end: int) -> Floats:
+    """Treat what is behind the last of these collectives, which is compared with nothing, like what is before."""
+    is_behind = costs.begin >= end
+    before = np.flatnonzero(~is_behind)
     ns = costs.end[before] - costs.begin[before]
     whole, kept = costs.summed(before, ns), costs.summed(before, ns * left[before])
     share = np.array([kept[blamed] / whole[blamed] if whole.get(blamed) else 1.0 for blamed in costs.blamed])
-    return np.where(behind, share[costs.code], left)
+    return np.where(is_behind, share[costs.code], left)
 
 
-def _cut_work(profile: Profile, one: Late, ranks: int, left: Shares) -> None:
-    """Takes from the share that is left of each kernel that was launched meanwhile. More work than others have does not
-    vanish: it is shared among so many ranks; with one rank it does."""
+def _cut_work(profile: Profile, row: Late, ranks: int, left: Floats) -> None:
+    """Reduce the share that is left of each kernel that was launched meanwhile.
+
+    More work than others have does not vanish: it is shared among `ranks`; with one rank it does.
+    """
     excess = sum(
         ns * ((ranks - 1) / ranks if ranks > 1 and blamed.cause == "more_work" else 1)
-        for blamed, ns in one.parts.items()
+        for blamed, ns in row.parts.items()
     )
-    mine = launched_between(profile, one.begin, one.end)
-    total = int(profile.of(gpu_queue).dur[mine].sum())
-    left[mine] = 1 - min(1.0, max(excess, 0) / max(total, 1))
+    work = slice(*np.searchsorted(profile.of(launched), (row.begin, row.end)).tolist())
+    total = int(profile.of(gpu_queue).dur[work].sum())
+    left[work] = 1 - min(1.0, max(excess, 0) / max(total, 1))

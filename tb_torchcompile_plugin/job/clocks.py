@@ -1,10 +1,10 @@
-"""How far are the clocks of the ranks apart? Those who took part in a collective are done with it at one time.
+"""How far are the clocks of the ranks apart? All ranks of a collective are done with it at one time.
 
-From the first rank on, each is set by the median, over the collectives that it shares with one that is set already, of
-how much later it ended there. Then the offset of a rank is moved by the median of how much later it still ends than the
-median of the ranks; what is left after that tells how good the common clock is.
+From the first rank on, each is set by the median, over the collectives that it shares with one that is set already,
+of how much later it ended there. Then the offset of a rank is moved by the median of how much later it still ends
+than the median of the ranks; what is left after that shows how good the common clock is.
 
-Ranks that only hand data on to each other are tied by that afterwards: a receiver that came before its data is done
+Ranks that only send data to each other are linked by that afterwards: a receiver that came before its data is done
 with it when the sender is.
 """
 
@@ -21,97 +21,85 @@ from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.columns import distinct
 from tb_torchcompile_plugin.profile.intervals import Int64s
 
-_ROUNDS = 16
+_ROUNDS = 16  # at most, of moving offsets until none moves
 
 
 class Clocks(NamedTuple):
-    """offset_ns: by rank, what its clock is ahead of the common one. residual_ns_p95: how far apart ranks still end,
-    None where nothing ties any two. shared: by rank the first one with which it has a clock in common; offsets of ranks
-    that have none in common tell nothing of each other."""
+    """The clocks of the ranks, by rank."""
 
-    offset_ns: Int64s
-    residual_ns_p95: int | None
-    shared: Int64s
+    offset_ns: Int64s  # what a clock is ahead of the common one
+    residual_ns_p95: int | None  # how far apart ranks still end; None where no two are linked
+    shared: Int64s  # the first rank with a common clock; offsets of ranks without one say nothing about each other
+
+
+# Two ranks by index, and how much later the second ended each time.
+_Links = Iterable[tuple[int, int, Int64s]]
 
 
 def clocks(job: Job) -> Clocks:
-    """Offsets are 0 without any collective."""
-    made, known = job.of(calls), job.of(instances)
-    held = _held(known.where(job.of(holding)), made, len(job.digests))
-    sent = job.of(senders)
-    handed = np.flatnonzero(sent >= 0)
-    first = known.rows[known.first[handed]]
-    received = np.where(first == sent[handed], known.rows[known.first[handed] + 1], first)
-    offset, shared, apart = _handed_on(made, np.stack((sent[handed], received), axis=1), held)
-    left = np.abs(np.concatenate((held.apart, apart)))
+    """Return the clocks; offsets are 0 without any collective."""
+    calls_, instances_ = job.of(calls), job.of(instances)
+    offset, shared, apart = _by_collectives(instances_.where(job.of(holding)), calls_, len(job.digests))
+    sender = job.of(senders)
+    pairs = np.flatnonzero(sender >= 0)
+    first = instances_.rows[instances_.first[pairs]]
+    received = np.where(first == sender[pairs], instances_.rows[instances_.first[pairs] + 1], first)
+    rows = np.stack((sender[pairs], received), axis=1)
+    offset, shared, apart_by_sends = _by_sends(calls_, rows, offset, shared)
+    left = np.abs(np.concatenate((apart, apart_by_sends)))
     return Clocks(offset, int(np.percentile(left, 95, method="higher")) if len(left) else None, shared)
 
 
-class _Tied(NamedTuple):
-    """apart: by call, how far from the others it still ends."""
-
-    offset: Int64s
-    shared: Int64s
-    apart: Int64s
-
-
-def _held(known: Instances, made: Calls, ranks: int) -> _Tied:
-    """By the collectives that hold all."""
-    rows, instance = known.rows, known.number
-    place, end = made.place[rows], made.end[rows]
-    offset, shared = _linked(ranks, _between(known, made))
+def _by_collectives(instances_: Instances, calls_: Calls, ranks: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Link ranks by the collectives that hold all of them; return how far from the others each call still ends, too."""
+    instance, place, end = instances_.number, calls_.place[instances_.rows], calls_.end[instances_.rows]
+    first = instances_.first[instance]
+    others = np.flatnonzero(first != np.arange(len(first)))
+    pairs, pair = distinct(place[first[others]], place[others])
+    late = (end - end[first])[others][np.argsort(pair, kind="stable")]
+    lates = np.split(late, np.cumsum(np.bincount(pair, minlength=pairs.shape[1]))[:-1])
+    offset, shared = _offsets(ranks, [(*ends, times) for ends, times in zip(pairs.T.tolist(), lates)])
     for _ in range(_ROUNDS):
         step = medians(place, _behind_median(instance, end - offset[place]), ranks)
         if not step.any():
             break
         offset = offset + step
-    return _Tied(offset, shared, _behind_median(instance, end - offset[place]))
+    return offset, shared, _behind_median(instance, end - offset[place])
 
 
-_Links = Iterable[tuple[int, int, Int64s]]  # two places, and how much later the second ended each time
-
-
-def _between(known: Instances, made: Calls) -> _Links:
-    place, end = made.place[known.rows], made.end[known.rows]
-    first = known.first[known.number]
-    others = np.flatnonzero(first != np.arange(len(first)))
-    pairs, pair = distinct(place[first[others]], place[others])
-    late = (end - end[first])[others][np.argsort(pair, kind="stable")]
-    lates = np.split(late, np.cumsum(np.bincount(pair, minlength=pairs.shape[1]))[:-1])
-    return [(one, other, its) for (one, other), its in zip(pairs.T.tolist(), lates)]
-
-
-def _handed_on(made: Calls, pairs: Int64s, held: _Tied) -> _Tied:
-    """What is not tied yet, by what is sent from one to the other. pairs: (sent, received), by place in `calls`."""
-    offset, shared = held.offset, held.shared
-    sides = shared[made.place[pairs]]
+def _by_sends(calls_: Calls, pairs: Int64s, offset: Int64s, shared: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Link what is not linked yet by what is sent between them; pairs: rows of `calls` (sent, received)."""
+    sides = shared[calls_.place[pairs]]
     pairs = pairs[sides[:, 0] != sides[:, 1]]
-    end = (made.end - offset[made.place])[pairs]
-    waited = np.diff(made.dur[pairs])[:, 0]
-    links = list(_across(shared[made.place[pairs]], np.diff(end)[:, 0], waited))
-    more, first = _linked(len(offset), links)
-    left = [lates - (more[other] - more[one]) for one, other, lates in links]
-    return _Tied(offset + more[shared], first[shared], np.concatenate([np.zeros(0, np.int64), *left]))
+    end = (calls_.end - offset[calls_.place])[pairs]
+    waited = np.diff(calls_.dur[pairs])[:, 0]
+    links = list(_across(shared[calls_.place[pairs]], np.diff(end)[:, 0], waited))
+    more, first = _offsets(len(offset), links)
+    left = [lates - (more[other] - more[rank]) for rank, other, lates in links]
+    return offset + more[shared], first[shared], np.concatenate([np.zeros(0, np.int64), *left])
 
 
 def _across(sides: Int64s, late: Int64s, waited: Int64s) -> _Links:
-    """Of those that waited at least half as long as the longest did: others may have come when all was there. late: how
-    much later each receiver ended; waited: how much longer it took than its sender (ns)."""
+    """Yield links of receivers that waited at least half as long as the longest did.
+
+    Others may have come when all data was there. late: how much later each receiver ended; waited: how much longer it
+    took than its sender (ns).
+    """
     low, high = sides.min(axis=1), sides.max(axis=1)
     late = np.where(sides[:, 0] == low, late, -late)
-    for one, other in sorted(set(zip(low.tolist(), high.tolist()))):
-        mine = np.flatnonzero((low == one) & (high == other))
-        long = np.maximum(waited[mine], 0)
-        yield one, other, late[mine[2 * long >= long.max()]]
+    for rank, other in sorted(set(zip(low.tolist(), high.tolist()))):
+        rows = np.flatnonzero((low == rank) & (high == other))
+        wait = np.maximum(waited[rows], 0)
+        yield rank, other, late[rows[2 * wait >= wait.max()]]
 
 
-def _linked(ranks: int, all_links: _Links) -> tuple[Int64s, Int64s]:
-    """Of each place what it is ahead of the first of those that it is linked with, and which that is."""
+def _offsets(ranks: int, all_links: _Links) -> tuple[Int64s, Int64s]:
+    """Return of each rank what it is ahead of the first of those that it is linked with, and which that is."""
     links: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for one, other, lates in all_links:
-        late = _median(lates)
-        links[one].append((len(lates), other, late))
-        links[other].append((len(lates), one, -late))
+    for rank, other, lates in all_links:
+        late = int(np.sort(lates)[(len(lates) - 1) // 2]) if len(lates) else 0
+        links[rank].append((len(lates), other, late))
+        links[other].append((len(lates), rank, -late))
     offset, shared = np.zeros(ranks, np.int64), np.full(ranks, -1)
     for first in range(ranks):
         waiting = [] if shared[first] >= 0 else [first]
@@ -125,7 +113,7 @@ def _linked(ranks: int, all_links: _Links) -> tuple[Int64s, Int64s]:
 
 
 def _behind_median(instance: Int64s, end: Int64s) -> Int64s:
-    """How much later than the median of its instance each ended; rows of an instance stand together."""
+    """Return how much later than the median of its instance each ended; rows of an instance are neighbours."""
     order = np.lexsort((end, instance))
     first = np.flatnonzero(np.diff(instance, prepend=-1))
     count = np.diff(np.append(first, len(instance)))
@@ -134,12 +122,8 @@ def _behind_median(instance: Int64s, end: Int64s) -> Int64s:
     return np.asarray(end - np.repeat(middle, count), np.int64)
 
 
-def _median(values: Int64s) -> int:
-    return int(np.sort(values)[(len(values) - 1) // 2]) if len(values) else 0
-
-
 def medians(place: Int64s, values: Int64s, count: int) -> Int64s:
-    """At each of `count` places the median of its values, the lower one of two; 0 for none."""
+    """Return for each index below `count` the median of its values, the lower one of two; 0 for none."""
     order = np.lexsort((values, place))
     sizes = np.bincount(place, minlength=count)
     middle = np.cumsum(sizes) - sizes + np.maximum(sizes - 1, 0) // 2

@@ -1,11 +1,12 @@
 """Which calls of several ranks are one collective?
 
-By torch's id of it; else by its group's sequence number; else it is the k-th that the group launched from a step on
-that all ranks have. What was launched before the recording began has no launch, and is of no instance: it is counted
-and never guessed. Calls that share a key and differ in what they do, or in how much, are of none either.
+Those with one id from torch; otherwise those with one sequence number of their group; otherwise the k-th that the
+group launched from a step on that all ranks have. What was launched before the recording began has no launch and
+belongs to no instance: it is counted and never guessed. Neither do calls that share a key and differ in what they do,
+or in how much.
 
-A send and its recv are always counted: torch's numbers, and the ids made of them, are of all that a rank exchanges with
-whomever, so those of two ranks differ.
+A send and its recv are always counted: torch's numbers, and the ids made of them, count all that a rank exchanges with
+any other, so those of two ranks differ.
 """
 
 from __future__ import annotations
@@ -14,32 +15,31 @@ from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind, rank_calls
-from tb_torchcompile_plugin.job.digest.rank_digest import DigestCalls, calls_of, windows_of
+from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind, communication_rows
 from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob
-from tb_torchcompile_plugin.profile.columns import distinct, ordinals
+from tb_torchcompile_plugin.profile.columns import Mask, distinct, ordinals, ranges
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
 
-# The collectives of all ranks as columns, with their kinds and groups as numbers that all ranks share.
+_BY_ID, _BY_SEQ, _BY_COUNT = range(3)
 
 
 class Calls(NamedTuple):
-    """One row a collective that a rank ran, rank by rank in order of time. place: of the rank among the job's. begin,
-    end, launch (-1 where that was not recorded): Unix time in ns, each rank's by its own clock. seq: the group's own
-    number of it, comms: a hash of torch's id of it; -1 unknown. kind: place in `kinds`."""
+    """The collectives of all ranks as columns, rank by rank in order of time.
 
-    place: Int64s
+    Times are Unix time in ns, each rank's by its own clock; -1 is unknown.
+    """
+
+    place: Int64s  # index of the rank in the job
     begin: Int64s
     end: Int64s
     launch: Int64s
-    seq: Int64s
-    kind: Int64s
-    comms: Int64s
+    seq: Int64s  # sequence number in its group
+    kind: Int64s  # index into `kinds`
+    comms: Int64s  # hash of torch's id of it
     kinds: list[Kind]
 
     @property
@@ -47,74 +47,69 @@ class Calls(NamedTuple):
         return self.end - self.begin
 
     def of_rank(self, place: int) -> slice:
-        """The rows of one rank."""
+        """Return the rows of one rank."""
         return slice(*np.searchsorted(self.place, (place, place + 1)).tolist())
 
     def kind_of(self, row: int | np.integer) -> Kind:
-        """What the call in this row is."""
+        """Return what the call in this row is."""
         return self.kinds[int(self.kind[row])]
 
     def groups(self) -> Int64s:
-        """Of each call a number of its group, -1 where that is not known."""
+        """Return by call a number of its group, -1 where that is unknown."""
         number = numbered(kind.group for kind in self.kinds)[self.kind]
         return np.where(self.of_kind(kind.group is not None for kind in self.kinds), number, -1)
 
-    def of_kind(self, of_each: Iterable[bool]) -> npt.NDArray[np.bool_]:
-        """By call what holds for its kind; of_each: one for each of `kinds`."""
+    def of_kind(self, of_each: Iterable[bool]) -> Mask:
+        """Return by call what holds for its kind; of_each: one for each of `kinds`."""
         return np.array([*of_each, False])[self.kind]
 
 
 def calls(job: Job) -> Calls:
-    """Of all ranks."""
-    parts = [one.of(calls_of) for one in job.digests]
+    """Return the collectives of all ranks; kinds have numbers that all ranks share."""
+    parts = [digest.columns.calls for digest in job.digests]
     codes: dict[Kind, int] = {}
-    kinds = [_shared_kinds(part, codes) for part in parts]
-    return Calls(
-        place=np.repeat(np.arange(len(parts)), [len(part.begin) for part in parts]),
-        begin=np.concatenate([part.begin for part in parts]),
-        end=np.concatenate([part.end for part in parts]),
-        launch=np.concatenate([part.launch for part in parts]),
-        seq=np.concatenate([part.seq for part in parts]),
-        kind=np.concatenate(kinds),
-        comms=np.concatenate([part.comms for part in parts]),
-        kinds=list(codes),
+    for part in parts:
+        for kind in part.kinds:
+            codes.setdefault(kind, len(codes))
+    kinds = [np.array([codes[kind] for kind in part.kinds] or [0], np.int64)[part.kind] for part in parts]
+    begin, end, launch, seq, _, comms = (
+        np.concatenate(columns) for columns in zip(*(part[:-1] for part in parts))
     )
-
-
-def _shared_kinds(part: DigestCalls, codes: dict[Kind, int]) -> Int64s:
-    """The kinds of one rank by the numbers of all."""
-    return np.array([codes.setdefault(one, len(codes)) for one in part.kinds] or [0], np.int64)[part.kind]
+    place = np.repeat(np.arange(len(parts)), [len(part.begin) for part in parts])
+    return Calls(place, begin, end, launch, seq, np.concatenate(kinds), comms, list(codes))
 
 
 def numbered(of_kinds: Iterable[Hashable]) -> Int64s:
-    """Equal numbers for what is equal, from 0 on; one for each kind."""
+    """Return equal numbers for equal values, from 0 on; one for each kind."""
     codes: dict[Hashable, int] = {}
-    return np.array([codes.setdefault(one, len(codes)) for one in of_kinds] or [0], np.int64)
+    return np.array([codes.setdefault(value, len(codes)) for value in of_kinds] or [0], np.int64)
 
 
 def rows_of_calls(about: OneRank) -> Int64s:
-    """Of a rank's calls, in their order, the rows in its trace. Raises UserError where its digest is of another one."""
-    rows = about.profile.of(rank_calls).row
-    if len(rows) != len(about.job.digests[about.place].of(calls_of).begin):
+    """Return the trace's rows of a rank's calls. Raises UserError where its digest is of another trace."""
+    rows, digest = about.profile.of(communication_rows), about.job.digests[about.place]
+    if len(rows) != len(digest.columns.calls.begin):
         raise UserError(
             "the digest of this rank is not of its trace",
-            file=about.job.digests[about.place].worker,
+            file=digest.worker,
             next_step="Write it again with: tb-torchcompile index",
         )
     return rows
 
 
 def trace_rows(job: TracedJob) -> Int64s:
-    """By call its row in the trace of its rank."""
-    return np.concatenate([one.profile.of(rank_calls).row for one in job.ranks])
+    """Return by call its row in the trace of its rank."""
+    return np.concatenate([rank.profile.of(communication_rows) for rank in job.ranks])
 
 
 class Instances:
-    """of_call: the instance of each call, -1 for none. rows: the calls of all instances, by place in `calls`, instance
-    by instance in the order in which they ended, each in the order of the ranks. first: of each instance in `rows`."""
+    """The calls of each collective."""
 
     def __init__(self, of_call: Int64s, rows: Int64s, first: Int64s) -> None:
-        self.of_call, self.rows, self.first = of_call, rows, first
+        self.of_call = of_call  # the instance of each call, -1 for none
+        # Rows of `calls`, instance by instance in the order in which they ended, each in the order of the ranks.
+        self.rows = rows
+        self.first = first  # of each instance in `rows`
 
     def __len__(self) -> int:
         return len(self.first)
@@ -134,110 +129,104 @@ class Instances:
         """The calls of each."""
         return np.split(self.rows, self.first[1:]) if len(self) else []
 
-    def some(self, numbers: Int64s) -> Instances:
-        """Few of them; numbered anew, in this order."""
-        first, sizes = self.first[numbers], self.sizes[numbers]
-        ends = np.cumsum(sizes)
-        places = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - sizes), sizes)
-        return Instances(self.of_call, self.rows[places], ends - sizes)
+    def largest(self, values: Int64s) -> Int64s:
+        """Return the largest value among the calls of each; values: by call."""
+        return np.maximum.reduceat(values[self.rows], self.first) if len(self) else self.first
 
-    def where(self, mask: npt.NDArray[np.bool_]) -> Instances:
-        """Some of them, by instance; numbered anew."""
-        rows = self.rows[mask[self.number]]
-        first = np.concatenate(([0], np.cumsum(self.sizes[mask])))[:-1]
-        return Instances(self.of_call, rows, first)
+    def smallest(self, values: Int64s) -> Int64s:
+        """Return the smallest value among the calls of each; values: by call."""
+        return np.minimum.reduceat(values[self.rows], self.first) if len(self) else self.first
+
+    def some(self, numbers: Int64s) -> Instances:
+        """Return these instances, numbered in this order."""
+        sizes = self.sizes[numbers]
+        _, indices = ranges(self.first[numbers], sizes)
+        return Instances(self.of_call, self.rows[indices], np.cumsum(sizes) - sizes)
+
+    def where(self, mask: Mask) -> Instances:
+        """Return the instances of a mask, numbered from 0."""
+        return self.some(np.flatnonzero(mask))
 
 
 def instances(job: Job) -> Instances:
-    """Those of which two ranks are there."""
-    made = job.of(calls)
-    keys, known = _keys(job, made)
-    rows = np.flatnonzero(known)
+    """Return the collectives of which two ranks are there."""
+    calls_ = job.of(calls)
+    keys, is_known = _keys(job, calls_)
+    rows = np.flatnonzero(is_known)
     _, key = distinct(*(column[rows] for column in keys))
     order = np.lexsort((rows, key))
     rows, key = rows[order], key[order]
-    first = np.flatnonzero(np.diff(key, prepend=-1))
-    all_of_them = Instances(np.full(len(made.place), -1), rows, first)
-    one = all_of_them.where(_is_one(made, all_of_them))
-    ended = np.maximum.reduceat(made.end[one.rows], one.first) if len(one) else one.first
-    return _numbered(one, np.lexsort((one.rows[one.first], ended)))
+    of_call = np.full(len(calls_.place), -1)
+    candidates = Instances(of_call, rows, np.flatnonzero(np.diff(key, prepend=-1)))
+    collectives = candidates.where(_is_collective(calls_, candidates))
+    first_rows = collectives.rows[collectives.first]
+    ordered = collectives.some(np.lexsort((first_rows, collectives.largest(calls_.end))))
+    of_call[ordered.rows] = ordered.number
+    return ordered
 
 
-def _numbered(one: Instances, order: Int64s) -> Instances:
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    number = rank[one.number]
-    rows = one.rows[np.argsort(number, kind="stable")]
-    one.of_call[rows] = np.sort(number)
-    return Instances(one.of_call, rows, np.searchsorted(np.sort(number), np.arange(len(one))))
-
-
-def holding(job: Job) -> npt.NDArray[np.bool_]:
-    """By instance whether nobody is done with it before everybody has come."""
-    made, known = job.of(calls), job.of(instances)
-    return made.of_kind(one.operation in HOLD_ALL for one in made.kinds)[known.rows[known.first]]
-
-
-def senders(job: Job) -> Int64s:
-    """By instance the member that hands its data to the other one; -1 where that is not what they do."""
-    made, known = job.of(calls), job.of(instances)
-    sends = made.of_kind(one.operation == "send" for one in made.kinds)[known.rows]
-    sender = np.full(len(known), -1)
-    sender[known.number[sends]] = known.rows[sends]
-    count = np.bincount(known.number[sends], minlength=len(known))
-    return np.where(count == 1, sender, -1)
-
-
-def _is_one(made: Calls, known: Instances) -> npt.NDArray[np.bool_]:
-    """Whether these are of different ranks, and do the same."""
-    if not len(known):
-        return np.zeros(0, bool)
-    shared = numbered(map(_shared, made.kinds))[made.kind[known.rows]]
-    same = np.minimum.reduceat(shared, known.first) == np.maximum.reduceat(shared, known.first)
-    pairs, _ = distinct(known.number, made.place[known.rows])
-    ranks = np.bincount(pairs[0], minlength=len(known))
-    return np.asarray((known.sizes > 1) & same & (ranks == known.sizes))
-
-
-def _shared(kind: Kind) -> Hashable:
-    """What calls of one collective have in common. All-to-all: each rank may send more or less than another."""
-    bytes_ = None if kind.operation == "all_to_all" else kind.message_bytes
-    return kind.what, kind.dtype, bytes_
-
-
-_BY_ID, _BY_SEQ, _BY_COUNT = range(3)
-
-
-def _keys(job: Job, made: Calls) -> tuple[tuple[Int64s, Int64s, Int64s], npt.NDArray[np.bool_]]:
-    """Of each call: (what it is known by, that, of which group or row); and which calls are known at all."""
-    alone = ~made.of_kind(one.operation in PAIRED for one in made.kinds)
-    group = made.groups()
-    row, count = _counted(job, made)
-    by_id = alone & (made.comms >= 0)
-    by_seq = alone & ~by_id & (group >= 0) & (made.seq >= 0)
+def _keys(job: Job, calls_: Calls) -> tuple[tuple[Int64s, Int64s, Int64s], Mask]:
+    """Return for each call (kind of key, key, its group or row), and which calls have a key at all."""
+    is_alone = ~calls_.of_kind(kind.operation in PAIRED for kind in calls_.kinds)
+    group = calls_.groups()
+    row, count = _counted(job, calls_)
+    by_id = is_alone & (calls_.comms >= 0)
+    by_seq = is_alone & ~by_id & (group >= 0) & (calls_.seq >= 0)
     by = np.select([by_id, by_seq], [_BY_ID, _BY_SEQ], _BY_COUNT)
-    comms = np.unique(made.comms, return_inverse=True)[1]  # hashes are wide
-    keys = by, np.select([by_id, by_seq], [comms, made.seq], count), np.where(by == _BY_COUNT, row, group)
-    return keys, by_id | by_seq | (count >= 0)
+    comms = np.unique(calls_.comms, return_inverse=True)[1]  # hashes are wide
+    key = np.select([by_id, by_seq], [comms, calls_.seq], count)
+    return (by, key, np.where(by == _BY_COUNT, row, group)), by_id | by_seq | (count >= 0)
+
+
+def _counted(job: Job, calls_: Calls) -> tuple[Int64s, Int64s]:
+    """Return the row of each launched call and its number in it on its rank, -1 for others.
+
+    They are counted from the first step that all ranks have; without one from the first call on, where all ranks
+    launched as many.
+    """
+    anchors_ = job.of(anchors)
+    since = np.maximum(np.array(anchors_, np.int64), 0) if anchors_ else np.zeros(len(job.digests), np.int64)
+    row = _rows(job, calls_)
+    counted = np.flatnonzero((row >= 0) & (calls_.launch >= since[calls_.place]))
+    counted = counted[np.argsort(calls_.launch[counted], kind="stable")]
+    keys, of_key = distinct(row[counted], calls_.place[counted])
+    number = np.full(len(row), -1)
+    number[counted] = ordinals(of_key)
+    if not anchors_:
+        sizes = np.bincount(of_key, minlength=keys.shape[1])
+        pairs, _ = distinct(keys[0], sizes)
+        rows, lengths = np.unique(pairs[0], return_counts=True)
+        number[np.isin(row, rows[lengths > 1])] = -1
+    return row, number
 
 
 class _Row(NamedTuple):
-    """Calls that are numbered in one row: of a group; or of two ranks of it, from one to the other."""
+    """Calls that are numbered in one row: of a group, or from one of its ranks to another."""
 
     group: Group
     source: int
     destination: int
 
 
+def _rows(job: Job, calls_: Calls) -> Int64s:
+    """Return by call a number of its row, -1 for none."""
+    pairs, pair = distinct(calls_.kind, calls_.place)
+    rows = [_row_of(calls_.kinds[kind], job.digests[place].rank) for kind, place in pairs.T.tolist()]
+    codes = {row: code for code, row in enumerate(dict.fromkeys(row for row in rows if row))}
+    return np.array([codes[row] if row else -1 for row in rows] or [-1], np.int64)[pair]
+
+
 def _row_of(kind: Kind, rank: int) -> _Row | None:
-    """None where nothing tells the group, or the other rank. torch tells a send where to and a recv where from; in a
-    group of two it can only be the other one."""
+    """Return None where the group or the other rank is unknown.
+
+    torch records where a send goes to and where a recv comes from; in a group of two it can only be the other rank.
+    """
     if kind.group is None:
         return None
     if kind.operation not in PAIRED:
         return _Row(kind.group, -1, -1)
     peer = kind.destination if kind.operation == "send" else kind.source
-    others = [one for one in kind.group.ranks if one != rank] if len(kind.group.ranks) == 2 else []
+    others = [other for other in kind.group.ranks if other != rank] if len(kind.group.ranks) == 2 else []
     if peer < 0 and len(others) == 1:
         (peer,) = others
     if peer < 0:
@@ -245,45 +234,45 @@ def _row_of(kind: Kind, rank: int) -> _Row | None:
     return _Row(kind.group, *((rank, peer) if kind.operation == "send" else (peer, rank)))
 
 
-def _counted(job: Job, made: Calls) -> tuple[Int64s, Int64s]:
-    """The row of each launched call and its number in it on its rank, from the first step that all ranks have; -1 for
-    others. Without steps in common from the first one on, where all ranks launched as many."""
-    from_ns = job.of(anchors)
-    least = np.maximum(np.array(from_ns, np.int64), 0) if from_ns else np.zeros(len(job.digests), np.int64)
-    row = _rows(job, made)
-    counted = np.flatnonzero((row >= 0) & (made.launch >= least[made.place]))
-    counted = counted[np.argsort(made.launch[counted], kind="stable")]
-    keys, of_key = distinct(row[counted], made.place[counted])
-    number = np.full(len(row), -1)
-    number[counted] = ordinals(of_key)
-    if not from_ns:
-        sizes = np.bincount(of_key, minlength=keys.shape[1])
-        number[np.isin(row, _uneven(keys[0], sizes))] = -1
-    return row, number
-
-
-def _rows(job: Job, made: Calls) -> Int64s:
-    pairs, pair = distinct(made.kind, made.place)
-    rows = [_row_of(made.kinds[kind], job.digests[place].rank) for kind, place in pairs.T.tolist()]
-    codes = {one: code for code, one in enumerate(dict.fromkeys(one for one in rows if one))}
-    return np.array([codes[one] if one else -1 for one in rows] or [-1], np.int64)[pair]
-
-
-def _uneven(row: Int64s, sizes: Int64s) -> Int64s:
-    """Rows of which ranks launched not as many calls."""
-    pairs, _ = distinct(row, sizes)
-    rows, count = np.unique(pairs[0], return_counts=True)
-    return rows[count > 1]
-
-
 def anchors(job: Job) -> list[int]:
-    """By rank when the first step begins that all of them have (ns, Unix time); [] where they share none."""
-    windows = [one.of(windows_of) for one in job.digests]
+    """Return by rank when the first step begins that all of them have (ns, Unix time); [] where they share none."""
+    windows = [digest.columns.windows for digest in job.digests]
     shared = set(windows[0].names).intersection(*(window.names for window in windows[1:]))
     first = next((name for name in windows[0].names if name in shared), None)
     if first is None:
         return []
     return [
-        int(window.begin[window.names.index(first)]) + one.base_ns
-        for one, window in zip(job.digests, windows)
+        int(window.begin[window.names.index(first)]) + digest.base_ns
+        for digest, window in zip(job.digests, windows)
     ]
+
+
+def _is_collective(calls_: Calls, candidates: Instances) -> Mask:
+    """Return by instance whether its calls are of different ranks and do the same."""
+    # In an all-to-all each rank may send more or less than another.
+    sizes = (None if kind.operation == "all_to_all" else kind.message_bytes for kind in calls_.kinds)
+    in_common = numbered((kind.what, kind.dtype, size) for kind, size in zip(calls_.kinds, sizes))[
+        calls_.kind
+    ]
+    pairs, _ = distinct(candidates.number, calls_.place[candidates.rows])
+    ranks = np.bincount(pairs[0], minlength=len(candidates))
+    is_same = candidates.smallest(in_common) == candidates.largest(in_common)
+    return np.asarray((candidates.sizes > 1) & is_same & (ranks == candidates.sizes))
+
+
+def holding(job: Job) -> Mask:
+    """Return by instance whether nobody is done with it before everybody has come."""
+    calls_, instances_ = job.of(calls), job.of(instances)
+    return calls_.of_kind(kind.operation in HOLD_ALL for kind in calls_.kinds)[
+        instances_.rows[instances_.first]
+    ]
+
+
+def senders(job: Job) -> Int64s:
+    """Return by instance the call that sends data to the other one; -1 where it is not a pair."""
+    calls_, instances_ = job.of(calls), job.of(instances)
+    sends = calls_.of_kind(kind.operation == "send" for kind in calls_.kinds)[instances_.rows]
+    sender = np.full(len(instances_), -1)
+    sender[instances_.number[sends]] = instances_.rows[sends]
+    count = np.bincount(instances_.number[sends], minlength=len(instances_))
+    return np.where(count == 1, sender, -1)

@@ -1,4 +1,8 @@
-"""The spans of one run that were recorded together, one of each rank: what questions about ranks are asked of."""
+"""Which spans of one run were recorded together, one of each rank, and so are one job?
+
+Names of files do not show it: what an earlier start of a job left is next to what the later one wrote. Process groups
+and numbers of steps do not either, as both are the same after a restart. So the recorded times must meet.
+"""
 
 from __future__ import annotations
 
@@ -7,65 +11,79 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
-from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
-from tb_torchcompile_plugin.job.digest.file import load_all, spread
-from tb_torchcompile_plugin.job.digest.make import MOST_RANKS, digest, host_of
-from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, calls_of, cuts_of, gpu_of, windows_of
+from tb_torchcompile_plugin.job.digest.file import load_all
+from tb_torchcompile_plugin.job.digest.make import MOST_RANKS, digest_columns, host_of
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, read
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.memo import Memoized, once
 
+_SMALL = 8  # ranks: a job of more is read from its digests, where it has them
+_MOST_CALLS = 240_000  # of all ranks together
+_CLOCKS_NS = 60_000_000_000  # by which clocks of hosts may differ that nobody sets
+
 
 @dataclass(eq=False)
 class Job(Memoized):
-    """Its ranks by their digests, which ascend, each there once. Two at least, or there is nothing to compare. unread:
-    by rank, why nothing of it can be read; by -1 and below where the rank is not known."""
+    """The ranks of a job by their digests: at least two, each once, in ascending order.
+
+    No trace is opened for it.
+    """
 
     digests: tuple[RankDigest, ...]
+    # By rank why nothing of it can be read; by -1 and below where the rank is unknown.
     unread: Mapping[int, Notice] = field(default_factory=dict)
 
     @once
     def numbers(self) -> list[int]:
-        """Of its ranks."""
-        return [one.rank for one in self.digests]
+        """The numbers of its ranks."""
+        return [digest.rank for digest in self.digests]
 
     @property
     def world_size(self) -> int | None:
-        """As torch recorded it; None where it did not."""
-        return max((size for one in self.digests if (size := one.world_size) is not None), default=None)
+        """The number of ranks as torch recorded it; None where it did not."""
+        return max((size for digest in self.digests if (size := digest.world_size) is not None), default=None)
 
     @property
     def missing(self) -> list[int]:
-        """Ranks that are not here: what others waited for them is not known."""
-        return sorted(
-            {*range(min(self.world_size or 0, MOST_RANKS)), *(rank for rank in self.unread if rank >= 0)}
-            - {*self.numbers}
-        )
+        """Ranks that were not read: what others waited for them is unknown."""
+        expected = {
+            *range(min(self.world_size or 0, MOST_RANKS)),
+            *(rank for rank in self.unread if rank >= 0),
+        }
+        return sorted(expected - {*self.numbers})
 
 
 class JobRank(NamedTuple):
-    """One process of the job whose trace was read. worker: the name of its files."""
+    """One process of the job whose trace was read."""
 
     rank: int
-    worker: str
+    worker: str  # the name of its files
     profile: Profile
 
 
 class TracedJob(Job):
-    """A job whose traces were read: its ranks can be replayed. The digests are made of the traces, so that all numbers
-    are the same with and without them."""
+    """A job whose traces were read, so that its ranks can be replayed.
+
+    Its digests hold what their files would, so that all numbers are the same with and without traces.
+    """
 
     def __init__(self, ranks: Sequence[JobRank], unread: Mapping[int, Notice] | None = None) -> None:
+        """Raises whatever a question about the traces raises."""
         self.ranks = tuple(ranks)
-        super().__init__(tuple(map(digest_of, self.ranks)), unread or {})
+        digests = []
+        for rank, worker, profile in ranks:
+            span = profile.span.span if profile.span else ""
+            digests.append(RankDigest(rank, worker, span, profile.of(digest_columns)))
+        super().__init__(tuple(digests), unread or {})
 
 
 @dataclass(eq=False)
 class OneRank(Memoized):
-    """A rank of a job with its trace, whether those of the others were read or not. place: in the job."""
+    """A rank of a job with its trace, whether those of the others were read or not."""
 
     job: Job
-    place: int
+    place: int  # index in the job
     profile: Profile
 
     @property
@@ -74,29 +92,16 @@ class OneRank(Memoized):
 
 
 def one_rank(job: TracedJob, rank: int) -> OneRank:
-    """Raises NotFound."""
-    place = place_of_rank(job, rank)
-    return OneRank(job, place, job.ranks[place].profile)
+    """Return a rank with its trace. Raises NotFound."""
+    index = place_of_rank(job, rank)
+    return OneRank(job, index, job.ranks[index].profile)
 
 
 def place_of_rank(job: Job, rank: int) -> int:
-    """Its place in the job. Raises NotFound."""
+    """Return the index of a rank in the job. Raises NotFound."""
     if rank not in job.numbers:
         raise NotFound(f"no trace of rank {rank} can be read", next_step="Ask for one that `job` lists")
     return job.numbers.index(rank)
-
-
-def digest_of(one: JobRank) -> RankDigest:
-    """Of a rank whose trace was read. Raises whatever a question about the trace raises."""
-    span = one.profile.span.span if one.profile.span else ""
-    return RankDigest(one.rank, one.worker, span, one.profile.of(digest))
-
-
-# Which spans of a run were recorded together? One of each rank: those whose files were written at about one
-# time.
-
-
-_SMALL = 8  # ranks
 
 
 class Member(NamedTuple):
@@ -108,18 +113,23 @@ class Member(NamedTuple):
 
 
 def members(workers: Sequence[WorkerFiles], like: str = "") -> list[Member]:
-    """In order of the ranks; of two workers with one rank the later name counts. like: a span of any of them, whose
-    cycle is wanted; the newest of the first rank where it is not there. [] where fewer than two ranks have spans."""
+    """Return one span of each rank, written at about one time, in order of the ranks; [] for fewer than two ranks.
+
+    like: a span whose recording is wanted; the newest one of the first rank where it is not there. Of two workers with
+    one rank the later name counts.
+    """
     by_rank = {worker.rank: worker for worker in workers if worker.rank is not None and worker.spans}
     if len(by_rank) < 2:
         return []
     ranks = sorted(by_rank)
-    spans = of_one_cycle([[(one.span, one.file) for one in by_rank[rank].spans] for rank in ranks], like)
+    spans = _nearest_in_time(
+        [[(span.span, span.file) for span in by_rank[rank].spans] for rank in ranks], like
+    )
     return [Member(rank, by_rank[rank].worker, span) for rank, (span, _) in zip(ranks, spans)]
 
 
 class DigestFile(NamedTuple):
-    """A digest of one worker, of whichever rank that is."""
+    """A digest of one worker, whichever its rank is."""
 
     worker: str
     span: str
@@ -127,74 +137,61 @@ class DigestFile(NamedTuple):
 
 
 def asks_digests(workers: Sequence[WorkerFiles]) -> bool:
-    """Whether the job is looked at by its digests: of few ranks traces are read, which tell more."""
-    known = sum(1 for one in workers if one.digests)
-    return known > 1 and (known > _SMALL or not all(one.spans for one in workers if one.digests))
+    """Whether the job is read from its digests: of few ranks traces are read, which show more."""
+    with_digests = [worker for worker in workers if worker.digests]
+    is_large = len(with_digests) > _SMALL or not all(worker.spans for worker in with_digests)
+    return len(with_digests) > 1 and is_large
 
 
 def digest_files(workers: Sequence[WorkerFiles], like: str = "") -> list[DigestFile]:
-    """The same of those that have digests, one each."""
-    known = [one for one in workers if one.digests]
-    if not known:
+    """Return one digest of each worker that has any, like `members`."""
+    with_digests = [worker for worker in workers if worker.digests]
+    if not with_digests:
         return []
-    spans = of_one_cycle([sorted(one.digests.items()) for one in known], like)
-    return [DigestFile(one.worker, *span) for one, span in zip(known, spans)]
+    spans = _nearest_in_time([sorted(worker.digests.items()) for worker in with_digests], like)
+    return [DigestFile(worker.worker, *span) for worker, span in zip(with_digests, spans)]
 
 
-_Span = tuple[str, File]  # its id, and what holds it
+_Span = tuple[str, File]  # its id and its file
 
 
-def of_one_cycle(spans: Sequence[Sequence[_Span]], like: str) -> list[_Span]:
-    """Of each worker the span that was written nearest in time to the wanted one."""
-    named = {name: file for its in spans for name, file in its}
-    wanted = _written((like, named[like])) if like in named else max(map(_written, spans[0]))
-    return [min(its, key=lambda span: abs(_written(span) - wanted)) for its in spans]
+def _nearest_in_time(spans: Sequence[Sequence[_Span]], like: str) -> list[_Span]:
+    """Return of each worker the span that was written nearest in time to the wanted one."""
+    named = {name: file for of_worker in spans for name, file in of_worker}
+    wanted = _written_ns((like, named[like])) if like in named else max(map(_written_ns, spans[0]))
+    return [min(of_worker, key=lambda span: abs(_written_ns(span) - wanted)) for of_worker in spans]
 
 
-def _written(span: _Span) -> int:
-    """When, in ns: torch's handler puts it into the name."""
+def _written_ns(span: _Span) -> int:
+    """Return when it was written: torch's handler puts it into the name."""
     return int(span[0]) if span[0].isdigit() else span[1].mtime_ns
 
 
-# Which ranks that were read are of one job? Those that were recorded at one time, and of which all can be
-# asked. Names of files do not tell: what an earlier start of a job left lies beside what the later one
-# wrote. Process groups and numbers of steps do not either, as both are the same after a restart. So
-# recorded times must meet.
-
-
-_MOST_CALLS = 240_000  # of all ranks together
-_CLOCKS_NS = 60_000_000_000  # by which clocks of hosts may be wrong that nobody sets
-
-
 class RecordedAt(NamedTuple):
-    """Where and from when to when a rank was recorded (Unix time, ns)."""
+    """Where and when a rank was recorded (Unix time, ns)."""
 
     host: str | None
     begin: int
     end: int
 
 
-def recorded(made: Digest) -> RecordedAt:
-    """Of a rank, by its digest."""
-    host = str(made.host_name) if made.HasField("host_name") else None
-    return RecordedAt(host, made.base_ns + made.begin_ns, made.base_ns + made.end_ns)
-
-
 def recorded_trace(profile: Profile) -> RecordedAt:
-    """Of a rank, by its trace."""
+    """Return where and when a rank was recorded, by its trace."""
     (begin, end), base = profile.trace.window(), profile.trace.base_ns
     return RecordedAt(host_of(profile.trace.metadata), base + begin, base + end)
 
 
 def together(ranks: Mapping[Member, RecordedAt], like: str = "") -> list[Member]:
-    """The ranks that were recorded at the time of a span; where it is not named, or not there, at the time of most of
-    them, of equally many at the latest. Spans of one host must overlap in time, those of several may be a minute
-    apart."""
-    hosts = {one.host for one in ranks.values()}
+    """Return the ranks that were recorded at the time of a span.
+
+    Where the span is not named, or not there, it is the time of most ranks; of equally many the latest. Spans of one
+    host must overlap in time, those of several hosts may be a minute apart.
+    """
+    hosts = {recorded.host for recorded in ranks.values()}
     apart = 0 if len(hosts) == 1 and None not in hosts else _CLOCKS_NS
     groups: list[list[Member]] = []
     reach = 0
-    for member in sorted(ranks, key=lambda one: ranks[one][1:]):
+    for member in sorted(ranks, key=lambda member: ranks[member][1:]):
         _, begin, end = ranks[member]
         if not groups or begin > reach + apart:
             groups.append([])
@@ -211,7 +208,7 @@ def calls_of_each(ranks: int) -> int:
 
 
 def of_another_time(file: str) -> Notice:
-    """Why a rank is not of the job. file: what it was read from."""
+    """Return why a rank is not of the job; file: what it was read from."""
     return Notice(
         file,
         "was recorded at another time than the other ranks",
@@ -220,51 +217,34 @@ def of_another_time(file: str) -> Notice:
     )
 
 
-# A job by its digests: no trace is opened for it.
-
-
 def by_digests(files: Sequence[DigestFile], like: str = "") -> Job | None:
-    """None where fewer than two ranks can be read, or were recorded at one time. like: the span whose time is meant.
-    Of two files of one rank the later worker's counts."""
+    """Return the job of these digests; None where fewer than two ranks can be read, or were recorded at one time.
+
+    like: the span whose time is meant. Of two files of one rank the later worker's counts.
+    """
     unread: dict[int, Notice] = {}
-    ranks = {one.rank: one for one in _ranks(files, unread)}
-    members = {Member(one.rank, one.worker, one.span): recorded(one.message) for one in ranks.values()}
-    here = {member.rank for member in together(members, like)}
-    unread |= {rank: of_another_time(one.worker) for rank, one in ranks.items() if rank not in here}
-    digests = tuple(ranks[rank] for rank in sorted(here))
-    return Job(digests, unread) if len(digests) > 1 else None
-
-
-def _ranks(files: Sequence[DigestFile], unread: dict[int, Notice]) -> Iterator[RankDigest]:
-    """What is damaged costs itself: -1 and below are ranks that nobody can tell."""
-    for number, (one, made) in enumerate(zip(files, load_all([one.file for one in files]))):
-        try:
-            if isinstance(made, UserError):
-                raise made
-            yield _checked(one, made)
-        except UserError as error:
-            unread[-1 - number] = replace(error.notice, file=one.file.path)
-
-
-def _checked(one: DigestFile, made: Digest) -> RankDigest:
-    """With what every job asks of each rank. Raises UserError."""
-    if not made.HasField("rank"):
-        raise UserError(
-            "the digest does not tell its rank", next_step="Record with torch.distributed initialised"
+    ranks = {digest.rank: digest for digest in _readable(files, unread)}
+    times: dict[Member, RecordedAt] = {}
+    for digest in ranks.values():
+        header, base = digest.columns.header, digest.base_ns
+        times[Member(digest.rank, digest.worker, digest.span)] = RecordedAt(
+            digest.host, base + header.begin_ns, base + header.end_ns
         )
-    about = RankDigest(int(made.rank), one.worker, one.span, made, one.file)
-    for question in (calls_of, cuts_of, windows_of, gpu_of):
-        about.of(question)
-    for section in (made.host, made.kernels):  # looked at later, and of few
-        spread(section)
-    about.message = _often(made)
-    return about
+    selected = {member.rank for member in together(times, like)}
+    unread |= {rank: of_another_time(digest.worker) for rank, digest in ranks.items() if rank not in selected}
+    return Job(tuple(ranks[rank] for rank in sorted(selected)), unread) if len(selected) > 1 else None
 
 
-def _often(made: Digest) -> Digest:
-    """Without the sections that are columns now, and those that are read again for few: there may be thousands."""
-    rest = Digest()
-    for section in ("calls", "steps", "host", "kernels"):
-        made.ClearField(section)
-    rest.CopyFrom(made)  # a message gives nothing back as long as it lives
-    return rest
+def _readable(files: Sequence[DigestFile], unread: dict[int, Notice]) -> Iterator[RankDigest]:
+    """Read digests; a damaged one costs only its own rank, and is noted by a number below 0."""
+    for number, (file, message) in enumerate(zip(files, load_all([file.file for file in files]))):
+        try:
+            if isinstance(message, UserError):
+                raise message
+            if not message.HasField("rank"):
+                raise UserError(
+                    "the digest does not tell its rank", next_step="Record with torch.distributed initialised"
+                )
+            yield RankDigest(int(message.rank), file.worker, file.span, read(message, file.file))
+        except UserError as error:
+            unread[-1 - number] = replace(error.notice, file=file.file.path)

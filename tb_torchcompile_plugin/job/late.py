@@ -1,8 +1,8 @@
 """Why does a rank come last? What it did between two collectives beyond what its peers did between the same two.
 
-It is compared with one peer, the one in the middle, so that the causes sum to the excess. Waiting for a GPU that itself
-waits for another rank is nobody's excess. Where the host was in time and its GPU was not, the work that was launched in
-between is compared: the same kernels may run slower, or there are more of them.
+It is compared with one peer, the one in the middle, so that the causes sum to the excess. Waiting for a GPU that
+itself waits for another rank is nobody's excess. Where the host was in time and its GPU was not, the work that was
+launched in between is compared: the same kernels may run slower, or there are more of them.
 """
 
 from __future__ import annotations
@@ -11,38 +11,36 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
-from tb_torchcompile_plugin.job.digest.rank_digest import cuts_of, host_of_rank, kernels_of
+from tb_torchcompile_plugin.job.digest.rank_digest import details_of
 from tb_torchcompile_plugin.job.instances import anchors, calls, holding, instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import needed_calls, waiting, waits
-from tb_torchcompile_plugin.profile.columns import sums
+from tb_torchcompile_plugin.profile.columns import Mask, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
 
 GPU_CAUSES: tuple[LateCause, ...] = ("slower_kernels", "more_work")
 WAITS: tuple[LateCause, ...] = ("synchronise", "memory_copy", "launch")  # for a GPU
-_MORE_SHARE = 0.1  # of the excess in kernels of other grids, and all of it is: libraries' grids tell no sizes
-_LEAST_NS = 20_000  # what ranks are apart anyway
-_MOST_RANKS = 64  # of which it is told why they are late
+# If kernels of other grids have this share of the excess, all of it is more work: libraries' grids do not show sizes.
+_MORE_WORK_SHARE = 0.1
+_LEAST_NS = 20_000  # ranks are apart by as much in any job; observed on the recordings
+_MOST_RANKS = 64  # whose lateness is explained; it bounds the time of a large job
 _NEVER = -(1 << 62)
 
 
 class Late(NamedTuple):
-    """One collective at which a rank was last. place: the rank; peer: the one that it is compared with. begin, end:
-    between which two launches, or from the first step on (ns, on the clock of its trace). lateness: how much later than
-    its peer it came. parts: the excess by cause, which they sum to; usual: how long each took the peer (ns)."""
+    """One collective at which a rank was last."""
 
-    place: int
-    peer: int
+    place: int  # index of the rank
+    peer: int  # index of the rank that it is compared with
     instance: int
-    begin: int
+    begin: int  # between two launches, or from the first step on (ns, on the clock of its trace)
     end: int
-    lateness: int
-    parts: dict[Blamed, int]
-    usual: dict[Blamed, int]
+    lateness: int  # how much later than its peer it came
+    parts: dict[Blamed, int]  # the excess by cause (ns)
+    usual: dict[Blamed, int]  # how long each took the peer (ns)
 
     @property
     def excess(self) -> int:
@@ -50,193 +48,183 @@ class Late(NamedTuple):
 
 
 def late(job: Job) -> list[Late]:
-    """Of the collectives that hold all, in order of time; without those at which nobody was late to speak of. Of very
-    many ranks only those that are late most."""
-    known = job.of(lateness)
-    mine = np.flatnonzero(np.isin(known.place, np.argsort(-known.by_rank, kind="stable")[:_MOST_RANKS]))
+    """Return where ranks were late at collectives that hold all, in order of time.
+
+    Of very many ranks only those that are late most.
+    """
+    lateness_ = job.of(lateness)
+    latest = np.argsort(-lateness_.by_rank, kind="stable")[:_MOST_RANKS]
     lates: dict[int, list[Late]] = defaultdict(list)
-    for number in mine.tolist():
-        one = _one(job, known, number, lates[int(known.place[number])])
-        lates[one.place].append(one)
-    return sorted((one for ones in lates.values() for one in ones), key=lambda one: one.instance)
+    for row in np.flatnonzero(np.isin(lateness_.place, latest)).tolist():
+        since, before = job.of(_since, bool(lateness_.by_group[row])), lates[int(lateness_.place[row])]
+        before.append(
+            _compared(job, since, lateness_.last[row], lateness_.peer[row], int(lateness_.ns[row]), before)
+        )
+    return sorted((row for ones in lates.values() for row in ones), key=lambda row: row.instance)
 
 
 class Lateness(NamedTuple):
-    """Instances at which a rank came later than its peers, as columns. place: the rank; last, peer: its call, and that
-    of the one that came in the middle; ns: how much later. by_group: whether both are compared from the last collective
-    of the same group on. by_rank: the sum of each."""
+    """Instances at which a rank came later than its peers, as columns."""
 
     instance: Int64s
-    place: Int64s
-    last: Int64s
-    peer: Int64s
-    ns: Int64s
-    by_group: npt.NDArray[np.bool_]
-    by_rank: Int64s
+    place: Int64s  # index of the rank
+    last: Int64s  # its call
+    peer: Int64s  # the call of the rank that came in the middle
+    ns: Int64s  # how much later
+    by_group: Mask  # whether both are compared from the last collective of the same group on
+    by_rank: Int64s  # sum of each rank, one entry a rank
 
 
 def lateness(job: Job) -> Lateness:
-    """In order of time."""
-    made, begin, last = job.of(calls), job.of(waits).begin, job.of(needed_calls)
+    """Return where ranks came late, in order of time."""
+    begin, last = job.of(waits).begin, job.of(needed_calls)
     least = max(_LEAST_NS, 2 * (job.of(clocks).residual_ns_p95 or 0))
     near, far = (_peers(job, last, by_group) for by_group in (False, True))
     peer = np.where(near >= 0, near, far)
     ns = np.where(peer >= 0, begin[last] - begin[peer], 0) if len(begin) else peer
-    late_ = np.flatnonzero(ns > least)
-    place = made.place[last[late_]]
-    total = sums(place, ns[late_], len(job.digests))
-    return Lateness(late_, place, last[late_], peer[late_], ns[late_], near[late_] < 0, total)
-
-
-def late_there(job: Job, row: int, peer: int, ns: int) -> Late | None:
-    """The same of any call (place in `calls`) beside another one; None where it is not known what their hosts did."""
-    between = job.of(_since, False)
-    if not (between.known[row] and between.known[peer]):
-        return None
-    windows = between.window(np.int64(row)), between.window(np.int64(peer))
-    return _beside(job, *windows, int(job.of(instances).of_call[row]), ns, [])
-
-
-class _Since(NamedTuple):
-    """What is compared of each call, as columns: its rank, from when to when (ns, on the clock of its trace), and after
-    which instance; -1: from the first step on. known: whether it can be compared at all."""
-
-    place: Int64s
-    begin: Int64s
-    end: Int64s
-    instance: Int64s
-    known: npt.NDArray[np.bool_]
-
-    def window(self, row: np.int64) -> tuple[int, int, int]:
-        """Place of the rank, begin and end."""
-        return int(self.place[row]), int(self.begin[row]), int(self.end[row])
-
-
-def _since(job: Job, by_group: bool) -> _Since:
-    """Of each matched call from the launch of the one before it, on its rank, to its own; of those in the host lane.
-    by_group: from the one before it of its group."""
-    made, instance = job.of(calls), job.of(instances).of_call
-    group = made.groups() if by_group else np.zeros_like(made.place)
-    order = np.lexsort((made.launch, group, made.place))
-    rows = order[(instance[order] >= 0) & (made.launch[order] >= 0) & (group[order] >= 0)]
-    base = np.array([one.base_ns for one in job.digests], np.int64)
-    place, launch = made.place[rows], made.launch[rows] - base[made.place[rows]]
-    is_first = (np.diff(place, prepend=-1) > 0) | (np.diff(group[rows], prepend=-1) != 0)
-    begin = np.where(is_first, np.array(_first(job), np.int64)[place], np.roll(launch, 1))
-    columns = np.full((3, len(made.place)), -1)
-    columns[:, rows] = begin, launch, np.where(is_first, -1, np.roll(instance[rows], 1))
-    known = np.zeros(len(made.place), bool)
-    known[rows] = (begin <= launch) & (launch <= np.array(_reach(job), np.int64)[place])
-    return _Since(made.place, columns[0], columns[1], columns[2], known)
-
-
-def _reach(job: Job) -> list[int]:
-    """By rank until when it is known what its host did."""
-    return [int(one.of(cuts_of)[-1]) if len(one.of(cuts_of)) else _NEVER for one in job.digests]
-
-
-def _first(job: Job) -> list[int]:
-    """By rank when what can be compared begins: the first step that all have, or what was recorded."""
-    shared = job.of(anchors)
-    return [
-        shared[place] - one.base_ns if shared else int(one.message.begin_ns)
-        for place, one in enumerate(job.digests)
-    ]
+    rows = np.flatnonzero(ns > least)
+    place = job.of(calls).place[last[rows]]
+    total = sums(place, ns[rows], len(job.digests))
+    return Lateness(rows, place, last[rows], peer[rows], ns[rows], near[rows] < 0, total)
 
 
 def _peers(job: Job, last: Int64s, by_group: bool) -> Int64s:
-    """By instance the other member that came in the middle, of those that come from the same collective as the last;
-    -1 for none, and where one need not wait for all."""
-    known, between, begin = job.of(instances), job.of(_since, by_group), job.of(waits).begin
-    rows, latest = known.rows, last[known.number]
-    same = between.known[rows] & between.known[latest] & (between.instance[rows] == between.instance[latest])
-    mine = np.flatnonzero(same & (rows != latest) & job.of(holding)[known.number])
-    mine = mine[np.lexsort((rows[mine], begin[rows[mine]], known.number[mine]))]
-    count = np.bincount(known.number[mine], minlength=len(known))
-    middle = np.append(rows[mine], -1)[np.minimum(np.cumsum(count) - count + count // 2, len(mine))]
+    """Return by instance the other call in the middle, of those that come from the same collective as the last.
+
+    -1 for none, and where one need not wait for all.
+    """
+    instances_, since, begin = job.of(instances), job.of(_since, by_group), job.of(waits).begin
+    rows, latest = instances_.rows, last[instances_.number]
+    is_same = (
+        since.comparable[rows] & since.comparable[latest] & (since.instance[rows] == since.instance[latest])
+    )
+    peers = np.flatnonzero(is_same & (rows != latest) & job.of(holding)[instances_.number])
+    peers = peers[np.lexsort((rows[peers], begin[rows[peers]], instances_.number[peers]))]
+    count = np.bincount(instances_.number[peers], minlength=len(instances_))
+    middle = np.append(rows[peers], -1)[np.minimum(np.cumsum(count) - count + count // 2, len(peers))]
     return np.where(count > 0, middle, -1)
 
 
-def _one(job: Job, known: Lateness, number: int, before: list[Late]) -> Late:
-    between = job.of(_since, bool(known.by_group[number]))
-    windows = between.window(known.last[number]), between.window(known.peer[number])
-    return _beside(job, *windows, int(known.instance[number]), int(known.ns[number]), before)
+class _Since(NamedTuple):
+    """What is compared of each call, as columns: from when to when (ns, on the clock of its trace)."""
+
+    place: Int64s  # index of the rank
+    begin: Int64s
+    end: Int64s
+    instance: Int64s  # after which; -1: from the first step on
+    comparable: Mask  # whether it can be compared at all
 
 
-_Window = tuple[int, int, int]  # place of a rank, begin and end
+def _since(job: Job, by_group: bool) -> _Since:
+    """Return for each matched call from the launch of the one before it, on its rank, to its own launch.
+
+    by_group: from the one before it of its group.
+    """
+    calls_, instance = job.of(calls), job.of(instances).of_call
+    group = calls_.groups() if by_group else np.zeros_like(calls_.place)
+    order = np.lexsort((calls_.launch, group, calls_.place))
+    rows = order[(instance[order] >= 0) & (calls_.launch[order] >= 0) & (group[order] >= 0)]
+    base = np.array([digest.base_ns for digest in job.digests], np.int64)
+    place, launch = calls_.place[rows], calls_.launch[rows] - base[calls_.place[rows]]
+    is_first = (np.diff(place, prepend=-1) > 0) | (np.diff(group[rows], prepend=-1) != 0)
+    # What can be compared begins with the first step that all have, or with the recording.
+    recording = [int(digest.columns.header.begin_ns) for digest in job.digests]
+    first = np.array(job.of(anchors), np.int64) - base if job.of(anchors) else np.array(recording, np.int64)
+    begin = np.where(is_first, first[place], np.roll(launch, 1))
+    columns = np.full((3, len(calls_.place)), -1)
+    columns[:, rows] = begin, launch, np.where(is_first, -1, np.roll(instance[rows], 1))
+    # By rank until when it is known what its host did.
+    reach = np.array([digest.columns.cuts.max(initial=_NEVER) for digest in job.digests], np.int64)
+    comparable = np.zeros(len(calls_.place), bool)
+    comparable[rows] = (begin <= launch) & (launch <= reach[place])
+    return _Since(calls_.place, columns[0], columns[1], columns[2], comparable)
 
 
-def _beside(job: Job, since: _Window, usual: _Window, instance: int, ns: int, before: list[Late]) -> Late:
-    """before: what was already told of this rank."""
-    mine, others = (_host_parts(job, *one) for one in (since, usual))
-    for one in before:
+def late_there(job: Job, row: int, peer: int, ns: int) -> Late | None:
+    """Compare any call (row of `calls`) with another one; None where it is unknown what their hosts did."""
+    since = job.of(_since, False)
+    if not (since.comparable[row] and since.comparable[peer]):
+        return None
+    return _compared(job, since, row, peer, ns, [])
+
+
+def _compared(job: Job, since: _Since, row: int, peer: int, ns: int, before: list[Late]) -> Late:
+    """Compare two calls; before: what was found of the late rank before."""
+    windows = [(int(since.place[at]), int(since.begin[at]), int(since.end[at])) for at in (row, peer)]
+    own, others = (_host_parts(job, *window) for window in windows)
+    (place, begin, end), (peer_place, _, _) = windows
+    for earlier in before:
         # It waited for this in the collectives of another group.
-        if since[1] <= one.begin and one.end <= since[2]:
-            mine.subtract(one.parts)
-    parts = _difference(mine, others)
-    worked = sum(ns for one, ns in parts.items() if one.cause not in WAITS)
+        if begin <= earlier.begin and earlier.end <= end:
+            own.subtract(earlier.parts)
+    parts = _difference(own, others)
+    worked = sum(ns for blamed, ns in parts.items() if blamed.cause not in WAITS)
     if worked < ns // 2:
-        gpu = _gpu_difference(*(_kernels(job, *one) for one in (since, usual)))
+        gpu = _gpu_difference(*(_kernels(job, *window) for window in windows))
         # A GPU that is behind stays so: of this lateness only a part is since the collective before.
         parts = gpu if sum(gpu.values()) >= min(ns // 2, sum(parts.values())) else parts
-    return Late(since[0], usual[0], instance, *since[1:], ns, parts, dict(others))
+    instance = int(job.of(instances).of_call[row])
+    return Late(place, peer_place, instance, begin, end, ns, parts, dict(others))
 
 
-def _difference(mine: Counter[Blamed], others: Counter[Blamed]) -> dict[Blamed, int]:
-    """Whoever waits longer for a GPU is not ahead by that."""
-    difference = {one: mine[one] - others[one] for one in dict.fromkeys((*mine, *others))}
-    difference = {one: max(ns, 0) if one.cause in WAITS else ns for one, ns in difference.items()}
-    return {one: ns for one, ns in sorted(difference.items(), key=lambda pair: -pair[1]) if ns}
+def _difference(own: Counter[Blamed], others: Counter[Blamed]) -> dict[Blamed, int]:
+    """Return the excess by cause, most first. Whoever waits longer for a GPU is not ahead by that."""
+    difference: dict[Blamed, int] = {}
+    for blamed in dict.fromkeys((*own, *others)):
+        ns = own[blamed] - others[blamed]
+        difference[blamed] = max(ns, 0) if blamed.cause in WAITS else ns
+    return {blamed: ns for blamed, ns in sorted(difference.items(), key=lambda pair: -pair[1]) if ns}
 
 
 def compared_steps(job: Job) -> int:
-    """Of how many steps it is known why a rank is late, marked or not: of very many calls only those of the first ones
-    are taken."""
-    return max(one.host_steps for one in job.digests)
+    """Return of how many steps it is known why a rank is late; of very many calls only of the first steps."""
+    return max(digest.host_steps for digest in job.digests)
 
 
 def _host_parts(job: Job, place: int, begin: int, end: int) -> Counter[Blamed]:
-    """What the launching threads did, without waiting for a GPU that waited for another rank."""
-    costs = job.digests[place].of(host_of_rank)
-    stretches = np.searchsorted(job.digests[place].of(cuts_of), (begin, end))
-    mine = slice(*np.searchsorted(costs.stretch, stretches).tolist())
+    """Return what the launching threads did, without waiting for a GPU that waited for another rank."""
+    costs = job.digests[place].of(details_of).host
+    rows = _rows_between(job, place, costs.stretch, begin, end)
     from_, until = np.maximum(costs.wait_begin, begin), np.minimum(costs.wait_end, end)
-    waits = np.flatnonzero(until > from_)
-    held = covered_ns(job.of(waiting, place), from_[waits], until[waits])
-    code = np.concatenate((costs.code[mine], costs.wait_code[waits]))
-    ns = np.concatenate((costs.ns[mine], (until - from_)[waits] - held))
-    codes, at = np.unique(code, return_inverse=True)
-    return Counter(
-        {costs.blamed[one]: total for one, total in zip(codes.tolist(), sums(at, ns, len(codes)).tolist())}
-    )
+    waits_ = np.flatnonzero(until > from_)
+    waiting_ns = covered_ns(job.of(waiting, place), from_[waits_], until[waits_])
+    code = np.concatenate((costs.code[rows], costs.wait_code[waits_]))
+    ns = np.concatenate((costs.ns[rows], (until - from_)[waits_] - waiting_ns))
+    codes, key = np.unique(code, return_inverse=True)
+    total = sums(key, ns, len(codes)).tolist()
+    return Counter({costs.blamed[code]: ns for code, ns in zip(codes.tolist(), total)})
 
 
 _Kernels = dict[tuple[str, str], tuple[int, int]]  # (name, grid) → how many, and how long in all (ns)
 
 
-def _gpu_difference(mine: _Kernels, others: _Kernels) -> dict[Blamed, int]:
-    """Kernel by kernel: are the same ones slower, or are there more of them, or larger ones?"""
+def _kernels(job: Job, place: int, begin: int, end: int) -> _Kernels:
+    """Return what was launched, except collectives."""
+    parts = job.digests[place].of(details_of).kernels
+    rows = _rows_between(job, place, parts.stretch, begin, end)
+    codes, key = np.unique(parts.kernel[rows], return_inverse=True)
+    columns = (sums(key, column[rows], len(codes)).tolist() for column in (parts.launches, parts.ns))
+    return {parts.kernels[code]: (count, ns) for code, count, ns in zip(codes.tolist(), *columns)}
+
+
+def _rows_between(job: Job, place: int, stretch: Int64s, begin: int, end: int) -> slice:
+    """Return the rows, which ascend by stretch, of the stretches between two cuts."""
+    stretches = np.searchsorted(job.digests[place].columns.cuts, (begin, end))
+    return slice(*np.searchsorted(stretch, stretches).tolist())
+
+
+def _gpu_difference(own: _Kernels, others: _Kernels) -> dict[Blamed, int]:
+    """Compare kernel by kernel: the same ones may be slower, or there are more of them, or larger ones."""
     slower, more = 0, Counter[str]()
-    for key in dict.fromkeys((*mine, *others)):
-        (count, ns), (usual_count, usual_ns) = mine.get(key, (0, 0)), others.get(key, (0, 0))
+    for key in dict.fromkeys((*own, *others)):
+        (count, ns), (usual_count, usual_ns) = own.get(key, (0, 0)), others.get(key, (0, 0))
         if count == usual_count:
             slower += ns - usual_ns
         else:
             more[key[0]] += ns - usual_ns
     total = slower + sum(more.values())
-    if more and sum(more.values()) < _MORE_SHARE * total:
-        more = Counter()
-    if not more:
-        return {Blamed("slower_kernels", "", "", 0): total} if total else {}
-    parts = {Blamed("more_work", max(more, key=lambda name: more[name]), "", 0): total}
-    return {one: ns for one, ns in parts.items() if ns}
-
-
-def _kernels(job: Job, place: int, begin: int, end: int) -> _Kernels:
-    """What was launched, but for collectives."""
-    parts = job.digests[place].of(kernels_of)
-    stretches = np.searchsorted(job.digests[place].of(cuts_of), (begin, end))
-    mine = slice(*np.searchsorted(parts.stretch, stretches).tolist())
-    codes, at = np.unique(parts.kernel[mine], return_inverse=True)
-    columns = (sums(at, column[mine], len(codes)).tolist() for column in (parts.launches, parts.ns))
-    return {parts.kernels[code]: (count, ns) for code, count, ns in zip(codes.tolist(), *columns)}
+    if not total:
+        return {}
+    if not more or sum(more.values()) < _MORE_WORK_SHARE * total:
+        return {Blamed("slower_kernels", "", "", 0): total}
+    return {Blamed("more_work", max(more, key=lambda name: more[name]), "", 0): total}

@@ -1,7 +1,7 @@
-"""Where each rank's time goes in each step: compute, communication in its two halves, copies, idling. To the ns.
+"""Where does each rank's time go in each step: compute, waiting, transfer, copies or idling? To the ns.
 
 A step of a rank is its GPU's: from the first work that it launched to the first that the next one did. Compute that
-communication runs beside counts as overlapped; of communication alone what waits for another rank is told from what
+overlaps communication counts as overlapped; of communication alone, what waits for another rank is separate from what
 transfers, and from what may do either.
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.digest.rank_digest import OwnSteps, RankDigest, RankGpu, gpu_of, windows_of
+from tb_torchcompile_plugin.job.digest.rank_digest import OwnSteps, RankGpu
 from tb_torchcompile_plugin.job.instances import calls
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import waits
@@ -21,8 +21,7 @@ from tb_torchcompile_plugin.profile.steps import mean_of_steps
 
 
 class RankSteps(NamedTuple):
-    """The steps of one rank as columns (ns); all but `step` and `span` sum to `span`. exposed_unknown: nothing tells
-    whether it waits or transfers."""
+    """The steps of one rank as columns (ns); all but `step` and `span` sum to `span`."""
 
     step: list[str]
     span: Int64s
@@ -30,111 +29,111 @@ class RankSteps(NamedTuple):
     overlapped: Int64s
     exposed_transfer: Int64s
     exposed_wait: Int64s
-    exposed_unknown: Int64s
+    exposed_unknown: Int64s  # waits or transfers
     exposed_memory: Int64s
     idle: Int64s
 
     @property
     def counted(self) -> Int64s:
-        """Lengths of those whose end is known: all but the last one (see `mean_of_steps`)."""
+        """Lengths of the steps whose end is known: all but the last one (see `mean_of_steps`)."""
         return self.span[:-1] if len(self.span) > 1 else self.span
 
     @property
     def mean_ns(self) -> float:
-        """Of a step."""
+        """Mean length of a step."""
         return mean_of_steps(self.span)
 
 
 class StepLengths(NamedTuple):
-    """How long the steps of one rank take (ns), of those whose end is known."""
+    """How long the steps of one rank take, of those whose end is known."""
 
     step: list[str]
     ns: Int64s
 
 
 def job_lengths(job: Job) -> list[StepLengths]:
-    """By rank: its GPU's steps, and the host's where they launched nothing."""
-    return [
-        StepLengths(steps.step, steps.counted) if steps else _on_host(one)
-        for one, steps in zip(job.digests, job.of(job_steps))
-    ]
-
-
-def _on_host(one: RankDigest) -> StepLengths:
-    windows = one.of(windows_of)
-    return StepLengths(windows.names, windows.end - windows.begin)
+    """Return by rank the lengths of its GPU's steps, and of the host's where they launched nothing."""
+    lengths = []
+    for digest, steps in zip(job.digests, job.of(job_steps)):
+        windows = digest.columns.windows
+        on_host = StepLengths(windows.names, windows.end - windows.begin)
+        lengths.append(StepLengths(steps.step, steps.counted) if steps else on_host)
+    return lengths
 
 
 def marked_steps(job: Job) -> int:
-    """How many steps were marked, on the rank with the most; 1 without any, for the span."""
-    return max(1, *(len(one.of(windows_of).names) for one in job.digests))
+    """Return how many steps were marked, on the rank with the most; 1 without any, for the span."""
+    return max(1, *(len(digest.columns.windows.names) for digest in job.digests))
 
 
 def job_steps(job: Job) -> list[RankSteps | None]:
-    """By rank; None where no step of it launched GPU work."""
+    """Return by rank its steps; None where none of them launched GPU work."""
     rows: list[RankSteps | None] = [None] * len(job.digests)
-    gpus = {place: gpu for place, one in enumerate(job.digests) if (gpu := one.of(gpu_of)) is not None}
-    for places in _fitting(job, gpus):
-        columns = _columns(job, {place: gpus[place] for place in places})
-        bounds = np.cumsum([0, *(len(gpus[place].steps.window) for place in places)])
-        for place, begin, end in zip(places, bounds[:-1].tolist(), bounds[1:].tolist()):
-            names = job.digests[place].of(windows_of).names
-            step = [names[row] for row in gpus[place].steps.window.tolist()]
-            rows[place] = RankSteps(step, *(column[begin:end] for column in columns))
+    gpus = {
+        index: digest.columns.gpu
+        for index, digest in enumerate(job.digests)
+        if digest.columns.gpu is not None
+    }
+    low, high = _bounds(job, gpus) if gpus else (0, 0)
+    # Ranks whose times have room one behind the other in 64 bits: all of them, unless times are absurd.
+    most = max(1, (1 << 61) // (high - low + 1))
+    for start in range(0, len(gpus), most):
+        chunk = {index: gpus[index] for index in list(gpus)[start : start + most]}
+        columns = _columns(job, chunk)
+        bounds = np.cumsum([0, *(len(gpu.steps.window) for gpu in chunk.values())])
+        for (index, gpu), begin, end in zip(chunk.items(), bounds[:-1].tolist(), bounds[1:].tolist()):
+            names = job.digests[index].columns.windows.names
+            step = [names[row] for row in gpu.steps.window.tolist()]
+            rows[index] = RankSteps(step, *(column[begin:end] for column in columns))
     return rows
 
 
-def _fitting(job: Job, gpus: Mapping[int, RankGpu]) -> list[list[int]]:
-    """Ranks whose times find room one behind the other in 64 bits: all of them, but where times are absurd."""
-    places = list(gpus)
-    low, high = _bounds(job, gpus) if places else (0, 0)
-    most = max(1, (1 << 61) // (high - low + 1))
-    return [places[first : first + most] for first in range(0, len(places), most)]
-
-
 def _bounds(job: Job, gpus: Mapping[int, RankGpu]) -> tuple[int, int]:
-    """Between which moments all that is looked at lies (ns, Unix time)."""
-    begin, end = _all(job, gpus, lambda one: (one.steps.begin, one.steps.end))
-    starts, ends = _all(job, gpus, lambda one: one.exposed)
-    made = job.of(calls)
-    low = min(int(column.min()) for column in (begin, starts, made.begin) if len(column))
-    return low, max(int(column.max()) for column in (end, ends, made.end) if len(column))
+    """Return between which moments all times are (ns, Unix time)."""
+    begin, end = _all(job, gpus, lambda gpu: (gpu.steps.begin, gpu.steps.end))
+    starts, ends = _all(job, gpus, lambda gpu: gpu.exposed)
+    calls_ = job.of(calls)
+    low = min(int(column.min()) for column in (begin, starts, calls_.begin) if len(column))
+    return low, max(int(column.max()) for column in (end, ends, calls_.end) if len(column))
 
 
 def _all(
     job: Job, gpus: Mapping[int, RankGpu], of_each: Callable[[RankGpu], tuple[Int64s, ...]]
 ) -> list[Int64s]:
-    """Times of these ranks, one rank behind the other (ns, Unix time)."""
-    parts = [[column + job.digests[place].base_ns for column in of_each(one)] for place, one in gpus.items()]
+    """Return times of these ranks, one rank behind the other (ns, Unix time)."""
+    parts = [[column + job.digests[index].base_ns for column in of_each(gpu)] for index, gpu in gpus.items()]
     return [np.concatenate(columns) for columns in zip(*parts)]
 
 
 def _columns(job: Job, gpus: Mapping[int, RankGpu]) -> list[Int64s]:
-    """Of the steps of these ranks: times of each lie behind all of the rank before, so that all are one line."""
+    """Return the steps of these ranks on one line: times of each are behind all of the rank before."""
     low, high = _bounds(job, gpus)
-    own = OwnSteps(*(np.concatenate(columns) for columns in zip(*(one.steps for one in gpus.values()))))
+    own = OwnSteps(*(np.concatenate(columns) for columns in zip(*(gpu.steps for gpu in gpus.values()))))
     moved = np.arange(len(job.digests)) * (high - low + 2) - low
-    places, made, times = np.array(list(gpus)), job.of(calls), job.of(waits)
-    of_step = moved[np.repeat(places, [len(one.steps.window) for one in gpus.values()])]
-    begin, end = (
-        times_ + of_step for times_ in _all(job, gpus, lambda one: (one.steps.begin, one.steps.end))
-    )
-    of_part = moved[np.repeat(places, [len(one.exposed.starts) for one in gpus.values()])]
-    exposed = Intervals(*(times_ + of_part for times_ in _all(job, gpus, lambda one: one.exposed)))
-    call = np.flatnonzero(np.isin(made.place, places))
-    held = call[times.wait[call] > 0]
+    indices, calls_, times = np.array(list(gpus)), job.of(calls), job.of(waits)
+
+    def on_line(of_each: Callable[[RankGpu], tuple[Int64s, ...]]) -> list[Int64s]:
+        shift = moved[np.repeat(indices, [len(of_each(gpu)[0]) for gpu in gpus.values()])]
+        return [column + shift for column in _all(job, gpus, of_each)]
+
+    begin, end = on_line(lambda gpu: (gpu.steps.begin, gpu.steps.end))
+    exposed = Intervals(*on_line(lambda gpu: gpu.exposed))
+    call = np.flatnonzero(np.isin(calls_.place, indices))
+    waited = call[times.wait[call] > 0]
     sent = call[times.transferred[call] > 0]
-    waiting = made.begin[held] + moved[made.place[held]]
-    sending = made.end[sent] + moved[made.place[sent]]
-    unheld = subtract(exposed, union(waiting, waiting + times.wait[held]))
-    unsent = subtract(unheld, union(sending - times.transferred[sent], sending))
-    alone, not_waiting, untold = (covered_ns(one, begin, end) for one in (exposed, unheld, unsent))
+    waiting = calls_.begin[waited] + moved[calls_.place[waited]]
+    sending = calls_.end[sent] + moved[calls_.place[sent]]
+    not_waiting = subtract(exposed, union(waiting, waiting + times.wait[waited]))
+    unknown = subtract(not_waiting, union(sending - times.transferred[sent], sending))
+    alone_ns, not_waiting_ns, unknown_ns = (
+        covered_ns(part, begin, end) for part in (exposed, not_waiting, unknown)
+    )
     parts = (
         own.compute,
         own.overlapped,
-        not_waiting - untold,
-        alone - not_waiting,
-        untold,
+        not_waiting_ns - unknown_ns,
+        alone_ns - not_waiting_ns,
+        unknown_ns,
         own.exposed_memory,
         own.idle,
     )

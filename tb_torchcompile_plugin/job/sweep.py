@@ -1,8 +1,8 @@
-"""The models of all ranks walked together, once: each goes on as far as it can, until it needs a collective to be over
-of which another rank has not come yet; with the last of them all that waited for it go on.
+"""When does everything begin and end if all ranks of a job run their models together?
 
-Linear in the calls and pieces of work of all ranks. A piece of work that cannot end yet holds what is queued behind it
-on its stream and what waits for it, and nothing else.
+Each rank goes on as far as it can, until it needs a collective to be over of which another rank has not come yet;
+with the last of them all that waited for it go on. A piece of work that cannot end yet holds what is queued behind it
+on its stream and what waits for it, and nothing else. Linear in the calls and pieces of work of all ranks.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from tb_torchcompile_plugin.profile.columns import Mask
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.model import Model, Replayed, summed
 
@@ -25,36 +25,27 @@ class CircularWaitError(Exception):
 
 
 class Tied(NamedTuple):
-    """Matched calls that are in the model of their rank, as columns: place of the rank, place in its queue, instance
-    (numbered from 0), what its clock is ahead (ns), how long it goes on after the last that it needs began (ns): less
-    than nothing by what the clocks are off. needs: whether it waits for others; needed: whether others wait for it."""
+    """Matched calls that are in the model of their rank, as columns."""
 
-    place: Int64s
-    work: Int64s
-    instance: Int64s
-    ahead: Int64s
-    transfer: Int64s
-    needs: npt.NDArray[np.bool_]
-    needed: npt.NDArray[np.bool_]
+    place: Int64s  # index of the rank
+    work: Int64s  # index in its queue
+    instance: Int64s  # numbered from 0
+    ahead: Int64s  # what its clock is ahead (ns)
+    transfer: (
+        Int64s  # how long it goes on after the last that it needs began (ns); below 0 by errors of clocks
+    )
+    needs: Mask  # whether it waits for others
+    needed: Mask  # whether others wait for it
 
     def latest(self, begin: Int64s) -> Int64s:
-        """By instance when the last of those that are needed begins."""
+        """Return by instance when the last of those that are needed begins."""
         latest = np.full(int(self.instance.max(initial=-1)) + 1, _NEVER)
         np.maximum.at(latest, self.instance[self.needed], begin[self.needed])
         return latest
 
 
-class _Instances:
-    """How many of the needed are still to come, and when the last of those that came did, on the common clock."""
-
-    def __init__(self, held: Tied) -> None:
-        self.missing = np.bincount(held.instance[held.needed]).tolist()
-        self.latest = [_NEVER] * len(self.missing)
-        self.waiting: list[list[_Walk]] = [[] for _ in self.missing]
-
-
 class _Call(NamedTuple):
-    """A tied call of one rank."""
+    """A tied call of one rank; see `Tied`."""
 
     instance: int
     ahead: int
@@ -63,13 +54,22 @@ class _Call(NamedTuple):
     needed: bool
 
 
-def sweep(models: Sequence[Model], held: Tied) -> list[Replayed]:
-    """When everything begins and ends, by rank, on its own clock. Raises CircularWaitError."""
-    instances = _Instances(held)
+class _Instances:
+    """By instance how many needed calls are still to come, and when the last one came, on the common clock."""
+
+    def __init__(self, tied: Tied) -> None:
+        self.missing = np.bincount(tied.instance[tied.needed]).tolist()
+        self.latest = [_NEVER] * len(self.missing)
+        self.waiting: list[list[_Walk]] = [[] for _ in self.missing]
+
+
+def sweep(models: Sequence[Model], tied: Tied) -> list[Replayed]:
+    """Return when everything begins and ends, by rank, on its own clock. Raises CircularWaitError."""
+    instances = _Instances(tied)
     calls: list[dict[int, _Call]] = [{} for _ in models]
-    for place, work, *call in zip(*(column.tolist() for column in held)):
-        calls[place][work] = _Call(*call)
-    walks = [_Walk(model, mine, instances) for model, mine in zip(models, calls)]
+    for index, work, *call in zip(*(column.tolist() for column in tied)):
+        calls[index][work] = _Call(*call)
+    walks = [_Walk(model, of_rank, instances) for model, of_rank in zip(models, calls)]
     able = deque(walks)
     while able:
         able.extend(able.popleft().go())
@@ -81,17 +81,16 @@ def sweep(models: Sequence[Model], held: Tied) -> list[Replayed]:
 
 
 class _Walk:
-    """One rank on its way; `replay` with work that may have to wait."""
+    """`replay` of one rank with work that may have to wait."""
 
     def __init__(self, model: Model, calls: dict[int, _Call], instances: _Instances) -> None:
         self._calls, self._instances = calls, instances
         self._able: list[_Walk] = []
-        self._point, self._stream = model.point.tolist(), model.stream.tolist()
-        self._dur, self._latency, self._gap = (
-            column.tolist() for column in (model.dur, model.latency, model.gap)
-        )
         self._after: list[int] = model.after.tolist()
-        self._after_gap: list[int] = model.after_gap.tolist()
+        self._point, self._stream, self._dur, self._latency, self._gap, self._after_gap = (
+            column.tolist()
+            for column in (model.point, model.stream, model.dur, model.latency, model.gap, model.after_gap)
+        )
         led = model.before + summed(model.piece_point, model.host, len(model.before))
         self._before, self._own, self._returns, self._target = (
             column.tolist() for column in (led, model.own, model.returns, model.target)
@@ -106,11 +105,12 @@ class _Walk:
         self._begins, self._ends = [0] * len(led), [0] * len(led)
         self._starts: list[int | None] = [None] * len(self._point)
         self._stops: list[int | None] = [None] * len(self._point)
-        self._now, self._work, self._place, self._called = model.begin, 0, 0, False
+        # The time, the next work and the next point; whether the call at that point has begun.
+        self._now, self._work, self._next, self._called = model.begin, 0, 0, False
 
     @property
     def over(self) -> bool:
-        return self._place == len(self._before) and not self._behind
+        return self._next == len(self._before) and not self._behind
 
     @property
     def times(self) -> Replayed:
@@ -118,33 +118,38 @@ class _Walk:
         return Replayed(*(np.array(column, np.int64) for column in columns))
 
     def go(self) -> list[_Walk]:
-        """As far as it can; who can go on by what it did."""
+        """Go on as far as possible; return who can go on because of that."""
         self._drain()
-        while self._place < len(self._before):
+        while self._next < len(self._before):
             if not self._called:
                 self._call()
-            if not (self._returned() or (self._drain() and self._returned())):
-                break
+            if not self._returned():
+                self._drain()
+                if not self._returned():
+                    break
         self._drain()
         able, self._able = self._able, []
         return able
 
     def let_go(self) -> bool:
-        """Where nobody can go on: work does not wait for what is only called behind it. Calls of two threads may lie so
-        in the lane, which is walked as if there were one. Whether any waited so."""
-        heads = [self._queues[stream][0] for stream in self._behind]
-        waiting = [work for work in heads if self._after[work] >= self._work]
+        """Let work go on that waits for work called after it; return whether any did.
+
+        Calls of two threads may be in such an order in the launch sequence, which is walked as if there were one
+        thread. It is a way out where nobody can go on.
+        """
+        first = [self._queues[stream][0] for stream in self._behind]
+        waiting = [work for work in first if self._after[work] >= self._work]
         for work in waiting:
             self._after[work] = -1
         return bool(waiting)
 
     def _call(self) -> None:
-        """Begins the call at the next point, and queues its work."""
-        place = self._place
-        self._begins[place] = self._now + self._before[place]
-        self._now = self._begins[place] + self._own[place]
+        """Begin the call at the next point, and queue its work."""
+        point = self._next
+        self._begins[point] = self._now + self._before[point]
+        self._now = self._begins[point] + self._own[point]
         self._called = True
-        while self._work < len(self._point) and self._point[self._work] == place:
+        while self._work < len(self._point) and self._point[self._work] == point:
             stream = self._stream[self._work]
             self._queues[stream].append(self._work)
             self._work += 1
@@ -153,38 +158,36 @@ class _Walk:
                 self._run(stream)
 
     def _returned(self) -> bool:
-        """Whether the call comes back: what it waits for has ended."""
-        place, target = self._place, self._target[self._place]
-        streams = self._waits.get(place, ())
+        """Return from the call if what it waits for has ended; whether it did."""
+        point, target = self._next, self._target[self._next]
+        streams = self._waits.get(point, ())
         if not self._behind.isdisjoint(streams) or (target >= 0 and self._stops[target] is None):
             return False
         if streams:
-            self._now = max(self._now, max(self._free[stream] for stream in streams) + self._returns[place])
+            self._now = max(self._now, max(self._free[stream] for stream in streams) + self._returns[point])
         if target >= 0:
-            self._now = max(self._now, (self._stops[target] or 0) + self._returns[place])
-        self._ends[place] = self._now
-        self._place, self._called = place + 1, False
+            self._now = max(self._now, (self._stops[target] or 0) + self._returns[point])
+        self._ends[point] = self._now
+        self._next, self._called = point + 1, False
         return True
 
-    def _drain(self) -> bool:
-        """Runs what can run on all streams; True."""
-        moved = True
-        while moved:
-            moved = any(self._run(stream) for stream in sorted(self._behind))
-        return True
+    def _drain(self) -> None:
+        """Run what can run on all streams."""
+        while any(self._run(stream) for stream in sorted(self._behind)):
+            pass
 
     def _run(self, stream: int) -> bool:
-        """Whether any work of a stream ended."""
-        queue, moved = self._queues[stream], False
+        """Run a stream; return whether any of its work ended."""
+        queue, has_ended = self._queues[stream], False
         while queue and self._run_one(queue[0], stream):
             queue.popleft()
-            moved = True
+            has_ended = True
         if not queue:
             self._behind.discard(stream)
-        return moved
+        return has_ended
 
     def _run_one(self, work: int, stream: int) -> bool:
-        """Whether it ended."""
+        """Run one piece of work; return whether it ended."""
         start, call = self._starts[work], self._calls.get(work)
         if start is None:
             start = self._start(work, stream)
@@ -203,7 +206,7 @@ class _Walk:
         return True
 
     def _start(self, work: int, stream: int) -> int | None:
-        """None where work of another stream that it waits for has not ended."""
+        """Return when work begins; None where work of another stream that it waits for has not ended."""
         after = self._after[work]
         start: int = max(
             self._begins[self._point[work]] + self._latency[work], self._free[stream] + self._gap[work]
@@ -211,19 +214,16 @@ class _Walk:
         if after < 0:
             return start
         stop = self._stops[after]
-        if stop is None:
-            return None
-        later: int = stop + self._after_gap[work]
-        return later if later > start else start
+        return None if stop is None else max(start, stop + self._after_gap[work])
 
     def _come(self, call: _Call, begin: int) -> None:
-        """It has begun; with the last one that is needed those that wait can go on."""
-        every = self._instances
+        """Note that a call has begun; with the last one that is needed those that wait can go on."""
+        instances, number = self._instances, call.instance
         if call.needed:
-            every.latest[call.instance] = max(every.latest[call.instance], begin)
-            every.missing[call.instance] -= 1
-        if not every.missing[call.instance]:
-            self._able += every.waiting[call.instance]
-            every.waiting[call.instance] = []
+            instances.latest[number] = max(instances.latest[number], begin)
+            instances.missing[number] -= 1
+        if not instances.missing[number]:
+            self._able += instances.waiting[number]
+            instances.waiting[number] = []
         elif call.needs:
-            every.waiting[call.instance].append(self)
+            instances.waiting[number].append(self)

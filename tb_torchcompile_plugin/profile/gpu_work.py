@@ -1,7 +1,7 @@
 """How busy was each GPU, and with what?
 
-GPU work is `ph=X` with cat kernel, gpu_memcpy or gpu_memset and nothing else. Busy time is the union of its
-intervals on a device, in integer nanoseconds, and compute + exposed communication + exposed memory + idle = span.
+GPU work is `ph=X` with cat kernel, gpu_memcpy or gpu_memset and nothing else. Busy time is the union of its intervals
+on a device, in integer nanoseconds, and compute + exposed communication + exposed memory + idle = span.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from tb_torchcompile_plugin.profile.columns import distinct, mask_of
+from tb_torchcompile_plugin.profile.columns import Mask, alike, distinct, mask_of
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -23,65 +22,75 @@ _MEMORY = ("memcpy", "memset")
 
 
 class GpuWork(msgspec.Struct, frozen=True):
-    """The GPU events of a trace: indices into its slices, with device and category code of each."""
+    """The GPU events of a trace as columns."""
 
-    index: Int64s
+    index: Int64s  # rows of the trace
     device: Int64s
     category: Int64s  # into `categories`
     categories: tuple[str, ...]
 
-    def where(self, mask: npt.NDArray[np.bool_] | Int64s) -> GpuWork:
-        """mask: or places."""
+    def where(self, mask: Mask | Int64s) -> GpuWork:
+        """Return the events of a mask, or at indices."""
         return GpuWork(self.index[mask], self.device[mask], self.category[mask], self.categories)
 
     def of(self, category: str) -> GpuWork:
-        """Those of one category."""
-        return self.where(np.array([name == category for name in self.categories] or [False])[self.category])
+        """Return the events of one category."""
+        return self.where(mask_of(self.categories, category.__eq__)[self.category])
 
 
 def gpu_work(profile: Profile) -> GpuWork:
-    """The GPU events with their categories by name; a device that args do not tell is the pid."""
+    """Return the GPU events; where args do not name the device, it is the pid."""
     trace = profile.trace
     index = trace.select(cat=GPU_CATS)
-    kinds, place = distinct(trace.name[index], trace.cat[index])
+    kinds, kind = distinct(trace.name[index], trace.cat[index])
     names = [category_of(trace.names[name], trace.cats[cat]) for name, cat in kinds.T.tolist()]
     categories = tuple(sorted(set(names)))
     codes = np.array([categories.index(name) for name in names], np.int64)
-    return GpuWork(index, _devices(trace, index), codes[place], categories)
-
-
-def _devices(trace: Trace, index: Int64s) -> Int64s:
     device = trace.device[index].astype(np.int64)
     pids = np.array([track.pid if isinstance(track.pid, int) else -1 for track in trace.tracks], np.int64)
-    return np.where(device >= 0, device, pids[trace.track[index]] if len(pids) else -1)
+    device = np.where(device >= 0, device, pids[trace.track[index]] if len(pids) else -1)
+    return GpuWork(index, device, codes[kind], categories)
 
 
 def busy(trace: Trace, index: Int64s) -> Intervals:
-    """The time in which any of these slices ran."""
+    """Return the time in which any of these slices ran."""
     starts = trace.ts[index]
     return union(starts, starts + trace.dur[index])
 
 
+def busy_until(stream: Int64s, end: Int64s, free: Int64s | None = None) -> Int64s:
+    """Return when the earlier work of its stream had ended, for work in the order of its launches or of time.
+
+    free: by stream when it was done with all before; in the far past by default.
+    """
+    until = np.full(len(end), np.iinfo(np.int64).min)
+    for rows in alike(np.arange(len(end)), stream):
+        if free is not None:
+            until[rows] = free[stream[rows[0]]]
+        until[rows[1:]] = np.maximum(np.maximum.accumulate(end[rows])[:-1], until[rows[1:]])
+    return until
+
+
 def device_names(trace: Trace) -> dict[int, str]:
-    """The names of the devices, as the trace's header tells them."""
+    """Return the names of the devices by the trace's header."""
     names = device_property(trace, "name")
     return {device: str(name) for device, name in names.items() if name is not None}
 
 
 def device_property(trace: Trace, name: str) -> dict[int, object]:
-    """One property by device; None where the header does not tell it."""
+    """Return one property by device; None where the header lacks it."""
     values = ((row.get("id"), row.get(name)) for row in device_properties(trace))
     return {device: value for device, value in values if isinstance(device, int)}
 
 
 def device_properties(trace: Trace) -> list[dict[str, object]]:
-    """What the trace's header tells of each device; [] where it tells nothing."""
+    """Return what the trace's header holds about each device; [] where it holds nothing."""
     rows = trace.metadata.get("deviceProperties")
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 class Layers(NamedTuple):
-    """What one device did, each layer with those before it: compute, then communication, then memory (all of it)."""
+    """What one device did; each layer includes those before it. What it adds to the one before is *exposed*."""
 
     compute: Intervals
     communication: Intervals
@@ -89,7 +98,7 @@ class Layers(NamedTuple):
 
 
 def layers(trace: Trace, work: GpuWork) -> Layers:
-    """The layers of the one device whose `work` this is. What a layer adds to the one before is *exposed*."""
+    """Return the layers of the one device whose `work` this is."""
     memory = mask_of(work.categories, _MEMORY.__contains__)[work.category]
     communication = mask_of(work.categories, "communication".__eq__)[work.category]
     return Layers(

@@ -1,4 +1,4 @@
-"""Sets of half-open time intervals, as sorted disjoint int64 arrays of starts and ends (ns)."""
+"""How much time do sets of half-open intervals cover? They are sorted disjoint int64 arrays of starts and ends (ns)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Intervals(NamedTuple):
 
 
 def union(starts: Int64s, ends: Int64s) -> Intervals:
-    """The set covered by any of the given intervals, which may overlap and come in any order."""
+    """Return the set covered by any of these intervals, which may overlap and be in any order."""
     if not len(starts):
         return Intervals(starts, ends)
     if (starts[1:] < starts[:-1]).any():  # rows of one thread are in order already
@@ -35,42 +35,41 @@ def union(starts: Int64s, ends: Int64s) -> Intervals:
 
 
 def joined(*sets: Intervals) -> Intervals:
-    """The set covered by any of these, of which there is one at least."""
+    """Return the set covered by any of these sets, of which there is one at least."""
     return union(*map(np.concatenate, zip(*sets, strict=True)))
 
 
 def covered_ns(intervals: Intervals, starts: Int64s, ends: Int64s) -> Int64s:
-    """For each window [start, end): how much of it `intervals` cover. Windows may overlap and come in any order."""
+    """Return for each window [start, end) how much of it `intervals` cover. Windows may overlap and be in any order."""
     return _covered_before(intervals, ends) - _covered_before(intervals, starts)
 
 
 def without(intervals: Intervals, starts: Int64s, ends: Int64s) -> Int64s:
-    """For each window [start, end): how much of it `intervals` leave (ns)."""
+    """Return for each window [start, end) how much of it `intervals` leave (ns)."""
     return (ends - starts) - covered_ns(intervals, starts, ends)
 
 
 def _covered_before(intervals: Intervals, times: Int64s) -> Int64s:
-    """The covered time before each of `times`."""
+    """Return the covered time before each of `times`."""
     if not len(intervals.starts):
         return np.zeros(len(times), np.int64)
     lengths = intervals.ends - intervals.starts
     before = np.concatenate(([0], np.cumsum(lengths)))
     index = np.searchsorted(intervals.starts, times, side="right")
-    inside = np.where(
-        index > 0, np.minimum(times, intervals.ends[index - 1]) - intervals.starts[index - 1], 0
-    )
-    return np.asarray(before[np.maximum(index - 1, 0)] + inside, np.int64)
+    last = np.maximum(index - 1, 0)
+    inside = np.where(index > 0, np.minimum(times, intervals.ends[last]) - intervals.starts[last], 0)
+    return np.asarray(before[last] + inside, np.int64)
 
 
 def within(intervals: Intervals, times: Int64s) -> Int64s:
-    """For each of `times` the number of the interval that holds it, -1 for none."""
-    place = np.searchsorted(intervals.starts, times, side="right") - 1
-    ends = np.append(intervals.ends, 0)  # place -1 reads the last, which no time is before
-    return np.asarray(np.where((place >= 0) & (times < ends[place]), place, -1), np.int64)
+    """Return for each of `times` the index of the interval that holds it, -1 for none."""
+    index = np.searchsorted(intervals.starts, times, side="right") - 1
+    ends = np.append(intervals.ends, 0)  # index -1 reads the last, which no time is before
+    return np.asarray(np.where((index >= 0) & (times < ends[index]), index, -1), np.int64)
 
 
 def subtract(intervals: Intervals, others: Intervals) -> Intervals:
-    """What `intervals` cover and `others` do not."""
+    """Return what `intervals` cover and `others` do not."""
     times = np.concatenate((intervals.starts, intervals.ends, others.starts, others.ends))
     counts = (len(intervals.starts),) * 2 + (len(others.starts),) * 2
     order = np.argsort(times, kind="stable")

@@ -1,7 +1,8 @@
-"""The profiled steps: host `user_annotation` slices named `ProfilerStep#N`.
+"""How long are the profiled steps, on the host and on each GPU?
 
-Without a schedule torch writes none; then the span is one window and `steps` is empty. A step has two lengths: the
-host's, and on each GPU that from the first work that it launched to the first that the next one launched.
+The profiler marks them by host `user_annotation` slices named `ProfilerStep#N`. Without a schedule torch writes none;
+then the span is one window and `steps` is empty. On a GPU a step lasts from the first work that it launched to the
+first that the next one launched.
 """
 
 from __future__ import annotations
@@ -22,32 +23,36 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_step
 
-_AHEAD = 1.05  # a GPU that takes so much longer than the host sets the pace: less is the end of the last step
-_FILLED = 0.5  # of a step on a GPU that has work most of the time
+# A GPU that takes this many times as long as the host is the bottleneck: less is the end of the last step.
+_AHEAD = 1.05
+_FILLED = 0.5  # share of a step on a GPU that has work most of the time
+_FEWEST = 2  # noted steps for a mean
+_FEW = 5  # noted steps for what the host needs
+_LONGEST = 10  # times the median: what takes longer is not a step, but a pause between two
 
 
 class Step(msgspec.Struct, frozen=True):
-    """`start_us` counts from the span's first event. `gpu_us`: from the first GPU work that it launched to the first
-    that the next one launched, of the last step to the end of its work; on the GPU on which the steps take longest.
-    None for a step that launched nothing there, and for the last one of a trace that was cut. `gpu_busy_us` is the GPU
-    work that ran inside the host's window."""
+    """One profiled step."""
 
     name: str
-    start_us: float
+    start_us: float  # from the span's first event
     wall_us: float
+    # From the first GPU work that it launched to the first that the next one launched, of the last step to the end of
+    # its work; on the GPU on which the steps take longest. None for a step that launched nothing there, and for the
+    # last one of a trace that was cut.
     gpu_us: float | None
-    gpu_busy_us: float | None
+    gpu_busy_us: float | None  # the GPU work that ran inside the host's window
 
 
 def step_slices(profile: Profile) -> Int64s:
-    """Indices of the steps' slices in order of time."""
+    """Return the rows of the steps' slices in order of time."""
     trace = profile.trace
     index = host_slices(trace, is_step, (LABEL,))
     return index[np.argsort(trace.ts[index], kind="stable")]
 
 
 def profiled_steps(profile: Profile) -> list[Step]:
-    """One row a step. GPU busy is the union over the devices of the process, None where there was no GPU work."""
+    """Return the steps. GPU busy is the union over the devices of the process, None where there was no GPU work."""
     trace, work, steps = profile.trace, profile.of(gpu_work), profile.of(StepWindows)
     inside = covered_ns(busy(trace, work.index), steps.starts, steps.ends)
     on_gpu, first = profile.of(gpu_steps), trace.window()[0]
@@ -69,10 +74,9 @@ class StepWindows:
 
     def __init__(self, profile: Profile) -> None:
         trace, self.rows = profile.trace, profile.of(step_slices)
-        index = self.rows
-        self.names = [trace.names[name] for name in trace.name[index]]
-        self.starts: Int64s = trace.ts[index]
-        self.ends: Int64s = self.starts + trace.dur[index]
+        self.names = [trace.names[name] for name in trace.name[self.rows]]
+        self.starts: Int64s = trace.ts[self.rows]
+        self.ends: Int64s = self.starts + trace.dur[self.rows]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -82,16 +86,16 @@ class StepWindows:
         return int((self.ends - self.starts).sum())
 
     def of(self, moments: Int64s) -> Int64s:
-        """The step around each moment, -1 outside of all."""
+        """Return the step around each moment, -1 outside of all."""
         return within(Intervals(self.starts, self.ends), moments)
 
     def launching(self, trace: Trace, launch: Int64s) -> Int64s:
-        """The step that launched: the one around each launch call, on whatever thread. launch: rows, -1 unknown."""
+        """Return the step that launched: the one around each launch call (its row, -1 unknown), on whatever thread."""
         return launching(Intervals(self.starts, self.ends), trace, launch)
 
 
 def profiled_time(profile: Profile) -> Intervals:
-    """The profiled steps; the whole span where there are none."""
+    """Return the profiled steps; the whole span where there are none."""
     steps = profile.of(StepWindows)
     if len(steps):
         return Intervals(steps.starts, steps.ends)
@@ -100,7 +104,7 @@ def profiled_time(profile: Profile) -> Intervals:
 
 
 def launching(steps: Intervals, trace: Trace, launch: Int64s) -> Int64s:
-    """For each launch call (its row, -1 unknown) the number of the step that it begins in, -1 for none.
+    """Return for each launch call (its row, -1 unknown) the number of the step that it begins in, -1 for none.
 
     GPU work belongs to the step that launched it, whenever it runs.
     """
@@ -108,13 +112,13 @@ def launching(steps: Intervals, trace: Trace, launch: Int64s) -> Int64s:
 
 
 class GpuSteps(NamedTuple):
-    """The steps that launched work on a device, as columns in order of time (ns). work: how long all of it runs."""
+    """The steps that launched work on a device, as columns in order of time (ns)."""
 
     device: int
     step: Int64s
     begin: Int64s
     end: Int64s
-    work: Int64s
+    work: Int64s  # how long all of it runs
 
     @property
     def length(self) -> Int64s:
@@ -122,7 +126,7 @@ class GpuSteps(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Of a step (ns)."""
+        """Mean length of a step."""
         return mean_of_steps(self.length)
 
     @property
@@ -132,28 +136,28 @@ class GpuSteps(NamedTuple):
 
 
 def mean_of_steps(length: Int64s) -> float:
-    """Of those that ended."""
+    """Return the mean of the steps that ended."""
     return float(_ended(length).mean())
 
 
 def _ended(length: Int64s) -> Int64s:
-    """All but the last one, of which nobody knows when the next one's work would have begun."""
+    """Return all but the last one: when the next one's work would have begun is unknown."""
     return length[:-1] if len(length) > 1 else length
 
 
 def steps_by_gpu(profile: Profile) -> list[GpuSteps]:
-    """One entry a device on which a profiled step launched work."""
+    """Return the steps of each device on which a profiled step launched work."""
     steps = profile.of(StepWindows)
     return gpu_steps_of(profile, Intervals(steps.starts, steps.ends))
 
 
 def gpu_steps(profile: Profile) -> GpuSteps | None:
-    """Of the device on which the profiled steps take longest; None where they launched nothing."""
+    """Return the steps on the device on which they take longest; None where they launched nothing."""
     return slowest(profile.of(steps_by_gpu))
 
 
 def pace(profile: Profile) -> GpuSteps | None:
-    """The profiled steps on the slowest GPU where it sets the pace: where they take longer there than on the host."""
+    """Return the steps on the slowest GPU where it is the bottleneck: where they take longer than on the host."""
     steps, gpu = profile.of(StepWindows), profile.of(gpu_steps)
     if gpu is None:
         return None
@@ -162,22 +166,23 @@ def pace(profile: Profile) -> GpuSteps | None:
 
 
 def is_ahead(gpu: GpuSteps, host: Int64s) -> bool:
-    """Whether steps that take so long on the host, one entry each, are the GPU's."""
+    """Return whether the GPU is the bottleneck of steps that take so long on the host, one entry each."""
     return sets_pace(gpu.mean, float(host.mean()), mean_of_steps(host), mean_of_steps(gpu.work))
 
 
 def sets_pace(gpu_ns: float, host_ns: float, meanwhile_ns: float, work_ns: float) -> bool:
-    """Whether steps that take so long on a GPU and on the host are the GPU's: then the host runs ahead.
+    """Return whether the GPU is the bottleneck: then the host runs ahead.
 
-    meanwhile: on the host, of those steps alone whose length on the GPU is known, which all but the last are. Where
-    both take as long, and the GPU has no work most of the time, the last step was a shorter one. work: of the GPU.
+    meanwhile_ns: a step on the host, of those alone whose length on the GPU is known, which all but the last are.
+    Where both take as long, and the GPU has no work most of the time, the last step was a shorter one. work_ns: of
+    the GPU.
     """
     longer = gpu_ns > _AHEAD * meanwhile_ns or work_ns > _FILLED * gpu_ns
     return gpu_ns > _AHEAD * host_ns and longer
 
 
 def paced_windows(profile: Profile) -> Intervals:
-    """Each profiled step by the clock that sets the pace; by the host's where it is not known on the GPU that does."""
+    """Return each profiled step by the clock of the bottleneck; by the host's where it is unknown on that GPU."""
     steps, gpu = profile.of(StepWindows), profile.of(pace)
     starts, ends = steps.starts.copy(), steps.ends.copy()
     if gpu is not None:
@@ -186,73 +191,68 @@ def paced_windows(profile: Profile) -> Intervals:
 
 
 def step_ns(profile: Profile) -> Int64s:
-    """Length of each profiled step by the clock that sets the pace."""
+    """Return the length of each profiled step by the clock of the bottleneck."""
     windows = profile.of(paced_windows)
     return windows.ends - windows.starts
 
 
 def slowest(devices: list[GpuSteps]) -> GpuSteps | None:
-    """Those that take longest."""
-    return max((one for one in devices if len(one.step)), key=lambda one: one.mean, default=None)
+    """Return the steps that take longest."""
+    return max((gpu for gpu in devices if len(gpu.step)), key=lambda gpu: gpu.mean, default=None)
 
 
 def gpu_steps_of(profile: Profile, steps: Intervals) -> list[GpuSteps]:
-    """Of any steps. Of a trace that was cut nobody knows when the last one ended: it is left out."""
+    """Return any steps by device. Of a trace that was cut the last one is left out, as its end is unknown."""
     trace, work = profile.trace, profile.of(gpu_work)
     step = launching(steps, trace, trace.launch_of()[work.index])
     begin, dur = trace.ts[work.index], trace.dur[work.index]
     whole = slice(None, -1 if trace.notices else None)
     devices = []
     for device in np.unique(work.device[step >= 0]).tolist():
-        here = np.flatnonzero((work.device == device) & (step >= 0))
-        of_all = np.bincount(step[here], dur[here]).astype(np.int64)
-        here = here[on_busiest(trace.stream[work.index[here]], dur[here], step[here])]
-        columns = lengths(step[here], begin[here], begin[here] + dur[here])
+        rows = np.flatnonzero((work.device == device) & (step >= 0))
+        of_all = np.bincount(step[rows], dur[rows]).astype(np.int64)
+        rows = rows[on_busiest(trace.stream[work.index[rows]], dur[rows], step[rows])]
+        columns = lengths(step[rows], begin[rows], begin[rows] + dur[rows])
         devices.append(GpuSteps(device, *(column[whole] for column in (*columns, of_all[columns[0]]))))
     return devices
 
 
 def on_busiest(stream: Int64s, dur: Int64s, step: Int64s) -> Mask:
-    """Of some work of one device: what is on the stream that works longest, of those with work in each of the steps;
-    all of it where there is none. Its steps are the device's: what is copied ahead on a stream of its own begins when
-    the host says so, however long the rest still waits."""
-    streams, place = np.unique(stream, return_inverse=True)
+    """Return which work of a device is on the stream that works longest, of those with work in each of the steps.
+
+    All of it where there is no such stream. Its steps are the device's: what is copied ahead on a stream of its own
+    begins when the host says so, however long the rest still waits.
+    """
+    streams, code = np.unique(stream, return_inverse=True)
     steps, number = np.unique(step, return_inverse=True)
     met = np.zeros((len(streams), len(steps)), bool)
-    met[place, number] = True
+    met[code, number] = True
     always = met.all(axis=1)
     if not always.any():
         return np.ones(len(stream), bool)
-    busy = np.where(always, np.bincount(place, dur, len(streams)), -1)
-    return np.asarray(place == busy.argmax())
+    busy_ns = np.where(always, np.bincount(code, dur, len(streams)), -1)
+    return np.asarray(code == busy_ns.argmax())
 
 
 def lengths(step: Int64s, begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """The steps that launched any of this work, when the first of each begins, and when that of the next one does; for
-    the last one when its work has ended. None begins before the one before, as work of another stream may."""
-    rows, place = np.unique(step, return_inverse=True)
+    """Return the steps that launched any of this work, when the first of each begins, and when that of the next does.
+
+    The last one ends with its work. None begins before the one before, as work of another stream may.
+    """
+    rows, row = np.unique(step, return_inverse=True)
     first = np.full(len(rows), np.iinfo(np.int64).max)
-    np.minimum.at(first, place, begin)
+    np.minimum.at(first, row, begin)
     first = np.maximum.accumulate(first)
-    last = max(int(end[place == len(rows) - 1].max(initial=0)), int(first.max(initial=0)))
+    last = max(int(end[row == len(rows) - 1].max(initial=0)), int(first.max(initial=0)))
     return rows, first, np.append(first[1:], [last] * min(1, len(rows)))
 
 
-# How long the steps of the training loop took by the handler's notes: unrecorded, as it runs otherwise, and
-# recorded. By the host's clock, without steps that compiled; `StepTimes` in summary.proto says where a step
-# ends.
-
-
-_FEWEST = 2
-_FEW = 5
-_LONGEST = 10  # times the median: what takes longer is no step, but a pause between two
-
-
 def unrecorded_step_ns(data: CompileData) -> int | None:
-    """The mean step while no profiler recorded, in ns; None where too few were noted, as with a log.
+    """Return the mean step of the training loop while no profiler recorded, in ns, by the notes of the handler.
 
-    One alone may be the first of an epoch, but not where it is shorter than all that were recorded: no recording makes
-    a step shorter.
+    By the host's clock, without steps that compiled; `StepTimes` in summary.proto says where a step ends. None where
+    too few were noted, as with a log. One alone may be the first of an epoch, but not where it is shorter than all
+    that were recorded: no recording makes a step shorter.
     """
     steps = data.summary.steps
     if len(steps.unrecorded_ns) == 1 and steps.unrecorded_ns[0] < min(steps.recorded_ns, default=0):
@@ -261,20 +261,22 @@ def unrecorded_step_ns(data: CompileData) -> int | None:
 
 
 def recorded_step_ns(data: CompileData) -> int | None:
-    """The mean step while one recorded, in ns, from the same source; None where fewer than two were noted."""
+    """Return the mean step while a profiler recorded, in ns, from the same notes; None where too few were noted."""
     return _mean(data.summary.steps.recorded_ns)
 
 
 def host_step_ns(data: CompileData) -> int | None:
-    """What the host needs for a step at most, unrecorded: where it runs ahead of a GPU, steps are short until the queue
-    is full. The second shortest, as one alone may be none; None where fewer than five were noted."""
+    """Return what the host needs for an unprofiled step at most; None where fewer than five were noted.
+
+    Where it runs ahead of a GPU, steps are short until the queue is full. It is the second shortest, as one alone may
+    not be a step.
+    """
     noted = sorted(data.summary.steps.unrecorded_ns)
     return noted[1] if len(noted) >= _FEW else None
 
 
 def _mean(durations_ns: Sequence[int]) -> int | None:
-    """Of all that a loop does every few steps, such as waiting for a loader whose workers are behind, each has its
-    part."""
+    """Average steps, so that each has its part of what a loop does every few steps, such as waiting for a loader."""
     if len(durations_ns) < _FEWEST:
         return None
     most = _LONGEST * statistics.median(durations_ns)

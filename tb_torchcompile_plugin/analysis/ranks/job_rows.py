@@ -16,7 +16,6 @@ from tb_torchcompile_plugin.errors import BadRequest, Notice
 from tb_torchcompile_plugin.job.chain import beyond, chain
 from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
 from tb_torchcompile_plugin.job.digest.rank_calls import Kind
-from tb_torchcompile_plugin.job.digest.rank_digest import windows_of
 from tb_torchcompile_plugin.job.instances import calls, instances, numbered
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import Late, late
@@ -311,7 +310,7 @@ def step_rows(job: Job, indices: Collection[int] | None = None) -> list[JobStep]
     for index, (digest, steps) in enumerate(zip(job.digests, job.of(job_steps))):
         if steps is None or (indices is not None and index not in indices):
             continue
-        windows = digest.of(windows_of)
+        windows = digest.columns.windows
         compiling = dict(zip(windows.names, windows.compile.tolist()))
         for name, *parts in zip(steps.step, *(column.tolist() for column in steps[1:])):
             rows.append(JobStep(name, digest.rank, *map(us, (*parts, compiling[name]))))
@@ -384,7 +383,7 @@ def _by_rank_and_step(job: Job, measure: str) -> list[dict[str, int]]:
     if measure == "late_us":
         return _late_by_step(job)
     if measure == "compile_us":
-        windows = [digest.of(windows_of) for digest in job.digests]
+        windows = [digest.columns.windows for digest in job.digests]
         return [dict(zip(window.names, window.compile.tolist())) for window in windows]
     part = measure.removesuffix("_us")
     return [dict(zip(rank.step, getattr(rank, part).tolist())) if rank else {} for rank in job.of(job_steps)]
@@ -396,7 +395,7 @@ def _late_by_step(job: Job) -> list[dict[str, int]]:
     launch = job.of(calls).launch[held.row]
     rows = []
     for index, digest in enumerate(job.digests):
-        windows, of_rank = digest.of(windows_of), slice(int(held.first[index]), int(held.first[index + 1]))
+        windows, of_rank = digest.columns.windows, slice(int(held.first[index]), int(held.first[index + 1]))
         step = np.searchsorted(windows.begin, launch[of_rank] - digest.base_ns, side="right") - 1
         rows.append(dict(zip(windows.names, sums(step, excess[of_rank], len(windows.names)).tolist())))
     return rows

@@ -1,4 +1,4 @@
-"""A digest on disk: one protobuf message, written whole or not at all."""
+"""How is a digest stored? As one protobuf message of compressed sections, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,60 +14,53 @@ from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest, DigestNotice
 from tb_torchcompile_plugin.logdir.filesystem import File, read_all, write_whole
 from tb_torchcompile_plugin.profile.intervals import Int64s
 
-# How much of a long recording its digest holds: whole steps from the first one on, as many as fit. Steps
-# are halved until they do, so that the ranks of a job, which recorded about the same, mostly hold the same
-# ones.
-
-
-MOST_BYTES = 100_000
-LARGEST = MOST_BYTES - 8  # a file tells its format, too
-_WHOLE = "The trace holds all of it"
+# Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
+FORMAT_VERSION = 1
+MOST_BYTES = 100_000  # of a file: thousands of ranks must fit into memory and come over a network in seconds
+LARGEST = MOST_BYTES - 8  # a file has its format version in addition
+_SECTION_BYTES = 16 << 20  # of one section, unpacked: a larger one is damaged
+_REQUESTS = 128  # to a store at once
+_WRITE_AGAIN = "Write it again with: tb-torchcompile index"
 
 
 class Room(NamedTuple):
-    """In bytes, for collectives and steps, for what was compiled, and for the host with its kernels."""
+    """How many bytes each part of a digest may take; they leave some of `LARGEST` for the rest."""
 
-    calls: int
+    calls: int  # collectives and steps
     compiled: int
-    host: int
+    host: int  # with the kernels that it launched
 
 
-UNLIMITED = Room(1 << 40, 1 << 40, 1 << 40)
 ROOM = Room(45_000, 15_000, 35_000)
 
 
-def fitting(make: Callable[[int], list[bytes]], most: int, room: int) -> tuple[list[bytes], int]:
-    """What is made of the first `count` of something, and that count: all, or halved until it fits; 0 fits always."""
+def fitting(size: Callable[[int], int], most: int, room: int) -> int:
+    """Return the first of `most`, half of it, a quarter, … whose size fits; 0 always fits."""
     count = most
-    while sum(map(len, made := make(count))) > room and count:
+    while count and size(count) > room:
         count //= 2
-    return made, count
+    return count
 
 
-def left_out(what: str, kept: int, of: int) -> list[DigestNotice]:
-    """That of so many only the first ones are there; [] where all are."""
-    if kept >= of:
+def left_out(what: str, kept: int, total: int) -> list[DigestNotice]:
+    """Return the notice that only the first rows are there; [] where all are."""
+    if kept >= total:
         return []
-    problem = f"too long for a digest: of {of} {what} it holds {f'the first {kept}' if kept else 'none'}"
-    return [DigestNotice(problem=problem, kept=_WHOLE, next_step="Record fewer steps")]
-
-
-# Tables of 64-bit integers as bytes: differences of neighbours, byte by byte, in a zlib stream. Times and
-# numbers of calls grow evenly: of their differences most bytes are zero.
-
-
-_MOST_BYTES = 16 << 20  # that one section may hold
+    problem = f"too long for a digest: of {total} {what} it holds {f'the first {kept}' if kept else 'none'}"
+    return [DigestNotice(problem=problem, kept="The trace holds all of it", next_step="Record fewer steps")]
 
 
 def packed(*columns: Int64s) -> bytes:
-    """Of columns of one length."""
+    """Return columns of one length as bytes: differences of neighbours, byte by byte, compressed.
+
+    Times and numbers of calls grow evenly, so most bytes of their differences are zero.
+    """
     table = np.stack(columns).astype("<i8")
-    steps = np.diff(table, axis=1, prepend=0)
-    return squeezed(steps.tobytes(), width=8)
+    return squeezed(np.diff(table, axis=1, prepend=0).tobytes(), width=8)
 
 
 def unpacked(data: bytes, count: int) -> list[Int64s]:
-    """Of so many columns. Raises UserError where they are no such table."""
+    """Return that many columns. Raises UserError where the bytes hold no such table."""
     raw = np.frombuffer(spread(data, width=8), "<i8")
     if len(raw) % count:
         raise UserError("a table of the digest is cut off")
@@ -75,15 +68,15 @@ def unpacked(data: bytes, count: int) -> list[Int64s]:
 
 
 def squeezed(data: bytes, width: int = 1) -> bytes:
-    """width: of the numbers in it, whose first bytes come first, then their second ones."""
+    """Compress numbers of `width` bytes: their first bytes are stored first, then their second ones, and so on."""
     return zlib.compress(np.frombuffer(data, np.uint8).reshape(-1, width).T.tobytes(), 9)
 
 
 def spread(data: bytes, width: int = 1) -> bytes:
-    """What was squeezed. Raises UserError where it cannot be read, and where it holds more than any digest."""
+    """Decompress. Raises UserError where the bytes are damaged, or hold more than any digest."""
     stream = zlib.decompressobj()
     try:
-        raw = stream.decompress(data, _MOST_BYTES)
+        raw = stream.decompress(data, _SECTION_BYTES)
     except zlib.error as error:
         raise UserError("a section of the digest is damaged") from error
     if not stream.eof or len(raw) % width:
@@ -92,19 +85,16 @@ def spread(data: bytes, width: int = 1) -> bytes:
     return numbers
 
 
-# Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
-FORMAT_VERSION = 1
-_AT_ONCE = 128  # requests to a store
-_AGAIN = "Write it again with: tb-torchcompile index"
-
-
 def load(file: File) -> Digest:
-    """Reads one `.pt.digest.pb`, local or remote. Raises UserError where it cannot be read or is of a newer format."""
-    return _parsed(_read(file), file.path)
+    """Read one `.pt.digest.pb`, local or remote. Raises UserError where it is unreadable or of a newer format."""
+    (message,) = load_all([file])
+    if isinstance(message, UserError):
+        raise message
+    return message
 
 
 def load_all(files: Sequence[File]) -> Iterator[Digest | UserError]:
-    """Each in its turn, or why it cannot be read."""
+    """Read each in its turn, or return why it cannot be read."""
     for file, data in zip(files, _read_all(files)):
         try:
             yield data if isinstance(data, UserError) else _parsed(data, file.path)
@@ -112,57 +102,53 @@ def load_all(files: Sequence[File]) -> Iterator[Digest | UserError]:
             yield error
 
 
+def _read_all(files: Sequence[File]) -> Iterator[bytes | UserError]:
+    """Read files whole: there are thousands of them, and each is small."""
+    contents = read_all([file for file in files if file.size <= 2 * MOST_BYTES], _REQUESTS)
+    for file in files:
+        if file.size <= 2 * MOST_BYTES:
+            yield next(contents)
+        else:
+            yield UserError("the file is larger than any digest", file=file.path, next_step=_WRITE_AGAIN)
+
+
 def _parsed(data: bytes, path: str) -> Digest:
-    made = _of_any_version(data, path)
-    if made.format_version > FORMAT_VERSION:
+    message = _of_any_version(data, path)
+    if message.format_version > FORMAT_VERSION:
         raise UserError(
-            f"the digest has format version {made.format_version}, this reads up to {FORMAT_VERSION}",
+            f"the digest has format version {message.format_version}, this reads up to {FORMAT_VERSION}",
             file=path,
             next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
         )
-    return made
-
-
-def is_current(file: File | None, trace: File) -> bool:
-    """Whether it is a digest of this very trace. What a newer version of this wrote counts, too: it stays."""
-    try:
-        made = _of_any_version(_read(file), file.path) if file else Digest()
-    except UserError:
-        return False
-    of_it = (made.trace_name, made.trace_bytes) == (trace.name, trace.size)
-    whole = bool(made.kernels)  # the last section: between two fields a file may be cut off unseen
-    return of_it and whole and made.format_version >= FORMAT_VERSION
+    return message
 
 
 def _of_any_version(data: bytes, path: str) -> Digest:
     try:
-        made: Digest = Digest.FromString(data)
+        message: Digest = Digest.FromString(data)
     except DecodeError as error:
-        raise UserError("the file is no digest, or is cut off", file=path, next_step=_AGAIN) from error
-    if made.format_version == 0:
-        raise UserError("the file is no digest", file=path, next_step=_AGAIN)
-    return made
+        raise UserError("the file is no digest, or is cut off", file=path, next_step=_WRITE_AGAIN) from error
+    if message.format_version == 0:
+        raise UserError("the file is no digest", file=path, next_step=_WRITE_AGAIN)
+    return message
 
 
-def _read(file: File) -> bytes:
+def is_current(file: File | None, trace: File) -> bool:
+    """Whether it is a digest of this very trace. One that a newer version of the package wrote counts, too."""
+    if file is None:
+        return False
     (data,) = _read_all([file])
-    if isinstance(data, UserError):
-        raise data
-    return data
+    try:
+        message = Digest() if isinstance(data, UserError) else _of_any_version(data, file.path)
+    except UserError:
+        return False
+    is_of_trace = (message.trace_name, message.trace_bytes) == (trace.name, trace.size)
+    # The last section is there: a file that is cut off between two fields can be parsed.
+    is_whole = bool(message.kernels)
+    return is_of_trace and is_whole and message.format_version >= FORMAT_VERSION
 
 
-def _read_all(files: Sequence[File]) -> Iterator[bytes | UserError]:
-    """Whole: there are thousands of them, and each is small."""
-    fitting = read_all([file for file in files if file.size <= 2 * MOST_BYTES], _AT_ONCE)
-    for file in files:
-        if file.size <= 2 * MOST_BYTES:
-            yield next(fitting)
-        else:
-            yield UserError("the file is larger than any digest", file=file.path, next_step=_AGAIN)
-
-
-def save(made: Digest, path: str) -> None:
-    """Writes it to a path or URL, atomically. Raises OSError (disk full, no permission), of a store UserError; nothing
-    is left behind then."""
-    made.format_version = FORMAT_VERSION
-    write_whole(path, made.SerializeToString(deterministic=True))
+def save(message: Digest, path: str) -> None:
+    """Write it to a path or URL, whole or not at all. Raises OSError, of a store UserError."""
+    message.format_version = FORMAT_VERSION
+    write_whole(path, message.SerializeToString(deterministic=True))

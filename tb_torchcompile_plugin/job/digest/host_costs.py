@@ -1,4 +1,4 @@
-"""What the host of a rank was busy with between its calls, and which work it launched meanwhile."""
+"""What was the host of a rank busy with, which work did it launch meanwhile, and how long did it compile?"""
 
 from __future__ import annotations
 
@@ -10,124 +10,113 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, union
-from tb_torchcompile_plugin.profile.model.attribution import Culprit, CulpritCause, culprits, culprits_of
+from tb_torchcompile_plugin.profile.gpu_work import busy
+from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
+from tb_torchcompile_plugin.profile.model.attribution import CulpritCause, culprits, culprits_of
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import compiling
 
 LateCause = Literal[CulpritCause, "slower_kernels", "more_work"]
 
 
 class Blamed(NamedTuple):
-    """cause, name: what it is; file, line: the user's line, "" and 0 where none is known."""
+    """What a rank was busy with."""
 
     cause: LateCause
     name: str
-    file: str
-    line: int
+    file: str  # of the user's line, "" where none is known
+    line: int  # 0 where none is known
 
 
 class HostCosts(NamedTuple):
-    """What the host lane was busy with, as columns: the pieces between its calls, the calls' own time, and their
-    waiting, one part behind the other, each in order of time. begin, end (ns); code: place of the culprit in `blamed`.
-    reach: when all that stands before, in its part, has ended; bounds: of the three parts."""
+    """What the launch sequence was busy with, as columns.
+
+    There are three parts, one behind the other and each in order of time: the pieces between its calls, the calls' own
+    time, and their waiting.
+    """
 
     begin: Int64s
     end: Int64s
-    code: Int64s
-    reach: Int64s
+    code: Int64s  # index into `blamed`
+    reach: Int64s  # when all that is before it, in its part, has ended
     blamed: list[Blamed]
-    bounds: tuple[int, int, int, int]
+    bounds: tuple[int, int, int, int]  # of the three parts
 
     def window(self, begin: int, end: int) -> tuple[Int64s, Int64s]:
-        """What lies in a window, by place, and how much of each does."""
-        parts = [np.arange(*self._inside(part, begin, end)) for part in pairwise(self.bounds)]
+        """Return the rows that have time in a window, and how much of each."""
+        parts = []
+        for first, last in pairwise(self.bounds):
+            low = int(np.searchsorted(self.reach[first:last], begin, side="right"))
+            high = int(np.searchsorted(self.begin[first:last], end))
+            parts.append(np.arange(first + low, first + max(low, high)))
         rows = np.concatenate(parts)
         ns = np.minimum(self.end[rows], end) - np.maximum(self.begin[rows], begin)
         return rows, np.maximum(ns, 0)
 
-    def _inside(self, part: tuple[int, int], begin: int, end: int) -> tuple[int, int]:
-        first, last = part
-        low = np.searchsorted(self.reach[first:last], begin, side="right")
-        return first + int(low), first + max(int(low), int(np.searchsorted(self.begin[first:last], end)))
-
     def summed(self, rows: Int64s, ns: Int64s | npt.NDArray[np.float64]) -> dict[Blamed, float]:
-        """By culprit; one may stand in the list twice, for pieces and for calls."""
+        """Return the sums by what is blamed, which may be in the list twice, for pieces and for calls."""
         codes, code = np.unique(self.code[rows], return_inverse=True)
         sums: dict[Blamed, float] = defaultdict(float)
-        for one, total in zip(codes.tolist(), np.bincount(code, ns, len(codes)).tolist()):
-            sums[self.blamed[one]] += total
+        for index, total in zip(codes.tolist(), np.bincount(code, ns, len(codes)).tolist()):
+            sums[self.blamed[index]] += total
         return sums
 
 
 def host_costs(profile: Profile) -> HostCosts:
-    """Of the lane of a rank."""
-    lane, pieces, own = profile.of(host_lane), profile.of(host_pieces), profile.of(model).own
+    """Return what the launch sequence of a rank was busy with."""
+    lane, pieces = profile.of(host_lane), profile.of(host_pieces)
     between, at = profile.of(culprits), culprits_of(profile, lane.row)
-    blamed = [_blamed(one) for one in (*between.culprits, *at.culprits)]
     code = at.code + len(between.culprits)
-    working = np.minimum(lane.begin + own, lane.end)
-    waits = profile.of(waits_order)
-    ends = pieces.end, working, lane.end[waits]
+    waits, waiting_from = profile.of(waits_order), _waiting_from(profile)
+    ends = pieces.end, waiting_from, lane.end[waits]
     count = len(pieces.point)
     return HostCosts(
-        np.concatenate((pieces.begin, lane.begin, working[waits])),
+        np.concatenate((pieces.begin, lane.begin, waiting_from[waits])),
         np.concatenate(ends),
         np.concatenate((between.code, code, code[waits])),
-        np.concatenate([np.maximum.accumulate(one) for one in ends]),
-        blamed,
+        np.concatenate([np.maximum.accumulate(part) for part in ends]),
+        # The key of a compiled graph is another one on each rank.
+        [
+            Blamed(*(culprit._replace(name="") if culprit.cause == "graph" else culprit))
+            for culprit in (*between.culprits, *at.culprits)
+        ],
         (0, count, count + len(lane), count + 2 * len(lane)),
     )
 
 
 def waits_order(profile: Profile) -> Int64s:
-    """The calls of the lane in the order in which they begin to wait."""
-    lane, own = profile.of(host_lane), profile.of(model).own
-    return np.argsort(np.minimum(lane.begin + own, lane.end), kind="stable")
+    """Return the calls of the launch sequence in the order in which they begin to wait."""
+    return np.argsort(_waiting_from(profile), kind="stable")
 
 
-def _blamed(culprit: Culprit) -> Blamed:
-    """The key of a compiled graph is another one on each rank."""
-    return Blamed(*(culprit._replace(name="") if culprit.cause == "graph" else culprit))
-
-
-def launched_between(profile: Profile, begin: int, end: int) -> slice:
-    """Which work of a rank's queue was launched in a window (ns, on the clock of its trace)."""
-    low, high = np.searchsorted(profile.of(launched), (begin, end))
-    return slice(int(low), int(high))
+def _waiting_from(profile: Profile) -> Int64s:
+    lane = profile.of(host_lane)
+    return np.asarray(np.minimum(lane.begin + profile.of(model).own, lane.end))
 
 
 def launched(profile: Profile) -> Int64s:
-    """When each piece of work was launched; ascending, as the queue is in the order of its launches."""
+    """Return when each piece of work was launched; ascending, as the queue is in the order of its launches."""
     return profile.of(host_lane).begin[profile.of(gpu_queue).point]
 
 
 def computes(profile: Profile) -> npt.NDArray[np.bool_]:
-    """Which work of a rank's queue is no collective."""
+    """Return which work of a rank's queue is not a collective."""
     return ~np.isin(profile.of(gpu_queue).row, profile.of(communication_rows))
 
 
-# How long did a rank compile in each of its steps?
-
-
 def compile_ns(profile: Profile) -> dict[str, int]:
-    """By step: how much of its time on the host any thread of the process was in torch's compiler."""
+    """Return by step how much of its time on the host any thread of the process was in torch's compiler."""
     steps = profile.of(StepWindows)
     return dict(zip(steps.names, compile_ns_in(profile, steps.starts, steps.ends).tolist()))
 
 
 def compile_ns_in(profile: Profile, starts: Int64s, ends: Int64s) -> Int64s:
-    """The same of any windows."""
+    """Return the same of any windows."""
     trace = profile.trace
+    is_compiling = np.array(compiling(trace.names) or [False], bool)
     rows = trace.call_rows
-    rows = rows[_compiling(trace)[trace.name[rows]]]
-    return covered_ns(union(trace.ts[rows], trace.ts[rows] + trace.dur[rows]), starts, ends)
-
-
-def _compiling(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    return np.array(compiling(trace.names) or [False], bool)
+    return covered_ns(busy(trace, rows[is_compiling[trace.name[rows]]]), starts, ends)

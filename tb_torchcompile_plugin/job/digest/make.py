@@ -1,313 +1,311 @@
-"""The digest of a rank: made of its trace and compile data, once, so that a job can be looked at without them."""
+"""Which columns does a job need of a rank? They are made from its trace and compile data, once.
+
+The digest of a rank holds 100 kB at most. Of a long recording it holds whole steps from the first one on: their number
+is halved until they fit, so that the ranks of a job, which recorded about the same, mostly hold the same steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
-from tb_torchcompile_plugin.job.digest.file import (
-    LARGEST,
-    ROOM,
-    UNLIMITED,
-    Room,
-    fitting,
-    left_out,
-    packed,
-    squeezed,
-)
+from tb_torchcompile_plugin.job.digest.file import LARGEST, ROOM, fitting, left_out
 from tb_torchcompile_plugin.job.digest.host_costs import compile_ns, computes, host_costs, launched
-from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind, RankCalls, rank_calls
-from tb_torchcompile_plugin.job.digest.rank_digest import OwnSteps, RankGpu, rank_gpu
-from tb_torchcompile_plugin.profile.columns import codes_of, distinct, sums
+from tb_torchcompile_plugin.job.digest.rank_calls import RankCalls, rank_calls
+from tb_torchcompile_plugin.job.digest.rank_digest import (
+    Details,
+    DigestColumns,
+    HostParts,
+    HostWindows,
+    KernelParts,
+    OwnSteps,
+    RankGpu,
+    section_bytes,
+    written,
+)
+from tb_torchcompile_plugin.profile.columns import codes_of, distinct, ranges, sums
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.gpu_work import device_names
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
+from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.steps import StepWindows, gpu_steps
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 
-MOST_RANKS = 1 << 20  # that a damaged number may claim
-_TOP = 20  # kernels by their time
-_NEVER, _BEFORE = 1 << 62, -(1 << 62)
-_NOTHING = np.zeros(0, np.int64)
-_OF_COMPILATION = ("phases", "stack", "metrics", "restart_reasons")  # what a job does not ask
+MOST_RANKS = 1 << 20  # a larger number in a trace is damage
+_TOP = 20  # kernels by their time, chosen by eye
+_NEVER, _BEFORE = 1 << 62, -(1 << 62)  # ns, beyond all times
+_UNUSED_OF_COMPILATION = ("phases", "stack", "metrics", "restart_reasons")
+_UNUSED_OF_BREAK = ("stack", "text", "explanation", "hints")
 
 
 def digest(profile: Profile) -> pb.Digest:
-    """Of one rank, of at most 100 kB: of a long recording its first steps. Raises whatever a question about its
-    trace raises."""
-    whole = _digest(profile, UNLIMITED)
-    return whole if whole.ByteSize() <= LARGEST else _digest(profile, ROOM)
+    """Return the digest of one rank as a message. Raises whatever a question about its trace raises."""
+    return profile.of(_fitted)[1]
 
 
-def _digest(profile: Profile, room: Room) -> pb.Digest:
-    made = _identified(profile)
-    windows, calls = profile.of(StepWindows), profile.of(rank_calls)
-    most, what = (len(windows), "steps") if len(windows) else (len(calls.row), "collectives")
-    parts, count = fitting(partial(_beginning, profile), most, room.calls)
-    made.steps, part = parts[1], _until(profile, count)
-    made.notices.extend(left_out(what, count, most))
-    _add_compiled(made, profile, room.compiled)
-    _add_host(made, profile, part, len(parts[0]) + room.host)
-    return made
+def digest_columns(profile: Profile) -> DigestColumns:
+    """Return the columns of the same digest."""
+    return profile.of(_fitted)[0]
 
 
-def _beginning(profile: Profile, count: int) -> list[bytes]:
-    """The collectives, and the steps, of so many steps."""
-    part = _until(profile, count)
-    return [_section(_calls(part.calls, _NOTHING)), _section(_steps(profile, part))]
+def _fitted(profile: Profile) -> tuple[DigestColumns, pb.Digest]:
+    columns = _columns(profile, profile.of(_all_of_it))
+    message = written(columns)
+    if message.ByteSize() > LARGEST:
+        columns = _columns(profile, _what_fits(profile))
+        message = written(columns)
+    return columns, message
 
 
-def _add_compiled(made: pb.Digest, profile: Profile, room: int) -> None:
-    if (summary := profile.summary) is None:
-        return
-    most = max(len(summary.compilations), len(summary.recompiles), len(summary.graph_breaks))
-    parts, count = fitting(lambda count: [_section(_compiled(summary, count))], most, room)
-    (made.compiled,) = parts
-    made.notices.extend(left_out("compilations", count, most))
+class _Kept(NamedTuple):
+    """How much of a recording its digest holds, each from the first one on."""
+
+    steps: int  # without marked steps: collectives
+    compilations: int
+    cuts: int
 
 
-def _add_host(made: pb.Digest, profile: Profile, part: _Beginning, room: int) -> None:
-    """And with it the collectives, which hold the cuts."""
-    at = profile.of(cuts)
-    at = at[at <= part.until]
-    steps = profile.of(host_lane).steps
+def _all_of_it(profile: Profile) -> _Kept:
+    summary = profile.summary or CompileSummary()
+    return _Kept(
+        len(profile.of(StepWindows)) or len(profile.of(rank_calls).begin),
+        max(len(summary.compilations), len(summary.recompiles), len(summary.graph_breaks)),
+        len(profile.of(cuts)),
+    )
 
-    def sections(count: int) -> list[bytes]:
-        mine = at[: _whole_steps(profile, at, count)]
-        return [
-            _section(one) for one in (_calls(part.calls, mine), _host(profile, mine), _kernels(profile, mine))
-        ]
 
-    (made.calls, made.host, made.kernels), count = fitting(sections, len(at), room)
-    if (count := _whole_steps(profile, at, count)) == len(profile.of(cuts)):
-        made.host_steps = steps
-        return
-    made.host_steps = int((_step_ends(profile) <= at[:count].max(initial=_BEFORE)).sum())
-    kept = (made.host_steps, steps) if made.host_steps else (count, len(profile.of(cuts)))
-    what = "steps of the host" if made.host_steps else "stretches of the host's time between collectives"
-    made.notices.extend(left_out(what, *kept))
+def _what_fits(profile: Profile) -> _Kept:
+    most, moments = profile.of(_all_of_it), profile.of(cuts)
+
+    def trial(steps: int, compilations: int = 0, cuts: int = 0) -> pb.Digest:
+        return written(_columns(profile, _Kept(steps, compilations, cuts)))
+
+    def call_size(count: int) -> int:
+        message = trial(count)
+        return len(message.calls) + len(message.steps)
+
+    steps = fitting(call_size, most.steps, ROOM.calls)
+    moments = moments[moments <= _beginning(profile, steps)[1]]
+
+    def host_size(count: int) -> int:
+        message = trial(steps, 0, _whole_steps(profile, moments, count))
+        return len(message.calls) + len(message.host) + len(message.kernels)
+
+    stretches = fitting(host_size, len(moments), len(trial(steps).calls) + ROOM.host)
+    compilations = fitting(lambda count: len(trial(0, count).compiled), most.compilations, ROOM.compiled)
+    return _Kept(steps, compilations, _whole_steps(profile, moments, stretches))
+
+
+def _whole_steps(profile: Profile, moments: Int64s, count: int) -> int:
+    """Return how many of these cuts to take, so that no step is cut in two: at most `count`, at least one step's."""
+    if count in (0, len(moments)):
+        return count
+    ends = _step_ends(profile)
+    whole = ends[ends <= moments[count - 1]]
+    return int(np.searchsorted(moments, whole[-1], side="right")) if len(whole) else count
 
 
 def _step_ends(profile: Profile) -> Int64s:
-    """Of the steps of the host's lane."""
+    """Return when the steps of the launch sequence end."""
     lane = profile.of(host_lane)
     return lane.begin[lane.marks][1:]
 
 
-def _whole_steps(profile: Profile, at: Int64s, count: int) -> int:
-    """How many of these cuts to take, so that no step is cut in two: at most so many, at least one step's if any."""
-    if count in (0, len(at)):
-        return count
-    ends = _step_ends(profile)
-    whole = ends[ends <= at[count - 1]]
-    return int(np.searchsorted(at, whole[-1], side="right")) if len(whole) else count
-
-
-class _Beginning(NamedTuple):
-    """What of a recording goes into its digest. windows: how many steps; until: from when on nothing does."""
-
-    windows: int
-    calls: RankCalls
-    until: int
-
-
-def _until(profile: Profile, count: int) -> _Beginning:
-    """Of so many steps; without any, of so many collectives."""
-    windows, calls = profile.of(StepWindows), profile.of(rank_calls)
-    moments = np.where(calls.launch >= 0, calls.launch, calls.begin) - profile.trace.base_ns
-    ends = windows.starts if len(windows) else moments
-    if count == len(ends):
-        return _Beginning(len(windows), calls, _NEVER)
-    rows = np.flatnonzero(moments < ends[count])
-    return _Beginning(min(count, len(windows)), _some(calls, rows), int(ends[count]) - 1)
-
-
-def _some(calls: RankCalls, rows: Int64s) -> RankCalls:
-    kinds, kind = np.unique(calls.kind[rows], return_inverse=True)
-    return RankCalls(
-        row=calls.row[rows],
-        begin=calls.begin[rows],
-        end=calls.end[rows],
-        launch=calls.launch[rows],
-        seq=calls.seq[rows],
-        kind=kind,
-        comms=calls.comms[rows],
-        kinds=[calls.kinds[one] for one in kinds.tolist()],
-    )
-
-
-def _section(
-    message: pb.CallSection | pb.StepSection | pb.HostSection | pb.KernelSection | CompileSummary,
-) -> bytes:
-    return squeezed(message.SerializeToString(deterministic=True))
+def _columns(profile: Profile, kept: _Kept) -> DigestColumns:
+    (calls, _), moments = _beginning(profile, kept.steps), profile.of(cuts)[: kept.cuts]
+    header = _identified(profile)
+    what = "steps" if len(profile.of(StepWindows)) else "collectives"
+    header.notices.extend(left_out(what, kept.steps, profile.of(_all_of_it).steps))
+    if profile.summary:
+        header.compiled = _compiled(profile.summary, kept.compilations)
+        most = profile.of(_all_of_it).compilations
+        header.notices.extend(left_out("compilations", kept.compilations, most))
+    steps, stretches = profile.of(host_lane).steps, len(profile.of(cuts))
+    if len(moments) < stretches:
+        kept_steps = int((_step_ends(profile) <= moments.max(initial=_BEFORE)).sum())
+        rows = ("steps of the host", kept_steps, steps)
+        if not kept_steps:
+            rows = ("stretches of the host's time between collectives", len(moments), stretches)
+        header.notices.extend(left_out(*rows))
+        steps = kept_steps
+    header.host_steps = steps
+    details = Details(_host(profile, moments), _kernels(profile, moments))
+    return DigestColumns(header, calls, moments, *_steps(profile, kept.steps), details)
 
 
 def _identified(profile: Profile) -> pb.Digest:
-    """Whose it is, as far as the trace tells."""
+    """Return a message that holds only what the trace and the log tell of the rank."""
     trace = profile.trace
     begin, end = trace.window()
-    made = pb.Digest(
+    message = pb.Digest(
+        rank=claimed(trace, "rank"),
+        world_size=claimed(trace, "world_size"),
+        host_name=host_of(trace.metadata),
+        device_name=next(iter(device_names(trace).values()), None) or None,
+        torch_version=(profile.summary and profile.summary.environment.torch_version) or None,
         base_ns=trace.base_ns,
         begin_ns=begin,
         end_ns=end,
         notices=[
-            pb.DigestNotice(problem=one.problem, kept=one.kept, next_step=one.next_step)
-            for one in trace.notices
+            pb.DigestNotice(problem=notice.problem, kept=notice.kept, next_step=notice.next_step)
+            for notice in trace.notices
         ],
     )
-    for name in ("rank", "world_size"):
-        if (known := claimed(trace, name)) is not None:
-            setattr(made, name, known)
-    if host := host_of(trace.metadata):
-        made.host_name = host
-    if device := next(iter(device_names(trace).values()), None):
-        made.device_name = device
-    if profile.summary and profile.summary.environment.torch_version:
-        made.torch_version = profile.summary.environment.torch_version
     if profile.span:
-        made.trace_name, made.trace_bytes = profile.span.file.name, profile.span.file.size
-    return made
+        message.trace_name, message.trace_bytes = profile.span.file.name, profile.span.file.size
+    return message
 
 
 def claimed(trace: Trace, name: str) -> int | None:
-    """What a trace tells of its place in the job, None where it does not, or is damaged."""
-    known = trace.distributed.get(name)
-    return known if isinstance(known, int) and 0 <= known < MOST_RANKS else None
+    """Return what a trace records of its place in the job, None where it does not, or is damaged."""
+    number = trace.distributed.get(name)
+    return number if isinstance(number, int) and 0 <= number < MOST_RANKS else None
 
 
 def host_of(metadata: Mapping[str, object]) -> str | None:
-    """Where it was recorded, as the trace's header names it."""
+    """Return the host that the trace's header names."""
     name = metadata.get("host_name") or metadata.get("hostname")
     return str(name) if name else None
 
 
-def _calls(calls: RankCalls, at: Int64s) -> pb.CallSection:
-    groups = list(dict.fromkeys(kind.group for kind in calls.kinds if kind.group))
-    return pb.CallSection(
-        groups=[
-            pb.ProcessGroup(name=group.name, ranks=packed(np.array(group.ranks, np.int64)))
-            for group in groups
-        ],
-        kinds=[_kind(kind, groups) for kind in calls.kinds],
-        columns=packed(calls.begin, calls.end, calls.launch, calls.seq, calls.kind, calls.comms),
-        cuts=packed(at),
-    )
+def _beginning(profile: Profile, count: int) -> tuple[RankCalls, int]:
+    """Return the collectives of the first `count` steps, or without steps as many; and until when they are (ns)."""
+    windows, calls = profile.of(StepWindows), profile.of(rank_calls)
+    moments = np.where(calls.launch >= 0, calls.launch, calls.begin) - profile.trace.base_ns
+    ends = windows.starts if len(windows) else moments
+    if count == len(ends):
+        return calls, _NEVER
+    rows = np.flatnonzero(moments < ends[count])
+    kinds, kind = np.unique(calls.kind[rows], return_inverse=True)
+    begin, end, launch, seq, _, comms = (column[rows] for column in calls[:-1])
+    first = RankCalls(begin, end, launch, seq, kind, comms, [calls.kinds[code] for code in kinds.tolist()])
+    return first, int(ends[count]) - 1
 
 
-def _kind(kind: Kind, groups: list[Group]) -> pb.CollectiveKind:
-    return pb.CollectiveKind(
-        operation=kind.operation,
-        group=groups.index(kind.group) + 1 if kind.group else 0,
-        dtype=kind.dtype,
-        message_bytes=kind.message_bytes,
-        source=kind.source,
-        destination=kind.destination,
-    )
-
-
-def _steps(profile: Profile, part: _Beginning) -> pb.StepSection:
-    windows, compiling = profile.of(StepWindows), profile.of(compile_ns)
-    mine = slice(part.windows)
-    names = windows.names[mine]
+def _steps(profile: Profile, count: int) -> tuple[HostWindows, RankGpu | None]:
+    """Return the first `count` steps on the host and on the GPU."""
+    windows, compiling, gpu = profile.of(StepWindows), profile.of(compile_ns), profile.of(rank_gpu)
+    names = windows.names[:count]
     compiled = np.array([compiling[name] for name in names], np.int64)
-    gpu = _first_steps(profile.of(rank_gpu), part.windows)
-    return pb.StepSection(
-        names=names,
-        windows=packed(windows.starts[mine], windows.ends[mine], compiled),
-        gpu=packed(*gpu.steps) if gpu else None,
-        exposed=packed(*gpu.exposed) if gpu else b"",
-    )
-
-
-def _first_steps(gpu: RankGpu | None, count: int) -> RankGpu | None:
+    host = HostWindows(names, windows.starts[:count], windows.ends[:count], compiled)
     if gpu is None or not (gpu.steps.window < count).any():
-        return None
-    mine = gpu.steps.window < count
-    steps = OwnSteps(*(column[mine] for column in gpu.steps))
+        return host, None
+    mask = gpu.steps.window < count
+    if mask.all():
+        return host, gpu
+    steps = OwnSteps(*(column[mask] for column in gpu.steps))
     inside = gpu.exposed.starts < steps.end.max()
-    return RankGpu(steps, gpu.exposed if mine.all() else Intervals(*(one[inside] for one in gpu.exposed)))
+    return host, RankGpu(steps, Intervals(*(column[inside] for column in gpu.exposed)))
+
+
+def rank_gpu(profile: Profile) -> RankGpu | None:
+    """Return the steps on the slowest GPU; None where no step launched GPU work."""
+    steps = profile.of(gpu_steps)
+    if steps is None or not len(steps.step):
+        return None
+    work = profile.of(gpu_work)
+    work = work.where(work.device == steps.device)
+    active = layers(profile.trace, work)
+
+    def inside(intervals: Intervals) -> Int64s:
+        return covered_ns(intervals, steps.begin, steps.end)
+
+    compute, memory = inside(active.compute), inside(active.memory)
+    alone = inside(subtract(active.compute, busy(profile.trace, work.of("communication").index)))
+    own = OwnSteps(
+        window=steps.step,
+        begin=steps.begin,
+        end=steps.end,
+        compute=alone,
+        overlapped=compute - alone,
+        exposed_memory=memory - inside(active.communication),
+        idle=steps.length - memory,
+    )
+    return RankGpu(own, subtract(active.communication, active.compute))
 
 
 def cuts(profile: Profile) -> Int64s:
-    """Between which moments what the host did is compared with other ranks: where all that was recorded begins, or a
-    step, and where a collective is launched; as far as the lane of its calls goes."""
+    """Return between which moments what the host did is compared with other ranks.
+
+    They are the begin of the recording and of each step, and each launch of a collective; as far as the launch
+    sequence goes.
+    """
     windows, calls, lane = profile.of(StepWindows), profile.of(rank_calls), profile.of(host_lane)
     launches = calls.launch[calls.launch >= 0] - profile.trace.base_ns
     moments = np.unique(np.concatenate(([profile.trace.window()[0]], windows.starts, launches)))
     return np.asarray(moments[moments <= lane.begin[-1]] if len(lane) else moments[:0], np.int64)
 
 
-def _host(profile: Profile, at: Int64s) -> pb.HostSection:
+def _host(profile: Profile, moments: Int64s) -> HostParts:
     costs = profile.of(host_costs)
-    until = _NEVER if len(at) == len(profile.of(cuts)) else at.max(initial=_BEFORE)
-    codes = {one: code for code, one in enumerate(dict.fromkeys(costs.blamed))}
-    code = np.array([codes[one] for one in costs.blamed] or [0], np.int64)[costs.code]
+    until = _NEVER if len(moments) == len(profile.of(cuts)) else moments.max(initial=_BEFORE)
+    codes = {blamed: code for code, blamed in enumerate(dict.fromkeys(costs.blamed))}
+    code = np.array([codes[blamed] for blamed in costs.blamed] or [0], np.int64)[costs.code]
     working = slice(0, costs.bounds[2])
-    parts = _shared_out(at, costs.begin[working], costs.end[working], code[working])
+    parts = _by_stretch(moments, costs.begin[working], costs.end[working], code[working])
     waiting = np.flatnonzero((costs.end > costs.begin) & (costs.begin < until))
     waiting = waiting[waiting >= costs.bounds[2]]
     used, code_used = np.unique(np.concatenate((parts[1], code[waiting])), return_inverse=True)
     blamed = list(codes)
-    return pb.HostSection(
-        culprits=[
-            pb.Culprit(cause=one.cause, name=one.name, file=one.file, line=max(one.line, 0))
-            for one in (blamed[code] for code in used.tolist())
-        ],
-        parts=packed(parts[0], code_used[: len(parts[1])], parts[2]),
-        waits=packed(costs.begin[waiting], costs.end[waiting], code_used[len(parts[1]) :]),
+    return HostParts(
+        blamed=[blamed[code]._replace(line=max(blamed[code].line, 0)) for code in used.tolist()],
+        stretch=parts[0],
+        code=code_used[: len(parts[1])],
+        ns=parts[2],
+        wait_begin=costs.begin[waiting],
+        wait_end=costs.end[waiting],
+        wait_code=code_used[len(parts[1]) :],
     )
 
 
-def _shared_out(at: Int64s, begin: Int64s, end: Int64s, code: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """(stretch, code, ns): how much of the pieces of each code lies in each stretch between two cuts."""
-    first = np.maximum(np.searchsorted(at, begin, side="right") - 1, 0)
-    last = np.minimum(np.searchsorted(at, end), max(len(at) - 1, 0))
-    count = np.maximum(last - first, 0)
-    piece = np.repeat(np.arange(len(begin)), count)
-    stretch = np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count) + first[piece]
-    ns = np.minimum(end[piece], at[1:][stretch]) - np.maximum(begin[piece], at[:-1][stretch])
-    keys, place = distinct(stretch, code[piece])
-    total = sums(place, np.maximum(ns, 0), keys.shape[1])
+def _by_stretch(moments: Int64s, begin: Int64s, end: Int64s, code: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Return (stretch, code, ns): how much of the pieces of each code lies in each stretch between two cuts."""
+    first = np.maximum(np.searchsorted(moments, begin, side="right") - 1, 0)
+    last = np.minimum(np.searchsorted(moments, end), max(len(moments) - 1, 0))
+    piece, stretch = ranges(first, np.maximum(last - first, 0))
+    ns = np.minimum(end[piece], moments[1:][stretch]) - np.maximum(begin[piece], moments[:-1][stretch])
+    keys, key = distinct(stretch, code[piece])
+    total = sums(key, np.maximum(ns, 0), keys.shape[1])
     return keys[0][total > 0], keys[1][total > 0], total[total > 0]
 
 
-def _kernels(profile: Profile, at: Int64s) -> pb.KernelSection:
-    """By stretch what was launched in it."""
+def _kernels(profile: Profile, moments: Int64s) -> KernelParts:
+    """Return what was launched in each stretch."""
     trace, queue = profile.trace, profile.of(gpu_queue)
-    stretch = np.searchsorted(at, profile.of(launched), side="right") - 1
-    mine = np.flatnonzero(profile.of(computes) & (stretch >= 0) & (stretch < len(at) - 1))
-    rows = queue.row[mine]
+    stretch = np.searchsorted(moments, profile.of(launched), side="right") - 1
+    work = np.flatnonzero(profile.of(computes) & (stretch >= 0) & (stretch < len(moments) - 1))
+    rows = queue.row[work]
     names, kernel = distinct(trace.name[rows], codes_of(trace, "grid", rows))
-    keys, place = distinct(stretch[mine], kernel)
-    count = np.bincount(place, minlength=keys.shape[1])
-    total = sums(place, queue.dur[mine], keys.shape[1])
+    keys, key = distinct(stretch[work], kernel)
     grids = [*(trace.texts.get("grid") or ()), ""]
-    return pb.KernelSection(
-        kernels=[pb.KernelName(name=trace.names[name], grid=grids[grid]) for name, grid in names.T.tolist()],
-        columns=packed(*keys, count, total),
-        top=_top(profile),
+    return KernelParts(
+        kernels=[(trace.names[name], grids[grid]) for name, grid in names.T.tolist()],
+        stretch=keys[0],
+        kernel=keys[1],
+        launches=np.bincount(key, minlength=keys.shape[1]),
+        ns=sums(key, queue.dur[work], keys.shape[1]),
+        top=profile.of(_top),
     )
 
 
-def _top(profile: Profile) -> Iterable[pb.TopKernel]:
-    """Of all GPUs of the rank, most time first."""
-    known = [one for one in profile.of(kernel_launches) if one.device != "cpu"]
-    if not known:
+def _top(profile: Profile) -> list[pb.TopKernel]:
+    """Return the kernels of all GPUs of the rank, most time first."""
+    devices = [launches for launches in profile.of(kernel_launches) if launches.device != "cpu"]
+    if not devices:
         return []
     name, category, dur = (
-        np.concatenate([getattr(one, column) for one in known]) for column in ("name", "category", "dur")
+        np.concatenate([getattr(launches, column) for launches in devices])
+        for column in ("name", "category", "dur")
     )
-    keys, place = distinct(name, category)
-    count, total = np.bincount(place, minlength=keys.shape[1]), sums(place, dur, keys.shape[1])
+    keys, key = distinct(name, category)
+    count, total = np.bincount(key, minlength=keys.shape[1]), sums(key, dur, keys.shape[1])
     return [
         pb.TopKernel(
             name=profile.trace.names[keys[0][row]],
@@ -319,8 +317,8 @@ def _top(profile: Profile) -> Iterable[pb.TopKernel]:
     ]
 
 
-def _compiled(summary: CompileSummary, count: int) -> CompileSummary:
-    """What was compiled, with its guards and caches; without texts, graphs and phases. The first rows of each table."""
+def _compiled(summary: CompileSummary, count: int) -> bytes:
+    """Return what was compiled, the first rows of each table; without texts, graphs and phases."""
     rows = CompileSummary(
         environment=summary.environment,
         compilations=summary.compilations[:count],
@@ -328,11 +326,11 @@ def _compiled(summary: CompileSummary, count: int) -> CompileSummary:
         graph_breaks=summary.graph_breaks[:count],
     )
     for row in rows.compilations:
-        for field in _OF_COMPILATION:
+        for field in _UNUSED_OF_COMPILATION:
             row.ClearField(field)
         for lookup in row.cache:
             lookup.ClearField("differences")
-    for broken in rows.graph_breaks:
-        for field in ("stack", "text", "explanation", "hints"):
-            broken.ClearField(field)
-    return rows
+    for graph_break in rows.graph_breaks:
+        for field in _UNUSED_OF_BREAK:
+            graph_break.ClearField(field)
+    return section_bytes(rows)

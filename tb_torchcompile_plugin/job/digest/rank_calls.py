@@ -1,7 +1,7 @@
-"""What a rank ran of collectives, as columns: when, of which group, and how much it moved.
+"""Which collectives did a rank run: when, of which process group, and how many bytes?
 
-Where a rank has GPUs these are NCCL's and RCCL's kernels, with what torch recorded beside them; without, the calls of
-Gloo on threads of its own. Times are Unix time in ns, each rank's by its own clock.
+On GPUs these are the kernels of NCCL and RCCL with what torch recorded about them; otherwise the calls of Gloo, which
+run on threads of their own. Times are Unix time in ns by the clock of the rank.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.columns import codes_of, host_slices, mask_of
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -36,63 +35,20 @@ from tb_torchcompile_plugin.torch_names.collectives import (
 )
 from tb_torchcompile_plugin.torch_names.slices import LABEL
 
-# Calls of c10d that NCCL runs as one kernel: `batch_isend_irecv`, pipelines, `_coalescing_manager`. torch
-# writes beside such a kernel only that it was coalesced; what it is, the calls before it on the same thread
-# say.
-
-
-def coalesced_call(trace: Trace, rows: Int64s) -> Int64s:
-    """The call that each of these kernels is of, where it is the only one that was coalesced into it; else -1."""
-    launch = trace.launch_of()[rows]
-    label = climb(trace.parent, launch, mask_of(trace.names, is_coalesced)[trace.name])
-    if not (label >= 0).any():
-        return label
-    calls = {
-        one: its
-        for track in np.unique(trace.track[label[label >= 0]])
-        for one, its in _of_track(trace, track)
-    }
-    return np.array([calls.get(one, -1) for one in label.tolist()], np.int64)
-
-
-def _of_track(trace: Trace, track: int) -> list[tuple[int, int]]:
-    """Each label of what a thread coalesced with the one call that began between the label before and it."""
-    labels = host_slices(trace, is_coalesced)
-    labels = labels[trace.track[labels] == track]
-    calls = _waiting(trace)
-    calls = calls[trace.track[calls] == track]
-    place = np.searchsorted(trace.ts[calls], trace.ts[labels])
-    ranges = pairwise([0, *place.tolist()])
-    return [
-        (label, int(calls[last - 1]))
-        for label, (first, last) in zip(labels.tolist(), ranges)
-        if last - first == 1
-    ]
-
-
-def _waiting(trace: Trace) -> Int64s:
-    """What c10d says of calls that move data and that it did not hand to the back end by themselves."""
-    said = host_slices(trace, PARAM_COMMS.__eq__)
-    words = [moves_data(text) for text in [*(trace.texts.get("collective") or ()), ""]]
-    said = said[np.array(words)[codes_of(trace, "collective", said)]]
-    own = host_slices(trace, lambda name: collective(name) is not None and not is_coalesced(name))
-    handed = trace.parent[own]
-    return np.asarray(said[~np.isin(said, handed)])
-
 
 class Group(NamedTuple):
-    """A process group. ranks: of the whole job; () where torch did not record them."""
+    """A process group."""
 
     name: str
-    ranks: tuple[int, ...]
+    ranks: tuple[int, ...]  # of the whole job; () where torch did not record them
 
     def __hash__(self) -> int:
-        """Of few of its ranks: there may be thousands."""
+        """Hash a few of the ranks: there may be thousands."""
         return hash((self.name, len(self.ranks), self.ranks[:2]))
 
 
 class Kind(NamedTuple):
-    """What torch tells of a collective. dtype: "" unknown. message_bytes, source, destination: -1 unknown."""
+    """What torch recorded about a collective; "" and -1 are unknown."""
 
     operation: Operation
     group: Group | None
@@ -103,32 +59,29 @@ class Kind(NamedTuple):
 
     @property
     def what(self) -> str:
-        """The same for a send and its recv."""
+        """The operation; a send and its recv are both "pair"."""
         return "pair" if self.operation in PAIRED else self.operation
 
     @property
     def group_size(self) -> int:
-        """0 where torch did not record the ranks."""
+        """The number of ranks; 0 where torch did not record them."""
         return len(self.group.ranks) if self.group else 0
 
 
 class RankCalls(NamedTuple):
-    """One row a collective that the rank ran, in order of time. row: in its trace. begin, end, launch (begin of the
-    call that launched it or handed it to Gloo, -1 where that was not recorded): ns, Unix time. seq: the group's own
-    number of it, -1 unknown. kind: place in `kinds`. comms: of torch's id of it a hash, -1 without one."""
+    """The collectives of a rank as columns, in order of time."""
 
-    row: Int64s
     begin: Int64s
     end: Int64s
-    launch: Int64s
-    seq: Int64s
-    kind: Int64s
-    comms: Int64s
+    launch: Int64s  # begin of the call that launched it or handed it to Gloo; -1 where that was not recorded
+    seq: Int64s  # its sequence number in its group, -1 unknown
+    kind: Int64s  # index into `kinds`
+    comms: Int64s  # hash of torch's id of it, -1 without one
     kinds: list[Kind]
 
 
 def communication_rows(profile: Profile) -> Int64s:
-    """Kernels of collectives in order of time; on a rank that has none, what Gloo ran."""
+    """Return the trace's rows of the collectives: kernels, or on a rank without any, what Gloo ran; by time."""
     trace, rows = profile.trace, profile.of(gpu_work).of("communication").index
     if not len(rows):
         rows = host_slices(trace, is_host_collective, (LABEL,))
@@ -136,73 +89,100 @@ def communication_rows(profile: Profile) -> Int64s:
 
 
 def rank_calls(profile: Profile) -> RankCalls:
-    """Of one rank."""
+    """Return the collectives in the order of `communication_rows`."""
     trace, rows = profile.trace, profile.of(communication_rows)
-    source = _source(trace, rows)
-    launch = np.where(_on_host(trace, rows), _called(trace, rows), trace.launch_of()[rows])
+    source = _described_by(trace, rows)
+    on_host = mask_of(trace.cats, LABEL.__eq__)[trace.cat[rows]]
+    launch = np.where(on_host, _gloo_calls(trace, rows), trace.launch_of()[rows])
     begin = trace.ts[rows] + trace.base_ns
+    hashes = [_hash(text) if text else -1 for text in _texts(trace, "comms_id")]
     codes: dict[Kind, int] = {}
-    kind = [codes.setdefault(one, len(codes)) for one in _kinds(profile, rows, source)]
+    kind = [codes.setdefault(kind, len(codes)) for kind in _kinds(profile, rows, source)]
     return RankCalls(
-        row=rows,
         begin=begin,
         end=begin + trace.dur[rows],
         launch=np.where(launch >= 0, trace.ts[launch] + trace.base_ns, -1),
         seq=codes_of(trace, "collective_seq", source),
         kind=np.array(kind, np.int64),
-        comms=_comms(trace, source),
+        comms=np.array(hashes, np.int64)[codes_of(trace, "comms_id", source)],
         kinds=list(codes),
     )
 
 
-def _comms(trace: Trace, source: Int64s) -> Int64s:
-    """Equal for equal ids, on whichever rank."""
-    hashes = [_hash(text) if text else -1 for text in [*(trace.texts.get("comms_id") or ()), ""]]
-    return np.array(hashes, np.int64)[codes_of(trace, "comms_id", source)]
+def _texts(trace: Trace, column: str) -> list[str]:
+    """Return the texts of a column by their codes; code -1 is ""."""
+    return [*(trace.texts.get(column) or ()), ""]
 
 
 def _hash(text: str) -> int:
+    """Return a number that is the same on every rank."""
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big") >> 1
 
 
-def _on_host(trace: Trace, rows: Int64s) -> npt.NDArray[np.bool_]:
-    return mask_of(trace.cats, LABEL.__eq__)[trace.cat[rows]]
-
-
-def _called(trace: Trace, rows: Int64s) -> Int64s:
-    """The call of c10d that each of Gloo's is of, in order: threads that take them up may begin in another one. Itself
-    where calls were not recorded."""
-    made = host_slices(trace, is_group_call)
-    made = made[np.argsort(trace.ts[made], kind="stable")]
-    operations = [operation_of(name) for name in trace.names]
-    of_call, of_row = (
-        np.array([operations[name] for name in trace.name[some]], str) for some in (made, rows)
-    )
-    called: Int64s = rows.copy()
-    for operation in set(of_row.tolist()):
-        mine, its = np.flatnonzero(of_row == operation), made[of_call == operation]
-        its = its[: len(mine)]
-        if len(its) == len(mine) and (trace.ts[its] <= trace.ts[rows[mine]]).all():
-            called[mine] = its
-    return called
-
-
-def _source(trace: Trace, rows: Int64s) -> Int64s:
-    """The slice that has torch's word about each: itself, or that of its call; itself where none has."""
+def _described_by(trace: Trace, rows: Int64s) -> Int64s:
+    """Return the slice that has torch's description of each: itself, or that of its call; itself where none has."""
     named = host_slices(trace, PARAM_COMMS.__eq__)
     by_id = dict(zip(trace.external_id[named].tolist(), named.tolist()))
-    itself = codes_of(trace, "collective", rows) >= 0
-    ids = zip(trace.external_id[rows].tolist(), itself.tolist(), rows.tolist())
-    source = np.array([row if known or id < 0 else by_id.get(id, row) for id, known, row in ids], np.int64)
-    call = coalesced_call(trace, rows)
+    described = codes_of(trace, "collective", rows) >= 0
+    ids = zip(trace.external_id[rows].tolist(), described.tolist(), rows.tolist())
+    source = np.array([row if is_own or id < 0 else by_id.get(id, row) for id, is_own, row in ids], np.int64)
+    call = _coalesced_calls(trace, rows)
     return np.where(call >= 0, call, source)
 
 
+def _coalesced_calls(trace: Trace, rows: Int64s) -> Int64s:
+    """Return the call that each of these kernels runs, where it is the only one coalesced into it; otherwise -1.
+
+    NCCL runs several calls of c10d as one kernel for `batch_isend_irecv`, pipelines and `_coalescing_manager`. torch
+    records with such a kernel only that it was coalesced: what it does is read off the calls before it on its thread.
+    """
+    label = climb(trace.parent, trace.launch_of()[rows], mask_of(trace.names, is_coalesced)[trace.name])
+    if not (label >= 0).any():
+        return label
+    labels, calls = host_slices(trace, is_coalesced), _undelivered_calls(trace)
+    call_of_label: dict[int, int] = {}
+    for track in np.unique(trace.track[label[label >= 0]]):
+        own_labels, own_calls = labels[trace.track[labels] == track], calls[trace.track[calls] == track]
+        ends = np.searchsorted(trace.ts[own_calls], trace.ts[own_labels]).tolist()
+        for row, (first, last) in zip(own_labels.tolist(), pairwise([0, *ends])):
+            if last - first == 1:
+                call_of_label[row] = int(own_calls[last - 1])
+    return np.array([call_of_label.get(row, -1) for row in label.tolist()], np.int64)
+
+
+def _undelivered_calls(trace: Trace) -> Int64s:
+    """Return what c10d recorded of calls that move data and that it did not give to the back end one by one."""
+    calls = host_slices(trace, PARAM_COMMS.__eq__)
+    moving = np.array([moves_data(text) for text in _texts(trace, "collective")])
+    calls = calls[moving[codes_of(trace, "collective", calls)]]
+    single = host_slices(trace, lambda name: collective(name) is not None and not is_coalesced(name))
+    return np.asarray(calls[~np.isin(calls, trace.parent[single])])
+
+
+def _gloo_calls(trace: Trace, rows: Int64s) -> Int64s:
+    """Return the call of c10d behind each of Gloo's, in order; itself where calls were not recorded.
+
+    Nesting does not show it: the threads that run Gloo's may begin them inside another call.
+    """
+    calls = host_slices(trace, is_group_call)
+    calls = calls[np.argsort(trace.ts[calls], kind="stable")]
+    operations = np.array([operation_of(name) for name in trace.names], str)
+    of_call, of_row = operations[trace.name[calls]], operations[trace.name[rows]]
+    called: Int64s = rows.copy()
+    for operation in set(of_row.tolist()):
+        indices = np.flatnonzero(of_row == operation)
+        candidates = calls[of_call == operation][: len(indices)]
+        if len(candidates) == len(indices) and (trace.ts[candidates] <= trace.ts[rows[indices]]).all():
+            called[indices] = candidates
+    return called
+
+
 def _kinds(profile: Profile, rows: Int64s, source: Int64s) -> list[Kind]:
-    trace, labels, alone = profile.trace, _labels(profile.trace, rows), _only_group(profile)
+    """Return what each of `rows` is; source: the slice that describes it."""
+    trace, labels, only = profile.trace, _labels(profile.trace, rows), _only_group(profile)
 
     def text(column: str) -> Iterable[str]:
-        texts = [*(trace.texts.get(column) or ()), ""]
+        texts = _texts(trace, column)
         return (texts[code] for code in codes_of(trace, column, source).tolist())
 
     def number(column: str) -> Iterable[int]:
@@ -210,14 +190,14 @@ def _kinds(profile: Profile, rows: Int64s, source: Int64s) -> list[Kind]:
 
     return [
         Kind(
-            operation=(what := operation_of(word or label)),
-            group=Group(group, _ranks(ranks)) if group else alone if _tells(word, label) else None,
+            operation=(operation := operation_of(word or label)),
+            group=Group(group, _ranks(ranks)) if group else only if _is_certain(word, label) else None,
             dtype=dtype,
-            message_bytes=_message(what, given, taken, element_bytes(dtype)),
+            message_bytes=_message(operation, sent, received, element_bytes(dtype)),
             source=sender,
             destination=receiver,
         )
-        for word, label, group, ranks, dtype, given, taken, sender, receiver in zip(
+        for word, label, group, ranks, dtype, sent, received, sender, receiver in zip(
             text("collective"),
             labels,
             text("group_name"),
@@ -231,25 +211,25 @@ def _kinds(profile: Profile, rows: Int64s, source: Int64s) -> list[Kind]:
     ]
 
 
-def _tells(word: str, label: str) -> bool:
-    """Whether torch tells what it is. A kernel's name is not enough, and what was coalesced is of no one kind."""
-    return bool(word or collective(label)) and operation_of(word or label) != "other"
-
-
-def _message(operation: Operation, given: int, taken: int, element: int | None) -> int:
-    return message_bytes(operation, given * element, taken * element) if element and given >= 0 else -1
-
-
 def _labels(trace: Trace, rows: Int64s) -> list[str]:
-    """The label of a collective around the launch of each; the kernel's own name where there is none."""
+    """Return the label of a collective around the launch of each; the kernel's own name where there is none."""
     launch = trace.launch_of()[rows]
-    labels = mask_of(trace.names, lambda name: collective(name) is not None)[trace.name]
-    label = climb(trace.parent, np.where(launch >= 0, launch, rows), labels)
+    is_label = mask_of(trace.names, lambda name: collective(name) is not None)[trace.name]
+    label = climb(trace.parent, np.where(launch >= 0, launch, rows), is_label)
     return [trace.names[name] for name in trace.name[np.where(label >= 0, label, rows)]]
 
 
+def _is_certain(word: str, label: str) -> bool:
+    """Whether torch recorded what it is. A kernel's name is not enough, and coalesced calls are of no one kind."""
+    return bool(word or collective(label)) and operation_of(word or label) != "other"
+
+
+def _message(operation: Operation, sent: int, received: int, element: int | None) -> int:
+    return message_bytes(operation, sent * element, received * element) if element and sent >= 0 else -1
+
+
 def _ranks(text: str) -> tuple[int, ...]:
-    """Of "[0, 1]"; () where it is not that: torch shortens long lists."""
+    """Parse "[0, 1]"; () where it is not that: torch shortens long lists."""
     try:
         return _numbers(json.loads(text or "[]"))
     except json.JSONDecodeError:
@@ -257,13 +237,14 @@ def _ranks(text: str) -> tuple[int, ...]:
 
 
 def _numbers(ranks: object) -> tuple[int, ...]:
-    """() for anything but a list of them."""
-    known = isinstance(ranks, list) and all(isinstance(rank, int) for rank in ranks)
-    return tuple(ranks) if isinstance(ranks, list) and known else ()
+    """Return () for anything but a list of numbers."""
+    if not isinstance(ranks, list) or not all(isinstance(rank, int) for rank in ranks):
+        return ()
+    return tuple(ranks)
 
 
 def _only_group(profile: Profile) -> Group | None:
-    """The process group where there is but one: a call that does not tell its group is of that."""
+    """Return the process group of calls that do not name theirs, where the job has only one."""
     config = profile.trace.distributed.get("pg_config")
     if not isinstance(config, list) or len(config) != 1 or not isinstance(config[0], dict):
         return None

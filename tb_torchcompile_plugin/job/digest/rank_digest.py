@@ -1,11 +1,12 @@
-"""A rank of a job by its digest: columns, unpacked when they are asked for and checked against each other.
+"""What does a job know about one of its ranks? Columns made from a trace, or read from the file of a digest.
 
-Everything here raises UserError where the digest is damaged: such a rank is not one of the job.
+Times are ns by the clock of the rank's trace, from its `base_ns`; those of collectives are Unix time. Reading raises
+UserError where the tables of a file are damaged or contradict each other: such a rank is not one of the job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeVar, cast, get_args
@@ -16,25 +17,35 @@ from google.protobuf.message import DecodeError, Message
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
-from tb_torchcompile_plugin.job.digest.file import load, spread, unpacked
+from tb_torchcompile_plugin.job.digest.file import load, packed, spread, squeezed, unpacked
 from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
-from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind
+from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind, RankCalls
 from tb_torchcompile_plugin.logdir.filesystem import File
-from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work, layers
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.model.attribution import CAUSES
-from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import gpu_steps
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 
-# Where the time of a rank's GPU goes in each step, as far as the rank alone tells. To the ns.
+Section = TypeVar("Section", bound=Message)
+Answer = TypeVar("Answer")
+_FAR_NS = 1 << 61  # no recording has times beyond: sums of two of them still fit 64 bits
+
+
+class HostWindows(NamedTuple):
+    """The profiled steps on the host, in order of time."""
+
+    names: list[str]
+    begin: Int64s
+    end: Int64s
+    compile: Int64s  # how long each compiled (ns)
 
 
 class OwnSteps(NamedTuple):
-    """By step of the slowest GPU, as columns (ns): all but window, begin and end, and what communicates alone, sum to
-    its length. window: its number among the profiled steps."""
+    """Where the time of the slowest GPU goes in each step, as columns (ns), as far as one rank alone shows.
 
-    window: Int64s
+    The last four and what communicates alone sum to the length of the step.
+    """
+
+    window: Int64s  # its index among the profiled steps
     begin: Int64s
     end: Int64s
     compute: Int64s
@@ -44,46 +55,61 @@ class OwnSteps(NamedTuple):
 
 
 class RankGpu(NamedTuple):
-    """exposed: when collectives ran and nothing computed; whether they wait or transfer, only all ranks tell."""
+    """The steps of a rank on its slowest GPU."""
 
     steps: OwnSteps
-    exposed: Intervals
+    exposed: Intervals  # when collectives ran and nothing computed; only all ranks show what waits and what transfers
 
 
-def rank_gpu(profile: Profile) -> RankGpu | None:
-    """None where no step launched GPU work."""
-    steps = profile.of(gpu_steps)
-    if steps is None or not len(steps.step):
-        return None
-    work = profile.of(gpu_work)
-    mine = work.where(work.device == steps.device)
-    did = layers(profile.trace, mine)
+class HostParts(NamedTuple):
+    """What the host did in the stretches between two cuts, and when it waited for a GPU."""
 
-    def inside(intervals: Intervals) -> Int64s:
-        return covered_ns(intervals, steps.begin, steps.end)
-
-    computing, active = inside(did.compute), inside(did.memory)
-    alone = inside(subtract(did.compute, busy(profile.trace, mine.of("communication").index)))
-    memory, idle = active - inside(did.communication), steps.length - active
-    own = OwnSteps(steps.step, steps.begin, steps.end, alone, computing - alone, memory, idle)
-    return RankGpu(own, subtract(did.communication, did.compute))
+    blamed: list[Blamed]
+    stretch: Int64s
+    code: Int64s  # of working: index into `blamed`
+    ns: Int64s
+    wait_begin: Int64s
+    wait_end: Int64s
+    wait_code: Int64s
 
 
-Section = TypeVar("Section", bound=Message)
-Answer = TypeVar("Answer")
-_FAR_NS = 1 << 61  # beyond it nothing was recorded
+class KernelParts(NamedTuple):
+    """What was launched in the same stretches, except collectives."""
+
+    kernels: list[tuple[str, str]]  # name and grid
+    stretch: Int64s
+    kernel: Int64s
+    launches: Int64s
+    ns: Int64s
+    top: list[pb.TopKernel]  # of all that was recorded, most time first
+
+
+class Details(NamedTuple):
+    """What only a few of many ranks are asked for."""
+
+    host: HostParts
+    kernels: KernelParts
+
+
+class DigestColumns(NamedTuple):
+    """All that a job knows about one rank."""
+
+    header: pb.Digest  # what is stored as it is: whose digest it is, notices, and what was compiled
+    calls: RankCalls
+    cuts: Int64s  # between these moments, in stretches, it is known what the host did and launched
+    windows: HostWindows
+    gpu: RankGpu | None  # None where no step launched GPU work
+    details: Details | File  # the file that they are read from when asked for
 
 
 @dataclass(eq=False)
 class RankDigest:
-    """worker, span: whose files these are. Times are ns by the clock of the rank's trace, from `base_ns`. file: read
-    again for the sections that the message lacks, which are seldom asked for."""
+    """One rank of a job; worker and span name its files."""
 
     rank: int
     worker: str
     span: str
-    message: pb.Digest
-    file: File | None = None
+    columns: DigestColumns
     _answers: dict[Callable[[RankDigest], object], object] = field(default_factory=dict, repr=False)
 
     def of(self, question: Callable[[RankDigest], Answer]) -> Answer:
@@ -92,161 +118,185 @@ class RankDigest:
             self._answers[question] = question(self)
         return cast(Answer, self._answers[question])
 
-    def seldom(self, section: str) -> bytes:
-        """A section that few ranks of very many are asked for. Raises UserError where the file cannot be read again."""
-        data: bytes = getattr(self.message, section)
-        if data or self.file is None:
-            return data
-        again: bytes = getattr(load(self.file), section)
-        return again
-
     @property
     def base_ns(self) -> int:
-        return int(self.message.base_ns)
+        return int(self.columns.header.base_ns)
 
     @property
     def host(self) -> str | None:
-        return str(self.message.host_name) if self.message.HasField("host_name") else None
+        header = self.columns.header
+        return str(header.host_name) if header.HasField("host_name") else None
 
     @property
     def world_size(self) -> int | None:
-        return int(self.message.world_size) if self.message.HasField("world_size") else None
+        header = self.columns.header
+        return int(header.world_size) if header.HasField("world_size") else None
 
     @property
     def host_steps(self) -> int:
-        """Of how many steps it is known what the host did, marked or not."""
-        return max(int(self.message.host_steps), 1)
+        """Of how many steps, marked or not, it is known what the host did."""
+        return max(int(self.columns.header.host_steps), 1)
 
     @property
     def notices(self) -> list[Notice]:
         """What could not be read of its trace."""
-        name = str(self.message.trace_name)
-        return [Notice(name, one.problem, one.kept, one.next_step) for one in self.message.notices]
+        header = self.columns.header
+        name = str(header.trace_name)
+        return [Notice(name, row.problem, row.kept, row.next_step) for row in header.notices]
 
 
-class DigestCalls(NamedTuple):
-    """One row a collective that the rank ran; see `rank_calls.RankCalls`, without rows of a trace."""
-
-    begin: Int64s
-    end: Int64s
-    launch: Int64s
-    seq: Int64s
-    kind: Int64s
-    comms: Int64s
-    kinds: list[Kind]
+def details_of(digest: RankDigest) -> Details:
+    """Return what the host did and launched. Raises UserError where the file cannot be read again."""
+    details, cuts = digest.columns.details, digest.columns.cuts
+    return details if isinstance(details, Details) else _read_details(load(details), cuts)
 
 
-class HostWindows(NamedTuple):
-    """The profiled steps on the host. compile: how long each compiled (ns)."""
-
-    names: list[str]
-    begin: Int64s
-    end: Int64s
-    compile: Int64s
+def compiled_of(digest: RankDigest) -> CompileSummary | None:
+    """Return what the rank compiled, without texts; None where its compile data was not there."""
+    data = digest.columns.header.compiled
+    return _parsed(CompileSummary, data) if data else None
 
 
-class HostParts(NamedTuple):
-    """What the host did in the stretches. stretch, code, ns: working, by culprit. wait_…: when it waited for a GPU."""
-
-    blamed: list[Blamed]
-    stretch: Int64s
-    code: Int64s
-    ns: Int64s
-    wait_begin: Int64s
-    wait_end: Int64s
-    wait_code: Int64s
+def section_bytes(
+    message: pb.CallSection | pb.StepSection | pb.HostSection | pb.KernelSection | CompileSummary,
+) -> bytes:
+    """Return a section as it is stored."""
+    return squeezed(message.SerializeToString(deterministic=True))
 
 
-class KernelParts(NamedTuple):
-    """What was launched in the same stretches. kernels: name and grid."""
+def written(columns: DigestColumns) -> pb.Digest:
+    """Return the message that holds these columns. Their details must be there."""
+    assert isinstance(columns.details, Details)
+    host, kernels = columns.details
+    message = pb.Digest(
+        calls=section_bytes(_call_section(columns.calls, columns.cuts)),
+        steps=section_bytes(_step_section(columns.windows, columns.gpu)),
+        host=section_bytes(
+            pb.HostSection(
+                culprits=[
+                    pb.Culprit(cause=cause, name=name, file=file, line=line)
+                    for cause, name, file, line in host.blamed
+                ],
+                parts=packed(*host[1:4]),
+                waits=packed(*host[4:]),
+            )
+        ),
+        kernels=section_bytes(
+            pb.KernelSection(
+                kernels=[pb.KernelName(name=name, grid=grid) for name, grid in kernels.kernels],
+                columns=packed(*kernels[1:5]),
+                top=kernels.top,
+            )
+        ),
+    )
+    message.MergeFrom(columns.header)
+    return message
 
-    kernels: list[tuple[str, str]]
-    stretch: Int64s
-    kernel: Int64s
-    launches: Int64s
-    ns: Int64s
+
+def _call_section(calls: RankCalls, cuts: Int64s) -> pb.CallSection:
+    groups = list(dict.fromkeys(kind.group for kind in calls.kinds if kind.group))
+    return pb.CallSection(
+        groups=[
+            pb.ProcessGroup(name=group.name, ranks=packed(np.array(group.ranks, np.int64)))
+            for group in groups
+        ],
+        kinds=[
+            pb.CollectiveKind(
+                operation=kind.operation,
+                group=groups.index(kind.group) + 1 if kind.group else 0,
+                dtype=kind.dtype,
+                message_bytes=kind.message_bytes,
+                source=kind.source,
+                destination=kind.destination,
+            )
+            for kind in calls.kinds
+        ],
+        columns=packed(*calls[:-1]),
+        cuts=packed(cuts),
+    )
 
 
-def calls_of(about: RankDigest) -> DigestCalls:
-    """In order of time."""
-    section = _parsed(pb.CallSection, about.message.calls)
-    groups = [None, *(Group(one.name, _ranks(one.ranks)) for one in section.groups)]
+def _step_section(windows: HostWindows, gpu: RankGpu | None) -> pb.StepSection:
+    return pb.StepSection(
+        names=windows.names,
+        windows=packed(*windows[1:]),
+        gpu=packed(*gpu.steps) if gpu else None,
+        exposed=packed(*gpu.exposed) if gpu else b"",
+    )
+
+
+def read(message: pb.Digest, file: File | None = None) -> DigestColumns:
+    """Return the columns that a message holds. file: read again for details, which are then only checked for damage."""
+    rest, header = pb.Digest(), pb.Digest()
+    rest.CopyFrom(message)
+    for section in ("calls", "steps", "host", "kernels"):
+        rest.ClearField(section)
+    header.CopyFrom(
+        rest
+    )  # `rest` keeps the memory of what was cleared, and there may be thousands of digests
+    calls, cuts = _read_calls(message.calls)
+    windows, gpu = _read_steps(message.steps)
+    if file is None:
+        return DigestColumns(header, calls, cuts, windows, gpu, _read_details(message, cuts))
+    for data in (message.host, message.kernels):
+        spread(data)
+    return DigestColumns(header, calls, cuts, windows, gpu, file)
+
+
+def _read_calls(data: bytes) -> tuple[RankCalls, Int64s]:
+    """Return the collectives and the cuts."""
+    section = _parsed(pb.CallSection, data)
+    groups = [None, *(Group(group.name, _ranks(group.ranks)) for group in section.groups)]
     begin, end, launch, seq, kind, comms = unpacked(section.columns, 6)
-    _check(_codes(kind, len(section.kinds)) and (begin <= end).all() and _are_times(begin, end))
-    _check(all(one.group < len(groups) for one in section.kinds))
-    return DigestCalls(begin, end, launch, seq, kind, comms, [_kind(one, groups) for one in section.kinds])
-
-
-def cuts_of(about: RankDigest) -> Int64s:
-    """The moments between which it is known what the host did and launched: in stretches."""
-    (cuts,) = unpacked(_parsed(pb.CallSection, about.message.calls).cuts, 1)
+    _check(_are_codes(kind, len(section.kinds)) and (begin <= end).all() and _are_times(begin, end))
+    _check(all(row.group < len(groups) for row in section.kinds))
+    (cuts,) = unpacked(section.cuts, 1)
     _check((np.diff(cuts) > 0).all() and _are_times(cuts))
-    return cuts
+    kinds = []
+    for row in section.kinds:
+        operation = cast(Operation, row.operation if row.operation in get_args(Operation) else "other")
+        group = groups[row.group]
+        kinds.append(Kind(operation, group, row.dtype, row.message_bytes, row.source, row.destination))
+    return RankCalls(begin, end, launch, seq, kind, comms, kinds), cuts
 
 
 @lru_cache(1 << 14)
 def _ranks(column: bytes) -> tuple[int, ...]:
-    """The same tuple for all ranks of a group: of large ones each would hold a copy."""
+    """Return the same tuple for all ranks of a group: of large groups each would hold a copy."""
     (ranks,) = unpacked(column, 1)
     return tuple(ranks.tolist())
 
 
-def _kind(one: pb.CollectiveKind, groups: Sequence[Group | None]) -> Kind:
-    operation = cast(Operation, one.operation if one.operation in get_args(Operation) else "other")
-    return Kind(operation, groups[one.group], one.dtype, one.message_bytes, one.source, one.destination)
-
-
-def windows_of(about: RankDigest) -> HostWindows:
-    """In order of time."""
-    section = _parsed(pb.StepSection, about.message.steps)
-    begin, end, compiling = unpacked(section.windows, 3)
-    _check(len(begin) == len(section.names) and _are_times(begin, end))
-    return HostWindows(list(section.names), begin, end, compiling)
-
-
-def gpu_of(about: RankDigest) -> RankGpu | None:
-    """None where no step launched GPU work."""
-    section = _parsed(pb.StepSection, about.message.steps)
+def _read_steps(data: bytes) -> tuple[HostWindows, RankGpu | None]:
+    section = _parsed(pb.StepSection, data)
+    windows = HostWindows(list(section.names), *unpacked(section.windows, 3))
+    _check(len(windows.begin) == len(windows.names) and _are_times(windows.begin, windows.end))
     if not section.HasField("gpu"):
-        return None
+        return windows, None
     steps = OwnSteps(*unpacked(section.gpu, 7))
     starts, ends = unpacked(section.exposed, 2)
-    _check(_codes(steps.window, len(section.names)) and _are_times(steps.begin, steps.end, starts, ends))
+    _check(_are_codes(steps.window, len(windows.names)) and _are_times(steps.begin, steps.end, starts, ends))
     _check((starts <= ends).all() and (ends[:-1] <= starts[1:]).all())
-    return RankGpu(steps, Intervals(starts, ends))
+    return windows, RankGpu(steps, Intervals(starts, ends))
 
 
-def host_of_rank(about: RankDigest) -> HostParts:
-    """Of the stretches whose end is known."""
-    section = _parsed(pb.HostSection, about.seldom("host"))
-    blamed = [_blamed(one) for one in section.culprits]
-    parts, waits = unpacked(section.parts, 3), unpacked(section.waits, 3)
+def _read_details(message: pb.Digest, cuts: Int64s) -> Details:
+    host, kernels = _parsed(pb.HostSection, message.host), _parsed(pb.KernelSection, message.kernels)
+    blamed = [
+        Blamed(cast(LateCause, row.cause if row.cause in CAUSES else "nothing"), row.name, row.file, row.line)
+        for row in host.culprits
+    ]
+    parts = HostParts(blamed, *unpacked(host.parts, 3), *unpacked(host.waits, 3))
+    kernel_names = [(row.name, row.grid) for row in kernels.kernels]
+    stretch, kernel, launches, ns = unpacked(kernels.columns, 4)
+    launched = KernelParts(kernel_names, stretch, kernel, launches, ns, list(kernels.top))
+    for stretch in (parts.stretch, launched.stretch):
+        _check(_are_codes(stretch, len(cuts) - 1) and (np.diff(stretch) >= 0).all())
+    _check(_are_codes(parts.code, len(blamed)) and _are_codes(parts.wait_code, len(blamed)))
     _check(
-        _codes(parts[0], len(about.of(cuts_of)) - 1)
-        and _codes(parts[1], len(blamed))
-        and _codes(waits[2], len(blamed))
+        _are_codes(launched.kernel, len(launched.kernels)) and _are_times(parts.wait_begin, parts.wait_end)
     )
-    _check((np.diff(parts[0]) >= 0).all() and _are_times(*waits[:2]))
-    return HostParts(blamed, *parts, *waits)
-
-
-def _blamed(one: pb.Culprit) -> Blamed:
-    cause = cast(LateCause, one.cause if one.cause in CAUSES else "nothing")
-    return Blamed(cause, one.name, one.file, one.line)
-
-
-def kernels_of(about: RankDigest) -> KernelParts:
-    """But for collectives."""
-    section = _parsed(pb.KernelSection, about.seldom("kernels"))
-    columns = unpacked(section.columns, 4)
-    _check(_codes(columns[0], len(about.of(cuts_of)) - 1) and _codes(columns[1], len(section.kernels)))
-    _check((np.diff(columns[0]) >= 0).all())
-    return KernelParts([(one.name, one.grid) for one in section.kernels], *columns)
-
-
-def compiled_of(about: RankDigest) -> CompileSummary | None:
-    """What the rank compiled, without texts; None where its compile data was not there."""
-    return _parsed(CompileSummary, about.message.compiled) if about.message.compiled else None
+    return Details(parts, launched)
 
 
 def _parsed(kind: type[Section], data: bytes) -> Section:
@@ -257,7 +307,7 @@ def _parsed(kind: type[Section], data: bytes) -> Section:
     return section
 
 
-def _codes(codes: Int64s, count: int) -> bool:
+def _are_codes(codes: Int64s, count: int) -> bool:
     return bool(((codes >= 0) & (codes < count)).all())
 
 
@@ -265,6 +315,6 @@ def _are_times(*columns: Int64s) -> bool:
     return all(((column > -_FAR_NS) & (column < _FAR_NS)).all() for column in columns)
 
 
-def _check(right: bool | np.bool_) -> None:
-    if not right:
+def _check(holds: bool | np.bool_) -> None:
+    if not holds:
         raise UserError("the tables of the digest contradict each other")

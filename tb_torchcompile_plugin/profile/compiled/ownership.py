@@ -8,13 +8,13 @@ compiling or autotuning: the compilation that it serves. The graph key is that o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.generated_code.output_code import unique_graph_keys
-from tb_torchcompile_plugin.profile.columns import Cover, Mask, host_slices, package_calls
+from tb_torchcompile_plugin.profile.columns import Cover, Mask, host_slices, package_calls, picked
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import Codes, grouped
@@ -27,10 +27,10 @@ Owned = list[tuple[int, int]]  # (index of a slice, code of the owner of the tim
 
 
 class Ownership:
-    """Who owns a moment of a host thread. Owners are codes into `names`; -1 is nobody.
+    """Who owns a moment of a host thread. Owners are codes into `names`; -1 is unknown.
 
-    regions, compilations, backwards: slices of compiled regions, of compiling, and of backward graphs whose forward is
-    known, with their owners.
+    `regions`, `compilations` and `backwards` are slices of compiled regions, of compiling, and of backward graphs
+    whose forward is known, with their owners.
     """
 
     def __init__(self, profile: Profile) -> None:
@@ -42,30 +42,35 @@ class Ownership:
         self.compilations = self._compilations()
         frames = [*self.regions, *self.compilations]
         self._graphs = Timelines(trace, graph_calls)
-        self._unique_keys = self._unique(profile.data.of(unique_graph_keys) if profile.data else {})
+        # For each code that is a graph key the code of the one compile id it belongs to, otherwise -1.
+        unique_keys = profile.data.of(unique_graph_keys) if profile.data else {}
+        owners = {self.code(key): self.code(compile_id) for key, compile_id in unique_keys.items()}
+        codes = [owners.get(code, -1) for code in range(len(self.names))]
+        self._unique_keys = np.array(codes or [-1], np.int64)
         self.backwards = self._backwards(Timelines(trace, frames), graph_calls)
         self._owners = Timelines(trace, [*frames, *self.backwards])
         self._autograd = Cover(trace, host_slices(trace, is_backward))
 
     def compile_ids(self, index: Int64s) -> Int64s:
-        """The compile id that owns the start of each host slice; where nothing around it tells, its graph key's."""
+        """Return the compile id that owns the start of each host slice, or that of the graph key around it."""
         owners = self._owners.at(index)
         keys = self._graphs.at(index)
         return np.where(owners >= 0, owners, np.where(keys >= 0, self._unique_keys[keys], -1))
 
     def graph_keys(self, index: Int64s) -> Int64s:
-        """The key of the graph call around the start of each host slice. `None` (caches off) is no key."""
+        """Return the key of the graph call around the start of each host slice. `None` (caches off) is no key."""
         return self._graphs.at(index)
 
     def is_backward(self, index: Int64s) -> Mask:
-        """Whether the start of each host slice lies in a step of autograd's backward."""
+        """Return whether the start of each host slice is in a step of autograd's backward."""
         return self._autograd.holds(index)
 
     def name(self, code: int) -> str | None:
+        """Return the name of a code; None for -1."""
         return self.names[code] if code >= 0 else None
 
     def code(self, name: str) -> int:
-        """The code of a name; a new one where the trace does not have it."""
+        """Return the code of a name; a new one where the trace does not have it."""
         return self._codes.code(name)
 
     def _rows(self, name: str) -> list[int]:
@@ -73,23 +78,23 @@ class Ownership:
         return rows
 
     def _named(self, owner_of: Callable[[str], str | None]) -> Owned:
-        """The slices whose name tells an owner, with it."""
+        """Return the slices whose name has an owner, with it."""
         rows = host_slices(self._trace, lambda name: owner_of(name) is not None).tolist()
         owners = ((row, owner_of(self._trace.names[self._trace.name[row]])) for row in rows)
         return [(row, self.code(owner)) for row, owner in owners if owner is not None]
 
     def _compilations(self) -> Owned:
-        """Compilations inside the profile: the slice has no id, a near-empty `…_data` slice inside it has."""
+        """Return compilations inside the profile: the slice has no id, a near-empty `…_data` slice inside it has."""
         frames = [(row, row) for row in host_slices(self._trace, slices.is_compilation).tolist()]
         data = self._named(slices.compilation_id)
         around = Timelines(self._trace, frames).at(np.array([index for index, _ in data], np.int64))
         return [(int(frame), code) for frame, (_, code) in zip(around, data) if frame >= 0]
 
     def _backwards(self, frames: Timelines, graph_calls: Owned) -> Owned:
-        """`CompiledFunctionBackward` slices with the compile id of their forward.
+        """Return `CompiledFunctionBackward` slices with the compile id of their forward.
 
-        The profiler's arrow from forward to backward tells; else the sequence number, which counts per thread; else
-        the key of a graph called inside, where only one compile id has it.
+        It is found by the profiler's arrow from forward to backward; otherwise by the sequence number, which counts
+        per thread; otherwise by the key of a graph called inside, where only one compile id has it.
         """
         trace = self._trace
         index = np.array(self._rows(slices.FORWARD_GRAPH), np.int64)
@@ -113,7 +118,7 @@ class Ownership:
         return owned
 
     def _by_graph_key(self, graph_calls: Owned) -> dict[int, int]:
-        """Backward slice → the compile id that alone has the key of a graph called inside."""
+        """Return backward slice → the compile id that alone has the key of a graph called inside."""
         backwards = [(row, row) for row in self._rows(slices.BACKWARD_GRAPH)]
         around = Timelines(self._trace, backwards).at(np.array([row for row, _ in graph_calls], np.int64))
         owners = [
@@ -121,24 +126,17 @@ class Ownership:
         ]
         return {row: owner for row, owner in owners if owner >= 0}
 
-    def _unique(self, key_to_id: Mapping[str, str]) -> Int64s:
-        """For each code that is a graph key: the code of the one compile id it belongs to, else -1."""
-        owners = {self.code(key): self.code(compile_id) for key, compile_id in key_to_id.items()}
-        return np.array([owners.get(code, -1) for code in range(len(self.names))] or [-1], np.int64)
-
 
 def _arrows(trace: Trace) -> dict[tuple[int, int], tuple[int, int]]:
-    """(track, ts) of the head of each forward → backward arrow → (track, ts) of its tail."""
+    """Return (track, ts) of the head of each forward → backward arrow → (track, ts) of its tail."""
     flows = trace.flows()
-    rows = list(
-        zip(flows["id"].tolist(), flows["track"].tolist(), flows["ts"].tolist(), flows["start"].tolist())
-    )
+    rows = list(zip(*(flows[column].tolist() for column in ("id", "track", "ts", "start"))))
     tails = {flow: (track, ts) for flow, track, ts, start in rows if start}
     return {(track, ts): tails[flow] for flow, track, ts, start in rows if not start and flow in tails}
 
 
 def _latest(forwards: list[tuple[int, int, int]], before: int) -> int | None:
-    """Owner of the latest forward of one sequence number; None where two threads have one of that number."""
+    """Return the owner of the latest forward of one sequence number; None where two threads have such a forward."""
     earlier = [row for row in forwards if row[0] <= before]
     if not earlier or len({track for _, track, _ in earlier}) > 1:
         return None
@@ -146,7 +144,7 @@ def _latest(forwards: list[tuple[int, int, int]], before: int) -> int | None:
 
 
 class Timelines:
-    """For each track, whose innermost owned slice covers a moment: a step function built once, searched often."""
+    """The owner of the innermost owned slice at each moment of a track: a step function built once, searched often."""
 
     def __init__(self, trace: Trace, owned: Iterable[tuple[int, int]]) -> None:
         self._trace = trace
@@ -154,20 +152,20 @@ class Timelines:
         self._tracks = {track: _changes(trace, rows) for track, rows in by_track.items()}
 
     def at(self, index: Int64s) -> Int64s:
-        """The owner of the start of each slice; -1 for index -1 and where nobody owns it."""
+        """Return the owner of the start of each slice; -1 for index -1 and where it has none."""
         answer = np.full(len(index), -1, np.int64)
         if not self._tracks:  # as in a trace without slices, where no row can be looked up
             return answer
         tracks = np.where(index >= 0, self._trace.track[index], -1)
         for track, (times, owners) in self._tracks.items():
-            here = np.flatnonzero(tracks == track)
-            place = np.searchsorted(times, self._trace.ts[index[here]], side="right") - 1
-            answer[here] = np.append(owners, -1)[place]  # place -1, before the first, reads the last
+            rows = np.flatnonzero(tracks == track)
+            moment = np.searchsorted(times, self._trace.ts[index[rows]], side="right") - 1
+            answer[rows] = picked(owners, moment)
         return answer
 
 
 def _changes(trace: Trace, rows: Owned) -> tuple[Int64s, Int64s]:
-    """Times at which the owner of a track changes, and who it is from then on: the latest to start that still runs.
+    """Return when the owner of a track changes, and who it is from then on: the latest to start that still runs.
 
     Slices may cross: one that outlives the slice around it goes on to own its time.
     """
@@ -177,7 +175,7 @@ def _changes(trace: Trace, rows: Owned) -> tuple[Int64s, Int64s]:
     order = order[dur[order] > 0]
     own = owner[order].tolist()
     begins, ends = start[order].tolist(), (start + dur)[order].tolist()
-    # at one time ends come before starts; starts keep their order
+    # At one time ends come before starts; starts keep their order.
     moments = [(time, 1, rank) for rank, time in enumerate(begins)]
     moments += [(time, 0, rank) for rank, time in enumerate(ends)]
     running: list[int] = []
@@ -192,16 +190,15 @@ def _changes(trace: Trace, rows: Owned) -> tuple[Int64s, Int64s]:
     return np.array(times, np.int64), np.array(owners, np.int64)
 
 
-# Which package of AOTInductor does a kernel belong to? It runs in C++, in no compiled region, so its
-# kernels tell. A name that exactly one package defines is its own. Where the trace has Python's stacks, or
-# the package was compiled with labels, all that one call launches belongs to one package: its library
-# kernels, and names that several define.
-
-
 def add_packages(
     trace: Trace, names: Int64s, launch: Int64s, compile_id: Int64s, ownership: Ownership, code: GeneratedCode
 ) -> None:
-    """Fills in `compile_id` of kernels that nothing around their launch owns."""
+    """Fill in `compile_id` of kernels of AOTInductor's packages, which run in C++ and in no compiled region.
+
+    A name that exactly one package defines is its own. Where the trace has Python's stacks, or the package was
+    compiled with labels, all that one call launches belongs to one package: its library kernels, and names that
+    several define.
+    """
     if not code.packages:
         return
     free = compile_id < 0
@@ -209,14 +206,10 @@ def add_packages(
         owner = code.packages.get(trace.names[name]) or code.packages.get(defined_name(trace.names[name]))
         if owner is not None:
             compile_id[free & (names == name)] = ownership.code(owner)
-    _by_call(trace, launch, compile_id, free)
-
-
-def _by_call(trace: Trace, launch: Int64s, compile_id: Int64s, free: np.ndarray) -> None:
     calls = package_calls(trace).tolist()
     around = Timelines(trace, [(index, index) for index in calls]).at(launch)
     for call in np.unique(around[free & (around >= 0)]).tolist():
-        here = free & (around == call)
-        owners = np.unique(compile_id[here & (compile_id >= 0)])
+        launched = free & (around == call)
+        owners = np.unique(compile_id[launched & (compile_id >= 0)])
         if len(owners) == 1:
-            compile_id[here] = owners[0]
+            compile_id[launched] = owners[0]

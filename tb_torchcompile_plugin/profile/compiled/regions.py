@@ -1,4 +1,4 @@
-"""Every call of every compiled region, as a tree: what ran inside it, and what the graph breaks in it cost.
+"""What ran inside each call of each compiled region, and what do the graph breaks in it cost?
 
 A resume function's region is nested in its caller's, so the host time from the end of one graph execution to the
 start of the next is the price of the break between them. A nested region is a resume only if its code is
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.compile_log.record import known_number
-from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.profile.columns import host_slices
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
@@ -28,109 +28,24 @@ from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.python_frames import RESUME, frame_of
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, is_compilation
 
-# When did torch compile? By the trace's own slices; where it has none, by the clock of the compile log.
-
-
-def compiling(profile: Profile, track: int) -> Intervals:
-    """On this thread, which the log does not tell; on the clock of the trace (ns)."""
-    trace, rows = profile.trace, profile.of(_slices)
-    if len(rows) or not profile.summary:
-        return busy(trace, rows[trace.track[rows] == track])
-    return compiled_when(profile.summary.compilations, trace.base_ns)
-
-
-def compiling_in_trace(profile: Profile) -> Intervals:
-    """When the trace itself shows compilation, on any thread (ns)."""
-    return busy(profile.trace, profile.of(_slices))
-
-
-def _slices(profile: Profile) -> Int64s:
-    return host_slices(profile.trace, is_compilation, (*CALL_CATS, PYTHON_FUNCTION))
-
-
-def compiled_when(rows: Iterable[Compilation], base_ns: int) -> Intervals:
-    """When these were compiled, by the log, on the clock of a trace that begins at `base_ns` (ns)."""
-    known = [row for row in rows if row.HasField("start_ns") and row.HasField("duration_ns")]
-    starts = np.array([row.start_ns - base_ns for row in known], np.int64)
-    return union(starts, starts + np.array([row.duration_ns for row in known], np.int64))
-
-
-# Which compile ids are resume functions, and where did the graph break that they go on from? The compile
-# log tells. Without one, Python stacks in the trace do: dynamo calls a resume function
-# `torch_dynamo_resume_in_FUNCTION_at_LINE`, and its frame runs inside its region. With neither, nobody
-# knows.
-
 
 class BreakLine(NamedTuple):
-    """Where a graph broke; "" and None where nobody told."""
+    """Where a graph broke; "" and None where unknown."""
 
     file: str
     line: int | None
 
 
 class Resumes(NamedTuple):
-    """`ids`: the compile ids whose code is a resume function. `breaks`: compile id → the break that ended its graph.
-    `frames`: resume compile id → the line it goes on from, where only stacks told."""
+    """Which compile ids are resume functions."""
 
     ids: frozenset[str]
-    breaks: dict[str, BreakLine]
-    frames: dict[str, BreakLine]
+    breaks: dict[str, BreakLine]  # compile id → the break that ended its graph
+    frames: dict[str, BreakLine]  # resume compile id → the line it goes on from, where only stacks show it
 
     def place(self, broken: str, resumed: str) -> BreakLine:
+        """Return where the graph of one compile id broke, from which another one resumes."""
         return self.breaks.get(broken) or self.frames.get(resumed) or BreakLine("", None)
-
-
-def resumes(profile: Profile) -> Resumes | None:
-    """Which regions are resume functions; None where neither a compile log nor stacks tell."""
-    trace, ownership, summary = profile.trace, profile.of(Ownership), profile.summary
-    frames = _from_stacks(trace, ownership)
-    if summary is None or not summary.compilations:
-        stacks = len(trace.select(cat=PYTHON_FUNCTION)) > 0
-        return Resumes(frozenset(frames), {}, frames) if stacks else None
-    alive = _alive(trace, summary)
-    ids = {compile_id for compile_id, row in alive.items() if row.function.startswith(RESUME)}
-    breaks = {
-        row.key.compile_id: BreakLine(row.file, known_number(row, "line"))
-        for row in summary.graph_breaks
-        if row.key.compile_id in alive and alive[row.key.compile_id].key.epoch == row.key.epoch
-    }
-    return Resumes(frozenset(ids), breaks, frames)
-
-
-def _alive(trace: Trace, summary: CompileSummary) -> dict[str, Compilation]:
-    """compile id → what it stood for in this trace: torch._dynamo.reset() gives ids out anew."""
-    end = trace.base_ns + trace.window()[1]
-    forward = [row for row in summary.compilations if row.direction == FORWARD and row.start_ns <= end]
-    return {row.key.compile_id: row for row in sorted(forward, key=lambda row: row.key.epoch)}
-
-
-def _from_stacks(trace: Trace, ownership: Ownership) -> dict[str, BreakLine]:
-    """A resume function's frame runs directly inside its own region."""
-    known = ((code, frame_of(name)) for code, name in enumerate(trace.names) if RESUME in name)
-    resumed = {code: frame for code, frame in known if frame and frame.function.startswith(RESUME)}
-    if not resumed:
-        return {}
-    stacks = trace.select(cat=PYTHON_FUNCTION)
-    lines: dict[str, BreakLine] = {}
-    regions = np.array([index for index, _ in ownership.regions], np.int64)
-    ids = [ownership.names[code] for _, code in ownership.regions]
-    for row in stacks[np.isin(trace.name[stacks], list(resumed))]:
-        around = (trace.track[regions] == trace.track[row]) & (trace.ts[regions] <= trace.ts[row])
-        around &= trace.ts[row] < trace.ts[regions] + trace.dur[regions]
-        if around.any():
-            frame = resumed[int(trace.name[row])]
-            innermost = int(np.flatnonzero(around)[-1])  # regions are in order of time
-            lines[ids[innermost]] = BreakLine(frame.file, frame.line)
-    return lines
-
-
-# What inductor generated for the worker of a profile, by graph: the source of a kernel and the user's
-# lines.
-
-
-def generated_code(profile: Profile) -> GeneratedCode:
-    """That of all graphs of the worker; nothing where no compile data tells."""
-    return profile.data.of(GeneratedCode) if profile.data else GeneratedCode(None)
 
 
 Moment = tuple[int, int]  # start and end, ns
@@ -158,7 +73,7 @@ class RegionCall:
 
     @property
     def own_ns(self) -> int:
-        """Its region's duration less what nested regions take of it."""
+        """Its region's duration without nested regions."""
         return self.end - self.start - sum(min(call.end, self.end) - call.start for call in self.nested)
 
     @property
@@ -178,12 +93,16 @@ class RegionCall:
         return [call for call in self.nested if call.resume]
 
     def chain(self) -> Iterator[RegionCall]:
-        """This call and the resumes nested in it, outer ones first: one frame of the user's program."""
+        """Yield this call and the resumes nested in it, outer ones first: one frame of the user's program."""
         waiting = [self]
         while waiting:
             call = waiting.pop()
             yield call
             waiting += reversed(call.resumes)
+
+
+def _total(moments: list[Moment]) -> int:
+    return sum(end - start for start, end in moments)
 
 
 @dataclass(frozen=True)
@@ -196,19 +115,92 @@ class Break:
     end: int
 
 
+def compiling(profile: Profile, track: int) -> Intervals:
+    """Return when a thread compiled, by the trace; without such slices when any did, by the compile log (ns)."""
+    trace, rows = profile.trace, profile.of(_compilations)
+    if len(rows) or not profile.summary:
+        return busy(trace, rows[trace.track[rows] == track])
+    return compiled_when(profile.summary.compilations, trace.base_ns)
+
+
+def compiling_in_trace(profile: Profile) -> Intervals:
+    """Return when the trace itself shows compilation, on any thread (ns)."""
+    return busy(profile.trace, profile.of(_compilations))
+
+
+def _compilations(profile: Profile) -> Int64s:
+    return host_slices(profile.trace, is_compilation, (*CALL_CATS, PYTHON_FUNCTION))
+
+
+def compiled_when(rows: Iterable[Compilation], base_ns: int) -> Intervals:
+    """Return when these were compiled, by the log, on the clock of a trace that begins at `base_ns` (ns)."""
+    timed = [row for row in rows if row.HasField("start_ns") and row.HasField("duration_ns")]
+    starts = np.array([row.start_ns - base_ns for row in timed], np.int64)
+    return union(starts, starts + np.array([row.duration_ns for row in timed], np.int64))
+
+
+def resumes(profile: Profile) -> Resumes | None:
+    """Return which regions are resume functions, by the compile log; None where neither it nor stacks show it.
+
+    In stacks dynamo calls a resume function `torch_dynamo_resume_in_FUNCTION_at_LINE`, and its frame runs inside its
+    region.
+    """
+    trace, summary = profile.trace, profile.summary
+    frames = _from_stacks(trace, profile.of(Ownership))
+    if summary is None or not summary.compilations:
+        stacks = len(trace.select(cat=PYTHON_FUNCTION)) > 0
+        return Resumes(frozenset(frames), {}, frames) if stacks else None
+    # What each compile id was in this trace: torch._dynamo.reset() gives ids out again.
+    end = trace.base_ns + trace.window()[1]
+    forward = [row for row in summary.compilations if row.direction == FORWARD and row.start_ns <= end]
+    alive = {row.key.compile_id: row for row in sorted(forward, key=lambda row: row.key.epoch)}
+    ids = {compile_id for compile_id, row in alive.items() if row.function.startswith(RESUME)}
+    breaks = {
+        row.key.compile_id: BreakLine(row.file, known_number(row, "line"))
+        for row in summary.graph_breaks
+        if row.key.compile_id in alive and alive[row.key.compile_id].key.epoch == row.key.epoch
+    }
+    return Resumes(frozenset(ids), breaks, frames)
+
+
+def _from_stacks(trace: Trace, ownership: Ownership) -> dict[str, BreakLine]:
+    """Return the lines of resume functions, whose frames run directly inside their own regions."""
+    named = ((code, frame_of(name)) for code, name in enumerate(trace.names) if RESUME in name)
+    resumed = {code: frame for code, frame in named if frame and frame.function.startswith(RESUME)}
+    if not resumed:
+        return {}
+    stacks = trace.select(cat=PYTHON_FUNCTION)
+    lines: dict[str, BreakLine] = {}
+    regions = np.array([index for index, _ in ownership.regions], np.int64)
+    ids = [ownership.names[code] for _, code in ownership.regions]
+    for row in stacks[np.isin(trace.name[stacks], list(resumed))]:
+        around = (trace.track[regions] == trace.track[row]) & (trace.ts[regions] <= trace.ts[row])
+        around &= trace.ts[row] < trace.ts[regions] + trace.dur[regions]
+        if around.any():
+            frame = resumed[int(trace.name[row])]
+            innermost = int(np.flatnonzero(around)[-1])  # regions are in order of time
+            lines[ids[innermost]] = BreakLine(frame.file, frame.line)
+    return lines
+
+
+def generated_code(profile: Profile) -> GeneratedCode:
+    """Return what inductor generated for all graphs of the worker; nothing without compile data."""
+    return profile.data.of(GeneratedCode) if profile.data else GeneratedCode(None)
+
+
 def region_calls(profile: Profile) -> list[RegionCall]:
-    """The outermost calls in order of time."""
-    trace, ownership, known = profile.trace, profile.of(Ownership), profile.of(resumes)
-    resumed = known.ids if known else ()
+    """Return the outermost calls in order of time."""
+    trace, ownership, resumed = profile.trace, profile.of(Ownership), profile.of(resumes)
+    resume_ids = resumed.ids if resumed else ()
     regions = {index: ownership.names[code] for index, code in ownership.regions}
     parts = (*regions, *host_slices(trace, _is_part).tolist())
     tracks = grouped(parts, lambda index: int(trace.track[index]))
-    calls = [call for rows in tracks.values() for call in _build(trace, sorted(rows), regions, resumed)]
+    calls = [call for rows in tracks.values() for call in _build(trace, sorted(rows), regions, resume_ids)]
     return sorted(calls, key=lambda call: call.start)
 
 
 def every(calls: list[RegionCall]) -> Iterator[RegionCall]:
-    """All calls, nested ones too, outer ones first."""
+    """Yield all calls, nested ones too, outer ones first."""
     waiting = list(reversed(calls))
     while waiting:
         call = waiting.pop()
@@ -217,35 +209,39 @@ def every(calls: list[RegionCall]) -> Iterator[RegionCall]:
 
 
 def compiled_calls(profile: Profile) -> list[RegionCall]:
-    """The outermost calls that ran a graph: torch may run a region that holds none, and everything in it eager."""
-    made = profile.summary.compilations if profile.summary else ()
-    empty = {row.key.compile_id for row in made if row.HasField("graph_ops") and not row.graph_ops}
+    """Return the outermost calls that ran a graph: torch may run a region without one, and everything in it eager."""
+    rows = profile.summary.compilations if profile.summary else ()
+    empty = {row.key.compile_id for row in rows if row.HasField("graph_ops") and not row.graph_ops}
     marked = marks_graphs(profile.trace)
     return [
         call
         for call in profile.of(region_calls)
-        if any(one.graphs or (not marked and one.compile_id not in empty) for one in every([call]))
+        if any(inner.graphs or (not marked and inner.compile_id not in empty) for inner in every([call]))
     ]
 
 
 def cut_short(profile: Profile) -> list[RegionCall]:
-    """Calls whose graph broke, and behind the break nothing was compiled: Python calls one such after the other where a
-    module breaks in each of its layers. By the compile log: a trace alone does not tell that they were cut."""
-    known = profile.of(resumes)
-    broke = known.breaks if known else {}
+    """Return calls whose graph broke, and behind the break nothing was compiled.
+
+    Python calls one such after the other where a module breaks in each of its layers. Only the compile log shows them.
+    """
+    resumed = profile.of(resumes)
+    broke = resumed.breaks if resumed else {}
     calls = every(profile.of(region_calls))
     return [call for call in calls if call.graphs and not call.resumes and call.compile_id in broke]
 
 
 def frames(calls: list[RegionCall]) -> Iterator[RegionCall]:
-    """The calls that begin a frame: the outermost ones, and the called frames nested in any."""
+    """Return the calls that begin a frame: the outermost ones, and the called frames nested in any."""
     return (call for call in every(calls) if not call.resume or call.outer is None)
 
 
 def lookups_in_vain(profile: Profile) -> int:
-    """How often dynamo looked a frame up in its cache and no compiled region followed: torch has given it up. 0 where
-    something was compiled meanwhile, for that follows a lookup, too, and outside of marked steps, where frames are met
-    for the first time."""
+    """Return how often dynamo looked a frame up in its cache and no compiled region followed: torch has given it up.
+
+    0 where something was compiled meanwhile, for that follows a lookup, too, and without marked steps, as outside of
+    them frames are called for the first time.
+    """
     trace, steps = profile.trace, profile.of(profiled_time)
     if not len(profile.of(StepWindows)) or len(host_slices(trace, slices.is_compilation)):
         return 0
@@ -257,18 +253,21 @@ def lookups_in_vain(profile: Profile) -> int:
 
 
 def marks_graphs(trace: Trace) -> bool:
-    """Whether the trace marks each graph that inductor made. Other back ends, and torch before 2.11, mark only those
-    that have a backward: of a region without marks nobody knows when its graph ran."""
+    """Return whether the trace marks each graph that inductor made.
+
+    Other back ends, and torch before 2.11, mark only those that have a backward: when the graph of a region without
+    marks ran is unknown.
+    """
     return any(slices.is_graph_call(name) for name in trace.names)
 
 
 def marks_overhead(trace: Trace) -> bool:
-    """Whether the trace marks pregraph bytecode and runtime wrappers: torch before 2.8 does not."""
+    """Return whether the trace marks pregraph bytecode and runtime wrappers: torch before 2.8 does not."""
     return not set(slices.WRAPPERS).isdisjoint(trace.names)
 
 
 def breaks(frame: RegionCall) -> Iterator[Break]:
-    """The graph breaks that one frame went through, in order of time. Their gaps do not overlap."""
+    """Yield the graph breaks that one frame went through, in order of time. Their gaps do not overlap."""
     for call in frame.chain():
         for resumed in call.resumes:
             start = _resumed_from(call, resumed)
@@ -276,55 +275,49 @@ def breaks(frame: RegionCall) -> Iterator[Break]:
 
 
 def every_break(calls: list[RegionCall]) -> Iterator[Break]:
-    """The graph breaks of all frames, frame by frame."""
+    """Return the graph breaks of all frames, frame by frame."""
     return (gap for frame in frames(calls) for gap in breaks(frame))
 
 
 def host_ns(profile: Profile, gaps: Sequence[Break], besides: Intervals | None = None) -> Int64s:
-    """What each break cost the host (ns): its gap less what its thread compiled meanwhile, of which recompiles tell,
-    and less what else is given."""
+    """Return what each break cost the host (ns): its gap without what its thread compiled meanwhile.
+
+    besides: more to leave out. The time of compiling is counted by recompiles.
+    """
     starts, ends = (np.array([getattr(gap, edge) for gap in gaps], np.int64) for edge in ("start", "end"))
     tracks, host = profile.trace.track[[gap.call.index for gap in gaps]], ends - starts
     for track in np.unique(tracks).tolist():
-        mine, taken = tracks == track, profile.of(compiling, track)
+        rows, taken = tracks == track, profile.of(compiling, track)
         if besides:
             taken = joined(taken, besides)
-        host[mine] = without(taken, starts[mine], ends[mine])
+        host[rows] = without(taken, starts[rows], ends[rows])
     return host
 
 
 def _resumed_from(call: RegionCall, resumed: RegionCall) -> int:
-    """End of the last graph before the break; else of what prepared the region; else the region's start."""
+    """Return the end of the last graph before the break, or of what prepared the region, or the region's start."""
     before = [end for _, end in call.graphs if end <= resumed.begin]
     prepared = [end for _, end in call.overhead if end <= resumed.begin]
     return max(before or prepared or [call.start])
 
 
 def _resumed_at(resumed: RegionCall) -> int:
-    """Start of the first graph after the break. A further break before any graph begins its own gap."""
-    own = [start for start, _ in resumed.graphs]
-    if own and (not resumed.resumes or own[0] < resumed.resumes[0].begin):
-        return own[0]
+    """Return the start of the first graph after the break. A further break before any graph begins its own gap."""
+    graphs = [start for start, _ in resumed.graphs]
+    if graphs and (not resumed.resumes or graphs[0] < resumed.resumes[0].begin):
+        return graphs[0]
     return max([end for _, end in resumed.overhead] or [resumed.start])
 
 
-def _total(moments: list[Moment]) -> int:
-    return sum(end - start for start, end in moments)
-
-
 def _is_part(name: str) -> bool:
-    return (
-        name in slices.LOOKUPS
-        or name in slices.WRAPPERS
-        or slices.is_forward_graph(name)
-        or slices.is_compilation(name)
-    )
+    is_named = name in (*slices.LOOKUPS, *slices.WRAPPERS)
+    return is_named or slices.is_forward_graph(name) or slices.is_compilation(name)
 
 
 def _build(
-    trace: Trace, rows: list[int], regions: dict[int, str], resumes: Collection[str]
+    trace: Trace, rows: list[int], regions: dict[int, str], resume_ids: Collection[str]
 ) -> list[RegionCall]:
-    """The outermost calls of one thread. Slices are in order of time; a region may outlive the one around it."""
+    """Return the outermost calls of one thread. Slices are in order of time; a region may outlive the one around it."""
     outermost: list[RegionCall] = []
     open_calls: list[RegionCall] = []
     # By the call around it: the lookup that may lead to its next region.
@@ -338,7 +331,7 @@ def _build(
         name = trace.names[trace.name[index]]
         if index in regions:
             lookup = [lookups.pop(around)] if around in lookups else []
-            call = RegionCall(index, regions[index], start, end, around, regions[index] in resumes, lookup)
+            call = RegionCall(index, regions[index], start, end, around, regions[index] in resume_ids, lookup)
             (around.nested if around else outermost).append(call)
             open_calls.append(call)
         elif name in slices.LOOKUPS:

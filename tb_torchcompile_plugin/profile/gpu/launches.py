@@ -1,7 +1,11 @@
-"""Which kernels ran, of which category, and which compilation launched them?
+"""Which kernels ran, of which category, which compilation launched them, and what did launching cost?
 
-GPU work by device; on the CPU inductor's C++ kernels, where torch was told to name them. The categories of a
-device sum to its summed GPU event time exactly, and so do its kernel rows.
+GPU work by device; on the CPU inductor's C++ kernels, where torch was told to name them. The categories of a device
+sum to its summed GPU event time exactly, and so do its kernel rows.
+
+A launch is one call into the CUDA or HIP runtime or driver that put work on a GPU; the replay of a CUDA graph is one.
+Its first GPU event shows how long the work took to begin: *latency* where the stream was idle when the call began,
+*queue wait* where it was still busy.
 """
 
 from __future__ import annotations
@@ -11,13 +15,12 @@ from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
-from tb_torchcompile_plugin.profile.columns import alike, distinct, place_mask
+from tb_torchcompile_plugin.profile.columns import Mask, alike, distinct, mask_of, place_mask
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership, add_packages
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
-from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy_until, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -29,60 +32,59 @@ Device = int | Literal["cpu"]
 
 _CERTAIN = [code for code, name in enumerate(kernels.CATEGORIES) if kernels.is_certain(name)]
 _USERS = kernels.CATEGORIES.index("triton_user")
+_CPP = kernels.CATEGORIES.index("cpp")
 
 
 class Launches(msgspec.Struct, frozen=True):
-    """The kernels of one device as parallel columns; categories are codes into `torch_names.kernels.CATEGORIES`."""
+    """The kernels of one device as columns."""
 
     device: Device
     index: Int64s
     name: Int64s
-    category: Int64s
-    compile_id: Int64s  # code into ownership.names, -1 unknown
+    category: Int64s  # index into `torch_names.kernels.CATEGORIES`
+    compile_id: Int64s  # code of `Ownership`, -1 unknown
     graph_key: Int64s
     dur: Int64s
     launch: Int64s  # the call that launched it, -1 where the trace does not have it
     op: Int64s  # the host operator around that call, -1 unknown
-    backward: npt.NDArray[np.bool_]  # launched by autograd's backward
+    backward: Mask  # launched by autograd's backward
 
 
 def kernel_launches(profile: Profile) -> list[Launches]:
-    """Every kernel, memcpy and memset with the compilation that launched it, one entry a device.
-
-    Of a kernel that was launched before the trace begins what inductor generated tells whose it is.
-    """
-    trace, work, owners = profile.trace, profile.of(gpu_work), profile.of(Ownership)
-    code = profile.of(generated_code)
-    by_device = [
-        _gpu(trace, work.where(work.device == device), owners, code) for device in np.unique(work.device)
-    ]
-    cpu = _cpu(trace, owners, code)
+    """Return every kernel, memcpy and memset with the compilation that launched it, one entry a device."""
+    work = profile.of(gpu_work)
+    by_device = [_gpu(profile, work.where(work.device == device)) for device in np.unique(work.device)]
+    cpu = _cpu(profile)
     return [*by_device, *([cpu] if len(cpu.index) else [])]
 
 
 def ran_packages(profile: Profile) -> bool:
-    """Whether kernels of a package of AOTInductor ran."""
+    """Return whether kernels of a package of AOTInductor ran."""
     names = profile.of(Ownership).names
-    owners = {
-        int(code) for rows in profile.of(kernel_launches) for code in np.unique(rows.compile_id) if code >= 0
-    }
-    return any(is_package(names[code]) for code in owners)
+    owners = (code for rows in profile.of(kernel_launches) for code in np.unique(rows.compile_id).tolist())
+    return any(code >= 0 and is_package(names[code]) for code in owners)
 
 
 def groups(rows: Launches) -> list[Int64s]:
-    """The places in `rows` of the launches of each kernel row, in order of time as the trace has them."""
-    places = np.arange(len(rows.name))
-    return list(alike(places, rows.graph_key, rows.compile_id, rows.category, rows.name))
+    """Return the indices in `rows` of the launches of each kernel row, in order of time as the trace has them."""
+    return list(alike(np.arange(len(rows.name)), rows.graph_key, rows.compile_id, rows.category, rows.name))
 
 
-def _gpu(trace: Trace, work: GpuWork, ownership: Ownership, code: GeneratedCode) -> Launches:
+def _gpu(profile: Profile, work: GpuWork) -> Launches:
+    trace, ownership, code = profile.trace, profile.of(Ownership), profile.of(generated_code)
     call = trace.launch_of()[work.index]
     op = trace.op_of()[work.index]
     launch = np.where(call >= 0, call, op)
     parent = np.where(call >= 0, trace.parent[call], op)
     names = _names(trace, work.index, parent)
     compile_id, graph_key = ownership.compile_ids(launch), ownership.graph_keys(launch)
-    _by_definition(trace, names, launch, compile_id, graph_key, ownership, code)
+    # Of kernels launched before the trace begins the graph is the only one that defines such a kernel.
+    for name in np.unique(names[launch < 0]).tolist():
+        graph = code.defined_once.get(trace.names[name])
+        if graph is not None:
+            rows = (names == name) & (launch < 0)
+            compile_id[rows] = ownership.code(graph.compile_id)
+            graph_key[rows] = ownership.code(graph.graph_key) if graph.graph_key else -1
     add_packages(trace, names, launch, compile_id, ownership, code)
     return Launches(
         device=int(work.device[0]),
@@ -98,7 +100,8 @@ def _gpu(trace: Trace, work: GpuWork, ownership: Ownership, code: GeneratedCode)
     )
 
 
-def _cpu(trace: Trace, ownership: Ownership, code: GeneratedCode) -> Launches:
+def _cpu(profile: Profile) -> Launches:
+    trace, ownership, code = profile.trace, profile.of(Ownership), profile.of(generated_code)
     host = trace.select(cat=(OPERATOR,))
     called = np.flatnonzero(place_mask(trace.name[host], len(trace.names))).tolist()
     cpp = [name for name in called if kernels.category_of(trace.names[name], OPERATOR) == "cpp"]
@@ -109,7 +112,7 @@ def _cpu(trace: Trace, ownership: Ownership, code: GeneratedCode) -> Launches:
         device="cpu",
         index=index,
         name=names,
-        category=np.full(len(index), kernels.CATEGORIES.index("cpp"), np.int64),
+        category=np.full(len(index), _CPP, np.int64),
         compile_id=compile_id,
         graph_key=ownership.graph_keys(index),
         dur=trace.dur[index],
@@ -120,130 +123,93 @@ def _cpu(trace: Trace, ownership: Ownership, code: GeneratedCode) -> Launches:
 
 
 def _names(trace: Trace, index: Int64s, parent: Int64s) -> Int64s:
-    """The name of each kernel. Inductor's are all `triton_` without `unique_kernel_names`: their launch has it then."""
+    """Return the name of each kernel; of one without a name of its own that of its launch.
+
+    Without `unique_kernel_names` inductor's are all called `triton_`.
+    """
     names = trace.name[index].astype(np.int64)
     anonymous = [code for code in np.unique(names).tolist() if kernels.is_anonymous(trace.names[code])]
-    generated = (
-        [code for code, name in enumerate(trace.names) if kernels.is_generated_name(name)]
-        if anonymous
-        else []
-    )
+    if not anonymous:
+        return names
+    generated = [code for code, name in enumerate(trace.names) if kernels.is_generated_name(name)]
     caller = np.where(parent >= 0, trace.name[parent], -1)
     return np.where(np.isin(names, anonymous) & np.isin(caller, generated), caller, names)
 
 
-def _by_definition(
-    trace: Trace,
-    names: Int64s,
-    launch: Int64s,
-    compile_id: Int64s,
-    graph_key: Int64s,
-    ownership: Ownership,
-    code: GeneratedCode,
-) -> None:
-    """Kernels launched before the trace begins: their graph is the only one that defines such a kernel."""
-    for name in np.unique(names[launch < 0]).tolist():
-        graph = code.defined_once.get(trace.names[name])
-        if graph is not None:
-            here = (names == name) & (launch < 0)
-            compile_id[here] = ownership.code(graph.compile_id)
-            graph_key[here] = ownership.code(graph.graph_key) if graph.graph_key else -1
-
-
 def _categories_of(trace: Trace, work: GpuWork, names: Int64s, launch: Int64s, code: GeneratedCode) -> Int64s:
+    """Return the category of each kernel.
+
+    Names of the user's own Triton kernels are of no kind: the generated code or one of their launches shows what they
+    are.
+    """
+    index, generated = work.index, code.user_kernels
     category = np.array([kernels.CATEGORIES.index(name) for name in work.categories], np.int64)[work.category]
-    renamed = names != trace.name[work.index]
-    for name in np.unique(names[renamed]).tolist():
-        category[renamed & (names == name)] = kernels.CATEGORIES.index(kernels.category_of(trace.names[name]))
-    return _user_kernels(trace, work.index, launch, category, code.user_kernels)
-
-
-def _user_kernels(
-    trace: Trace, index: Int64s, launch: Int64s, category: Int64s, generated: set[str]
-) -> Int64s:
-    """A user's own Triton kernel has no name of its own kind: the generated code or one of its launches tells."""
+    is_renamed = names != trace.name[index]
+    for name in np.unique(names[is_renamed]).tolist():
+        category[is_renamed & (names == name)] = kernels.CATEGORIES.index(
+            kernels.category_of(trace.names[name])
+        )
     asked = np.flatnonzero(~np.isin(category, _CERTAIN) & (launch >= 0))
     calls = launch[asked]
     callers = trace.parent[calls]
     caller_names = np.where(callers >= 0, trace.name[callers], -1)
     unique, _ = distinct(trace.name[index[asked]], trace.name[calls], caller_names, category[asked])
     users = {name for name in np.unique(trace.name[index]).tolist() if trace.names[name] in generated}
-    for kernel, call, caller, code in unique.T.tolist():
+    for kernel, call, caller, kind in unique.T.tolist():
         caller_name = trace.names[caller] if caller >= 0 else ""
         through_driver = is_driver_launch(trace.names[call])
         if kernels.is_users_triton(
-            trace.names[kernel], through_driver, caller_name, kernels.CATEGORIES[code]
+            trace.names[kernel], through_driver, caller_name, kernels.CATEGORIES[kind]
         ):
             users.add(kernel)
-    mine = np.isin(trace.name[index], list(users)) & ~np.isin(category, _CERTAIN)
-    return np.where(mine, _USERS, category)
-
-
-# What did it cost to give the GPUs their work: how many launch calls, how long, and how long until a kernel
-# ran? A launch is one call into the CUDA or HIP runtime or driver that put work on a GPU; the replay of a
-# CUDA graph is one. Its first GPU event tells how long the work took to begin: *latency* where the stream
-# had nothing to do when the call began, *queue wait* where it was still busy.
+    is_users = np.isin(trace.name[index], list(users)) & ~np.isin(category, _CERTAIN)
+    return np.where(is_users, _USERS, category)
 
 
 @dataclass(frozen=True, eq=False)
 class LaunchCalls:
-    """The launches of a trace in order of time, as columns. `call`: row of the call; `event`: of the first GPU event
-    that it launched; `events`: how many it launched; `replay`: whether it replayed a graph; `idle`: whether the
-    stream had nothing to do when the call began."""
+    """The launches of a trace in order of time, as columns."""
 
-    call: Int64s
+    call: Int64s  # row of the call
     start: Int64s
     dur: Int64s
-    event: Int64s
-    events: Int64s
-    replay: npt.NDArray[np.bool_]
-    idle: npt.NDArray[np.bool_]
+    event: Int64s  # row of the first GPU event that it launched
+    events: Int64s  # how many it launched
+    replay: Mask  # whether it replayed a graph
+    idle: Mask  # whether the stream was idle when the call began
 
     def between(self, begin: int, end: int) -> LaunchTotals:
-        """The launches whose call begins in the window [begin, end)."""
+        """Return the launches whose call begins in the window [begin, end)."""
         low, high = np.searchsorted(self.start, (begin, end)).tolist()
         return LaunchTotals(high - low, int(self.dur[low:high].sum()), int(self.replay[low:high].sum()))
 
 
 class LaunchTotals(NamedTuple):
-    """Launches in a window, the time of their calls, and how many of them replayed a graph."""
+    """Launches in a window."""
 
     launches: int
-    time_ns: int
-    replays: int
+    time_ns: int  # of their calls
+    replays: int  # of graphs
 
 
 def launch_calls(profile: Profile) -> LaunchCalls:
-    """Every call that launched GPU work, of all host threads."""
+    """Return every call that launched GPU work, of all host threads."""
     trace, work = profile.trace, profile.of(gpu_work)
     order = np.argsort(trace.ts[work.index], kind="stable")
     index = work.index[order]
-    free = _free_at(trace, index, work.device[order])
+    _, stream = distinct(work.device[order], trace.stream[index])
+    free = busy_until(stream, trace.ts[index] + trace.dur[index])
     launch = trace.launch_of()[index]
-    known = launch >= 0
-    call, first, events = np.unique(launch[known], return_index=True, return_counts=True)
+    has_call = launch >= 0
+    call, first, events = np.unique(launch[has_call], return_index=True, return_counts=True)
     by_time = np.argsort(trace.ts[call], kind="stable")
-    call, first, events = call[by_time], np.flatnonzero(known)[first[by_time]], events[by_time]
-    replays = [code for code, name in enumerate(trace.names) if is_replay(name)]
+    call, first, events = call[by_time], np.flatnonzero(has_call)[first[by_time]], events[by_time]
     return LaunchCalls(
         call=call,
         start=trace.ts[call],
         dur=trace.dur[call],
         event=index[first],
         events=events,
-        replay=np.isin(trace.name[call], replays),
+        replay=mask_of(trace.names, is_replay)[trace.name[call]],
         idle=free[first] <= trace.ts[call],
     )
-
-
-def _free_at(trace: Trace, index: Int64s, device: Int64s) -> Int64s:
-    """For each GPU event, given in order of time: when all earlier work of its stream had ended."""
-    lowest = np.iinfo(np.int64).min
-    free = np.full(len(index), lowest)
-    ends = trace.ts[index] + trace.dur[index]
-    streams = trace.stream[index]
-    pairs, place = distinct(device, streams)
-    for stream in range(pairs.shape[1]):
-        here = np.flatnonzero(place == stream)
-        free[here[1:]] = np.maximum.accumulate(ends[here])[:-1]
-    return free

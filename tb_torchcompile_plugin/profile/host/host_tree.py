@@ -1,8 +1,8 @@
-"""What ran inside what on the host, as `torch.profiler` sees it: the tree behind `key_averages()`.
+"""What ran inside what on the host? The tree behind `key_averages()` of `torch.profiler`.
 
 Slices may cross: a label that begins in `__enter__` and ends in `__exit__` outlasts the call that opened it. torch
-then takes the outer call as ended where the label begins: a slice has the parent that holds all of it, or none.
-A `Trace`'s own `parent` cuts the label instead, which is right for drawing and wrong for sums.
+then takes the outer call as ended where the label begins: a slice has the parent that holds all of it, or none. A
+`Trace`'s own `parent` cuts the label instead, which is right for drawing and wrong for sums.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from itertools import pairwise
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from tb_torchcompile_plugin.profile.columns import Mask as Mask
 from tb_torchcompile_plugin.profile.columns import distinct, mask_of, place_mask
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
+from tb_torchcompile_plugin.profile.intervals import Int64s, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb, climb_to, ways_up
@@ -22,8 +22,6 @@ from tb_torchcompile_plugin.reader.trace.serial import narrow
 from tb_torchcompile_plugin.torch_names.operators import UNCOUNTED
 from tb_torchcompile_plugin.torch_names.python_frames import without_address
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, OVERHEAD, PYTHON_FUNCTION, RUNTIME_CATS
-
-Mask = npt.NDArray[np.bool_]
 
 _HOST_CATS = (*CALL_CATS, PYTHON_FUNCTION, OVERHEAD, *RUNTIME_CATS)
 
@@ -38,111 +36,106 @@ class HostTree(msgspec.Struct, frozen=True):
     parent: Int64s  # positions in `index`, -1: none
     self_ns: Int64s  # duration less that of the children
     python: Mask  # whether it is a Python function
-    place: Int64s  # for each row of the trace its position, or that of the call it is one with; -1: not of the host
+    place: Int64s  # for each row of the trace its position, or that of the call it is one with; -1: not on the host
 
     def nearest(self, start: Int64s, wanted: Mask) -> Int64s:
-        """For each position the nearest one around it, itself included, for which `wanted` holds; -1: none."""
+        """Return for each position the nearest one around it, itself included, that is wanted; -1: none."""
         return climb(self.parent, start, wanted)
 
 
 def host_tree(profile: Profile) -> HostTree:
-    """The host slices of the trace and their nesting."""
+    """Return the host slices of the trace and their nesting."""
     trace = profile.trace
     counted = (
         mask_of(trace.cats, _HOST_CATS.__contains__)[trace.cat]
         & ~mask_of(trace.names, UNCOUNTED.__contains__)[trace.name]
     )
     index = narrow(np.flatnonzero(counted))
-    place = np.full(len(trace) + 1, -1, index.dtype)  # the last answers for "no parent"
-    place[index] = np.arange(len(index))
+    position = np.full(len(trace) + 1, -1, index.dtype)  # the last is read for "no parent"
+    position[index] = np.arange(len(index))
     above = trace.parent[index]
-    parent = place[above]
+    parent = position[above]
     hidden = np.flatnonzero((parent < 0) & (above >= 0))
-    parent[hidden] = place[climb(trace.parent, above[hidden], counted)]
+    parent[hidden] = position[climb(trace.parent, above[hidden], counted)]
     del above
     start = trace.ts[index]
     end = start + trace.dur[index]
     bounds = bounds_in(index, trace).tolist()
     behind = np.searchsorted(hidden, bounds).tolist()
     for (first, last), inside in zip(pairwise(bounds), pairwise(behind)):
-        here = slice(first, last)
-        _uncross(start[here], end[here], parent[here], hidden[slice(*inside)] - first, first)
+        track = slice(first, last)
+        _uncross(start[track], end[track], parent[track], hidden[slice(*inside)] - first, first)
     _place_overhead(trace, index, start, end, parent)
     del start, end  # as long as the trace, as all that follows
     python = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat[index]]
     into = _merge(trace.name[index], parent, python)
-    own = _less_children(trace.dur[index], parent, into)
-    return _without(index, parent, own, python, place[:-1], into)
+    own = trace.dur[index]
+    children = np.flatnonzero(
+        (parent >= 0) & (into < 0)
+    )  # a call that becomes one with another is no child of it
+    np.subtract.at(own, parent[children], own[children])
+    return _without_merged(index, parent, own, python, position[:-1], into)
 
 
 def bounds_in(index: Int64s, trace: Trace) -> Int64s:
-    """Where the tracks begin and end among these rows, which ascend."""
-    # of two types numpy copies all rows
+    """Return where the tracks begin and end among these rows, which ascend."""
+    # Of two types numpy would copy all rows.
     return np.searchsorted(index, trace.track_bounds.astype(index.dtype))
 
 
 def calling_tracks(profile: Profile) -> Mask:
-    """By track whether an operator or a call of the runtime ran on it: threads that called nothing mostly wait."""
+    """Return by track whether an operator or a runtime call ran on it: threads that called nothing mostly wait."""
     trace = profile.trace
     calls = trace.select(cat=(*CALL_CATS, *RUNTIME_CATS))
     return place_mask(trace.track[calls], len(trace.tracks))
 
 
 def _uncross(start: Int64s, end: Int64s, parent: Int64s, inside: Int64s, base: int) -> None:
-    """Give every slice of a track a parent that holds all of it, in place. `base`: position of the track's first.
-    inside: what began inside of a slice that does not count, and may have outlasted that.
+    """Give every slice of a track a parent that holds all of it, in place.
 
-    Whoever is outlasted by a slice that began inside it is done with there. That changes the parent of the slice that
-    outlasts it, and of what begins behind its end while the other still runs, but for what is inside of a slice that
-    began later than the other: such a parent is the right one.
+    A slice that is outlasted by one that began inside it ends there. That changes the parent of the slice that
+    outlasts it, and of what begins behind its end while the other still runs, except what is inside of a slice that
+    began later than the other: such a parent is the right one. base: position of the track's first slice. inside:
+    what began inside of a slice that does not count, and may have outlasted that.
     """
     inner = np.maximum(parent - base, -1)
     crossing = np.flatnonzero((inner >= 0) & (end > end[inner]))
     if not len(crossing) and not len(inside):
         return
-    # What does not count may have ended at once.
-    ended = np.append(_ended(end, inner, crossing), start[inside])
+    # When the first of each slice's ancestors ends; what does not count may have ended at once.
+    ends = end[inner[crossing]]
+    for which, around in ways_up(inner, inner[crossing]):
+        ends[which] = np.minimum(ends[which], end[around])
+    ended = np.append(ends, start[inside])
     outlasting = np.append(crossing, inside)
     first, last = np.searchsorted(start, ended), np.searchsorted(start, end[outlasting])
-    behind = _places(union(narrow(first), narrow(last)))
+    stretches = union(narrow(first), narrow(last))
+    sizes = stretches.ends - stretches.starts
+    skipped = stretches.ends - np.cumsum(sizes, dtype=sizes.dtype)
+    behind = np.arange(sizes.sum(), dtype=sizes.dtype) + np.repeat(skipped, sizes)
 
-    def held(which: Int64s, at: Int64s) -> Mask:
-        return np.asarray(end[at] >= end[crossing[which]])
+    def holds(which: Int64s, around: Int64s) -> Mask:
+        return np.asarray(end[around] >= end[crossing[which]])
 
-    inner[crossing] = climb_to(inner, inner[crossing], held)
+    inner[crossing] = climb_to(inner, inner[crossing], holds)
     outlasting = np.sort(outlasting).astype(behind.dtype)
     latest = outlasting[np.searchsorted(outlasting, behind, side="right") - 1]
     _put_right(start, end, inner, behind[inner[behind] < latest])
     parent[:] = np.where(inner >= 0, inner + base, -1)
 
 
-def _ended(end: Int64s, parent: Int64s, places: Int64s) -> Int64s:
-    """When the first of each slice and those around it ends."""
-    ended = end[places]
-    for which, around in ways_up(parent, parent[places]):
-        ended[which] = np.minimum(ended[which], end[around])
-    return ended
-
-
-def _places(stretches: Intervals) -> Int64s:
-    """All that lie in these stretches."""
-    lengths = stretches.ends - stretches.starts
-    skipped = stretches.ends - np.cumsum(lengths, dtype=lengths.dtype)
-    return np.arange(lengths.sum(), dtype=lengths.dtype) + np.repeat(skipped, lengths)
-
-
-def _put_right(start: Int64s, end: Int64s, parent: Int64s, places: Int64s) -> None:
-    """The parents of these slices, in place: of the one before each and those around that the first that holds it."""
+def _put_right(start: Int64s, end: Int64s, parent: Int64s, positions: Int64s) -> None:
+    """Set the parents of these slices, in place: the first that holds it of the slice before and its ancestors."""
     ends, parents = end.data, parent.data  # their elements are numbers of Python
-    for place, until in zip(places.tolist(), np.maximum(end[places], start[places] + 1).tolist()):
-        around = place - 1
+    for position, until in zip(positions.tolist(), np.maximum(end[positions], start[positions] + 1).tolist()):
+        around = position - 1
         while around >= 0 and ends[around] < until:
             around = parents[around]
-        parents[place] = around
+        parents[position] = around
 
 
 def _place_overhead(trace: Trace, index: Int64s, start: Int64s, end: Int64s, parent: Int64s) -> None:
-    """The profiler's own work that has a track of its own is to torch inside what the main thread was doing."""
+    """Move the profiler's own work with a track of its own into what the main thread was doing, as torch does."""
     main = [code for code, track in enumerate(trace.tracks) if track.pid == track.tid]
     overhead = mask_of(trace.cats, OVERHEAD.__eq__)[trace.cat[index]]
     if not main or not overhead.any():
@@ -152,67 +145,46 @@ def _place_overhead(trace: Trace, index: Int64s, start: Int64s, end: Int64s, par
     placed = np.flatnonzero(overhead & ~(overhead[parent] & (parent >= 0)))
     before = first + np.searchsorted(start[first:last], start[placed], side="right") - 1
     before = np.where(before >= first, before, -1)
-    parent[placed] = climb_to(parent, before, lambda which, at: end[at] >= end[placed[which]])
+    parent[placed] = climb_to(parent, before, lambda which, around: end[around] >= end[placed[which]])
 
 
 def _merge(name: Int64s, parent: Int64s, python: Mask) -> Int64s:
-    """For each only child of a parent of its name the call that it becomes one with, else -1. Mends `parent`."""
+    """Return for each only child of a parent of its name the call it becomes one with, else -1; fix `parent`."""
     into = np.full_like(parent, -1)
     while True:
-        there = (parent >= 0) & (into < 0)
-        same = np.flatnonzero(there & (name == name[parent]) & ~python)
-        same = same[_alone(parent, there, same)]
+        is_child = (parent >= 0) & (into < 0)
+        same = np.flatnonzero(is_child & (name == name[parent]) & ~python)
+        siblings = np.flatnonzero(is_child & place_mask(parent[same], len(parent))[parent])
+        parents, count = np.unique(parent[siblings], return_counts=True)
+        same = same[count[np.searchsorted(parents, parent[same])] == 1]
         if not len(same):
             return into
         into[same] = climb(parent, same, ~place_mask(same, len(name)))
-        moved = np.flatnonzero(there & (into[parent] >= 0) & (into < 0))
+        moved = np.flatnonzero(is_child & (into[parent] >= 0) & (into < 0))
         parent[moved] = into[parent[moved]]
 
 
-def _alone(parent: Int64s, there: Mask, children: Int64s) -> Mask:
-    """Which of the children that are there have no sibling."""
-    above = parent[children]
-    of_them = np.flatnonzero(there & place_mask(above, len(parent))[parent])
-    parents, siblings = np.unique(parent[of_them], return_counts=True)
-    return np.asarray(siblings[np.searchsorted(parents, above)] == 1)
-
-
-def _less_children(length: Int64s, parent: Int64s, into: Int64s) -> Int64s:
-    """The own part of each call, in place of `length`: a call that becomes one with another is no child of it."""
-    children = np.flatnonzero((parent >= 0) & (into < 0))
-    whole = length[children]
-    np.subtract.at(length, parent[children], whole)
-    return length
-
-
-def _without(
-    index: Int64s, parent: Int64s, own: Int64s, python: Mask, place: Int64s, into: Int64s
+def _without_merged(
+    index: Int64s, parent: Int64s, own: Int64s, python: Mask, position: Int64s, into: Int64s
 ) -> HostTree:
-    """The tree less the slices that became one with another."""
-    if not (into >= 0).any():
-        return _tree(index, parent, own, python, place)
-    kept = into < 0
-    position = np.append(np.cumsum(kept, dtype=index.dtype) - 1, index.dtype.type(-1))  # the last: of "none"
-    gone = np.flatnonzero(~kept)
-    position[gone] = position[climb(into, gone, kept)]
-    place = position[place]
-    return _tree(index[kept], position[parent[kept]], own[kept], python[kept], place)
-
-
-def _tree(index: Int64s, parent: Int64s, own: Int64s, python: Mask, place: Int64s) -> HostTree:
-    return HostTree(narrow(index), narrow(parent), own, python, narrow(place))
-
-
-# Calls with one stack put together: the frames of a flame graph, the modules of a program.
+    """Return the tree without the slices that became one with another."""
+    if (into >= 0).any():
+        kept = into < 0
+        moved = np.append(np.cumsum(kept, dtype=index.dtype) - 1, index.dtype.type(-1))  # the last: of "none"
+        gone = np.flatnonzero(~kept)
+        moved[gone] = moved[climb(into, gone, kept)]
+        position = moved[position]
+        index, parent, own, python = index[kept], moved[parent[kept]], own[kept], python[kept]
+    return HostTree(narrow(index), narrow(parent), own, python, narrow(position))
 
 
 def merged_stacks(caller: Int64s, *keys: Int64s) -> tuple[Int64s, Int64s]:
-    """Frames as rows (parent, *keys), callers before what they called; and the frame of each call.
+    """Return the frames of a flame graph as rows (parent, *keys), callers before what they called; and those of calls.
 
-    caller: the place of each call's caller among the calls, -1 for none. Calls are one frame where their callers are
-    one and all keys agree.
+    Calls are one frame where their callers are one and all keys agree. caller: the index of each call's caller among
+    the calls, -1 for none.
     """
-    frame = np.full(len(caller) + 1, -1, np.int64)  # the last answers for "none"
+    frame = np.full(len(caller) + 1, -1, np.int64)  # the last is read for "none"
     frames = [np.zeros((1 + len(keys), 0), np.int64)]
     count = 0
     for calls in _levels(caller):
@@ -224,16 +196,17 @@ def merged_stacks(caller: Int64s, *keys: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def plain_names(profile: Profile) -> tuple[list[str], Int64s]:
-    """Names without addresses: calls of one function have one, whatever object it is of. And for each name of the
-    trace its place among them."""
-    shown = [without_address(name) for name in profile.trace.names]
-    names = list(dict.fromkeys(shown))
-    places = {name: place for place, name in enumerate(names)}
-    return names, np.array([places[name] for name in shown], np.int64)
+    """Return names without addresses, and for each name of the trace its index among them.
+
+    So calls of one function have one name, whatever object it is of.
+    """
+    codes: dict[str, int] = {}
+    index = [codes.setdefault(without_address(name), len(codes)) for name in profile.trace.names]
+    return list(codes), np.array(index, np.int64)
 
 
 def _levels(caller: Int64s) -> list[Int64s]:
-    """The calls by depth, outermost first."""
+    """Return the calls by depth, outermost first."""
     depth = np.zeros(len(caller), np.int64)
     for inner, _ in ways_up(caller, caller):
         depth[inner] += 1

@@ -1,4 +1,4 @@
-"""Every call of an operator, label or CUDA function with its times, device work and memory: what `operators` adds up.
+"""What did each call of an operator, label or CUDA function cost in time on host and GPU, and in memory?
 
 Each figure is that of `torch.profiler`'s own events, whose sums `key_averages()` prints.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import distinct, mask_of, picked, sums
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.host_tree import HostTree, Mask, calling_tracks, host_tree
+from tb_torchcompile_plugin.profile.host.host_tree import HostTree, calling_tracks, host_tree
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -27,8 +27,10 @@ DEVICE_TYPES = (1, 6, 12, 20)  # CUDA, HIP, XPU, PrivateUse1
 
 
 class OperatorCalls(msgspec.Struct, frozen=True):
-    """Calls as parallel columns; the own part of a total is what no other call inside it accounts for. Their time on
-    the host is `dur` of the trace and `self_ns` of the tree."""
+    """Calls as parallel columns; the own part of a total is what no other call inside it accounts for.
+
+    Their time on the host is `dur` of the trace and `self_ns` of the tree.
+    """
 
     position: Int64s  # in the host tree
     index: Int64s  # rows of the trace
@@ -42,16 +44,21 @@ class OperatorCalls(msgspec.Struct, frozen=True):
 
 
 def operator_calls(profile: Profile) -> OperatorCalls:
-    """The calls of all that is no Python function."""
+    """Return the calls of all but Python functions."""
     trace, tree, gpu = profile.trace, profile.of(host_tree), profile.of(gpu_work).index
     position = np.flatnonzero(~tree.python)
-    number = np.full(len(tree.index) + 1, -1, np.int64)  # the last answers for "none"
+    number = np.full(len(tree.index) + 1, -1, np.int64)  # the last is read for "none"
     number[position] = np.arange(len(position))
     index = tree.index[position]
     around = number[tree.nearest(tree.parent[position], ~tree.python)]
     own = np.zeros(len(position), np.int64)
     work = number[_callers(trace, tree, gpu)]
     np.add.at(own, work[work >= 0], trace.dur[gpu[work >= 0]])
+    # To each call's own time that of all calls inside it.
+    total = own.copy()
+    busy = np.flatnonzero(own)
+    for which, above in ways_up(around, around[busy]):
+        np.add.at(total, above, own[busy[which]])
     caller = number[tree.parent]
     functions = np.flatnonzero(tree.python & (caller >= 0))
     memory = _Memory(trace, index, caller[position], tree.index[functions], caller[functions])
@@ -60,7 +67,7 @@ def operator_calls(profile: Profile) -> OperatorCalls:
     return OperatorCalls(
         position=narrow(position),
         index=index,
-        device_ns=_with_inner(own, around),
+        device_ns=total,
         self_device_ns=own,
         cpu_bytes=cpu,
         self_cpu_bytes=self_cpu,
@@ -71,34 +78,20 @@ def operator_calls(profile: Profile) -> OperatorCalls:
 
 
 def _callers(trace: Trace, tree: HostTree, gpu: Int64s) -> Int64s:
-    """For each GPU event the position of the call that it is work of, -1 unknown.
+    """Return for each GPU event the position of the call that it is work of, -1 unknown.
 
     The External id names it; where there is none, it is the innermost operator or label around the launch.
     """
     named = picked(tree.place, trace.op_of()[gpu])
     launch = picked(tree.place, trace.launch_of()[gpu])
     unnamed = named < 0
-    named[unnamed] = tree.nearest(launch[unnamed], _calls(trace, tree))
+    is_call = mask_of(trace.cats, CALL_CATS.__contains__)[trace.cat[tree.index]]
+    named[unnamed] = tree.nearest(launch[unnamed], is_call)
     return named
 
 
-def _calls(trace: Trace, tree: HostTree) -> Mask:
-    cats = mask_of(trace.cats, CALL_CATS.__contains__)
-    mask: Mask = cats[trace.cat[tree.index]]
-    return mask
-
-
-def _with_inner(own: Int64s, around: Int64s) -> Int64s:
-    """To each call's own amount that of all calls inside it. around: the call around each, -1: none."""
-    total: Int64s = own.copy()
-    rows = np.flatnonzero(own)
-    for which, above in ways_up(around, around[rows]):
-        np.add.at(total, above, own[rows[which]])
-    return total
-
-
 class _Memory:
-    """The memory events during each call and during each function that a call runs: which they are is found once.
+    """The memory events during each call and during each function that a call runs.
 
     caller: the call that runs each of them, -1: none.
     """
@@ -111,7 +104,7 @@ class _Memory:
         self._events = [_during(trace, rows, self._memory["ts"]) for rows in (calls, functions)]
 
     def net(self, types: tuple[int, ...]) -> tuple[Int64s, Int64s]:
-        """Net bytes that were allocated while each call ran, and the same without those of its children."""
+        """Return net bytes that were allocated while each call ran, and the same without those of its children."""
         chosen = np.isin(self._memory["device_type"], types)
         sums = np.concatenate(([0], np.cumsum(np.where(chosen, self._memory["memory_bytes"], 0))))
         total, of_functions = (sums[end] - sums[begin] for begin, end in self._events)
@@ -122,21 +115,20 @@ class _Memory:
 
 
 def _during(trace: Trace, rows: Int64s, ts: Int64s) -> tuple[Int64s, Int64s]:
-    """The first memory event during each slice, and the first behind it."""
+    """Return the first memory event during each slice, and the first behind it."""
     start = trace.ts[rows]
     begin = narrow(np.searchsorted(ts, start))
     start += trace.dur[rows]
     return begin, narrow(np.searchsorted(ts, start, "right"))
 
 
-# Which line of Python made a call? From the stacks that `with_stack` records. The innermost function of the
-# user's around it. Backward runs on a thread of the engine, without a stack: there it is the call site of
-# the forward operator with the same sequence number.
-
-
 def call_sites(trace: Trace, tree: HostTree, is_site: Callable[[str], bool] = is_users) -> Int64s:
-    """For each position of the tree the code of the name of its call site, -1 where no stack tells. is_site: which
-    functions, by their names, are one."""
+    """Return for each position of the tree the code of the name of its call site, -1 where no stack shows it.
+
+    It is the innermost function of the user's around it, by the stacks that `with_stack` records. Backward runs on a
+    thread of the engine, without a stack: there it is the call site of the forward operator with the same sequence
+    number. is_site: which functions, by their names, are one.
+    """
     users = mask_of(trace.names, is_site)[trace.name[tree.index]] & tree.python
     everything = np.arange(len(tree.index), dtype=tree.index.dtype)
     site = tree.nearest(everything, users)
@@ -148,29 +140,32 @@ def call_sites(trace: Trace, tree: HostTree, is_site: Callable[[str], bool] = is
 
 
 def site_names(profile: Profile) -> Int64s:
-    """The call sites of a profile's host tree."""
+    """Return the call sites of a profile's host tree."""
     return call_sites(profile.trace, profile.of(host_tree))
 
 
 def site_ns(profile: Profile) -> Int64s:
-    """For each name of the trace the host time in which it was the innermost function of the user's, and that of the
-    backward of what it called (ns). Of threads that called operators: others mostly wait."""
+    """Return for each name the host time in which it was the innermost function of the user's (ns).
+
+    With that of the backward of what it called; of threads that called operators, as others mostly wait.
+    """
     return _sums(profile, is_users, profile.of(site_names))
 
 
 def program_ns(profile: Profile) -> Int64s:
-    """The same of the functions of the program itself: what it calls of frameworks is part of them."""
+    """Return the same for functions of the program itself: what it calls of frameworks is part of them."""
     of_calls = call_sites(profile.trace, profile.of(host_tree), is_programs)
     return _sums(profile, is_programs, of_calls)
 
 
 def _sums(profile: Profile, is_site: Callable[[str], bool], of_calls: Int64s) -> Int64s:
-    """By the innermost slice at each moment; where no function is around it, by the call site of its forward.
-    of_calls: see `call_sites`."""
+    """Sum by the innermost slice at each moment; where no function is around it, by the call site of its forward.
+
+    of_calls: see `call_sites`.
+    """
     trace, tree = profile.trace, profile.of(host_tree)
-    wanted = (
-        mask_of(trace.names, is_site)[trace.name] & mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]
-    )
+    is_python = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]
+    wanted = mask_of(trace.names, is_site)[trace.name] & is_python
     site = picked(trace.name, climb(trace.parent, np.arange(len(trace), dtype=trace.parent.dtype), wanted))
     backward = np.flatnonzero(site < 0)
     site[backward] = picked(of_calls, tree.place[backward])
@@ -179,9 +174,9 @@ def _sums(profile: Profile, is_site: Callable[[str], bool], of_calls: Int64s) ->
 
 
 def forwards(trace: Trace, tree: HostTree) -> Int64s:
-    """For each backward call the position of its forward: the first call with its sequence number, else -1.
+    """Return for each backward call the position of its forward: the first call with its sequence number, or -1.
 
-    Numbers count per thread; one that two threads have counted to tells nothing.
+    Numbers count per thread; one that two threads have counted to is ambiguous.
     """
     sequence, thread = trace.sequence[tree.index], trace.forward_thread[tree.index]
     forward = np.flatnonzero((sequence >= 0) & (thread <= 0))

@@ -1,8 +1,8 @@
 """What was the host busy with, in words that a user can act on?
 
-The innermost slice is climbed to the first that tells: a call into the runtime is what it is for, an operator is
-itself, Python inside of them is theirs. Other Python is the user's innermost function around it; a function of a
-library that the user's calls directly is named too. With nothing recorded, nothing is said.
+The answer is the innermost slice with a meaning: a call into the runtime is what it is for, an operator is itself,
+and Python inside of them is theirs. Other Python is the user's innermost function around it; a function of a library
+that the user's calls directly is named too. Where nothing was recorded, the cause is "nothing".
 """
 
 from __future__ import annotations
@@ -59,108 +59,107 @@ CAUSES: tuple[CulpritCause, ...] = get_args(CulpritCause)
 _UNNAMED = -1
 _NOTHING, _PYTHON, _LIBRARY = range(3)
 _COMPILE, _AUTOTUNING = CAUSES.index("compile"), CAUSES.index("autotuning")
-# These tell what everything inside of them is part of; tuning is not told as the compilation that it is a part of.
+# Everything inside of these is part of them; autotuning is not counted as the compilation that it is a part of.
 _OUTER = [_COMPILE, _AUTOTUNING, *(CAUSES.index(cause) for cause in ("garbage", "data_loading"))]
+_FEWEST = 12  # pieces of a call: of fewer, growth and chance look alike; chosen by eye on the recordings
 
 
 class Culprit(NamedTuple):
-    """cause: what kind of thing. name: of the operator, call, function or label; "" where nothing tells. file, line: of
-    the user's function around it, "" and 0 where none is known."""
+    """What the host was busy with."""
 
     cause: CulpritCause
-    name: str
-    file: str
-    line: int
+    name: str  # of the operator, call, function or label; "" where unknown
+    file: str  # of the user's function around it, "" where unknown
+    line: int  # of the same, 0 where unknown
 
 
 class Culprits(NamedTuple):
-    """`code`: for each slice the place of its culprit in `culprits`. `call`: the culprit's own slice, -1 for none."""
+    """The culprits of slices."""
 
-    code: Int64s
-    call: Int64s
+    code: Int64s  # of each slice, index into `culprits`
+    call: Int64s  # the culprit's own slice, -1 for none
     culprits: list[Culprit]
 
 
 def culprits(profile: Profile) -> Culprits:
-    """The culprit of each piece of `host_pieces`."""
+    """Return the culprit of each piece of `host_pieces`."""
     return culprits_of(profile, profile.of(host_pieces).row)
 
 
 def culprits_of(profile: Profile, slices: Int64s) -> Culprits:
-    """The culprit of each of these slices; row -1 is nothing recorded."""
-    rows, place = np.unique(slices, return_inverse=True)
-    *what, call = climbed(profile, rows)
-    keys, code = distinct(*what)
+    """Return the culprit of each of these slices; row -1 is nothing recorded."""
+    rows, row = np.unique(slices, return_inverse=True)
+    *keys_of_rows, call = climbed(profile, rows)
+    keys, code = distinct(*keys_of_rows)
     names = profile.trace.names
     blamed = [
         Culprit(CAUSES[cause], names[name] if name >= 0 else "", *place_of(profile, user))
         for cause, name, user in keys.T.tolist()
     ]
-    return Culprits(code[place], call[place], blamed)
-
-
-def _step_ns(profile: Profile) -> int:
-    """How long the longest step is, the whole span without steps."""
-    moments = profile.of(loop_steps).moments
-    return int(np.diff(moments).max()) if len(moments) > 1 else np.iinfo(np.int64).max
+    return Culprits(code[row], call[row], blamed)
 
 
 class Climbed(NamedTuple):
-    """By slice: place of the cause in CAUSES, code of the name, of the user's function, and the slice that the cause is
-    read off; -1 for none."""
+    """What slices are part of, as columns; -1 for none."""
 
-    cause: Int64s
-    name: Int64s
-    user: Int64s
-    call: Int64s
+    cause: Int64s  # index into CAUSES
+    name: Int64s  # code
+    user: Int64s  # code of the name of the user's function
+    call: Int64s  # the slice that shows the cause
 
 
 def climbed(profile: Profile, rows: Int64s) -> Climbed:
-    """What each slice is part of; row -1 is nothing recorded.
+    """Return what each slice is part of; row -1 is nothing recorded.
 
-    A function that lasts longer than a step runs the loop: behind a framework's, it is not whom a line is shown of.
+    A function that lasts longer than a step runs the loop: if a framework's function is inside it, its line is not
+    shown.
     """
-    trace, longest = profile.trace, profile.of(_step_ns)
-    causes, frameworks = profile.of(_causes), profile.of(_frameworks)
-    outer = place_mask(np.array(_OUTER), len(CAUSES))
+    trace, moments = profile.trace, profile.of(loop_steps).moments
+    longest = int(np.diff(moments).max()) if len(moments) > 1 else np.iinfo(np.int64).max
+    causes, is_of_framework = profile.of(_causes), profile.of(_of_frameworks)
+    is_outer = place_mask(np.array(_OUTER), len(CAUSES))
     cause, name, user, entry, framework, call = np.zeros(len(rows), np.int64), *np.full((5, len(rows)), -1)
-    for waiting, at in ways_up(trace.parent, rows):
-        here, called, loops = causes(at), trace.name[at], trace.dur[at] > longest
-        undecided = cause[waiting] == _NOTHING
-        library = undecided & (here == _LIBRARY) & ~loops
-        entry[waiting[library]], call[waiting[library]] = called[library], at[library]
-        decides = (undecided & (here != _NOTHING) & (here != _LIBRARY)) | outer[here]
-        decides &= (here != _COMPILE) | (cause[waiting] != _AUTOTUNING)
-        cause[waiting[decides]], name[waiting[decides]] = here[decides], called[decides]
-        its = decides & ((here != _PYTHON) | (call[waiting] < 0))
-        call[waiting[its]] = at[its]
-        nearest = frameworks[called] & ~loops & (framework[waiting] < 0)
-        framework[waiting[nearest]] = called[nearest]
-        mine = (here == _PYTHON) & (user[waiting] < 0) & ~(loops & (framework[waiting] >= 0))
-        user[waiting[mine]] = called[mine]
-    through = ((cause == _NOTHING) | (cause == _PYTHON)) & (entry >= 0)
-    place = np.where(user >= 0, user, framework)
-    return Climbed(np.where(through, _LIBRARY, cause), np.where(through, entry, name), place, call)
+    for waiting, ancestor in ways_up(trace.parent, rows):
+        found, called, loops = causes(ancestor), trace.name[ancestor], trace.dur[ancestor] > longest
+        is_undecided = cause[waiting] == _NOTHING
+        is_entry = is_undecided & (found == _LIBRARY) & ~loops
+        entry[waiting[is_entry]], call[waiting[is_entry]] = called[is_entry], ancestor[is_entry]
+        decides = (is_undecided & (found != _NOTHING) & (found != _LIBRARY)) | is_outer[found]
+        decides &= (found != _COMPILE) | (cause[waiting] != _AUTOTUNING)
+        cause[waiting[decides]], name[waiting[decides]] = found[decides], called[decides]
+        is_call = decides & ((found != _PYTHON) | (call[waiting] < 0))
+        call[waiting[is_call]] = ancestor[is_call]
+        is_nearest = is_of_framework[called] & ~loops & (framework[waiting] < 0)
+        framework[waiting[is_nearest]] = called[is_nearest]
+        is_user = (found == _PYTHON) & (user[waiting] < 0) & ~(loops & (framework[waiting] >= 0))
+        user[waiting[is_user]] = called[is_user]
+    by_library = ((cause == _NOTHING) | (cause == _PYTHON)) & (entry >= 0)
+    return Climbed(
+        cause=np.where(by_library, _LIBRARY, cause),
+        name=np.where(by_library, entry, name),
+        user=np.where(user >= 0, user, framework),
+        call=call,
+    )
 
 
 def place_of(profile: Profile, user: int) -> tuple[str, int]:
-    """File and line of a function by the code of its name; "" and 0 for -1."""
+    """Return file and line of a function by the code of its name; "" and 0 for -1."""
     frame = frame_of(profile.trace.names[user]) if user >= 0 else None
     return (frame.file, frame.line) if frame else ("", 0)
 
 
 def most_called_at(profile: Profile, rows: Int64s) -> tuple[str, int]:
-    """File and line of the user's function that most of these slices are called in; "" and 0 where none is known."""
+    """Return file and line of the user's function that calls most of these slices; "" and 0 where unknown."""
     user = climbed(profile, rows).user
     return place_of(profile, int(np.bincount(user[user >= 0]).argmax()) if (user >= 0).any() else -1)
 
 
-def _frameworks(profile: Profile) -> Mask:
+def _of_frameworks(profile: Profile) -> Mask:
     return mask_of(profile.trace.names, is_frameworks)
 
 
 def _causes(profile: Profile) -> Callable[[Int64s], Int64s]:
-    """What tells the cause of slices on their own."""
+    """Return a function that returns the causes of slices by themselves."""
     trace = profile.trace
     by_name = np.array([_named(name) for name in trace.names] or [_NOTHING])
     by_name[np.flatnonzero(compiling(trace.names))] = _COMPILE
@@ -181,7 +180,7 @@ def _causes(profile: Profile) -> Callable[[Int64s], Int64s]:
 
 
 def _named(name: str) -> int:
-    """The cause that a name tells whatever kind of slice it is."""
+    """Return the cause that a name shows whatever kind of slice it is."""
     tests: tuple[tuple[CulpritCause, bool], ...] = (
         ("nothing", is_step(name)),
         ("garbage", is_collection(name)),
@@ -195,32 +194,28 @@ def _named(name: str) -> int:
     return next((CAUSES.index(cause) for cause, holds in tests if holds), _UNNAMED)
 
 
-# What it took to look up the lines of callers while stacks were recorded. For each Python call the profiler
-# asks for the line that it comes from, and Python counts from the function's first line on. In the one long
-# function that inductor writes for a graph, each call thus takes longer than the one before: up to half of
-# the host's time in it, and of an unrecorded step nothing.
-
-
-_FEWEST = 12  # pieces of a call: of fewer, growth and chance look alike
-
-
 def line_lookups(profile: Profile) -> Int64s:
-    """Of each piece of host time the part that went into it (ns)."""
+    """Return of each piece of host time the part that went into looking up the lines of callers (ns).
+
+    While stacks are recorded the profiler asks for the line of each Python call, and Python counts from the function's
+    first line on. In the one long function that inductor writes for a graph, each call thus takes longer than the one
+    before: up to half of the host's time in it, and nothing of an unprofiled step.
+    """
     trace, pieces = profile.trace, profile.of(host_pieces)
     taken = np.zeros(len(pieces.row), np.int64)
     name = trace.name[pieces.row]
-    mine = np.flatnonzero((pieces.row >= 0) & mask_of(trace.names, runs_graph)[name])
-    for here in alike(mine, name):
-        at, ns = ordinals(pieces.row[here]), pieces.ns[here]
-        taken[here] = np.minimum(_growth(at, ns) * at, ns)
+    in_graphs = np.flatnonzero((pieces.row >= 0) & mask_of(trace.names, runs_graph)[name])
+    for rows in alike(in_graphs, name):
+        number, ns = ordinals(pieces.row[rows]), pieces.ns[rows]
+        taken[rows] = np.minimum(_growth(number, ns) * number, ns)
     return taken
 
 
-def _growth(at: Int64s, ns: Int64s) -> float:
-    """By how much a piece is longer than the one before it, from what is usual in the first and in the last third."""
-    count = int(at.max()) + 1
+def _growth(number: Int64s, ns: Int64s) -> float:
+    """Return by how much a piece is longer than the one before it, from what is usual in the first and last third."""
+    count = int(number.max()) + 1
     if count < _FEWEST:
         return 0.0
-    early, late = at < count / 3, at >= count * 2 / 3
+    early, late = number < count / 3, number >= count * 2 / 3
     longer = np.median(ns[late]) - np.median(ns[early])
-    return max(0.0, float(longer / (np.median(at[late]) - np.median(at[early]))))
+    return max(0.0, float(longer / (np.median(number[late]) - np.median(number[early]))))

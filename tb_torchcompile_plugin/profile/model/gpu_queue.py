@@ -1,9 +1,9 @@
-"""The GPUs' side of a step: which work each call of the host lane queued, and what made it begin when it did.
+"""Which work did each call of the launch sequence queue on a GPU, and what made it begin when it did?
 
-A piece of work begins when it has reached the GPU (its launch and a latency), when its stream has done what was queued
-before, and when work of another stream that it waits for has ended: the latest of the three. What held it is read off
-the recording; of the others only as much is kept as they take at least, so that they hold it again where a change
-makes them the latest.
+A piece of work begins when it has reached the GPU (its launch and a latency), when its stream has done what was
+queued before, and when work of another stream that it waits for has ended: the latest of the three. What held it is
+read off the recording; of the others only as much is kept as they take at least, so that they hold it again where a
+change makes them the latest.
 """
 
 from __future__ import annotations
@@ -13,44 +13,40 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import Floats, distinct, mask_of, places_in
-from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
+from tb_torchcompile_plugin.profile.gpu_work import busy, busy_until, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
-from tb_torchcompile_plugin.profile.model.launch_sequence import HostLane, host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 _NEAR_NS = 50_000  # work that begins within this time of another stream's end may have waited for it
-_NEAR = (
-    0.25  # or within this share of its wait: a collective's many blocks wait for room on a GPU that computes
-)
-_BACK = 256  # how many ends it is looked for among, at most
-_MOST_LATENCY_NS = (
-    50_000  # work that takes longer to begin waits for something, as most does where ranks wait
-)
-_LATENCY_NS, _GAP_NS = 5_000, 1_000  # of a launch, and between two kernels of a stream, where nothing tells
+# Or within this share of its wait: a collective's many blocks wait for room on a GPU that computes.
+_NEAR = 0.25
+_MOST_ENDS = 256  # among which the work that it waited for is looked for
+# Work that takes longer to begin waits for something, as most does where ranks wait.
+_MOST_LATENCY_NS = 50_000
+# Of a launch, and between two kernels of a stream, where the recording has none.
+_LATENCY_NS, _GAP_NS = 5_000, 1_000
+# Share of what overlaps compute that is gained, since either slows the other: on H100s smaller buckets of gradients
+# gained 10 to 40 % of it, next to backwards of 3, 6 and 20 ms.
+SAVED = 0.4
+_NO_COMPUTE = ("communication", "memcpy", "memset")
 
 
 @dataclass(frozen=True, eq=False)
 class GpuQueue:
-    """GPU events by the point that launched them, as columns (ns; places are in this table, -1: none).
+    """GPU events by the point that launched them, as columns (ns)."""
 
-    row: in the trace. point: in the host lane. stream: a number for each stream of each device. latency: from the begin
-    of the launch to the earliest begin. gap: from the end of the stream's earlier work. after: the place of the work of
-    another stream that it waits for, `after_gap` behind its end. free: when each stream is done with what was launched
-    before the lane begins.
-    """
-
-    row: Int64s
-    point: Int64s
+    row: Int64s  # in the trace
+    point: Int64s  # in the launch sequence
     device: Int64s
-    stream: Int64s
+    stream: Int64s  # a number for each stream of each device
     start: Int64s
     dur: Int64s
-    latency: Int64s
-    gap: Int64s
-    after: Int64s
-    after_gap: Int64s
-    free: Int64s
+    latency: Int64s  # from the begin of the launch to the earliest begin
+    gap: Int64s  # from the end of the stream's earlier work
+    after: Int64s  # index of the work of another stream that it waits for, -1 for none
+    after_gap: Int64s  # how long behind the end of that it begins
+    free: Int64s  # by stream when it is done with what was launched before the sequence begins
 
     def __len__(self) -> int:
         return len(self.row)
@@ -61,25 +57,26 @@ class GpuQueue:
 
 
 def gpu_queue(profile: Profile) -> GpuQueue:
-    """The work that the host lane launched."""
+    """Return the work that the launch sequence launched."""
     trace, lane, work = profile.trace, profile.of(host_lane), profile.of(gpu_work)
     point = places_in(lane.row, trace.launch_of()[work.index])
-    device = work.device
-    _, stream = distinct(device, trace.stream[work.index])
+    _, stream = distinct(work.device, trace.stream[work.index])
     start, dur = trace.ts[work.index], trace.dur[work.index]
-    mine = np.flatnonzero(point >= 0)
-    mine = mine[np.lexsort((start[mine], point[mine]))]
-    free = _free(trace, lane, stream, start, start + dur, point)
-    before = _reach(stream[mine], (start + dur)[mine], free)
-    begin = lane.begin[point[mine]]
-    latency, gap, after, after_gap = _held(device[mine], stream[mine], start[mine], dur[mine], begin, before)
+    free = np.full(int(stream.max(initial=-1)) + 1, trace.window()[0])
+    early = (point < 0) & (start <= (lane.begin[-1] if len(lane) else 0))
+    np.maximum.at(free, stream[early], (start + dur)[early])
+    rows = np.flatnonzero(point >= 0)
+    rows = rows[np.lexsort((start[rows], point[rows]))]
+    device, stream, start, dur = work.device[rows], stream[rows], start[rows], dur[rows]
+    before = busy_until(stream, start + dur, free)
+    latency, gap, after, after_gap = _held(device, stream, start, dur, lane.begin[point[rows]], before)
     return GpuQueue(
-        row=work.index[mine],
-        point=point[mine],
-        device=device[mine],
-        stream=stream[mine],
-        start=start[mine],
-        dur=dur[mine],
+        row=work.index[rows],
+        point=point[rows],
+        device=device,
+        stream=stream,
+        start=start,
+        dur=dur,
         latency=latency,
         gap=gap,
         after=after,
@@ -88,41 +85,24 @@ def gpu_queue(profile: Profile) -> GpuQueue:
     )
 
 
-def _reach(stream: Int64s, end: Int64s, free: Int64s) -> Int64s:
-    """When the work that was queued on the same stream before had ended; all in the order of the queue."""
-    reach = np.zeros(len(end), np.int64)
-    for one in np.unique(stream).tolist():
-        here = np.flatnonzero(stream == one)
-        reach[here] = np.maximum.accumulate(np.concatenate((free[one : one + 1], end[here])))[:-1]
-    return reach
-
-
-def _free(trace: Trace, lane: HostLane, stream: Int64s, start: Int64s, end: Int64s, point: Int64s) -> Int64s:
-    free = np.full(int(stream.max(initial=-1)) + 1, trace.window()[0])
-    early = (point < 0) & (start <= (lane.begin[-1] if len(lane) else 0))
-    np.maximum.at(free, stream[early], end[early])
-    return free
-
-
 def _held(
     device: Int64s, stream: Int64s, start: Int64s, dur: Int64s, begin: Int64s, before: Int64s
 ) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """latency, gap, after and after_gap of each piece of work."""
+    """Return latency, gap, after and after_gap of each piece of work."""
     latency = start - begin
-    idle = before <= begin
-    usual = min(int(np.median(latency[idle])), _MOST_LATENCY_NS) if idle.any() else _LATENCY_NS
-    queued = before > begin + usual
+    is_idle = before <= begin
+    usual = min(int(np.median(latency[is_idle])), _MOST_LATENCY_NS) if is_idle.any() else _LATENCY_NS
+    is_queued = before > begin + usual
     gap = start - before
-    apart = int(np.median(gap[queued])) if queued.any() else _GAP_NS
+    apart = int(np.median(gap[is_queued])) if is_queued.any() else _GAP_NS
     near = np.maximum(np.minimum(latency, gap) * _NEAR, _NEAR_NS).astype(np.int64)
     after = _awaited(device, stream, start, start + dur, begin + usual, near)
-    waited = (after >= 0) & (latency > 2 * usual) & (gap > apart + usual)
-    after = np.where(waited, after, -1)
-    after_gap = np.where(waited, start - (start + dur)[after], 0)
-    held_elsewhere = queued | waited
+    has_waited = (after >= 0) & (latency > 2 * usual) & (gap > apart + usual)
+    after = np.where(has_waited, after, -1)
+    after_gap = np.where(has_waited, start - (start + dur)[after], 0)
     return (
-        np.where(held_elsewhere, np.minimum(latency, usual), latency),
-        np.where(queued & ~waited, gap, np.minimum(gap, apart)),
+        np.where(is_queued | has_waited, np.minimum(latency, usual), latency),
+        np.where(is_queued & ~has_waited, gap, np.minimum(gap, apart)),
         after,
         after_gap,
     )
@@ -131,46 +111,44 @@ def _held(
 def _awaited(
     device: Int64s, stream: Int64s, start: Int64s, end: Int64s, reached: Int64s, near: Int64s
 ) -> Int64s:
-    """The work of another stream of the device that ended last before this one began, after this one could have. near:
-    how long before it began at most."""
+    """Return the work of another stream of the device that ended last before this one began, after it could have.
+
+    near: how long before it began at most.
+    """
     awaited = np.full(len(start), -1, np.int64)
-    for one in np.unique(device).tolist():
-        here = np.flatnonzero(device == one)
-        by_end = here[np.argsort(end[here], kind="stable")]
-        place = np.searchsorted(end[by_end], start[here], side="right") - 1
-        place = _launched_before(by_end, place, here, start - near, end)
-        last = by_end[np.maximum(place, 0)]
-        held = (place >= 0) & (start[here] - end[last] < near[here]) & (end[last] > reached[here])
-        awaited[here] = np.where(held & (stream[last] != stream[here]), last, -1)
+    for number in np.unique(device).tolist():
+        work = np.flatnonzero(device == number)
+        by_end = work[np.argsort(end[work], kind="stable")]
+        index = np.searchsorted(end[by_end], start[work], side="right") - 1
+        index = _launched_before(by_end, index, work, start - near, end)
+        last = by_end[np.maximum(index, 0)]
+        is_held = (index >= 0) & (start[work] - end[last] < near[work]) & (end[last] > reached[work])
+        awaited[work] = np.where(is_held & (stream[last] != stream[work]), last, -1)
     return awaited
 
 
-def _launched_before(by_end: Int64s, place: Int64s, work: Int64s, since: Int64s, end: Int64s) -> Int64s:
-    """Of each work the place of what ended last of all that was launched before it, and not before `since`; -1 for
-    none. Nothing waits for what is launched behind it."""
-    place = place.copy()
-    for at in np.flatnonzero(by_end[place] > work).tolist():
-        mine, one = int(work[at]), int(place[at])
-        least = max(-1, one - _BACK)
-        while one > least and by_end[one] >= mine and end[by_end[one]] > since[mine]:
-            one -= 1
-        place[at] = one if one >= 0 and by_end[one] < mine else -1
-    return place
+def _launched_before(by_end: Int64s, index: Int64s, work: Int64s, since: Int64s, end: Int64s) -> Int64s:
+    """Return where in `by_end` is what ended last of all that was launched before each work; -1 for none.
 
-
-# How much of a collective could run beside compute? What nothing overlaps now, and no more than its thread
-# gives the GPU to compute that nothing overlaps: a backward that takes 2 ms hides 2 ms of the all-reduces
-# of its gradients, and the forward hides none of them.
-
-
-# Of what runs beside compute, since either slows the other: on H100s 10 to 40 % of it was gained by smaller buckets of
-# gradients, beside backwards of 3, 6 and 20 ms.
-SAVED = 0.4
-_NO_COMPUTE = ("communication", "memcpy", "memset")
+    Nothing waits for what is launched behind it. index: where to begin; it must not have ended before `since`.
+    """
+    index = index.copy()
+    for row in np.flatnonzero(by_end[index] > work).tolist():
+        own, at = int(work[row]), int(index[row])
+        least = max(-1, at - _MOST_ENDS)
+        while at > least and by_end[at] >= own and end[by_end[at]] > since[own]:
+            at -= 1
+        index[row] = at if at >= 0 and by_end[at] < own else -1
+    return index
 
 
 def beside_compute(profile: Profile, work: Int64s, last: Int64s) -> Floats:
-    """The share of the last so many ns of each of these collectives, by place in the queue: before them it waited."""
+    """Return which share of collectives could overlap compute.
+
+    It is what nothing overlaps now, and no more than its thread gives the GPU to compute that nothing overlaps: a
+    backward that takes 2 ms hides 2 ms of the all-reduces of its gradients, and the forward hides none of them. work:
+    indices in the queue. last: only this many ns of each at its end count; before them it waited.
+    """
     queue, lane, trace = profile.of(gpu_queue), profile.of(host_lane), profile.trace
     track, (compute, alone), end = lane.track[queue.point], profile.of(_compute), queue.end[work]
     bare = last - covered_ns(busy(trace, compute), end - last, end)
@@ -183,7 +161,7 @@ def beside_compute(profile: Profile, work: Int64s, last: Int64s) -> Floats:
 
 
 def _compute(profile: Profile) -> tuple[Int64s, Intervals]:
-    """The rows of all of it, and when any of it ran that no communication ran beside."""
+    """Return the rows of compute, and when any of it ran that no communication overlapped."""
     trace, work = profile.trace, profile.of(gpu_work)
     compute = work.index[~mask_of(work.categories, _NO_COMPUTE.__contains__)[work.category]]
     return compute, subtract(busy(trace, compute), busy(trace, work.of("communication").index))

@@ -1,7 +1,8 @@
-"""A step as a graph that can be walked: what the host does between its calls, what each call waits for, what it queues.
+"""How long is a step if the program changes? A model of the steps, and its replay.
 
-A change of the program is a change of these columns; `replay` walks them again. With the recorded ones it gives the
-recorded times back.
+The model holds what the host does between its calls, what each call waits for, and what it queues. A change of the
+program is a change of these columns; `replay` walks them again. With the recorded ones it gives the recorded times
+back.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from tb_torchcompile_plugin.profile.columns import Mask
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import HostLane, host_lane, host_pieces
@@ -22,21 +23,16 @@ _RETURN_NS = 20_000  # a call comes back this long after what it waited for, at 
 
 
 class Model(NamedTuple):
-    """Columns of the points of a host lane, and of the work that they queue (ns).
+    """Columns of pieces of host time, of the points that they lead to, and of the work that these queue (ns)."""
 
-    host: how long each piece of host time takes, piece_point: the point that it leads to. before: what is beside the
-    pieces, nothing or, where calls of two threads overlap, less. own: of the call itself, without waiting.
-    waits: streams by point whose queued work the call waits for, as columns of a matrix. returns: how long after that
-    it comes back. target: work of the queue that a call waits for because the queue is full, -1 for none.
-    """
-
-    host: Int64s
-    piece_point: Int64s
-    before: Int64s
-    own: Int64s
-    waits: npt.NDArray[np.bool_]
-    returns: Int64s
-    target: Int64s
+    host: Int64s  # how long each piece takes
+    piece_point: Int64s  # the point that it leads to
+    before: Int64s  # by point, what is not in pieces: 0, or less where calls of two threads overlap
+    own: Int64s  # time of the call without waiting
+    waits: Mask  # by point (row) and stream (column), whether the call waits for what is queued
+    returns: Int64s  # how long after that it returns
+    target: Int64s  # work that a call waits for because the queue is full, -1 for none
+    # Columns of `GpuQueue`.
     point: Int64s
     stream: Int64s
     dur: Int64s
@@ -45,11 +41,11 @@ class Model(NamedTuple):
     after: Int64s
     after_gap: Int64s
     free: Int64s
-    begin: int
+    begin: int  # of the first point
 
 
 def model(profile: Profile) -> Model:
-    """The steps as they were recorded."""
+    """Return the steps as they were recorded."""
     lane, queue = profile.of(host_lane), profile.of(gpu_queue)
     length = lane.end - lane.begin
     usual = int(np.median(length[lane.launches])) if lane.launches.any() else CALL_NS
@@ -84,49 +80,47 @@ def model(profile: Profile) -> Model:
 
 
 def summed(point: Int64s, ns: Int64s, points: int) -> Int64s:
-    """By point the sum of the pieces that lead to it."""
+    """Return by point the sum of the pieces that lead to it."""
     sums = np.zeros(points, np.int64)
     np.add.at(sums, point, ns)
     return sums
 
 
-def _awaited(lane: HostLane, queue: GpuQueue) -> tuple[npt.NDArray[np.bool_], Int64s]:
-    """Whether the work queued on each stream had ended when each call came back; and when the last of it did."""
+def _awaited(lane: HostLane, queue: GpuQueue) -> tuple[Mask, Int64s]:
+    """Return whether the work queued on each stream had ended when each call returned, and when the last of it did."""
     streams = len(queue.free)
     done = np.zeros((len(lane), streams), bool)
     latest = np.full(len(lane), np.iinfo(np.int64).min // 2)
-    places = np.arange(len(lane))
     for stream in range(streams):
-        mine = np.flatnonzero(queue.stream == stream)
-        ends = np.concatenate((queue.free[stream : stream + 1], np.maximum.accumulate(queue.end[mine])))
-        last = ends[np.searchsorted(queue.point[mine], places, side="right")]
+        work = np.flatnonzero(queue.stream == stream)
+        ends = np.concatenate((queue.free[stream : stream + 1], np.maximum.accumulate(queue.end[work])))
+        last = ends[np.searchsorted(queue.point[work], np.arange(len(lane)), side="right")]
         done[:, stream] = last <= lane.end
         latest = np.where(done[:, stream], np.maximum(latest, last), latest)
     return done, latest
 
 
-def _targets(lane: HostLane, queue: GpuQueue, usual: int, waits: npt.NDArray[np.bool_]) -> Int64s:
-    """A launch that takes long while much is queued waits until the queue has room: for the work that ended last."""
+def _targets(lane: HostLane, queue: GpuQueue, usual: int, waits: Mask) -> Int64s:
+    """Return what a launch that takes long while much is queued waits for: the work that ended last.
+
+    It waits until the queue has room.
+    """
     target = np.full(len(lane), -1, np.int64)
     slow = np.flatnonzero(lane.launches & ~waits & (lane.end - lane.begin > 10 * usual))
     if not len(slow) or not len(queue):
         return target
     order = np.argsort(queue.end, kind="stable")
-    place = np.searchsorted(queue.end[order], lane.end[slow], side="right") - 1
-    work = order[np.maximum(place, 0)]
-    full = (
-        (place >= 0) & (queue.end[work] > lane.begin[slow]) & (lane.end[slow] - queue.end[work] < _RETURN_NS)
-    )
-    full &= queue.point[work] < slow
-    target[slow[full]] = work[full]
+    index = np.searchsorted(queue.end[order], lane.end[slow], side="right") - 1
+    work = order[np.maximum(index, 0)]
+    ended = queue.end[work]
+    is_full = (index >= 0) & (ended > lane.begin[slow]) & (lane.end[slow] - ended < _RETURN_NS)
+    is_full &= queue.point[work] < slow
+    target[slow[is_full]] = work[is_full]
     return target
 
 
-# Walking a model of steps: when does each call begin and end, and each piece of work?
-
-
 class Replayed(NamedTuple):
-    """Times (ns): of the points of the host lane, and of the work in the queue."""
+    """Times of the points of the launch sequence, and of the work in the queue (ns)."""
 
     begin: Int64s
     end: Int64s
@@ -135,10 +129,10 @@ class Replayed(NamedTuple):
 
 
 def replay(model: Model, not_done_before: Int64s | None = None) -> Replayed:
-    """Linear in the number of calls and of pieces of work. not_done_before: by piece of work the time before which
-    something outside of the model does not let it end.
+    """Return when each call and each piece of work begins and ends. Linear in their number.
 
     Until a call waits the host's times are sums: only the calls that do and the work between two of them are walked.
+    not_done_before: by piece of work the time before which something outside of the model does not let it end.
     """
     led = model.before + summed(model.piece_point, model.host, len(model.before))
     end = model.begin + np.cumsum(led + model.own)
@@ -150,10 +144,10 @@ def replay(model: Model, not_done_before: Int64s | None = None) -> Replayed:
     calls = np.flatnonzero(model.waits.any(axis=1) | (model.target >= 0))
     launched = np.searchsorted(model.point, calls, side="right")
     columns = (calls, launched, end[calls], model.returns[calls], model.target[calls], model.waits[calls])
-    for place, work, back, returns, target, lanes in zip(*(column.tolist() for column in columns)):
+    for point, work, back, returns, target, streams in zip(*(column.tolist() for column in columns)):
         queue.walk(work, late)
-        late = max(late, queue.done(lanes, target) + returns - back)
-        later[place] = late
+        late = max(late, queue.done(streams, target) + returns - back)
+        later[point] = late
     queue.walk(len(model.point), late)
     later = np.maximum.accumulate(later)
     work_times = (np.array(times, np.int64) for times in (queue.starts, queue.stops))
@@ -161,23 +155,23 @@ def replay(model: Model, not_done_before: Int64s | None = None) -> Replayed:
 
 
 class _Queue:
-    """The work in the order of its launches. reached: when each piece comes to the GPU, if no call waits; held: before
-    which time it does not end. starts, stops: of what was walked already."""
+    """The work in the order of its launches."""
 
     def __init__(self, model: Model, reached: Int64s, held: Int64s) -> None:
+        """reached: when each piece comes to the GPU, if no call waits. held: before which time it does not end."""
         columns = (model.stream, reached, model.gap, model.after, model.after_gap, model.dur, held)
         self._left = zip(*(column.tolist() for column in columns))
         self._free: list[int] = model.free.tolist()
-        self.starts: list[int] = []
+        self.starts: list[int] = []  # of what was walked already
         self.stops: list[int] = []
 
     def walk(self, until: int, late: int) -> None:
-        """Up to this piece, all of it launched so much later. Comparisons, as `max` takes twice as long here."""
+        """Walk up to this piece, all of it launched so much later. `max` would take twice as long here."""
         free, starts, stops = self._free, self.starts, self.stops
-        for lane, start, gap, after, after_gap, dur, held in islice(self._left, until - len(stops)):
+        for stream, start, gap, after, after_gap, dur, held in islice(self._left, until - len(stops)):
             start += late
-            if free[lane] + gap > start:
-                start = free[lane] + gap
+            if free[stream] + gap > start:
+                start = free[stream] + gap
             if after >= 0 and stops[after] + after_gap > start:
                 start = stops[after] + after_gap
             starts.append(start)
@@ -185,10 +179,10 @@ class _Queue:
             if held > stop:
                 stop = held
             stops.append(stop)
-            if stop > free[lane]:
-                free[lane] = stop
+            if stop > free[stream]:
+                free[stream] = stop
 
-    def done(self, lanes: list[bool], target: int) -> int:
-        """When these streams are done with what was walked, and a piece of it, -1 for none."""
-        times = [free for free, waits in zip(self._free, lanes) if waits]
+    def done(self, streams: list[bool], target: int) -> int:
+        """Return when these streams are done with what was walked, and with a piece of it, -1 for none."""
+        times = [free for free, waits in zip(self._free, streams) if waits]
         return max([*times, self.stops[target]] if target >= 0 else times)

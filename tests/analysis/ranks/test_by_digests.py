@@ -12,7 +12,7 @@ from jobs import job_in
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
-from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, read, written
 from tb_torchcompile_plugin.job.job import Job
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,9 @@ def both(request: pytest.FixtureRequest, recording: Callable[[str], Path]) -> tu
     """What a recorded job tells by its traces, and by what was written of its digests."""
     traced = job_in(recording("jobs") / request.param)
     copies = (
-        RankDigest(one.rank, one.worker, one.span, Digest.FromString(one.message.SerializeToString()))
+        RankDigest(
+            one.rank, one.worker, one.span, read(Digest.FromString(written(one.columns).SerializeToString()))
+        )
         for one in traced.digests
     )
     return traced.of(job_report), Job(tuple(copies), traced.unread).of(job_report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from jobs import recorded_job
 from many_ranks import PLANTED, course, digest_of
 from tb_torchcompile_plugin.analysis.ranks import job_rows
+from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
 from tb_torchcompile_plugin.job.digest.file import (
@@ -26,21 +28,11 @@ from tb_torchcompile_plugin.job.digest.file import (
     squeezed,
     unpacked,
 )
-from tb_torchcompile_plugin.job.digest.rank_digest import (
-    RankDigest,
-    calls_of,
-    compiled_of,
-    cuts_of,
-    gpu_of,
-    host_of_rank,
-    kernels_of,
-    windows_of,
-)
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of, details_of, read, written
 from tb_torchcompile_plugin.job.job import DigestFile, TracedJob, by_digests
 from tb_torchcompile_plugin.logdir.discovery import digest_name
 from tb_torchcompile_plugin.logdir.filesystem import File, local_file
 
-QUESTIONS = (calls_of, cuts_of, windows_of, gpu_of, host_of_rank, kernels_of, compiled_of)
 SECTIONS = ("calls", "steps", "host", "kernels", "compiled")
 NUMBERS = (
     job_rows.by_rank,
@@ -51,11 +43,11 @@ NUMBERS = (
 )
 
 
-def written(folder: Path, job: TracedJob) -> list[DigestFile]:
+def saved(folder: Path, job: TracedJob) -> list[DigestFile]:
     files = []
     for number, one in enumerate(job.digests):
         path = folder / digest_name(one.worker, str(number))
-        save(one.message, str(path))
+        save(written(one.columns), str(path))
         files.append(DigestFile(one.worker, str(number), local(path)))
     return files
 
@@ -69,7 +61,7 @@ def local(path: Path) -> File:
 @pytest.mark.parametrize("name", ["late_loader", "healthy_tp", "accumulated"])
 def test_numbers_are_those_of_the_traces(tmp_path: Path, name: str) -> None:
     traced = recorded_job(name, tmp_path / "traces")
-    files = written(tmp_path, traced)
+    files = saved(tmp_path, traced)
     assert all(one.file.size <= MOST_BYTES for one in files)
     job = by_digests(files)
     assert job and not isinstance(job, TracedJob)
@@ -80,6 +72,30 @@ def test_numbers_are_those_of_the_traces(tmp_path: Path, name: str) -> None:
                 row.pop("span", None)  # a name of the file's
         assert ours == theirs
     assert job.missing == traced.missing == [] and job.world_size == traced.world_size
+
+
+def same(ours: object, theirs: object) -> bool:
+    if isinstance(ours, np.ndarray) and isinstance(theirs, np.ndarray):
+        return ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
+    if isinstance(ours, tuple) and isinstance(theirs, tuple):
+        return type(ours) is type(theirs) and len(ours) == len(theirs) and all(map(same, ours, theirs))
+    return ours == theirs
+
+
+@pytest.mark.parametrize("name", ["jobs", "gloo_groups"])
+def test_columns_of_traces_are_those_of_their_files(
+    tmp_path: Path, recording: Callable[[str], Path], name: str
+) -> None:
+    """For each job that was recorded: one construction, whatever it is made of."""
+    session = Session([("", str(recording(name)))])
+    traced = [job for run, _ in session.look().runs if (job := session.job(run.run))]
+    session.close()
+    assert traced
+    for job in traced:
+        for one, file in zip(job.digests, saved(tmp_path, job)):
+            columns = read(load(file.file))
+            columns.header.ClearField("format_version")
+            assert same(columns, one.columns)
 
 
 @given(st.integers(1, 4), st.data())
@@ -107,10 +123,10 @@ def test_a_damaged_section_is_an_error_that_is_told(
     made = pb.Digest()
     made.CopyFrom(one_rank)
     setattr(made, section, changed)
-    about = RankDigest(3, "w", "1", made)
-    for question in QUESTIONS:
-        with suppress(UserError):
-            about.of(question)
+    with suppress(UserError):
+        about = RankDigest(3, "w", "1", read(made))
+        about.of(details_of)
+        about.of(compiled_of)
 
 
 @given(st.data())
@@ -118,7 +134,6 @@ def test_tables_that_contradict_each_other_are_refused(one_rank: pb.Digest, data
     """Any number in any table: an answer, or an error that is told."""
     made = pb.Digest()
     made.CopyFrom(one_rank)
-    about = RankDigest(3, "w", "1", made)
     section = pb.CallSection.FromString(spread(made.calls))
     columns = unpacked(section.columns, 6)
     column, row = data.draw(st.integers(0, 5)), data.draw(st.integers(0, len(columns[0]) - 1))
@@ -126,7 +141,7 @@ def test_tables_that_contradict_each_other_are_refused(one_rank: pb.Digest, data
     section.columns = packed(*columns)
     made.calls = squeezed(section.SerializeToString())
     with suppress(UserError):
-        assert len(about.of(calls_of).begin) == len(columns[0])
+        assert len(read(made).calls.begin) == len(columns[0])
 
 
 def test_a_digest_that_cannot_be_read_costs_its_rank(tmp_path: Path) -> None:

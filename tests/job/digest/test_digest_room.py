@@ -16,17 +16,8 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSu
 from tb_torchcompile_plugin.job.digest import file as room
 from tb_torchcompile_plugin.job.digest import make
 from tb_torchcompile_plugin.job.digest.file import MOST_BYTES, Room, fitting
-from tb_torchcompile_plugin.job.digest.make import digest
-from tb_torchcompile_plugin.job.digest.rank_digest import (
-    RankDigest,
-    calls_of,
-    compiled_of,
-    cuts_of,
-    gpu_of,
-    host_of_rank,
-    kernels_of,
-    windows_of,
-)
+from tb_torchcompile_plugin.job.digest.make import digest, digest_columns
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of, details_of, written
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -56,7 +47,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RankDigest]:
         monkeypatch.setattr(
             make, "ROOM", Room(**{"calls": 45_000, "compiled": 15_000, "host": 35_000} | rooms)
         )
-        return RankDigest(0, "rank0", "1", digest(anew(profile)))
+        return RankDigest(0, "rank0", "1", digest_columns(anew(profile)))
 
     return digest_of
 
@@ -67,7 +58,7 @@ def anew(profile: Profile) -> Profile:
 
 
 def whole(job: TracedJob) -> RankDigest:
-    return RankDigest(0, "rank0", "1", job.ranks[0].profile.of(digest))
+    return RankDigest(0, "rank0", "1", job.ranks[0].profile.of(digest_columns))
 
 
 def problems(one: RankDigest) -> list[str]:
@@ -75,20 +66,20 @@ def problems(one: RankDigest) -> list[str]:
 
 
 def test_with_room_enough_nothing_is_left_out(job: TracedJob, cut: Callable[..., RankDigest]) -> None:
-    assert cut(job.ranks[0].profile).message == whole(job).message
+    assert written(cut(job.ranks[0].profile).columns) == written(whole(job).columns)
     assert whole(job).host_steps == STEPS and whole(job).notices == []
 
 
 def test_the_host_is_told_of_in_whole_steps(job: TracedJob, cut: Callable[..., RankDigest]) -> None:
     all_of_it = whole(job)
-    at = all_of_it.of(cuts_of)
+    at = all_of_it.columns.cuts
     sizes = []
     for host_room in (10_000, 700, 500, 350, 250, 150, 0):
         one = cut(job.ranks[0].profile, host=host_room)
-        sizes.append(len(one.message.host) + len(one.message.kernels))
-        mine, costs, kernels = one.of(cuts_of), one.of(host_of_rank), one.of(kernels_of)
+        sizes.append(len(written(one.columns).host) + len(written(one.columns).kernels))
+        mine, costs, kernels = one.columns.cuts, one.of(details_of).host, one.of(details_of).kernels
         assert np.array_equal(mine, at[: len(mine)])
-        known, count = all_of_it.of(host_of_rank), len(mine) - 1
+        known, count = all_of_it.of(details_of).host, len(mine) - 1
         kept = known.stretch < count
         assert costs.ns.tolist() == known.ns[kept].tolist()
         assert [costs.blamed[code] for code in costs.code] == [
@@ -96,29 +87,30 @@ def test_the_host_is_told_of_in_whole_steps(job: TracedJob, cut: Callable[..., R
         ]
         waits = known.wait_begin < mine.max(initial=0) if len(mine) < len(at) else known.wait_begin >= 0
         assert costs.wait_begin.tolist() == known.wait_begin[waits].tolist()
-        assert kernels.ns.sum() == all_of_it.of(kernels_of).ns[all_of_it.of(kernels_of).stretch < count].sum()
+        all_kernels = all_of_it.of(details_of).kernels
+        assert kernels.ns.sum() == all_kernels.ns[all_kernels.stretch < count].sum()
         if len(mine) < len(at):
             assert any("of the host" in problem for problem in problems(one))
-        if one.message.host_steps:
-            windows = one.of(windows_of)
-            assert len(mine) == len(at) or mine[-1] == windows.begin[one.message.host_steps]
-        assert one.of(calls_of).begin.tolist() == all_of_it.of(calls_of).begin.tolist()
+        if one.columns.header.host_steps:
+            windows = one.columns.windows
+            assert len(mine) == len(at) or mine[-1] == windows.begin[one.columns.header.host_steps]
+        assert one.columns.calls.begin.tolist() == all_of_it.columns.calls.begin.tolist()
     assert sizes == sorted(sizes, reverse=True) and sizes[0] > 2 * sizes[-1]
 
 
 def test_collectives_and_steps_go_together(job: TracedJob, cut: Callable[..., RankDigest]) -> None:
     all_of_it, one = whole(job), cut(job.ranks[0].profile, calls=400)
-    kept = len(one.of(windows_of).names)
+    kept = len(one.columns.windows.names)
     assert 0 < kept < STEPS
     assert problems(one)[0] == f"too long for a digest: of {STEPS} steps it holds the first {kept}"
-    assert one.of(windows_of).names == all_of_it.of(windows_of).names[:kept]
-    assert one.of(calls_of).seq.tolist() == list(range(kept))
-    gpu, all_gpu = one.of(gpu_of), all_of_it.of(gpu_of)
+    assert one.columns.windows.names == all_of_it.columns.windows.names[:kept]
+    assert one.columns.calls.seq.tolist() == list(range(kept))
+    gpu, all_gpu = one.columns.gpu, all_of_it.columns.gpu
     assert gpu and all_gpu
     assert gpu.steps.window.tolist() == list(range(kept))
     assert gpu.steps.compute.tolist() == all_gpu.steps.compute[:kept].tolist()
     assert gpu.exposed.ends.max() <= gpu.steps.end.max() < all_gpu.exposed.ends.max()
-    assert one.of(cuts_of).max() < all_of_it.of(windows_of).begin[kept]
+    assert one.columns.cuts.max() < all_of_it.columns.windows.begin[kept]
 
 
 def test_a_job_of_such_digests_tells_of_the_steps_that_they_hold(
@@ -138,7 +130,7 @@ def test_without_steps_the_first_collectives_are_told(job: TracedJob, cut: Calla
     names = [name.replace("ProfilerStep#", "round ") for name in trace.names]
     profile = Profile(replace(trace, names=names), None, job.ranks[0].profile.span)
     one = cut(profile, calls=200)
-    seq = one.of(calls_of).seq.tolist()
+    seq = one.columns.calls.seq.tolist()
     assert 0 < len(seq) < STEPS and seq == list(range(len(seq)))
     assert problems(one)[0] == f"too long for a digest: of {STEPS} collectives it holds the first {len(seq)}"
 
@@ -178,7 +170,7 @@ def test_a_long_job_fits(tmp_path: Path) -> None:
 
 
 def test_what_fits_is_halved_until_it_does() -> None:
-    assert fitting(lambda count: [b"x" * count], 100, 100) == ([b"x" * 100], 100)
-    assert fitting(lambda count: [b"x" * count], 100, 99)[1] == 50
-    assert fitting(lambda count: [b"x" * (count + 5)], 100, 4)[1] == 0
+    assert fitting(lambda count: count, 100, 100) == 100
+    assert fitting(lambda count: count, 100, 99) == 50
+    assert fitting(lambda count: count + 5, 100, 4) == 0
     assert room.left_out("steps", 3, 3) == []
