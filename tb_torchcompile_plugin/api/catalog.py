@@ -10,16 +10,27 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.causes.payback_result import compiled_of, eager_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.job import asks_digests
-from tb_torchcompile_plugin.logdir.discovery import RunFiles, SpanFile, WorkerFiles, discover, span_time_ns
+from tb_torchcompile_plugin.logdir.discovery import (
+    File,
+    RunFiles,
+    SpanFile,
+    WorkerFiles,
+    discover,
+    span_time_ns,
+)
+from tb_torchcompile_plugin.reader.cache.answers import Source
+from tb_torchcompile_plugin.reader.compile_data import makers
 from tb_torchcompile_plugin.reader.merge import join_logs
 
 Found = TypeVar("Found")
+Ids = tuple[str, str, str]  # run, worker, span; "" for the compile data of a worker alone
 SCHEMA_VERSION = 1  # of all that leaves
 
 
@@ -55,12 +66,24 @@ class Runs(msgspec.Struct, frozen=True):
     schema_version: int = SCHEMA_VERSION
 
 
+class SpanFiles(NamedTuple):
+    """A span of a worker."""
+
+    run: str
+    worker: WorkerFiles
+    span: SpanFile
+    files: tuple[File, ...]  # all that it is read from
+    # of the same program, eager where this one is compiled and the other way round
+    baseline: SpanFiles | None = None
+
+
 @dataclass
 class Listing:
     """Each run with its workers, logs joined to them; and what could not be looked at."""
 
     runs: list[tuple[RunFiles, list[WorkerFiles]]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
+    _spans: dict[Ids, tuple[SpanFiles, Source]] = field(default_factory=dict)
 
     def workers(self, run: str) -> list[WorkerFiles]:
         """Of a run by id; none where there is no such run."""
@@ -70,11 +93,42 @@ class Listing:
         """By id; None where there is none."""
         return next((candidate for candidate in self.workers(run) if candidate.worker == worker), None)
 
-    def span(self, run: str, worker: str, span: str) -> tuple[WorkerFiles, SpanFile] | None:
-        """A span by id, with its worker; None where there is none."""
-        if (owner := self.worker(run, worker)) is None:
+    def span(self, ids: Ids) -> tuple[SpanFiles, Source] | None:
+        """A span by id, and what its answers are computed from; None where there is none. Looked up once."""
+        if ids not in self._spans:
+            run, worker_id, span_id = ids
+            worker = self.worker(run, worker_id)
+            span = next((span for span in worker.spans if span.span == span_id), None) if worker else None
+            if worker is None or span is None:
+                return None
+            baseline = self._baseline(run, worker)
+            files = files_of(worker, span, self.workers(run))
+            source = Source((*files, *baseline.files), baseline.run) if baseline else Source(files)
+            self._spans[ids] = SpanFiles(run, worker, span, files, baseline), source
+        return self._spans[ids]
+
+    def _baseline(self, run: str, worker: WorkerFiles) -> SpanFiles | None:
+        """Return the newest span of the same rank in the baseline run; None without such a run, or such a span."""
+        names = [listed.run for listed, _ in self.runs]
+        other_run = eager_of(run, names) or compiled_of(run, names)
+        others = [other for other in self.workers(other_run) if other.spans] if other_run else []
+        other = next((other for other in others if other.rank == worker.rank), None)
+        if other_run is None or other is None:
             return None
-        return next(((owner, candidate) for candidate in owner.spans if candidate.span == span), None)
+        newest = max(other.spans, key=recorded_ns)
+        return SpanFiles(other_run, other, newest, files_of(other, newest, ()))
+
+
+def files_of(worker: WorkerFiles, span: SpanFile, workers: Sequence[WorkerFiles]) -> tuple[File, ...]:
+    """Return all that a span is read from: its trace, the compile data of its worker, and of those of `workers` that
+    may have compiled what it runs."""
+    packages = (file for maker in makers(worker, workers) for file in maker.compile_files)
+    return (span.file, *worker.compile_files, *packages)
+
+
+def recorded_ns(span: SpanFile) -> int:
+    """Return when a span was recorded (Unix time). Its name tells: copying a logdir changes the times of files."""
+    return span_time_ns(span.span) or span.file.mtime_ns
 
 
 class NoSuchRun(NotFound):
@@ -183,9 +237,10 @@ class Catalog:
             raise _no_worker(run, worker)
         return known
 
-    def span(self, run: str, worker: str, span: str) -> tuple[WorkerFiles, SpanFile]:
-        """By id, with its worker. Raises NotFound."""
-        if (known := self._find(lambda look: look.span(run, worker, span))) is None:
+    def span(self, ids: Ids) -> tuple[SpanFiles, Source]:
+        """Return a span by id, and what its answers are computed from. Raises NotFound."""
+        if (known := self._find(lambda look: look.span(ids))) is None:
+            run, worker, span = ids
             if self.last().worker(run, worker) is None:
                 raise _no_worker(run, worker)
             raise NotFound(
@@ -201,9 +256,6 @@ def _no_worker(run: str, worker: str) -> NotFound:
 
 
 # Which span is meant where nobody says so: the one that the tab opens with.
-
-
-Ids = tuple[str, str, str]  # run, worker, span; "" for the compile data of a worker alone
 
 
 def newest_span(runs: Runs, logdir: str) -> Ids:

@@ -26,7 +26,6 @@ from tb_torchcompile_plugin.analysis.compare.all_runs import (
     all_runs,
     compile_line,
     job_line,
-    job_remembered,
     span_line,
 )
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import CudaGraphReport
@@ -48,7 +47,7 @@ from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepReport
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
-from tb_torchcompile_plugin.api.joined import job_of, made_of, unexpected
+from tb_torchcompile_plugin.api.joined import job_of, unexpected
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.run_lines import place_of
 from tb_torchcompile_plugin.api.session import Session
@@ -59,7 +58,6 @@ from tb_torchcompile_plugin.job.job import (
     TracedJob,
     asks_digests,
     by_digests,
-    calls_of_each,
     digest_files,
     members,
     one_rank,
@@ -67,7 +65,6 @@ from tb_torchcompile_plugin.job.job import (
 from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.cache import answers
 from tb_torchcompile_plugin.reader.cache.anywhere import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Advance
@@ -226,7 +223,8 @@ def _run(session: Session, run: str, workers: Sequence[WorkerFiles], progress: A
     line: JobLine | None = None
     try:
         if job := job_of(reading.profiles):
-            together, line = job.of(job_remembered), job.of(job_line)
+            together, line = job.of(job_report), job.of(job_line)
+            session.lines.keep_job(job)
         rows = [_as_rank(row, job) for row in rows]
         findings = _without_symptoms(findings, job)
     except Exception as error:  # a mistake of ours, which costs the job and not its ranks
@@ -365,17 +363,15 @@ def _read_span(
     place: SpanPlace, data: CompileData | None, ranks: int, progress: Advance | None
 ) -> tuple[SpanRead, Profile | None]:
     """ranks: with how many it was recorded; what was said of one alone is known the next time without its trace."""
-    span, most_calls = place.span, calls_of_each(ranks)
-    files = place.session.files(place.run, place.worker.worker, span.span)
-    beside = place.session.beside(place.run, place.worker.worker)
-    about = made_of(files, beside, most_calls)
-    if not ranks and (known := answers.kept("report", SpanRead, about)):
+    found, source = place.session.look_up(place.run, place.worker.worker, place.span.span)
+    store = place.session.answers
+    if not ranks and (known := store.get("report", SpanRead, source)):
         return known, None
-    trace = read(span.file, progress, progress)
-    profile = Profile(trace, data, span, most_calls, files, beside)
+    trace = read(place.span.file, progress, progress)
+    profile = place.session.opened(found, trace, data)
     made = SpanRead(span_answers(profile), profile.of(span_findings), profile.of(span_line))
     if not ranks and trace.is_whole():
-        answers.keep("report", made, about)
+        store.get("report", SpanRead, source, lambda: made)
     return made, profile
 
 

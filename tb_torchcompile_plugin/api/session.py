@@ -17,15 +17,15 @@ from math import inf
 from time import monotonic
 from typing import NamedTuple
 
-from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, all_runs
+from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, LastOverview, all_runs
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.pairs import Side, Sides, side_of
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
-from tb_torchcompile_plugin.api.catalog import Catalog, Listing, Runs, runs_in
-from tb_torchcompile_plugin.api.joined import job_of, no_job, run_beside, why_not
+from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Listing, Runs, SpanFiles, runs_in
+from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
-from tb_torchcompile_plugin.api.run_lines import RunLines, files_of
+from tb_torchcompile_plugin.api.run_lines import RunLines
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.job import (
     DigestFile,
@@ -35,7 +35,6 @@ from tb_torchcompile_plugin.job.job import (
     TracedJob,
     asks_digests,
     by_digests,
-    calls_of_each,
     digest_files,
     members,
     one_rank,
@@ -43,19 +42,20 @@ from tb_torchcompile_plugin.job.job import (
     recorded_trace,
     together,
 )
-from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
+from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
+from tb_torchcompile_plugin.reader.cache.answers import AnswerStore, Source
 from tb_torchcompile_plugin.reader.cache.anywhere import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData, DataRead, read_compile_data, with_makers
 from tb_torchcompile_plugin.reader.memo import Memo
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 _log = logging.getLogger(__name__)
 
-_Ids = tuple[str, str, str]  # run, worker, span
-
-_KEPT = 32  # workers whose compile data is remembered
+MAX_ANSWERS = 400  # in memory: about as many as there are questions about the 8 spans that are held open
+MAX_COMPILE_DATA = 32  # workers
+MAX_COMBINED = 12  # comparisons, jobs and start-ups: each holds all of its traces, or compile data
 _READ_AT_ONCE = 2  # ranks of a job
-_COMPARED = 4  # comparisons, each with both of its sides
 _PATIENCE_S = 1.0  # digests are mostly read sooner: one request is enough
 MOST_TRACED = 64  # ranks of a job whose traces are read for it
 _RETRY_S = 60.0  # until a trace of a job that could not be read is tried again
@@ -91,16 +91,16 @@ class Session:
         not lie in which is not read. ahead: whether what panels ask first is made as soon as a trace is read, on a
         thread of its own: a process that ends meanwhile may be killed by it (SIGABRT, inside of C++)."""
         self._catalog, self._ahead = Catalog(logdirs, within), ahead
-        self._readings: Readings[_Ids, Profile] = Readings()
+        self._readings: Readings[Ids, Profile] = Readings()
         weakref.finalize(self, self._readings.close)  # also when the process ends
-        self._compile_data, self._sides, self.starts = Memo(_KEPT), Memo(_COMPARED), Memo(_COMPARED)
-        self._jobs, self._held = Memo(_COMPARED), Memo(_COMPARED)
-        self._lines = RunLines()
+        self._compile_data, self.combined = Memo(MAX_COMPILE_DATA), Memo(MAX_COMBINED)
+        self.answers = AnswerStore(MAX_ANSWERS, large_files_only=True)
+        self.lines = RunLines()
 
     def close(self) -> None:
         """Stop what is being read and drop what is queued."""
         self._readings.close()
-        self._lines.close()
+        self.lines.close()
 
     def look(self) -> Listing:
         """What the logdir holds now. Lists folders and looks at first bytes; parses nothing."""
@@ -116,20 +116,26 @@ class Session:
 
     def all_runs(self, pin: str) -> AllRuns:
         """Them in a line each, without opening a trace. pin: the run that others are held against, "" for none."""
-        known = [self._lines.of(run.run, workers) for run, workers in self._catalog.last().runs if workers]
-        return all_runs(known, self._lines.reading, pin)
+        known = [self.lines.of(run.run, workers) for run, workers in self._catalog.last().runs if workers]
+        return all_runs(known, self.lines.reading, pin)
 
-    def files(self, run: str, worker: str, span: str) -> tuple[File, ...]:
-        """All that a span is read from. Raises NotFound."""
-        return files_of(*self._catalog.span(run, worker, span), self._catalog.workers(run))
+    def look_up(self, run: str, worker: str, span: str) -> tuple[SpanFiles, Source]:
+        """Return the files of a span, and what the answers about it are computed from. Raises NotFound."""
+        return self._catalog.span((run, worker, span))
 
-    def beside(self, run: str, worker: str) -> RunBeside | None:
-        """The other run of the same program, one of them eager; None where there is none. Raises NotFound."""
-        return run_beside(self._catalog.last(), run, self._catalog.worker(run, worker), self._read_beside)
+    def last_overview(self, run: str, worker: str, span: str) -> LastOverview | None:
+        """Return what was shown of a span when it was last read. Raises NotFound."""
+        return self.lines.last_overview(self.look_up(run, worker, span)[0].files)
 
-    def _read_beside(self, worker: WorkerFiles, span: SpanFile) -> Profile:
-        """Read apart, as only numbers of it are kept. Raises UserError."""
-        return Profile(read(span.file, None, None), self.compile_data_of(worker)[0], span)
+    def opened(self, found: SpanFiles, trace: Trace, data: CompileData | None) -> Profile:
+        """Return a span whose trace was read, with what its answers depend on."""
+        other = found.baseline
+        baseline = RunBeside(other.run, other.files, partial(self._read_baseline, other)) if other else None
+        return Profile(trace, data, found.span, files=found.files, beside=baseline)
+
+    def _read_baseline(self, other: SpanFiles) -> Profile:
+        """Read a span that is not held open, as only numbers of it are kept. Raises UserError."""
+        return Profile(read(other.span.file, None, None), self.compile_data_of(other.worker)[0], other.span)
 
     def compile_data(self, run: str, worker: str) -> CompileData:
         """Raises NotFound, and NoCompileData where none could be read."""
@@ -180,7 +186,7 @@ class Session:
         return self._poll_traces(run, span, known)
 
     def _poll_digests(self, run: str, span: str, files: list[DigestFile]) -> Job | Progress:
-        made = self._jobs.begin((run, *files), partial(by_digests, files, span), files)
+        made = self.combined.begin((run, *files), partial(by_digests, files, span), files)
         wait([made], _PATIENCE_S)
         if not made.done():
             return all_read(None)
@@ -206,12 +212,11 @@ class Session:
                 f"run {run!r} holds no traces of two ranks",
                 next_step="Record every rank into one folder, each under a worker_name of its own",
             )
-        most_calls = calls_of_each(len(known))
-        held: _Held = self._held.get((run, *known), dict)
+        held: _Held = self.combined.get(("members", run, *known), dict)
         read: dict[Member, Profile | Notice | None] = {}
         waiting: list[Progress] = []
         for one in known:
-            answer = self._poll_member(run, one, most_calls, held)
+            answer = self._poll_member(run, one, held)
             if not isinstance(answer, Progress):
                 read[one] = answer
             elif len(waiting := [*waiting, answer]) == _READ_AT_ONCE:  # each is read by several processes
@@ -221,7 +226,7 @@ class Session:
         here = together(
             {one: recorded_trace(about) for one, about in read.items() if isinstance(about, Profile)}, span
         )
-        made = self._jobs.begin((run, *known, *here), lambda: job_of(read, span), read)
+        made = self.combined.begin((run, *known, *here), lambda: job_of(read, span), read)
         if not made.done():
             return all_read(next((about for about in read.values() if isinstance(about, Profile)), None))
         if (job := made.result()) is None:
@@ -239,7 +244,7 @@ class Session:
                 return about
         assert isinstance(before, Job) and isinstance(after, Job)
         jobs = Jobs(before, after)
-        return self._sides.get(("jobs", run, span, run2, span2), lambda: jobs, (before, after))
+        return self.combined.get(("jobs", run, span, run2, span2), lambda: jobs, (before, after))
 
     def job(self, run: str, span: str = "") -> TracedJob | None:
         """The same, its traces read one after the other; None where fewer than two ranks have one that can be."""
@@ -248,17 +253,14 @@ class Session:
             try:
                 read[one] = self.profile(run, one.worker, one.span)
             except Exception as error:
-                read[one] = why_not(self._catalog.span(run, one.worker, one.span)[1].file, error)
+                read[one] = why_not(self.trace_file(run, one.worker, one.span), error)
         return job_of(read, span)
 
-    def _poll_member(
-        self, run: str, one: Member, most_calls: int, held: _Held
-    ) -> Profile | Progress | Notice:
+    def _poll_member(self, run: str, one: Member, held: _Held) -> Profile | Progress | Notice:
         """What was read is held until all are there: a job has more ranks than readings are remembered. What could not
         be read is tried again after a while."""
-        _, span = self._catalog.span(run, one.worker, one.span)
-        made_of = self.files(run, one.worker, one.span), most_calls
-        known = held.get(one)
+        found, _ = self.look_up(run, one.worker, one.span)
+        made_of, known = found.files, held.get(one)
         if known is None or known.made_of != made_of or not known.counts:
             try:
                 answer = self.poll_profile(run, one.worker, one.span)
@@ -266,7 +268,9 @@ class Session:
                     return answer
                 known = held[one] = _MemberRead(made_of, answer, inf)
             except Exception as error:
-                known = held[one] = _MemberRead(made_of, why_not(span.file, error), monotonic() + _RETRY_S)
+                known = held[one] = _MemberRead(
+                    made_of, why_not(found.span.file, error), monotonic() + _RETRY_S
+                )
         return known.answer
 
     def profile(self, run: str, worker: str, span: str) -> Profile:
@@ -306,51 +310,43 @@ class Session:
         assert not isinstance(before, Progress) and not isinstance(after, Progress)
         sides = Sides(side_of(before, run, worker), side_of(after, run2, worker2))
         ids = run, worker, span, run2, worker2, span2
-        return self._sides.get(ids, lambda: sides, (before, after))  # those that were compared before
+        return self.combined.get(ids, lambda: sides, (before, after))  # those that were compared before
 
     def trace_file(self, run: str, worker: str, span: str) -> File:
         """Raises NotFound."""
-        return self._catalog.span(run, worker, span)[1].file
+        return self.look_up(run, worker, span)[0].span.file
 
     def cancel(self, run: str, worker: str, span: str) -> None:
         """Whoever polled this span does not want it any more. Does nothing where it is not being read."""
-        self._catalog.span(run, worker, span)  # raises NotFound
+        self.look_up(run, worker, span)  # raises NotFound
         self._readings.cancel((run, worker, span))
 
-    def _reading(self, ids: _Ids, *, to_the_end: bool = False) -> Reading[Profile]:
-        _, span = self._catalog.span(*ids)
-        most_calls, other = self.most_calls(ids[0]), self.beside(*ids[:2])
-        made_of = self.files(*ids), most_calls, other[:2] if other else ()
+    def _reading(self, ids: Ids, *, to_the_end: bool = False) -> Reading[Profile]:
+        found, source = self._catalog.span(ids)
 
         def start() -> Reading[Profile]:
-            progress = Progress(span.file.name, 0, span.file.size, 0, None)
-            return Reading(progress, partial(self._read_span, ids, most_calls, other))
+            progress = Progress(found.span.file.name, 0, found.span.file.size, 0, None)
+            return Reading(progress, partial(self._read_span, ids))
 
-        reading = self._readings.ask(ids, made_of, start, to_the_end=to_the_end)
+        reading = self._readings.ask(ids, source, start, to_the_end=to_the_end)
         if not _lost(reading):
             return reading
         self._readings.forget(ids, reading)
-        return self._readings.ask(ids, made_of, start, to_the_end=to_the_end)
+        return self._readings.ask(ids, source, start, to_the_end=to_the_end)
 
-    def _answer(self, ids: _Ids, reading: Reading[Profile]) -> Profile:
+    def _answer(self, ids: Ids, reading: Reading[Profile]) -> Profile:
         try:
             return reading.future.result()
         except Exception:  # told once: the cause may be gone when somebody asks again
             self._readings.forget(ids, reading)
             raise
 
-    def most_calls(self, run: str) -> int:
-        """Of how many calls the model of a span of this run is made. Raises NotFound."""
-        return calls_of_each(len(self.job_members(run)))
-
-    def _read_span(
-        self, ids: _Ids, most_calls: int, other: RunBeside | None, reading: Reading[Profile]
-    ) -> Profile:
-        worker, span = self._catalog.span(*ids)
-        data, _ = self.with_packages(ids[0], worker)
-        trace = read(span.file, reading.advance, partial(reading.advance, stage="fetching"), reading.stop)
-        trace, files = replace(trace, notices=_will_retry(trace.notices)), self.files(*ids)
-        profile = Profile(trace, data, span, most_calls, files, other)
+    def _read_span(self, ids: Ids, reading: Reading[Profile]) -> Profile:
+        found, _ = self._catalog.span(ids)
+        data, _ = self.with_packages(ids[0], found.worker)
+        fetching = partial(reading.advance, stage="fetching")
+        trace = read(found.span.file, reading.advance, fetching, reading.stop)
+        profile = self.opened(found, replace(trace, notices=_will_retry(trace.notices)), data)
         if self._ahead:
             profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it
         return profile

@@ -35,7 +35,7 @@ def starts_of(session: Session, run: str, worker: str) -> Starts:
     mine = Start(run, worker, rank, data)
     others = tuple(islice(_others(session, listed, mine), _MOST))
     made_of = (data, *(one.data for one in others))
-    return session.starts.get((run, worker), lambda: Starts(mine, others), made_of)
+    return session.combined.get(("starts", run, worker), lambda: Starts(mine, others), made_of)
 
 
 def _others(session: Session, listed: list[tuple[str, list[WorkerFiles]]], mine: Start) -> Iterator[Start]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.findings import Findings, findings
+from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.causes.overview import Overview, first_change, overview
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile.break_costs import graph_break_costs
@@ -15,17 +15,13 @@ from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_sit
 from tb_torchcompile_plugin.analysis.finding import Finding, Severity
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
-from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import coverage
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
-from tb_torchcompile_plugin.analysis.runtime.span_report import Compile, compile_report
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, noise_us, step_times
-from tb_torchcompile_plugin.job.job import Job, TracedJob
-from tb_torchcompile_plugin.logdir.discovery import File
+from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.model.clock import step_clock
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_ns
-from tb_torchcompile_plugin.reader.cache import rows
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 # A span, and what its worker compiled, in one line each: all that is remembered of them once they were
@@ -110,13 +106,6 @@ def _breaks(profile: Profile) -> int | None:
     return len(profile.of(graph_break_sites)) if known else None
 
 
-# What is remembered of what was read, for the next time that somebody looks at the logdir.
-
-
-# With the version of what they hold: rows of another one do not count.
-SPAN, JOB, COMPILE = "span-1", "job-1", "compile-1"
-
-
 class JobLine(msgspec.Struct, frozen=True):
     """What all ranks of a job should change first, None where nothing asks for a change."""
 
@@ -130,55 +119,15 @@ class Remembered(msgspec.Struct, frozen=True):
     last: LastOverview | None
 
 
-def remembered(files: tuple[File, ...]) -> Remembered:
-    """Of a span, by all that it is read from."""
-    return Remembered(rows.kept(rows.key_of(SPAN, files), LastOverview))
-
-
-def overview_remembered(profile: Profile) -> Overview:
-    """The overview, which is written down."""
-    profile.of(_keep_overview)
-    return profile.of(overview)
-
-
-def findings_remembered(about: Profile | CompileData) -> Findings:
-    """The findings, which every panel asks for: so what was read is written down, whichever it was opened at."""
-    known = about.of(findings)
-    if isinstance(about, Profile):
-        about.begin(_keep_overview)  # behind them: nobody waits for it
-    return known
-
-
-def _keep_overview(profile: Profile) -> None:
-    if profile.files:
-        rows.keep(rows.key_of(SPAN, profile.files), profile.of(last_overview))
-
-
-def job_remembered(job: Job) -> JobReport:
-    """The report about a job, whose first finding is written down."""
-    if isinstance(job, TracedJob) and all(rank.profile.files for rank in job.ranks):
-        rows.keep(
-            rows.key_of(JOB, [file for rank in job.ranks for file in rank.profile.files]), job.of(job_line)
-        )
-    return job.of(job_report)
+def remembered(last: LastOverview | None) -> Remembered:
+    """Return what the tab shows of a span until it is read again."""
+    return Remembered(last)
 
 
 def job_line(job: Job) -> JobLine:
     """Of a job, what is to be remembered of it."""
     first = first_change(job.of(job_report).findings)
     return JobLine(first.title if first else None, first.severity if first else None)
-
-
-def compile_remembered(data: CompileData) -> Compile:
-    """The compile side of a worker; where it is from a log, its line is written down."""
-    if data.log and data.source == "torch_trace":
-        remember_compiled([data.log], data.of(compile_line))
-    return data.of(compile_report)
-
-
-def remember_compiled(files: Sequence[File], line: CompileLine) -> None:
-    """What a worker compiled, by its summaries or its log."""
-    rows.keep(rows.key_of(COMPILE, files), line)
 
 
 class RunPlace(NamedTuple):

@@ -38,8 +38,8 @@ from tb_torchcompile_plugin.api.export.ask import (
 from tb_torchcompile_plugin.api.export.page import Body, Pack
 from tb_torchcompile_plugin.api.export.timeline_part import Detailed, TimelinePart, wanted_stretches
 from tb_torchcompile_plugin.api.routes import (
-    FILES,
     JOB,
+    LAST,
     RANK,
     ROUTES,
     RUN,
@@ -211,7 +211,7 @@ class Export:
         yield from self._once({"run": run}, RUN)
 
     def _span_once(self, run: str, worker: str, span: str) -> Iterator[bytes]:
-        subjects = (SPAN, FILES, SPAN_OR_WORKER) if span else (SPAN_OR_WORKER,)
+        subjects = (SPAN, LAST, SPAN_OR_WORKER) if span else (SPAN_OR_WORKER,)
         yield from self._once(_span_texts(run, worker, span), *subjects)
 
     def _once(self, ids: Texts, *subjects: object) -> Iterator[bytes]:

@@ -11,7 +11,6 @@ from tb_torchcompile_plugin.api.catalog import Catalog
 from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order, in_processes, on_cluster
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.errors import Notice, UserError
-from tb_torchcompile_plugin.job.job import members
 from tb_torchcompile_plugin.logdir.discovery import RunFiles, SpanFile, WorkerFiles, digest_name
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, plain_path
 
@@ -38,7 +37,6 @@ def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
     notices, orders = list(look.notices), []
     for run, workers in look.runs:
         folder = _folder(run, target)
-        ranks = max(1, len(members(workers)))
         for worker in workers:
             nameable = [span for span in worker.spans if span.span.isdigit()]
             notices += [_nameless(span) for span in worker.spans if span not in nameable]
@@ -46,7 +44,7 @@ def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
                 path = os.path.join(folder, digest_name(worker.worker, span.span))
                 beside = worker.digests.get(span.span) if target else None
                 known = there.get((run.run, worker.worker, span.span))
-                orders.append(Order(_alone(worker), span, path, known, beside, ranks))
+                orders.append(Order(_alone(worker), span, path, known, beside))
     return orders, notices
 
 

@@ -28,8 +28,7 @@ from typing import Literal, NamedTuple
 from tb_torchcompile_plugin.api.joined import unexpected
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.digest.file import is_current, load, save
-from tb_torchcompile_plugin.job.digest.make import claimed, digest
-from tb_torchcompile_plugin.job.job import calls_of_each
+from tb_torchcompile_plugin.job.digest.make import digest
 from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, local_file
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -68,15 +67,13 @@ _compiled = Memo(1)  # the spans of a worker come one after the other
 
 class Order(NamedTuple):
     """worker, span: what the digest is made of. path: where it goes to, a path or URL. there: what lies at a URL.
-    beside: the digest beside the trace, where it goes elsewhere. ranks: how many are there, for traces that do not tell
-    how large their job is."""
+    beside: the digest beside the trace, where it goes elsewhere."""
 
     worker: WorkerFiles
     span: SpanFile
     path: str
     there: File | None = None
     beside: File | None = None
-    ranks: int = 1
 
 
 def write_digest(order: Order, trace: Trace | None = None) -> Literal["written", "there already"]:
@@ -101,8 +98,7 @@ def _read(file: File) -> Trace:
 
 
 def _profile(order: Order, trace: Trace) -> Profile:
-    ranks = claimed(trace, "world_size") or order.ranks  # whoever of the job has left traces here
-    return Profile(trace, _compile_data(order.worker), order.span, calls_of_each(ranks))
+    return Profile(trace, _compile_data(order.worker), order.span)
 
 
 def _compile_data(worker: WorkerFiles) -> CompileData | None:

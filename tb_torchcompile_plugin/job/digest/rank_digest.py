@@ -5,8 +5,8 @@ Everything here raises UserError where the digest is damaged: such a rank is not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeVar, cast, get_args
 
@@ -25,6 +25,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_
 from tb_torchcompile_plugin.profile.model.attribution import CAUSES
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import gpu_steps
+from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 
 # Where the time of a rank's GPU goes in each step, as far as the rank alone tells. To the ns.
@@ -70,12 +71,11 @@ def rank_gpu(profile: Profile) -> RankGpu | None:
 
 
 Section = TypeVar("Section", bound=Message)
-Answer = TypeVar("Answer")
 _FAR_NS = 1 << 61  # beyond it nothing was recorded
 
 
 @dataclass(eq=False)
-class RankDigest:
+class RankDigest(Memoized):
     """worker, span: whose files these are. Times are ns by the clock of the rank's trace, from `base_ns`. file: read
     again for the sections that the message lacks, which are seldom asked for."""
 
@@ -84,13 +84,6 @@ class RankDigest:
     span: str
     message: pb.Digest
     file: File | None = None
-    _answers: dict[Callable[[RankDigest], object], object] = field(default_factory=dict, repr=False)
-
-    def of(self, question: Callable[[RankDigest], Answer]) -> Answer:
-        """The answer, made when first asked for. There are thousands of these: two threads may make one twice."""
-        if question not in self._answers:
-            self._answers[question] = question(self)
-        return cast(Answer, self._answers[question])
 
     def seldom(self, section: str) -> bytes:
         """A section that few ranks of very many are asked for. Raises UserError where the file cannot be read again."""

@@ -26,7 +26,7 @@ _CACHE_VARIABLE = "TB_TORCHCOMPILE_CACHE"
 _LIMIT_VARIABLE = "TB_TORCHCOMPILE_CACHE_MAX_BYTES"
 _ABANDONED_S = 24 * 3600.0
 _TEMPORARY = ".tmp-"
-ROWS = "rows"  # the folder of what is no entry: small, and seldom gone
+ANSWERS = "answers"  # the folder whose files are evicted one by one
 
 _guard = threading.Lock()
 _locks: dict[str, threading.Lock] = {}
@@ -126,8 +126,8 @@ def name_of(identity: Sequence[object]) -> str:
 
 
 def evict(root: Path, keep: str) -> None:
-    """Remove the entries used longest ago until all together fit; `keep` and those in use stay."""
-    limit, entries = max_cache_bytes(), list(_entries(root))
+    """Remove the least recently used entries and answers until all together fit; `keep` and those in use stay."""
+    limit, entries = max_cache_bytes(), [*_entries(root), *_answers(root)]
     total = sum(size for _, size, _ in entries)
     with _guard:
         stay = {keep, *_in_use}
@@ -136,14 +136,25 @@ def evict(root: Path, keep: str) -> None:
             return
         if path.name in stay:
             continue
-        remove(path)
+        if path.parent == root:
+            remove(path)
+        else:
+            path.unlink(missing_ok=True)
         total -= size
 
 
+def _answers(root: Path) -> Iterator[tuple[float, int, Path]]:
+    """Yield the last use, the bytes and the path of each answer."""
+    for path in root.glob(f"{ANSWERS}/*"):
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            yield status.st_mtime, status.st_size, path
+
+
 def _entries(root: Path) -> Iterator[tuple[float, int, Path]]:
-    """(last use, bytes, directory) of each entry; what vanishes meanwhile is left out."""
+    """Yield the last use, the bytes and the directory of each entry. What vanishes meanwhile is left out."""
     for path in root.iterdir():
-        if path.name.startswith(_TEMPORARY) or path.name == ROWS:
+        if path.name.startswith(_TEMPORARY) or path.name == ANSWERS:
             continue
         with contextlib.suppress(OSError):
             status = path.stat()

@@ -87,10 +87,9 @@ def is_stored(path: str) -> bool:
     return key is not None and (cache_directory() / key / "contents.json").is_file()
 
 
-def entry_of(path: str) -> Path | None:
-    """Where the trace lies once it was read; None for one that is not there, or that is not stored."""
-    key = _key(os.fspath(path)) if max_cache_bytes() > 0 else None
-    return None if key is None else cache_directory() / key
+def is_worth_storing(size: int) -> bool:
+    """Whether opening a trace of so many bytes from the cache is faster than reading it."""
+    return size >= _WORTH_STORING
 
 
 def _key(path: str) -> str | None:
@@ -99,7 +98,7 @@ def _key(path: str) -> str | None:
         status = os.stat(path)
     except OSError:
         return None
-    if status.st_size < _WORTH_STORING:
+    if not is_worth_storing(status.st_size):
         return None
     identity = [os.path.realpath(path), status.st_size, status.st_mtime_ns, FORMAT_VERSION]
     return cache.name_of(identity)
