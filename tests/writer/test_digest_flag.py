@@ -107,7 +107,7 @@ def test_with_index_the_trace_is_read_once(
         "    store.ingest = once\n"
         "    def never(*_, **__):\n"
         "        raise AssertionError('read twice')\n"
-        "    from tb_torchcompile_plugin.api.indexing import write\n"
+        "    from tb_torchcompile_plugin.api.indexing import pool as write\n"
         "    write.read_trace = never\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))

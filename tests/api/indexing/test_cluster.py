@@ -27,7 +27,7 @@ DEADLY = "killed"  # reading the trace of this worker ends the process that does
 SITE = f"""
 import os, signal, sys
 if any("dask_worker" in one for one in sys.orig_argv):
-    from tb_torchcompile_plugin.api.indexing import write
+    from tb_torchcompile_plugin.api.indexing import pool as write
     read = write._read
     def deadly(file):
         if {DEADLY!r} in file.name:
@@ -173,7 +173,7 @@ def test_a_scheduler_that_goes_away_is_said_and_nothing_is_lost(
 def test_without_a_scheduler_one_line_says_so(
     job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tb_torchcompile_plugin.api.indexing.cluster._PATIENCE_S", 0.5)
+    monkeypatch.setattr("tb_torchcompile_plugin.api.indexing.pool._PATIENCE_S", 0.5)
     for address in ("tcp://127.0.0.1:9", "nonsense"):
         assert main(["index", str(job), "--scheduler", address]) == 1
         _, err = capsys.readouterr()

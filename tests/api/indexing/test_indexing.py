@@ -232,7 +232,7 @@ class TestProcesses:
         (tmp_path / "site").mkdir()
         (tmp_path / "site" / "sitecustomize.py").write_text(
             "import os, signal\n"
-            "from tb_torchcompile_plugin.api.indexing import write\n"
+            "from tb_torchcompile_plugin.api.indexing import pool as write\n"
             "read = write._read\n"
             "def deadly(file):\n"
             f"    if {DEADLY!r} in file.name:\n"
@@ -359,7 +359,7 @@ def test_a_pool_that_breaks_between_two_goes_on(job: Path, monkeypatch: pytest.M
 
 def test_orders_carry_no_more_than_a_digest_needs(job: Path) -> None:
     (first, *_), _ = index.plan(str(job))
-    assert first.worker.spans == [] and first.worker.digests == {} and first.ranks == 3
+    assert first.worker.spans == [] and first.worker.digests == {}
     assert first == replace_worker(first)
 
 
