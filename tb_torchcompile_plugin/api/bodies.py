@@ -36,9 +36,6 @@ def _inert(body: bytes, backslash: bytes) -> bytes:
     return _TURNING.sub(lambda mark: backslash + b"u%04x" % ord(mark[0].decode()), body)
 
 
-# docs/definitions.md word by word: what every number of the tab means, without any other site.
-
-
 SOURCE = Path(__file__).with_name("definitions.md")
 _ROW = re.compile(r"^\| `([\w.]+)` \| (.+) \|$", re.MULTILINE)
 
@@ -54,9 +51,6 @@ def terms() -> dict[str, dict[str, str]]:
 def anchor(title: str) -> str:
     """The name of a heading, as panels and routes write theirs."""
     return title.lower().replace(" ", "_")
-
-
-# Files for the user to keep: the trace of a span, and a stretch of it as a small trace of its own.
 
 
 _BLOCK = 1 << 20

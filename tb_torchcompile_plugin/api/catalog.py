@@ -163,9 +163,9 @@ def _run_ref(run: str, workers: list[WorkerFiles]) -> RunRef:
     if asks_digests(workers):
         sizes = [max(file.size for file in one.digests.values()) for one in workers if one.digests]
         return RunRef(run, refs, len(sizes), sum(sizes))
-    ranks = [one for one in refs if one.rank is not None and one.spans]
-    count = len({one.rank for one in ranks})
-    sizes = [max(span.size_bytes for span in one.spans) for one in ranks]
+    ranks = [ref for ref in refs if ref.rank is not None and ref.spans]
+    count = len({rank.rank for rank in ranks})
+    sizes = [max(span.size_bytes for span in rank.spans) for rank in ranks]
     return RunRef(run, refs, count, sum(sizes) if count > 1 else 0)
 
 
@@ -255,9 +255,6 @@ def _no_worker(run: str, worker: str) -> NotFound:
     )
 
 
-# Which span is meant where nobody says so: the one that the tab opens with.
-
-
 def newest_span(runs: Runs, logdir: str) -> Ids:
     """The newest span of the first worker that has one, in the run that was written last, as the tab chooses it.
 
@@ -267,7 +264,7 @@ def newest_span(runs: Runs, logdir: str) -> Ids:
     if not spans:
         return _compiled(runs, logdir)
     newest_run = max(spans, key=lambda one: _time(one[0]))[1][0]
-    in_run = [one for one in spans if one[1][0] == newest_run]
+    in_run = [span for span in spans if span[1][0] == newest_run]
     worker = in_run[0][1][1]
     return max((one for one in in_run if one[1][1] == worker), key=lambda one: _time(one[0]))[1]
 

@@ -27,7 +27,7 @@ def job_of(members: Mapping[Member, Profile | Notice | None], like: str = "") ->
     profiles = {one: about for one, about in members.items() if isinstance(about, Profile)}
     notices = {one: about for one, about in members.items() if isinstance(about, Notice)}
     here = together({one: recorded_trace(about) for one, about in profiles.items()}, like)
-    notices |= {one: _other_time(profiles[one]) for one in profiles if one not in here}
+    notices |= {profile: _other_time(profiles[profile]) for profile in profiles if profile not in here}
     ranks = []
     for one in sorted(here):
         try:

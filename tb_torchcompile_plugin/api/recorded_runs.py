@@ -25,9 +25,11 @@ def _recording(path: str, only: str) -> RunSource:
     job = session.job(run, span) if span else None
     ranks = session.ranks(run)
     if job:
-        profiles = [one.profile for one in job.ranks]
-        return RunSource(name, profiles, [one.data for one in profiles if one.data], job, len(profiles))
+        profiles = [rank.profile for rank in job.ranks]
+        return RunSource(
+            name, profiles, [profile.data for profile in profiles if profile.data], job, len(profiles)
+        )
     if not span and len(ranks) > 1:
-        return RunSource(name, [], [one.data for one in ranks], None, len(ranks))
+        return RunSource(name, [], [rank.data for rank in ranks], None, len(ranks))
     side = session.side(run, worker, span)
     return RunSource(name, [side.profile] if side.profile else [], [side.data] if side.data else [], None, 1)

@@ -165,7 +165,7 @@ def read_report(logdir: str, progress: Advance | None = None, wanted: Wanted = A
 def whole_report(session: Session, progress: Advance | None = None, wanted: Wanted = ALL_RUNS) -> Report:
     """All runs, or one. What cannot be read becomes a warning. Raises NoSuchRun."""
     look = session.look()
-    names = {one.run for one in only_run(runs_in(look), wanted.run).runs}
+    names = {run.run for run in only_run(runs_in(look), wanted.run).runs}
     rows = [(one.run, workers) for one, workers in look.runs if one.run in names]
     made = [
         _digested(session, name, workers, progress, wanted) or _run(session, name, workers, progress)
@@ -207,7 +207,7 @@ def _digested(
     if job is None:
         return None
     together, reading = job.of(job_report, wanted.whole), _Reading(run, {})
-    mine = {one.worker for one in job.digests if one.rank == wanted.rank}
+    mine = {digest.worker for digest in job.digests if digest.rank == wanted.rank}
     rows = [_worker(session, worker, progress, reading) for worker in workers if worker.worker in mine]
     findings = [*reading.findings, *_located(together.findings, run, "", None)]
     unfolded = [replace(row, rank=wanted.rank) for row in rows]
@@ -245,7 +245,7 @@ def _known(reading: _Reading, workers: Sequence[WorkerFiles], job: JobLine | Non
 
 def _as_rank(worker: Worker, job: TracedJob | None) -> Worker:
     """What the job knows better of one of its ranks: whether it waits, in its collectives, sentence and what-ifs."""
-    mine = next((one for one in (job.ranks if job else ()) if one.worker == worker.worker), None)
+    mine = next((rank for rank in (job.ranks if job else ()) if rank.worker == worker.worker), None)
     if job is None or mine is None or mine.profile.span is None:
         return worker
     span_of_job = mine.profile.span.span
@@ -387,9 +387,6 @@ def check(logdir: str) -> None:
             next_step="Write it to a file first",
         )
     raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
-
-
-# What a report could not read, and whether it read anything.
 
 
 def all_warnings(report: Report) -> Iterator[Notice]:

@@ -16,10 +16,6 @@ from msgspec import inspect
 
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import brief
 
-# What tells a row of a table from the others of it: its `key`, or all that it says by name and not by
-# measure.
-
-
 NONE = "all"  # of a table with one row, which has no name
 # Fields that name something, whatever table they are in.
 NAMES = frozenset(
@@ -156,16 +152,18 @@ def _table(field: inspect.Field, row: inspect.StructType) -> SheetTable:
 
 def _drawn(columns: list[SheetColumn]) -> list[SheetColumn]:
     """Where nobody said otherwise the first amount has a bar, and the first text the width that is left."""
-    sized = next((one.key for one in columns if _UNIT.search(one.key) and not one.hidden), None)
-    text = next((one.key for one in columns if one.kind == "text" and one.key != "compile_id"), None)
-    bar, grow = any(one.bar for one in columns), any(one.grow for one in columns)
+    sized = next((column.key for column in columns if _UNIT.search(column.key) and not column.hidden), None)
+    text = next(
+        (column.key for column in columns if column.kind == "text" and column.key != "compile_id"), None
+    )
+    bar, grow = any(column.bar for column in columns), any(column.grow for column in columns)
     return [
         msgspec.structs.replace(
-            one,
-            bar=one.bar or (not bar and one.key == sized),
-            grow=one.grow or (not grow and one.key == text),
+            column,
+            bar=column.bar or (not bar and column.key == sized),
+            grow=column.grow or (not grow and column.key == text),
         )
-        for one in columns
+        for column in columns
     ]
 
 
@@ -196,7 +194,7 @@ def _looked(kind: inspect.Type) -> tuple[inspect.Type, dict[str, Any]]:
             look |= {**(kind.extra_json_schema or {}), **(kind.extra or {})}
             kind = kind.type
         else:
-            some = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
+            some = [type for type in kind.types if not isinstance(type, inspect.NoneType)]
             kind = some[0] if len(some) == 1 else inspect.AnyType()
     return kind, look
 

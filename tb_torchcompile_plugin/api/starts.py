@@ -34,7 +34,7 @@ def starts_of(session: Session, run: str, worker: str) -> Starts:
     )
     mine = Start(run, worker, rank, data)
     others = tuple(islice(_others(session, listed, mine), _MOST))
-    made_of = (data, *(one.data for one in others))
+    made_of = (data, *(other.data for other in others))
     return session.combined.get(("starts", run, worker), lambda: Starts(mine, others), made_of)
 
 
@@ -64,9 +64,6 @@ def findings_with_start(data: CompileData, start: Starts | None) -> list[Finding
         *why,
         *(row for row in rows if not why or row.rule != CacheMissed.id or "lookups" in row.evidence),
     ]
-
-
-# Two spans compared, with the jobs that they are of: what the terminal and agents are answered.
 
 
 class WithJobs(FullReport, frozen=True):

@@ -102,11 +102,6 @@ def _unreadable(file: File, log: CompileSummary) -> list[Notice]:
     ]
 
 
-# Packages of AOTInductor are compiled by one process and run by another: the compile data of both as one.
-# The process that runs them knows no code. Kernels, graphs and texts come from the processes of the run
-# that only compiled; their times stay there.
-
-
 _OF_CODE = ("graphs", "compiled_kernels")
 
 
@@ -129,7 +124,7 @@ def with_makers(
 ) -> DataRead:
     """The compile data of `worker`, with that of packages that another of `workers` compiled. read: one's own."""
     own, notices = read(worker)
-    known = [data for one in makers(worker, workers) if (data := read(one)[0]) is not None]
+    known = [data for maker in makers(worker, workers) if (data := read(maker)[0]) is not None]
     if not known:
         return own, notices
     key = "packages", *(span.file.path for span in worker.spans)
@@ -170,9 +165,6 @@ def _add(summary: CompileSummary, maker: CompileSummary) -> list[int]:
     numbers = [place for place, row in enumerate(maker.artifacts) if is_package(row.key.compile_id)]
     summary.artifacts.extend(maker.artifacts[number] for number in numbers)
     return numbers
-
-
-# The text of one artifact: out of the summary, or out of the log that it still lies in.
 
 
 _HOW = 'Record with tensorboard_trace_handler(..., capture="full"), which is the default'

@@ -136,9 +136,6 @@ def _key(row: _Row) -> _Key:
     return *_id(row), getattr(row, "direction", 0)
 
 
-# -- the same epochs in both --------------------------------------------------------------------------------------
-
-
 def _aligned(summary: CompileSummary, log: CompileSummary) -> tuple[CompileSummary, CompileSummary]:
     """Both with the same epochs. Who began to record later may not know of a `torch._dynamo.reset()` before.
 
@@ -190,12 +187,6 @@ def _renumbered(summary: CompileSummary, epoch: Callable[[_Row], int]) -> Compil
         for row in getattr(copy, name):
             row.key.epoch = epoch(row)
     return copy
-
-
-# Which TORCH_TRACE log belongs to which worker. A log joins the worker of its folder with the same rank;
-# else the one with the same process id that was alive at the time; else it is a worker of its own. Ranks
-# and process ids come back with every job, so where several would do, the process id decides, then the
-# time. Only the first and last bytes of each file are looked at.
 
 
 _RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)')

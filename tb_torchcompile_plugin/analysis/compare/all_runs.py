@@ -24,10 +24,6 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_ns
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
-# A span, and what its worker compiled, in one line each: all that is remembered of them once they were
-# read.
-
-
 _FINDINGS = 8
 
 

@@ -12,9 +12,6 @@ from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.errors import WrongArgument
 
-# How whoever asked gets more: the words of a command, or of a tool.
-
-
 AFTER = "AFTER"  # where the mended program is recorded
 
 
@@ -71,9 +68,6 @@ class Commands:
     def full(self) -> str:
         """All tables as text."""
         return f"tb-torchcompile report {self._logdir} --full"
-
-
-# Any answer made short enough: its lists and texts are cut alike, and what was cut is counted.
 
 
 _DECIMALS = 6

@@ -125,9 +125,6 @@ def _measured(id: str, row: ProgramLine) -> KnownLine:
     return KnownLine(row.line, row.text, row.no_text, id, row.kernel_us, row.host_us, *counts)
 
 
-# What a report says first: how long a step is, what to change, and how.
-
-
 NOTHING_FASTER = "Nothing that is known would make a step much faster."
 NOTHING_TO_CHANGE = f"No finding: {NOTHING_FASTER[0].lower()}{NOTHING_FASTER[1:]}"
 NOTHING_IN_A_PART = "No finding in what could be read, and what is missing may hold one: see the warning."
@@ -162,15 +159,15 @@ def first_answer(report: Report) -> FirstAnswer:
 
 def _worker(run: Run, first: RunFinding | None) -> Worker | None:
     """The finding's, else the first one with a span that was read, else the first."""
-    named = [one for one in run.workers if first and one.worker == first.worker]
-    read = [one for one in run.workers if any(isinstance(span, SpanReport) for span in one.spans)]
+    named = [worker for worker in run.workers if first and worker.worker == first.worker]
+    read = [worker for worker in run.workers if any(isinstance(span, SpanReport) for span in worker.spans)]
     return next(iter((*named, *read, *run.workers)), None)
 
 
 def _span(worker: Worker, first: RunFinding | None) -> SpanReport | None:
     """The finding's, else the newest."""
-    spans = [one for one in worker.spans if isinstance(one, SpanReport)]
-    named = [one for one in spans if first and one.span == first.span]
+    spans = [span for span in worker.spans if isinstance(span, SpanReport)]
+    named = [span for span in spans if first and span.span == first.span]
     return next(iter((*named, *reversed(spans))), None)
 
 
@@ -180,9 +177,6 @@ def _headline(run: Run, worker: Worker | None, span: SpanReport | None) -> str:
     if span:
         return span.overview.headline
     return worker.compile.headlines["overview"] if worker and worker.compile else ""
-
-
-# A logdir that is asked one question after the other: what was read is kept until a file changes.
 
 
 class _Kept(NamedTuple):

@@ -19,14 +19,6 @@ from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.sheets import key_of
 from tb_torchcompile_plugin.errors import WrongArgument
 
-# How a row of a report is named, so that it can be asked for again: `RUN/WORKER/SPAN/SECTION/KEY`.
-# ./vm_1027/1795230252555613000/kernels/0,triton_poi_fused_add_0,0/0,fvgxsj3plinp
-# train/vm_1027/-/compilations/0/0,0,forward # of what a worker compiled, there is no span ./-/-/by_rank/3 #
-# of a job, there is no worker ./vm_1027/1795230252555613000 # a span as a whole An id is one word of a
-# shell: what could be anything else there is written as `%` and two digits, as in a URL. `-` stands for a
-# part that is not there.
-
-
 _NONE = "-"
 _PLAIN = ":,.@+=_-~"  # and letters and digits: no shell, no address reads more into them
 _SHAPE = "An id is RUN/WORKER/SPAN/SECTION/KEY, as `report --json` prints it with each row"
@@ -82,11 +74,6 @@ def _written(part: str) -> str:
     return quote(part, _PLAIN, errors="surrogatepass") or _NONE
 
 
-# The tables of a report: every list of rows in it, under the name of its field, with the place that it is
-# about. Nothing is listed here: a new field of rows in `SpanReport`, `Compile` or `JobReport` is a new
-# section.
-
-
 LEVELS = {
     "runs": "run",
     "workers": "worker",
@@ -137,7 +124,7 @@ def tables(report: Report) -> Iterator[Table]:
     """What to change first, then run by run. Findings of a job are in the list of all."""
     fields = outline(report)
     yield from _tables({name: fields[name] for name in OF_LOGDIR})
-    yield from (one for one in _tables({"runs": fields["runs"]}) if one.section != "findings")
+    yield from (table for table in _tables({"runs": fields["runs"]}) if table.section != "findings")
 
 
 def encoded(report: Report) -> bytes:

@@ -20,9 +20,6 @@ from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table
 from tb_torchcompile_plugin.api.report import Report, RunFinding
 from tb_torchcompile_plugin.api.session import Session
 
-# Where the tab shows a row: the fragment that follows TensorBoard's address, as the tab itself writes it.
-
-
 _PLUGIN = "torch_compile"
 _UNQUOTED_IN_TAB = "!~*'()/:,"  # as the tab leaves it
 _PANELS = frozenset(get_args(Panel))

@@ -27,10 +27,6 @@ from tb_torchcompile_plugin.errors import ApiErrorBody, UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
 
-# Answers without any text of the user's program, of graphs and of generated code: numbers, names and places
-# stay.
-
-
 CODE_LEFT_OUT = "left out of this file (--no-code)"
 # What torch writes behind a guard, wherever that is told: the line that asked for it, and its stack.
 _QUOTED = re.compile(r"\s{2,}# .*", re.DOTALL)
@@ -143,11 +139,6 @@ def failure(error: UserError) -> Body:
     notice = error.notice
     body = ApiErrorBody(error.code, notice.problem, notice.file, notice.next_step)
     return Body("application/json", json_body({"error": body}), error.status)
-
-
-# What the questions that have parameters are asked with: values that the rows of other answers name. A
-# route without required parameters is asked once about each subject. Every other one has its values here,
-# or is left out, which the file says (`tests/api/test_export.py` compares this with the table of routes).
 
 
 Values: TypeAlias = Callable[[Asker, Texts], Iterator[Texts]]

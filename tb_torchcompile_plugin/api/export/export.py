@@ -53,8 +53,6 @@ from tb_torchcompile_plugin.api.routes import (
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
 
-# What a file says of itself: where it is from, what it holds and what was left out, and why.
-
 
 class Held(msgspec.Struct, frozen=True):
     """A line of the list: what, and how much of it or why not."""
@@ -218,7 +216,7 @@ class Export:
         """What is asked without anything else."""
         for route in ROUTES.values():
             if (
-                any(route.subject is one for one in subjects)
+                any(route.subject is subject for subject in subjects)
                 and not _asks_more(route)
                 and self._wanted(route)
             ):
@@ -366,7 +364,9 @@ def pick(runs: Runs, chosen: Chosen) -> Ids:
 
 
 def _fitting(run: RunRef, chosen: Chosen) -> RunRef:
-    workers = [_with_span(one, chosen.span) for one in run.workers if chosen.worker in ("", one.worker)]
+    workers = [
+        _with_span(worker, chosen.span) for worker in run.workers if chosen.worker in ("", worker.worker)
+    ]
     return msgspec.structs.replace(run, workers=workers)
 
 

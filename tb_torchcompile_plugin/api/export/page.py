@@ -18,11 +18,6 @@ from typing import NamedTuple
 
 import msgspec
 
-# Answers by their questions, packed into blocks of a file: each body once, in chunks that are compressed. A
-# chunk is gzip in base64 inside of a `<script>` that is no script. The index tells where in which chunk an
-# answer lies.
-
-
 _CHUNK_BYTES = 1 << 19  # before they are compressed: what is decompressed for one answer
 _LEVEL = 6
 _GZIP = 31  # zlib's word for its own window with gzip's header

@@ -18,12 +18,6 @@ from tb_torchcompile_plugin.api.export.ask import Asker, Texts, body_of, key_of,
 from tb_torchcompile_plugin.api.export.page import Body, Chunk, chunk_of
 from tb_torchcompile_plugin.errors import WrongArgument
 
-# The timeline in tiles, as the tab asks for them: all of the time as an overview, and some of it at full
-# detail. A tile is 1,024 buckets of 2^level ns. One in which every slice is by itself needs none below it,
-# so a stretch is there at full detail when each tile over it either is of that kind, or has both its
-# halves.
-
-
 BUCKETS = 1024
 _OVERVIEW = 3  # levels of which all tiles are there
 
@@ -231,7 +225,7 @@ class TimelinePart:
     def _describe(self, stretches: list[Detailed]) -> Iterator[bytes]:
         """It opens where it is at full detail."""
         answer = self._timeline.describe()
-        shown = next((one for one in stretches if one in self.detailed), None)
+        shown = next((stretche for stretche in stretches if stretche in self.detailed), None)
         home = answer.home if shown is None or self._has_all() else [shown.start, shown.end]
         said = msgspec.structs.replace(answer, notes=[*answer.notes, self.sentence()], home=home)
         yield from self._some(iter([(key_of("timeline", self._ids), body_of(said))]))

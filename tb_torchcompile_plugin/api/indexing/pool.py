@@ -38,9 +38,6 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 
-# A process that was started to help ends with the one that started it, also where that was killed.
-
-
 _LOOK_S = 0.5  # how often it looks whether it was left alone
 
 
@@ -57,9 +54,6 @@ def _watch(parent: int, over: Callable[[], bool]) -> None:
         if os.getppid() != parent:
             os._exit(1)
         time.sleep(_LOOK_S)
-
-
-# Writes the digest of one trace beside it, or elsewhere; one that is there already is left alone.
 
 
 _compiled = Memo(1)  # the spans of a worker come one after the other
@@ -113,9 +107,6 @@ def _check_writable(path: str) -> None:
         raise UserError(
             "this folder cannot be written", file=folder, next_step="Name another one with --out DIR"
         )
-
-
-# One digest is written, or why not: an answer that comes back from whichever process or machine made it.
 
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
@@ -205,9 +196,6 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
     # A pool waits for all of its processes, and each of them for the others.
     return ProcessPoolExecutor(workers, context, initializer=end_with, initargs=(os.getpid(),))
-
-
-# Orders carried out where a scheduler of Dask says, which also tries again what a worker was killed at.
 
 
 _log = logging.getLogger(__name__)

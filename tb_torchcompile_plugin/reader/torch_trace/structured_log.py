@@ -30,9 +30,6 @@ from tb_torchcompile_plugin.torch_names.caches import is_ahead
 from tb_torchcompile_plugin.torch_names.python_frames import resumed_from
 from tb_torchcompile_plugin.torch_names.records import CHROMIUM_EVENT, PAYLOAD_MD5
 
-# What torch 2.4 does not log: graph breaks and recompiles. What it compiled tells of them all the same.
-
-
 _NO_REASON = "torch 2.4 does not log the reason"
 
 

@@ -298,9 +298,6 @@ def _durations(events: Sequence[Any]) -> tuple[Array, Array]:
     return _to_ns(np.where(bad, 0.0, dur) if bad.any() else dur)[0], bad
 
 
-# One event's JSON object, fetched from the file when somebody asks for it.
-
-
 _CHUNKS = 2  # of about 2 MB: slices that are asked for one after the other lie in as many
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -368,9 +365,6 @@ def _split(text: bytes) -> list[tuple[int, bytes]]:
         end = at + len(raw)
         events.append((at, raw))
     return events
-
-
-# A file in pieces: parts of columns, each with the vocabulary that its codes belong to.
 
 
 @dataclass

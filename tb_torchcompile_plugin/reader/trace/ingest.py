@@ -175,9 +175,6 @@ def _notices(path: str, outcome: Outcome, contents: Contents, around: Surroundin
     return notices
 
 
-# Joins by small integer ids: dense look-up where the ids allow it, sorted search where they do not.
-
-
 _DENSE_LIMIT = 1 << 22
 
 

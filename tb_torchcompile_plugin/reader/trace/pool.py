@@ -33,11 +33,6 @@ from tb_torchcompile_plugin.reader.trace.segment import MAX_TAIL, NO_LIMIT, Segm
 from tb_torchcompile_plugin.reader.trace.serial import Outcome, Task, read_tail, without_gc
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 
-# The process that reads segments for `pool`: commands on stdin, reports on stdout, columns in a file.
-# Started with `-c`, not through multiprocessing: the caller's `__main__` is never imported again, no thread
-# state is forked, and a process whose caller has died ends at its next message, because the pipe is closed.
-
-
 _LENGTH = struct.Struct("<Q")
 _EVERY = 0.1  # seconds between progress messages
 

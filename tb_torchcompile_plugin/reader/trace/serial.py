@@ -140,9 +140,6 @@ def without_gc() -> Iterator[None]:
             gc.enable()
 
 
-# Where finished columns go: memory, or one .npy file each that is read back as a memory map.
-
-
 _NARROW = np.iinfo(np.int32)
 
 

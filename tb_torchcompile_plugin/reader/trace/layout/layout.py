@@ -49,9 +49,6 @@ from tb_torchcompile_plugin.reader.trace.layout.numbers import (
     whole_numbers,
 )
 
-# What stands before the time stamp of an event: phase, category, name and track, the same for many events.
-
-
 _MOST = 1 << 16  # heads that are remembered; their names are, all the same
 _decode_event = msgspec.json.Decoder(Event).decode
 

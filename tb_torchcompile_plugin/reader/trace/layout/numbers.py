@@ -18,10 +18,6 @@ import numpy.typing as npt
 from tb_torchcompile_plugin.reader.trace.codes import Dictionaries
 from tb_torchcompile_plugin.reader.trace.events import ARG_NAMES, NO_ARGS, Args
 
-# Numbers and literals at many places of a text at once: eight bytes are one word, the first its lowest
-# byte.
-
-
 Array = npt.NDArray[Any]
 
 # or as much else, behind a text: so that there is a word at each place that is looked at
@@ -173,9 +169,6 @@ def _value(digits: npt.NDArray[np.uint64]) -> Array:
     digits *= _TO_EIGHT
     digits >>= np.uint64(32)
     return digits.view(np.int64)
-
-
-# The lines of a text of events, and which of them belong to which event.
 
 
 _NEWLINE = ord("\n")
