@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
-from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.discovery import File
-from tb_torchcompile_plugin.logdir.filesystem import opened
 from tb_torchcompile_plugin.reader.cache import copies
+from tb_torchcompile_plugin.reader.trace.source import open_readable
 from tb_torchcompile_plugin.reader.trace.trim import trimmed
 
 # Marks that turn the letters around them to the other direction, our own sentences' too: U+061C, 200E … 2069.
@@ -97,17 +96,8 @@ def _trimmed(timeline: Timeline, file: File, start: int, end: int) -> Iterator[b
 
 
 def _raw(file: File) -> Iterator[bytes]:
-    with copies.local(file) as path, _opened(path) as opened:
+    with copies.local(file) as path, os.fdopen(open_readable(path), "rb") as opened:
         left = file.size  # a file that grows is cut where the answer said it ends
         while left > 0 and (block := opened.read(min(_BLOCK, left))):
             left -= len(block)
             yield block
-
-
-def _opened(path: str) -> BinaryIO:
-    try:
-        return opened(path)
-    except OSError as error:
-        raise UserError(
-            f"cannot be opened: {error.strerror}", file=path, next_step="Check the path and its permissions"
-        ) from error

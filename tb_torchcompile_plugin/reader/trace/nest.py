@@ -26,29 +26,18 @@ def nest(ts: Array, dur: Array) -> tuple[Array, Array, Array, int]:
 
     ts, dur: int64 ns of the slices of one track, ordered by (ts, -dur).
     """
-    parent, clamped, rounds, rest = _parents(ts, dur)
-    depth = _depths(parent, rounds, rest)
-    own = clamped - ts
-    return parent, depth, own - _sum_children(parent, own), int((clamped < ts + dur).sum())
-
-
-def _parents(ts: Array, dur: Array) -> tuple[Array, Array, list[tuple[Array, Array]], Array]:
-    """parent, the ends that its ends leave to each slice, and in which rounds it was found."""
     parent = np.full(len(ts), -1, np.int64)
-    end = ts + dur
+    end = ts + dur  # of each slice, clamped to that of its parent
     rounds, rest = _set_aside(ts, end)
     _stack(ts, end, parent, rest)
     for rows, before in reversed(rounds):
         _put_back(ts, end, parent, rows, before)
     assert (parent < np.arange(len(parent))).all(), "what is around a slice comes before it"
-    return parent, end, rounds, rest
-
-
-def _sum_children(parent: Array, own: Array) -> Array:
-    below = np.zeros(len(parent), np.int64)
+    clamped = end - ts
+    children = np.zeros(len(parent), np.int64)
     rows = np.flatnonzero(parent >= 0)
-    np.add.at(below, parent[rows], own[rows])
-    return below
+    np.add.at(children, parent[rows], clamped[rows])
+    return parent, _depths(parent, rounds, rest), clamped - children, int((end < ts + dur).sum())
 
 
 def _set_aside(ts: Array, end: Array) -> tuple[list[tuple[Array, Array]], Array]:
@@ -56,18 +45,15 @@ def _set_aside(ts: Array, end: Array) -> tuple[list[tuple[Array, Array]], Array]
     rounds: list[tuple[Array, Array]] = []
     rest = np.arange(len(ts), dtype=np.int64)
     while len(rest) > 1:
-        over = np.ones(len(rest), bool)
-        np.less_equal(end[rest[:-1]], ts[rest[1:]], out=over[:-1])
-        if over.sum() < max(1, _WORTHWHILE * len(rest)):
+        is_over = np.ones(len(rest), bool)
+        np.less_equal(end[rest[:-1]], ts[rest[1:]], out=is_over[:-1])
+        if is_over.sum() < max(1, _WORTHWHILE * len(rest)):
             break
-        kept = ~over
-        position = np.cumsum(kept)[over] - 1
-        survivors = rest[kept]
-        before = (
-            np.where(position >= 0, survivors[position], -1) if len(survivors) else np.full(len(position), -1)
-        )
-        rounds.append((rest[over], before))
-        rest = survivors
+        kept = np.cumsum(~is_over)[is_over]
+        remaining = rest[~is_over]
+        before = np.concatenate(([-1], remaining))[kept]
+        rounds.append((rest[is_over], before))
+        rest = remaining
     return rounds, rest
 
 
@@ -99,10 +85,10 @@ def _put_back(ts: Array, end: Array, parent: Array, rows: Array, before: Array) 
 
 def _depths(parent: Array, rounds: list[tuple[Array, Array]], rest: Array) -> Array:
     depth = np.zeros(len(parent), np.int32)
-    known: dict[int, int] = {-1: -1}
+    depth_of: dict[int, int] = {-1: -1}
     for row, above in zip(rest.tolist(), parent[rest].tolist()):
-        known[row] = known[above] + 1
-    depth[rest] = [known[row] for row in rest.tolist()]
+        depth_of[row] = depth_of[above] + 1
+    depth[rest] = [depth_of[row] for row in rest.tolist()]
     for rows, _ in reversed(rounds):
         above = parent[rows]
         depth[rows] = np.where(above >= 0, depth[above] + 1, 0)

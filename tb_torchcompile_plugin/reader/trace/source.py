@@ -60,7 +60,7 @@ def open_source(path: str, size: int | None = None) -> Source:
 
     Raises UserError for what is no regular, readable, non-empty file, or is packed in another way.
     """
-    descriptor = _open_regular(path)
+    descriptor = open_readable(path)
     try:
         return _source_for(path, descriptor, size)
     except BaseException:
@@ -83,7 +83,8 @@ def _source_for(path: str, descriptor: int, size: int | None) -> Source:
     return PlainSource(path, descriptor, size)
 
 
-def _open_regular(path: str) -> int:
+def open_readable(path: str) -> int:
+    """Open a regular file. Raises UserError for all else, and where it may not be read."""
     try:
         return open_regular(path)
     except OSError as error:
@@ -104,10 +105,7 @@ class PlainSource:
         if count <= 0:
             return b""
         parts = []
-        while count > 0:
-            part = self._pread(offset, count)
-            if not part:
-                break
+        while count > 0 and (part := self._pread(offset, count)):
             parts.append(part)
             offset, count = offset + len(part), count - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
