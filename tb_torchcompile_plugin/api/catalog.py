@@ -7,7 +7,7 @@ the last look; only one that is not in it makes for another one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import NamedTuple, TypeVar
@@ -260,27 +260,15 @@ def newest_span(runs: Runs, logdir: str) -> Ids:
 
     Where there is no trace, what a worker compiled. Raises UserError where there is neither.
     """
-    spans = list(_spans(runs))
-    if not spans:
-        return _compiled(runs, logdir)
-    newest_run = max(spans, key=lambda one: _time(one[0]))[1][0]
-    in_run = [span for span in spans if span[1][0] == newest_run]
-    worker = in_run[0][1][1]
-    return max((one for one in in_run if one[1][1] == worker), key=lambda one: _time(one[0]))[1]
-
-
-def _spans(runs: Runs) -> Iterator[tuple[SpanRef, Ids]]:
-    for run in runs.runs:
-        for worker in run.workers:
-            for span in worker.spans:
-                yield span, (run.run, worker.worker, span.span)
-
-
-def _compiled(runs: Runs, logdir: str) -> Ids:
-    for run in runs.runs:
-        for worker in run.workers:
-            if worker.has_compile:
-                return run.run, worker.worker, ""
+    workers = [(run, worker) for run in runs.runs for worker in run.workers]
+    traced = [(run, worker) for run, worker in workers if worker.spans]
+    if traced:
+        newest_run, _ = max(traced, key=lambda pair: max(map(_time, pair[1].spans)))
+        worker = next(worker for run, worker in traced if run is newest_run)
+        return newest_run.run, worker.worker, max(worker.spans, key=_time).span
+    for run, worker in workers:
+        if worker.has_compile:
+            return run.run, worker.worker, ""
     raise UserError(
         "there is no trace in it", file=logdir, next_step="Name a folder with one, or a trace file"
     )

@@ -11,7 +11,6 @@ from tb_torchcompile_plugin.job.job import (
     JobRank,
     Member,
     TracedJob,
-    of_another_time,
     recorded_trace,
     together,
 )
@@ -50,12 +49,8 @@ def no_job(run: str, notices: list[Notice]) -> UserError:
     return UserError(notices[0].problem, file=notices[0].file, next_step=notices[0].next_step)
 
 
-def _other_time(profile: Profile) -> Notice:
-    return of_another_time(profile.span.file.path if profile.span else "")
-
-
 def why_not(file: File, error: Exception) -> Notice:
-    """Why a rank cannot be read: whatever it is costs that rank alone."""
+    """Return why a rank cannot be read. Whatever it is, it costs that rank alone."""
     return error.notice if isinstance(error, UserError) else unexpected(file, error)
 
 

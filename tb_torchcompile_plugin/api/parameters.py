@@ -68,12 +68,18 @@ def text(name: str, otherwise: object = _REQUIRED) -> Parameter:
 
 def number(name: str, otherwise: object = _REQUIRED) -> Parameter:
     """A whole one from 0 on."""
-    return Parameter((name,), partial(_number, name), otherwise)
+    problem = f"{name} is not a number"
+    return Parameter((name,), lambda given: int(_matching(r"\d{1,9}", given, problem)), otherwise)
 
 
 def numbers(name: str) -> Parameter:
     """With commas between them; without the parameter none."""
-    return Parameter((name,), partial(_numbers, name), ())
+
+    def read(given: str) -> list[int]:
+        listed = _matching(r"\d{1,9}(,\d{1,9})*", given, f"{name} is not a list of numbers")
+        return [int(part) for part in listed.split(",")]
+
+    return Parameter((name,), read, ())
 
 
 def texts(name: str) -> Parameter:
@@ -89,15 +95,6 @@ def time(name: str, otherwise: object = _REQUIRED) -> Parameter:
 def window(otherwise: object = _REQUIRED) -> Parameter:
     """`from` and `to`, ns."""
     return Parameter(("from", "to"), lambda start, end: (_time("from", start), _time("to", end)), otherwise)
-
-
-def _number(name: str, given: str) -> int:
-    return int(_matching(r"\d{1,9}", given, f"{name} is not a number"))
-
-
-def _numbers(name: str, given: str) -> list[int]:
-    listed = _matching(r"\d{1,9}(,\d{1,9})*", given, f"{name} is not a list of numbers")
-    return [int(part) for part in listed.split(",")]
 
 
 def _time(name: str, given: str) -> int:

@@ -46,8 +46,8 @@ from tb_torchcompile_plugin.analysis.runtime.operators import Operator
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepReport
-from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
-from tb_torchcompile_plugin.api.joined import job_of, unexpected
+from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, Ids, only_run, runs_in
+from tb_torchcompile_plugin.api.joined import job_of, unexpected, why_not
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.run_lines import place_of
 from tb_torchcompile_plugin.api.session import Session
@@ -62,7 +62,7 @@ from tb_torchcompile_plugin.job.job import (
     members,
     one_rank,
 )
-from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
+from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache.anywhere import read
@@ -167,14 +167,14 @@ def whole_report(session: Session, progress: Advance | None = None, wanted: Want
     look = session.look()
     names = {run.run for run in only_run(runs_in(look), wanted.run).runs}
     rows = [(one.run, workers) for one, workers in look.runs if one.run in names]
-    made = [
+    runs = [
         _digested(session, name, workers, progress, wanted) or _run(session, name, workers, progress)
         for name, workers in rows
     ]
     return Report(
-        runs=[one.run for one in made],
-        all_runs=all_runs([one.known for one in made if one.known], 0, "").rows,
-        findings=merged(ranked(one.findings) for one in made),
+        runs=[run.run for run in runs],
+        all_runs=all_runs([run.known for run in runs if run.known], 0, "").rows,
+        findings=merged(ranked(run.findings) for run in runs),
         warnings=look.notices,
     )
 
@@ -225,8 +225,8 @@ def _run(session: Session, run: str, workers: Sequence[WorkerFiles], progress: A
         if job := job_of(reading.profiles):
             together, line = job.of(job_report), job.of(job_line)
             session.lines.keep_job(job)
-        rows = [_as_rank(row, job) for row in rows]
-        findings = _without_symptoms(findings, job)
+            rows = [_as_rank(row, job) for row in rows]
+            findings = _without_symptoms(findings, job)
     except Exception as error:  # a mistake of ours, which costs the job and not its ranks
         _log.warning("the ranks of %s could not be joined", run, exc_info=error)
     if together:
@@ -243,36 +243,25 @@ def _known(reading: _Reading, workers: Sequence[WorkerFiles], job: JobLine | Non
     return KnownRun(place, line, job if of_span else None, "" if line else NO_COMPILE_DATA)
 
 
-def _as_rank(worker: Worker, job: TracedJob | None) -> Worker:
-    """What the job knows better of one of its ranks: whether it waits, in its collectives, sentence and what-ifs."""
-    mine = next((rank for rank in (job.ranks if job else ()) if rank.worker == worker.worker), None)
-    if job is None or mine is None or mine.profile.span is None:
+def _as_rank(worker: Worker, job: TracedJob) -> Worker:
+    """Replace what the job knows better of one of its ranks: whether it waits, in collectives, headline and what-ifs."""
+    rank = next((rank for rank in job.ranks if rank.worker == worker.worker), None)
+    if rank is None or rank.profile.span is None:
         return worker
-    span_of_job = mine.profile.span.span
-    spans = [
-        _span_of_rank(span, job, mine.rank)
-        if isinstance(span, SpanReport) and span.span == span_of_job
-        else span
-        for span in worker.spans
-    ]
-    return msgspec.structs.replace(worker, spans=spans)
+    about = job.of(one_rank, rank.rank)
+    found = about.of(rank_findings)
+    spans: list[SpanReport | UnreadSpan] = []
+    for span in worker.spans:
+        if isinstance(span, SpanReport) and span.span == rank.profile.span.span:
+            overview = replace(span.overview, headline=found.headline, step=found.step)
+            collectives, what_if = about.of(rank_collectives).rows, about.of(rank_what_if)
+            span = replace(span, collectives=collectives, overview=overview, what_if=what_if)
+        spans.append(span)
+    return replace(worker, spans=spans)
 
 
-def _span_of_rank(span: SpanReport, job: TracedJob, rank: int) -> SpanReport:
-    about = job.of(one_rank, rank)
-    said = about.of(rank_findings)
-    return msgspec.structs.replace(
-        span,
-        collectives=about.of(rank_collectives).rows,
-        overview=msgspec.structs.replace(span.overview, headline=said.headline, step=said.step),
-        what_if=about.of(rank_what_if),
-    )
-
-
-def _without_symptoms(rows: list[RunFinding], job: TracedJob | None) -> list[RunFinding]:
-    if job is None:
-        return rows
-    ranks = {(one.worker, one.profile.span.span): one.rank for one in job.ranks if one.profile.span}
+def _without_symptoms(rows: list[RunFinding], job: TracedJob) -> list[RunFinding]:
+    ranks = {(rank.worker, rank.profile.span.span): rank.rank for rank in job.ranks if rank.profile.span}
     of_rank = [ranks.get((row.worker, row.span or "")) for row in rows]
     return [row for row, rank in zip(rows, of_rank) if rank is None or not is_symptom(job, rank, row)]
 
@@ -299,16 +288,21 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
         reading.lines[worker.worker, None] = data.of(compile_line)
     spans: list[SpanReport | UnreadSpan] = []
     for span in worker.spans:
-        place = SpanPlace(session, reading.run, worker, span)
-        read, profile = _span_or_why_not(place, data, len(profiles), progress)
-        spans.append(read.report if isinstance(read, SpanRead) else read)
-        if isinstance(read, SpanRead):
-            of_spans += read.findings
-            reading.findings += _located(read.findings, reading.run, worker.worker, span.span)
-            reading.lines[worker.worker, span.span] = read.line
+        ids = reading.run, worker.worker, span.span
         member = Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
+        about: Profile | Notice | None
+        try:
+            read, about = _read_span(session, ids, data, len(profiles), progress)
+        except Exception as error:
+            about = why_not(span.file, error)
+            spans.append(UnreadSpan(span.span, span.file.name, span.file.size, [about]))
+        else:
+            spans.append(read.report)
+            of_spans += read.findings
+            reading.findings += _located(read.findings, *ids)
+            reading.lines[worker.worker, span.span] = read.line
         if member in profiles:
-            profiles[member] = profile or spans[-1].warnings[0]
+            profiles[member] = about
     compiled_findings = untold(findings_with_start(data, start), of_spans) if data else []
     reading.findings += _located(compiled_findings, reading.run, worker.worker, None)
     return Worker(
@@ -337,42 +331,19 @@ def _compile_side(
         return None, None, [unexpected(worker.compile_files[0], error)]
 
 
-class SpanPlace(NamedTuple):
-    """Where a span of a report lies."""
-
-    session: Session
-    run: str
-    worker: WorkerFiles
-    span: SpanFile
-
-
-def _span_or_why_not(
-    place: SpanPlace, data: CompileData | None, ranks: int, progress: Advance | None
-) -> tuple[SpanRead | UnreadSpan, Profile | None]:
-    span = place.span
-    try:
-        return _read_span(place, data, ranks, progress)
-    except UserError as error:
-        notice = error.notice
-    except Exception as error:
-        notice = unexpected(span.file, error)
-    return UnreadSpan(span.span, span.file.name, span.file.size, [notice]), None
-
-
 def _read_span(
-    place: SpanPlace, data: CompileData | None, ranks: int, progress: Advance | None
+    session: Session, ids: Ids, data: CompileData | None, ranks: int, progress: Advance | None
 ) -> tuple[SpanRead, Profile | None]:
-    """ranks: with how many it was recorded; what was said of one alone is known the next time without its trace."""
-    found, source = place.session.look_up(place.run, place.worker.worker, place.span.span)
-    store = place.session.answers
-    if not ranks and (known := store.get("report", SpanRead, source)):
+    """Report one span. The answer about a span that is of no job of several ranks is kept, and needs no trace again."""
+    found, source = session.look_up(*ids)
+    if not ranks and (known := session.answers.get("report", SpanRead, source)):
         return known, None
-    trace = read(place.span.file, progress, progress)
-    profile = place.session.opened(found, trace, data)
-    made = SpanRead(span_answers(profile), profile.of(span_findings), profile.of(span_line))
+    trace = read(found.span.file, progress, progress)
+    profile = session.opened(found, trace, data)
+    report = SpanRead(span_answers(profile), profile.of(span_findings), profile.of(span_line))
     if not ranks and trace.is_whole():
-        store.get("report", SpanRead, source, lambda: made)
-    return made, profile
+        session.answers.get("report", SpanRead, source, lambda: report)
+    return report, profile
 
 
 def check(logdir: str) -> None:

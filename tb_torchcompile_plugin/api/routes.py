@@ -287,13 +287,14 @@ def _soon(about: Memoized, question: Callable[..., Result], *arguments: Any) -> 
     return made.result() if made.done() else all_read(_profile_of(about))
 
 
-def _profile_of(about: Memoized) -> Profile | None:
-    """Of which the answer is made, as the last of several."""
+def _profile_of(about: object) -> Profile | None:
+    """Return what the answer is computed from; of several, the last."""
     if isinstance(about, Jobs):
-        about = about.b
+        return _profile_of(about.b)
+    if isinstance(about, TracedJob):
+        return about.ranks[-1].profile
     if isinstance(about, OneRank):
         return about.profile
-    if isinstance(about, Job):
-        return about.ranks[-1].profile if isinstance(about, TracedJob) else None
-    one = about.b.profile if isinstance(about, Sides) else about
-    return one if isinstance(one, Profile) else None
+    if isinstance(about, Sides):
+        return about.b.profile
+    return about if isinstance(about, Profile) else None

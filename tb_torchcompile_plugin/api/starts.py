@@ -16,35 +16,32 @@ from tb_torchcompile_plugin.analysis.compare.verdict import FullReport, full_rep
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import start_findings
 from tb_torchcompile_plugin.analysis.finding import Finding
-from tb_torchcompile_plugin.api.catalog import Ids
+from tb_torchcompile_plugin.api.catalog import Ids, Listing
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 _start_log = logging.getLogger(__name__)
-_MOST = 24  # that one is compared with: each is read
+_MAX_OTHERS = 24  # start-ups that one is compared with; chosen by hand, as each of them is read
 
 
 def starts_of(session: Session, run: str, worker: str) -> Starts:
     """What a worker compiled, the ranks of its run, then the first of other runs. Raises NotFound, NoCompileData."""
     data = session.compile_data(run, worker)
-    listed = [(one.run, workers) for one, workers in session.last_look().runs if workers]
-    rank = next(
-        (one.rank for name, workers in listed if name == run for one in workers if one.worker == worker), None
-    )
-    mine = Start(run, worker, rank, data)
-    others = tuple(islice(_others(session, listed, mine), _MOST))
+    listing = session.last_look()
+    found = listing.worker(run, worker)
+    own = Start(run, worker, found.rank if found else None, data)
+    others = tuple(islice(_others(session, listing, own), _MAX_OTHERS))
     made_of = (data, *(other.data for other in others))
-    return session.combined.get(("starts", run, worker), lambda: Starts(mine, others), made_of)
+    return session.combined.get(("starts", run, worker), lambda: Starts(own, others), made_of)
 
 
-def _others(session: Session, listed: list[tuple[str, list[WorkerFiles]]], mine: Start) -> Iterator[Start]:
-    for run, workers in sorted(listed, key=lambda row: row[0] != mine.run):
-        for one in workers:
-            if (run, one.worker) != (mine.run, mine.worker) and one.compile_files:
-                data, _ = session.compile_data_of(one)
+def _others(session: Session, listing: Listing, own: Start) -> Iterator[Start]:
+    for run, workers in sorted(listing.runs, key=lambda row: row[0].run != own.run):
+        for worker in workers:
+            if (run.run, worker.worker) != (own.run, own.worker) and worker.compile_files:
+                data, _ = session.compile_data_of(worker)
                 if data is not None:
-                    yield Start(run, one.worker, one.rank, data)
+                    yield Start(run.run, worker.worker, worker.rank, data)
 
 
 def starts_or_none(session: Session, run: str, worker: str) -> Starts | None:

@@ -118,9 +118,8 @@ def _first(whole: dict[str, Any], fields: int, items: int) -> dict[str, Any]:
 
 def _shortened(whole: dict[str, Any], items: int) -> dict[str, Any]:
     lost: dict[str, str] = {}
-    short = _truncated(whole, items, "", lost)
-    shortened: dict[str, Any] = short | ({"cut": dict(list(lost.items())[:_COUNTED])} if lost else {})
-    return shortened
+    short: dict[str, Any] = _truncated(whole, items, "", lost)
+    return short | ({"cut": dict(list(lost.items())[:_COUNTED])} if lost else {})
 
 
 def _truncated(value: Any, items: int, path: str, lost: dict[str, str]) -> Any:
@@ -233,41 +232,30 @@ def size(answer: msgspec.Struct) -> int:
 
 def brief(row: msgspec.Struct, field: str, id: str) -> dict[str, Any]:
     """A row of a table: with its id in this field, without what is null, empty, long or part of the id."""
-    fields = {name: compact(value) for name, value in msgspec.to_builtins(row).items()}
-    longer = [name for name, value in fields.items() if _is_long(value)]
-    known = {
-        name: value
-        for name, value in fields.items()
-        if name not in (*longer, *_IN_ID) and not is_nothing(value)
-    }
-    return {field: id, **known, **({"more": longer} if longer else {})}
-
-
-def _is_long(value: Any) -> bool:
-    return isinstance(value, str | list | dict) and len(msgspec.json.encode(value)) > _LONG
+    longer: list[str] = []
+    kept: dict[str, Any] = {field: id}
+    for name, value in msgspec.to_builtins(row).items():
+        short = compact(value)
+        if isinstance(short, str | list | dict) and _size(short) > _LONG:
+            longer.append(name)
+        elif name not in _IN_ID and not is_nothing(short):
+            kept[name] = short
+    return {**kept, **({"more": longer} if longer else {})}
 
 
 def _wanted(tables: list[Table], ask: Ask) -> list[tuple[Table, int]]:
     """Those that are asked for, in that order, and how many rows of each are behind us."""
     if ask.after:
-        return [_behind(tables, address(ask.after), ask.after)]
+        section = address(ask.after).section
+        for table in tables:
+            if table.section == section and ask.after in table.ids:
+                return [(table, table.ids.index(ask.after) + 1)]
+        raise NoSuchId(f"there is no row {ask.after!r}", next_step="Ask again from the first row on")
     if not ask.sections:
         return [(table, 0) for table in tables]
     names = chosen(ask.sections)
-    return [
-        (table, 0) for table in sorted(tables, key=lambda one: _order(names, one)) if table.section in names
-    ]
-
-
-def _order(names: list[str], table: Table) -> int:
-    return names.index(table.section) if table.section in names else len(names)
-
-
-def _behind(tables: list[Table], place: Address, id: str) -> tuple[Table, int]:
-    for table in tables:
-        if table.section == place.section and id in table.ids:
-            return table, table.ids.index(id) + 1
-    raise NoSuchId(f"there is no row {id!r}", next_step="Ask again from the first row on")
+    selected = [table for table in tables if table.section in names]
+    return [(table, 0) for table in sorted(selected, key=lambda table: names.index(table.section))]
 
 
 def _whole(table: Table, skipped: int) -> _Whole:
@@ -330,19 +318,15 @@ def _fitting(of: _Fitting) -> Bounded:
     if tables == 0:
         return _without_rows(of)
     least = of.level(tables, most(max(of.counts), lambda many: of.fits(of.level(tables, many))))
-    for place, count in enumerate(of.counts[:tables]):
-        room = count - least[place]
-        least[place] += most(room, lambda many, at=place: of.fits(_grown(least, at, many)))  # type: ignore[misc]
+    for index, count in enumerate(of.counts[:tables]):
+        before, after = least[:index], least[index + 1 :]
+        least[index] = most(count, lambda many, a=before, b=after: of.fits([*a, many, *b]))  # type: ignore[misc]
     return of.made(least)
 
 
-def _grown(limits: list[int], place: int, by: int) -> list[int]:
-    return [limit + by * (at == place) for at, limit in enumerate(limits)]
-
-
 def _without_rows(of: _Fitting) -> Bounded:
-    made = next((of.made([0] * many) for many in (1, 0) if of.fits([0] * many)), None)
-    if made is None:
-        least = size(of.made([]))
-        raise TooFewBytes(f"{of.most_bytes} bytes hold no answer", next_step=f"Allow {least} or more")
-    return made
+    for limits in ([0], []):
+        if of.fits(limits):
+            return of.made(limits)
+    least = size(of.made([]))
+    raise TooFewBytes(f"{of.most_bytes} bytes hold no answer", next_step=f"Allow {least} or more")

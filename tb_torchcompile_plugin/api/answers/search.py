@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -81,12 +82,12 @@ def search(report: Report, word: str) -> Matches:
 def source_lines(report: Report, place: str) -> KnownLines:
     """place: "train.py:12", or "train.py" for all of it; of a path its end is enough. Raises NotFound."""
     name, _, number = place.rpartition(":") if place.rpartition(":")[2].isdigit() else (place, "", "")
-    known = _known(report)
-    file = next((file for file in known if f"/{file}".endswith(f"/{name}")), None)
+    by_file = _lines(report)
+    file = next((file for file in by_file if f"/{file}".endswith(f"/{name}")), None)
     if file is None or not name:
-        there = ", ".join(dict.fromkeys(file.rpartition("/")[2] for file in known)) or "none"
+        there = ", ".join(dict.fromkeys(file.rpartition("/")[2] for file in by_file)) or "none"
         raise NotFound(f"no line of {name!r} was recorded", next_step=f"There are lines of {there}")
-    lines = sorted(known[file].values(), key=lambda line: line.line)
+    lines = sorted(by_file[file].values(), key=lambda line: line.line)
     if number:
         lines = [line for line in lines if abs(line.line - int(number)) <= _LINES]
     return KnownLines(file, lines)
@@ -108,21 +109,17 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(one)
 
 
-def _known(report: Report) -> dict[str, dict[int, KnownLine]]:
-    """By file and line: what was measured, else what a stack tells."""
-    known: dict[str, dict[int, KnownLine]] = {}
+def _lines(report: Report) -> dict[str, dict[int, KnownLine]]:
+    """Return by file and line what was measured, otherwise what a stack shows."""
+    lines: dict[str, dict[int, KnownLine]] = defaultdict(dict)
     for table in tables(report):
         for id, row in zip(table.ids, table.rows):
             if isinstance(row, ProgramLine):
-                known.setdefault(row.file, {})[row.line] = _measured(id, row)
+                times = id, row.kernel_us, row.host_us, len(row.breaks), len(row.recompiles)
+                lines[row.file][row.line] = KnownLine(row.line, row.text, row.no_text, *times)
             for frame in getattr(row, "stack", None) or ():
-                known.setdefault(frame.file, {}).setdefault(frame.line, KnownLine(frame.line, frame.source))
-    return known
-
-
-def _measured(id: str, row: ProgramLine) -> KnownLine:
-    counts = len(row.breaks), len(row.recompiles)
-    return KnownLine(row.line, row.text, row.no_text, id, row.kernel_us, row.host_us, *counts)
+                lines[frame.file].setdefault(frame.line, KnownLine(frame.line, frame.source))
+    return lines
 
 
 NOTHING_FASTER = "Nothing that is known would make a step much faster."
@@ -147,28 +144,19 @@ class FirstAnswer(NamedTuple):
 
 
 def first_answer(report: Report) -> FirstAnswer:
-    """Of the run of the first finding; where there is none, of the newest span."""
+    """Return what is known of the run of the first finding; where there is none, of the newest span."""
     first = next((row for row in report.findings if row.advised), None)
-    run = next((one for one in report.runs if first is None or one.run == first.run), None)
+    run = next((run for run in report.runs if first is None or run.run == first.run), None)
     if run is None:
         return FirstAnswer("", None, None, None, None, first)
-    worker = _worker(run, first)
-    span = _span(worker, first) if worker else None
-    return FirstAnswer(_headline(run, worker, span), run, run.job, worker, span, first)
-
-
-def _worker(run: Run, first: RunFinding | None) -> Worker | None:
-    """The finding's, else the first one with a span that was read, else the first."""
+    # the worker and the span of the finding; otherwise the first worker with a span that was read, and its newest span
     named = [worker for worker in run.workers if first and worker.worker == first.worker]
     read = [worker for worker in run.workers if any(isinstance(span, SpanReport) for span in worker.spans)]
-    return next(iter((*named, *read, *run.workers)), None)
-
-
-def _span(worker: Worker, first: RunFinding | None) -> SpanReport | None:
-    """The finding's, else the newest."""
-    spans = [span for span in worker.spans if isinstance(span, SpanReport)]
-    named = [span for span in spans if first and span.span == first.span]
-    return next(iter((*named, *reversed(spans))), None)
+    worker = next(iter((*named, *read, *run.workers)), None)
+    spans = [span for span in (worker.spans if worker else ()) if isinstance(span, SpanReport)]
+    of_finding = [span for span in spans if first and span.span == first.span]
+    span = next(iter((*of_finding, *reversed(spans))), None)
+    return FirstAnswer(_headline(run, worker, span), run, run.job, worker, span, first)
 
 
 def _headline(run: Run, worker: Worker | None, span: SpanReport | None) -> str:

@@ -39,11 +39,12 @@ class Address(NamedTuple):
     key: str = ""
 
     def __str__(self) -> str:
-        parts = [_written(part) for part in self[:3]]
+        # `%2D` is the name that would be taken for nothing
+        parts = ["%2D" if part == _NONE else _quoted(part, _PLAIN) or _NONE for part in self[:3]]
         if self.section:
             parts.append(self.section)
         if self.key:
-            parts.append(quote(self.key, f"/{_PLAIN}", errors="surrogatepass"))
+            parts.append(_quoted(self.key, f"/{_PLAIN}"))
         return "/".join(parts)
 
     @property
@@ -67,18 +68,12 @@ def address(text: str) -> Address:
     return Address(run, worker, span, section, key)
 
 
-def _written(part: str) -> str:
-    """`%2D` is the name that would be taken for nothing."""
-    if part == _NONE:
-        return "%2D"
-    return quote(part, _PLAIN, errors="surrogatepass") or _NONE
+def _quoted(part: str, safe: str) -> str:
+    return quote(part, safe, errors="surrogatepass")
 
 
-LEVELS = {
-    "runs": "run",
-    "workers": "worker",
-    "spans": "span",
-}  # lists of places, and the field that names each
+# lists of places, and the field that names each
+LEVELS = {"runs": "run", "workers": "worker", "spans": "span"}
 OF_LOGDIR = ("findings", "all_runs")  # tables of all runs together
 HALVES = ("compile", "job")  # of which a place is made: their tables are its own
 
@@ -93,12 +88,13 @@ class Table:
     def ids(self) -> list[str]:
         """Of each row, as it is asked for. Of rows that say the same the second one is `…~2`."""
         seen: Counter[str] = Counter()
-        made = []
+        ids = []
         for row in self.rows:
-            id = str(_place_of(row, self.place).row(self.section, key_of(row)))
+            own = Address(*(getattr(row, level, None) or "" for level in LEVELS.values()))
+            id = str((self.place if self.place.run else own).row(self.section, key_of(row)))
             seen[id] += 1
-            made.append(id if seen[id] == 1 else f"{id}~{seen[id]}")
-        return made
+            ids.append(id if seen[id] == 1 else f"{id}~{seen[id]}")
+        return ids
 
     @property
     def id_field(self) -> str:
@@ -129,12 +125,7 @@ def tables(report: Report) -> Iterator[Table]:
 
 def encoded(report: Report) -> bytes:
     """`report --json`: all of it, each row of each table with its id."""
-    return msgspec.json.encode(outline(report), enc_hook=_rows)
-
-
-def _rows(value: Any) -> list[msgspec.Raw]:
-    assert isinstance(value, Table)
-    return value.identified()
+    return msgspec.json.encode(outline(report), enc_hook=Table.identified)
 
 
 def _outline(struct: msgspec.Struct, place: Address, path: str) -> dict[str, Any]:
@@ -152,12 +143,6 @@ def _field(field: str, value: Any, place: Address, path: str) -> Any:
     if (level := LEVELS.get(field)) and hasattr(value[0], level):
         return [_outline(one, place._replace(**{level: getattr(one, level)}), "") for one in value]
     return Table(place, path + field, [*value])
-
-
-def _place_of(row: msgspec.Struct, place: Address) -> Address:
-    if place.run:
-        return place
-    return Address(*(getattr(row, level, None) or "" for level in LEVELS.values()))
 
 
 def _tables(fields: Mapping[str, Any]) -> Iterator[Table]:
@@ -203,36 +188,34 @@ class Schema(msgspec.Struct, frozen=True):
 def schema() -> Schema:
     """All sections, in the order of a report."""
     kinds = _kinds()
-    every = [kind for tables in kinds.values() for kind in tables.values()]
-    made, definitions = msgspec.json.schema_components(every, ref_template="#/definitions/{name}")
-    of = dict(zip(every, made))
-    return Schema(
-        {
-            name: Section(
-                {about: of[kind] for about, kind in tables.items()},
-                time_of(next(iter(tables.values()))),
-                _route(name),
-            )
-            for name, tables in kinds.items()
-        },
-        definitions,
-    )
+    rows = [kind for tables in kinds.values() for kind in tables.values()]
+    schemas, definitions = msgspec.json.schema_components(rows, ref_template="#/definitions/{name}")
+    schema_of = dict(zip(rows, schemas))
+    sections = {}
+    for name, tables in kinds.items():
+        route = name.partition(".")[0]
+        sections[name] = Section(
+            {about: schema_of[kind] for about, kind in tables.items()},
+            time_of(next(iter(tables.values()))),
+            route if route in ROUTES else None,
+        )
+    return Schema(sections, definitions)
 
 
 def chosen(sections: Collection[str]) -> list[str]:
     """Those that are meant, in the order in which they are asked for; `gpu_utilization` is all that begin so. Raises
     NoSuchSection."""
-    known = list(_kinds())
+    every = list(_kinds())
     names: dict[str, None] = {}
     for section in sections:
-        mine = [name for name in known if name == section or name.startswith(f"{section}.")]
-        if not mine:
-            near = difflib.get_close_matches(section, known, 4, 0.4) or known[:8]
+        selected = [name for name in every if name == section or name.startswith(f"{section}.")]
+        if not selected:
+            near = difflib.get_close_matches(section, every, 4, 0.4) or every[:8]
             raise NoSuchSection(
                 f"there is no section {section!r}",
                 next_step=f"There are {', '.join(near)}, …: tb-torchcompile schema lists all",
             )
-        names.update(dict.fromkeys(mine))
+        names.update(dict.fromkeys(selected))
     return list(names)
 
 
@@ -243,11 +226,6 @@ def time_of(kind: type[msgspec.Struct]) -> str | None:
     known = [field for field in ("time_us", "kernel_us", "duration_s") if field in fields]
     times = (field for field in fields if _TIME.search(field) and not _NO_SUM.search(field))
     return next(iter((*known, *times)), None)
-
-
-def _route(section: str) -> str | None:
-    name = section.partition(".")[0]
-    return name if name in ROUTES else None
 
 
 @cache

@@ -112,17 +112,19 @@ class Shown(msgspec.Struct, frozen=True):
 
 def shown(session: Session, report: Report, id: str, asking: Asking) -> Shown:
     """report: with the run that the id names. Raises NoSuchId, which tells ids that are like it."""
-    known = list(tables(report))
-    table, row = _row_of(known, id)
+    every = list(tables(report))
+    table, row = _row_of(every, id)
     place = _located(table, row, address(id))
     return Shown(
         id=id,
         section=table.section,
         row=msgspec.to_builtins(row),
-        kernel=_kernel(session, place, row),
-        verify=_verify(place, row, asking, len(session.runs().runs) > 1),
+        kernel=_kernel(session, place, row) if isinstance(row, Kernel) else None,
+        verify=_verify(place, row, asking, len(session.runs().runs) > 1)
+        if isinstance(row, Finding)
+        else None,
         tab=fragment(place, row),
-        next=[asking.show(one) for one in _related(known, place, row)],
+        next=[asking.show(one) for one in _related(every, place, row)],
     )
 
 
@@ -149,17 +151,13 @@ def _located(table: Table, row: msgspec.Struct, asked: Address) -> Address:
     return asked.row(table.section, getattr(row, "key", "") or asked.key)
 
 
-def _kernel(session: Session, place: Address, row: msgspec.Struct) -> KernelDetails | None:
-    if not isinstance(row, Kernel):
-        return None
+def _kernel(session: Session, place: Address, row: Kernel) -> KernelDetails:
     profile = session.profile(*place[:3])
     return kernel_details(profile, str(row.device), row.name, row.compile_id or "", row.graph_key or "")
 
 
-def _verify(place: Address, row: msgspec.Struct, asking: Asking, several: bool) -> Verify | None:
+def _verify(place: Address, row: Finding, asking: Asking, several: bool) -> Verify:
     """several: whether the run is one of several of its logdir."""
-    if not isinstance(row, Finding):
-        return None
     return Verify(
         record=f"Record the mended program as before, into {f'a run {AFTER} of the logdir' if several else AFTER}",
         compare=asking.compare(place.run, several),
@@ -176,33 +174,18 @@ def _expected(row: Finding) -> str | None:
     return f"a step takes {after} instead of {duration(step.step_us)}"
 
 
-def _related(known: Sequence[Table], place: Address, row: msgspec.Struct) -> Iterator[str]:
-    """Ids of rows that tell more of the same matter."""
-    if isinstance(row, RunFinding) and row.row:
-        yield from _seen_there(known, place, row)
-    elif isinstance(row, GraphBreak):
-        yield from _sites(known, place, row)
-
-
-def _seen_there(known: Sequence[Table], place: Address, finding: RunFinding) -> Iterator[str]:
-    """The row of the tab that a finding points to, of its span or of what the worker compiled."""
-    for table in known:
-        if _is_about(table, place):
-            for id, row in zip(table.ids, table.rows):
-                if seen_at(_located(table, row, address(id)), row)[1] == finding.row:
+def _related(tables: Sequence[Table], place: Address, row: msgspec.Struct) -> Iterator[str]:
+    """Yield the ids of the rows that a finding points to, or those of the costs of a graph break."""
+    for table in tables:
+        span = table.place.span
+        if (table.place.run, table.place.worker) != (place.run, place.worker):
+            continue
+        for id, other in zip(table.ids, table.rows):
+            if isinstance(row, RunFinding):
+                is_of_span = bool(row.row) and span in ("", place.span)
+                if is_of_span and seen_at(_located(table, other, address(id)), other)[1] == row.row:
                     yield id
-
-
-def _is_about(table: Table, place: Address) -> bool:
-    """The same span, or what its worker compiled."""
-    at = table.place
-    return (at.run, at.worker) == (place.run, place.worker) and at.span in ("", place.span)
-
-
-def _sites(known: Sequence[Table], place: Address, row: GraphBreak) -> Iterator[str]:
-    """Where it is priced."""
-    for table in known:
-        if table.place.run == place.run and table.place.worker == place.worker and table.place.span:
-            for id, other in zip(table.ids, table.rows):
-                if isinstance(other, GraphBreakSite) and (other.file, other.line) == (row.file, row.line):
+            elif isinstance(row, GraphBreak) and isinstance(other, GraphBreakSite):
+                is_same = (other.file, other.line) == (row.file, row.line)
+                if is_same and span:
                     yield id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations
 from typing import Any, TypeAlias, get_args
@@ -165,6 +165,11 @@ def _of(name: str, asker: Asker, ids: Texts) -> Any:
         return None
 
 
+def _rows(name: str, asker: Asker, ids: Texts) -> Sequence[Any]:
+    table = _of(name, asker, ids)
+    return table.rows if table else ()
+
+
 def _compilations(asker: Asker, ids: Texts) -> Iterator[Texts]:
     compiled, overview = _of("compile", asker, ids), _of("compilations", asker, ids)
     rows = [*(compiled.compilations if compiled else ()), *(overview.others if overview else ())]
@@ -184,12 +189,6 @@ def _artifacts(asker: Asker, ids: Texts, only: str = "") -> Iterator[Texts]:
         yield from ({**ids, "id": str(artifact.id)} for artifact in other.artifacts if not only)
 
 
-def _kernels(asker: Asker, ids: Texts) -> Iterator[Texts]:
-    table = _of("kernels", asker, ids)
-    for row in table.rows if table else ():
-        yield {**ids, **kernel_texts(row)}
-
-
 def kernel_texts(row: Kernel) -> Texts:
     """The drawer of a row."""
     return {
@@ -203,22 +202,14 @@ def kernel_texts(row: Kernel) -> Texts:
 def _fixes(name: str, asker: Asker, ids: Texts) -> Iterator[Texts]:
     """Those that can be ticked together, as far as that are not too many; and what findings lead to is one of them."""
     offered: Scenario | None = _of(name, asker, ids)
-    known = [fix.id for fix in offered.fixes] if offered else []
-    for picked in _together(known):
-        yield {**ids, "fixes": "\n".join(picked)}
-
-
-def _together(known: list[str]) -> Iterator[tuple[str, ...]]:
-    """known: largest gain first."""
-    if len(known) <= _ALL_SUBSETS:
-        yield from chain.from_iterable(combinations(known, size) for size in range(1, len(known) + 1))
-        return
-    yield from ((one,) for one in known)
-    yield from (tuple(known[:size]) for size in range(2, len(known) + 1))
-
-
-def _measures(asker: Asker, ids: Texts) -> Iterator[Texts]:
-    yield from ({**ids, "measure": measure} for measure in get_args(Measure))
+    fixes = [fix.id for fix in offered.fixes] if offered else []  # largest gain first
+    sizes = range(1, len(fixes) + 1)
+    if len(fixes) <= _ALL_SUBSETS:
+        picked = list(chain.from_iterable(combinations(fixes, size) for size in sizes))
+    else:
+        picked = [*((fix,) for fix in fixes), *(tuple(fixes[:size]) for size in sizes[1:])]
+    for together in picked:
+        yield {**ids, "fixes": "\n".join(together)}
 
 
 def _steps(asker: Asker, ids: Texts) -> Iterator[Texts]:
@@ -247,9 +238,9 @@ VALUES: Mapping[str, Values] = {
     "guards": lambda asker, ids: (one for one in _compilations(asker, ids) if one["compile_id"]),
     "artifact": _artifacts,
     "code_kernels": partial(_artifacts, only=OUTPUT_CODE),
-    "kernel": _kernels,
+    "kernel": lambda asker, ids: ({**ids, **kernel_texts(row)} for row in _rows("kernels", asker, ids)),
     "what_if": partial(_fixes, "what_if"),
-    "job_map": _measures,
+    "job_map": lambda _, ids: ({**ids, "measure": measure} for measure in get_args(Measure)),
     "rank_findings": _ranks,
     "rank_collectives": _ranks,
     "rank_what_if": _fixes_of_ranks,

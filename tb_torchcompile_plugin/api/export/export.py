@@ -17,7 +17,6 @@ from tb_torchcompile_plugin.api.catalog import (
     Ids,
     RunRef,
     Runs,
-    WorkerRef,
     newest_span,
     only_run,
     plugin_version,
@@ -36,7 +35,7 @@ from tb_torchcompile_plugin.api.export.ask import (
     names_of,
 )
 from tb_torchcompile_plugin.api.export.page import Body, Pack
-from tb_torchcompile_plugin.api.export.timeline_part import Detailed, TimelinePart, wanted_stretches
+from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
 from tb_torchcompile_plugin.api.routes import (
     JOB,
     LAST,
@@ -95,9 +94,7 @@ def reasons(code: bool) -> dict[str, str]:
         "compare": "This comparison is left out of this file",
     }
     if not code:
-        known |= dict.fromkeys(
-            ("artifact", "code_kernels"), "Code and graphs are left out of this file (--no-code)"
-        )
+        known |= dict.fromkeys(CODE_ROUTES, "Code and graphs are left out of this file (--no-code)")
     return known
 
 
@@ -165,7 +162,8 @@ class Export:
         self.pack.add(key_of("runs", {}), body_of(self.runs))
         self.asker.keep("sheets", {})
         yield from self._first()
-        yield from self._rest()
+        yield from self._compared()
+        yield from self._others()
         self.pack.add("terms", Body("application/json", msgspec.json.encode(terms())))
         self.pack.add("definitions", Body("text/plain", SOURCE.read_bytes()))
         self.pack.close()
@@ -180,10 +178,8 @@ class Export:
         except UserError:
             self.asker.ask("findings", _span_texts(run, worker, span))
         if self.chosen.step or self.chosen.window:
-            self._stretches(self.session.profile(run, worker, span).of(Timeline))
-
-    def _stretches(self, timeline: Timeline) -> list[Detailed]:
-        return wanted_stretches(timeline, self.chosen.step, self.chosen.window)
+            timeline = self.session.profile(run, worker, span).of(Timeline)
+            wanted_stretches(timeline, self.chosen.step, self.chosen.window)
 
     def _first(self) -> Iterator[bytes]:
         """All about the span that was picked; what is seen first lies together."""
@@ -200,10 +196,6 @@ class Export:
             yield from self._job(run, span)
             yield from self._timeline()
 
-    def _rest(self) -> Iterator[bytes]:
-        yield from self._compared()
-        yield from self._others()
-
     def _worker_once(self, run: str, worker: str) -> Iterator[bytes]:
         yield from self._once({"run": run, "worker": worker}, WORKER, STARTS)
         yield from self._once({"run": run}, RUN)
@@ -215,11 +207,8 @@ class Export:
     def _once(self, ids: Texts, *subjects: object) -> Iterator[bytes]:
         """What is asked without anything else."""
         for route in ROUTES.values():
-            if (
-                any(route.subject is subject for subject in subjects)
-                and not _asks_more(route)
-                and self._wanted(route)
-            ):
+            is_plain = route.name not in TIMELINE and all(one.optional for one in route.parameters)
+            if route.subject in subjects and is_plain and self._wanted(route):
                 self.asker.keep(route.name, ids)
                 yield from self.pack.take()
 
@@ -238,8 +227,7 @@ class Export:
             return
         ids = {"run": run, "span": span}
         before = len(self.pack.places)
-        job = self.asker.keep("job", ids)
-        if job is None:
+        if (job := self.asker.keep("job", ids)) is None:
             return
         yield from self._once(ids, SIDE_BY_SIDE)
         for subject in (JOB, RANK, SIDE_BY_SIDE):
@@ -269,7 +257,8 @@ class Export:
             return
         part = TimelinePart(self.asker, ids, timeline, self.chosen.timeline_bytes)
         before = self.pack.bytes
-        yield from part.keep(self._stretches(timeline), self._searched(ids))
+        stretches = wanted_stretches(timeline, self.chosen.step, self.chosen.window)
+        yield from part.keep(stretches, self._searched(ids))
         self.holds.append(Held("Timeline", f"{part.sentence()}, {size(self.pack.bytes - before)}"))
         details = f"of {plural(part.slices, 'slice')}; {plural(part.searched, 'name')} can be searched for"
         self.holds.append(Held("Details on the timeline", details))
@@ -288,16 +277,13 @@ class Export:
         """With what was named, and with spans of the same run, both ways."""
         own = [one for one in _every([self.run]) if one != self.ids and bool(one[2]) == bool(self.ids[2])]
         others = [*([self.base] if self.base else []), *own[:_COMPARED]]
+        are_jobs = min(run.ranks for run in self.runs.runs) > 1
         for a, b in ((a, b) for other in others for a, b in ((other, self.ids), (self.ids, other))):
             sides = {**_span_texts(*a), **{f"{name}2": text for name, text in _span_texts(*b).items()}}
             self.asker.keep("compare", sides)
             self.asker.keep("compare_tables", sides)
-            if (
-                a[2]
-                and b[2]
-                and min(run.ranks for run in self.runs.runs) > 1
-                and (a[0] != b[0] or a[1] == b[1])
-            ):
+            of_two_jobs = a[0] != b[0] or a[1] == b[1]  # of two ranks of one job there is one job
+            if are_jobs and of_two_jobs and a[2] and b[2]:
                 self.asker.keep("compare_jobs", sides)
             yield from self.pack.take()
         if others:
@@ -330,24 +316,16 @@ class Export:
 
     def contents(self) -> FileContents:
         """What the file says of itself; whole when its blocks have been made."""
-        run, worker, span = self.ids
         never = dict.fromkeys(what.removesuffix(" left out of this file") for what in LEFT_OUT.values())
-        left = [
-            *self.left_out,
-            *(Held(what.rpartition(" ")[0], "needs the logdir, in TensorBoard") for what in never),
-        ]
+        needs = "needs the logdir, in TensorBoard"
+        left = [*self.left_out, *(Held(what.rpartition(" ")[0], needs) for what in never)]
         if not self.chosen.code:
             left.insert(0, Held("Code and graphs", "--no-code"))
         return FileContents(
             title=self.title,
             made=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
             version=plugin_version() or "unknown",
-            place={
-                "run": run,
-                "worker": worker,
-                "span": span,
-                **({"run2": self.base[0]} if self.base else {}),
-            },
+            place=_span_texts(*self.ids) | ({"run2": self.base[0]} if self.base else {}),
             holds=self.holds,
             left_out=left,
             parameters=parameters(),
@@ -364,18 +342,12 @@ def pick(runs: Runs, chosen: Chosen) -> Ids:
 
 
 def _fitting(run: RunRef, chosen: Chosen) -> RunRef:
-    workers = [
-        _with_span(worker, chosen.span) for worker in run.workers if chosen.worker in ("", worker.worker)
-    ]
+    workers = []
+    for worker in run.workers:
+        if chosen.worker in ("", worker.worker):
+            spans = [span for span in worker.spans if chosen.span in ("", span.span)]
+            workers.append(msgspec.structs.replace(worker, spans=spans))
     return msgspec.structs.replace(run, workers=workers)
-
-
-def _with_span(worker: WorkerRef, span: str) -> WorkerRef:
-    return msgspec.structs.replace(worker, spans=[one for one in worker.spans if span in ("", one.span)])
-
-
-def _asks_more(route: Route[Any]) -> bool:
-    return any(not parameter.optional for parameter in route.parameters) or route.name in TIMELINE
 
 
 def _span_texts(run: str, worker: str, span: str) -> Texts:

@@ -12,7 +12,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.timeline.lanes import TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
-from tb_torchcompile_plugin.analysis.timeline.timeline import StepSpan, Timeline
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.analysis.timeline.wire import encoded
 from tb_torchcompile_plugin.api.export.ask import Asker, Texts, body_of, key_of, without_code
 from tb_torchcompile_plugin.api.export.page import Body, Chunk, chunk_of
@@ -66,6 +66,7 @@ class Tiles:
 
     def _below(self, level: int, start: int, end: int, lowest: int) -> Iterator[Tile]:
         length = BUCKETS << level
+        first, last = self._timeline.extent
         names = [TileName(level, number) for number in range(start // length, end // length + 1)]
         while names:
             for name in names:
@@ -77,11 +78,8 @@ class Tiles:
                 if name.level > lowest and not self._whole[name]
                 for half in name.halves()
             ]
-            names = [name for name in halves if name.start < end and name.end > start and self._holds(name)]
-
-    def _holds(self, name: TileName) -> bool:
-        first, last = self._timeline.extent
-        return name.end >= first and name.start <= last
+            names = [half for half in halves if half.start < end and half.end > start]
+            names = [name for name in names if name.end >= first and name.start <= last]
 
     def _make(self, name: TileName) -> Tile:
         timeline = self._timeline
@@ -140,7 +138,13 @@ class TimelinePart:
     def _stretch(self, stretch: Detailed) -> Generator[bytes, None, bool]:
         """A stretch as a whole, else the levels of it that fit. Returns whether it is whole."""
         levels: list[int] = []
-        chunks, whole = self._fitting(self._noted(stretch, levels), self._left)
+
+        def entries() -> Iterator[Entry]:
+            for tile in self._tiles.detail(stretch.start, stretch.end):
+                levels.append(tile.name.level)
+                yield self._tile(tile)
+
+        chunks, whole = self._fitting(entries(), self._left)
         if whole:
             others = (one for one in self.detailed if one.start < stretch.start or one.end > stretch.end)
             self.detailed = [*others, stretch]
@@ -148,11 +152,6 @@ class TimelinePart:
             self.cut, self._finest = stretch, levels[sum(len(chunk.bodies) for chunk in chunks)] + 1
         yield from self._append(chunks)
         return whole
-
-    def _noted(self, stretch: Detailed, levels: list[int]) -> Iterator[Entry]:
-        for tile in self._tiles.detail(stretch.start, stretch.end):
-            levels.append(tile.name.level)
-            yield self._tile(tile)
 
     def _some(self, entries: Iterator[Entry], most: int | None = None) -> Iterator[bytes]:
         """As many as fit."""
@@ -198,16 +197,12 @@ class TimelinePart:
         name the lane of one of the trace."""
         longest = chain.from_iterable(self._longest(stretch) for stretch in stretches)
         for lane, row in islice(dict.fromkeys(chain(self._hits, longest)), _DETAILS):
-            body = body_of(self._slice(lane, row))
+            answer = timeline_slice(self._timeline, lane, row)
+            body = body_of(answer if self._asker.code else without_code(answer))
             self.slices += 1
             yield key_of("timeline_slice", {**self._ids, "lane": str(lane), "row": str(row)}), body
             if isinstance(self._timeline.slices[lane], TrackSlices):
                 yield key_of("timeline_slice", {**self._ids, "row": str(row)}), body
-
-    def _slice(self, lane: int, row: int) -> msgspec.Struct:
-        answer = timeline_slice(self._timeline, lane, row)
-        kept: msgspec.Struct = answer if self._asker.code else without_code(answer)
-        return kept
 
     def _longest(self, stretch: Detailed) -> list[tuple[int, int]]:
         """(lane, row), longest first."""
@@ -225,7 +220,7 @@ class TimelinePart:
     def _describe(self, stretches: list[Detailed]) -> Iterator[bytes]:
         """It opens where it is at full detail."""
         answer = self._timeline.describe()
-        shown = next((stretche for stretche in stretches if stretche in self.detailed), None)
+        shown = next((stretch for stretch in stretches if stretch in self.detailed), None)
         home = answer.home if shown is None or self._has_all() else [shown.start, shown.end]
         said = msgspec.structs.replace(answer, notes=[*answer.notes, self.sentence()], home=home)
         yield from self._some(iter([(key_of("timeline", self._ids), body_of(said))]))
@@ -243,14 +238,17 @@ class TimelinePart:
             return "This file holds every slice of it"
         everywhere = self.cut is not None and self.cut.end - self.cut.start >= last - first
         merged = f"slices below {_bucket(self._finest if everywhere else self._tiles.lowest)} merged"
+        if not self.detailed and (everywhere or not self.cut):
+            return f"This file holds an overview, {merged}"
         if self.detailed:
-            return (
-                f"This file holds {_names(self.detailed)} at full detail; the rest as an overview, {merged}"
-            )
-        if self.cut and not everywhere:
+            in_order = sorted(self.detailed, key=lambda stretch: stretch.start)
+            names = in_order[0].name
+            if len(in_order) > 1:
+                names += f" – {in_order[-1].name} ({plural(len(in_order), 'step')})"
+            part = f"{names} at full detail"
+        elif self.cut:
             part = f"{self.cut.name} with slices below {_bucket(self._finest)} merged"
-            return f"This file holds {part}; the rest as an overview, {merged}"
-        return f"This file holds an overview, {merged}"
+        return f"This file holds {part}; the rest as an overview, {merged}"
 
 
 def _bucket(level: int) -> str:
@@ -270,13 +268,6 @@ def _together(entries: Iterator[Entry]) -> Iterator[dict[str, Body]]:
         yield bodies
 
 
-def _names(stretches: list[Detailed]) -> str:
-    in_order = sorted(stretches, key=lambda one: one.start)
-    if len(in_order) == 1:
-        return in_order[0].name
-    return f"{in_order[0].name} – {in_order[-1].name} ({plural(len(in_order), 'step')})"
-
-
 def wanted_stretches(timeline: Timeline, step: str, window: tuple[int, int] | None) -> list[Detailed]:
     """What is wanted at full detail: what was asked for, else the middle step; then the steps beside it, then
     everything. Raises WrongArgument for a step that there is not, UserError for a window where nothing is."""
@@ -289,24 +280,15 @@ def wanted_stretches(timeline: Timeline, step: str, window: tuple[int, int] | No
     names = [one.name for one in steps]
     if step and step not in names:
         raise WrongArgument(f"there is no step {step!r}", next_step=f"There are {', '.join(names) or 'none'}")
-    if not steps:
-        return [*_from_the_middle(first, last), everything]
+    if not steps:  # more and more from the middle on
+        middle = (first + last) // 2
+        halves = [(last - first) // part // 2 for part in (1024, 256, 64, 16, 4, 2)]
+        windows = [_window(max(first, middle - half), min(last, middle + half + 1)) for half in halves]
+        return [*windows, everything]
     middle = names.index(step) if step else len(steps) // 2
-    order = sorted(range(len(steps)), key=lambda place: (abs(place - middle), place))
-    return [*(_with_gpu_work(timeline, steps[place], place) for place in order), everything]
-
-
-def _from_the_middle(first: int, last: int) -> Iterator[Detailed]:
-    """More and more of it."""
-    middle = (first + last) // 2
-    for part in (1024, 256, 64, 16, 4, 2):
-        half = (last - first) // part // 2
-        yield _window(max(first, middle - half), min(last, middle + half + 1))
+    order = sorted(range(len(steps)), key=lambda index: (abs(index - middle), index))
+    return [*(Detailed(names[index], *timeline.around_step(index)) for index in order), everything]
 
 
 def _window(start: int, end: int) -> Detailed:
     return Detailed(f"{duration(start / 1000)} to {duration(end / 1000)}", start, end)
-
-
-def _with_gpu_work(timeline: Timeline, step: StepSpan, place: int) -> Detailed:
-    return Detailed(step.name, *timeline.around_step(place))

@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from tb_torchcompile_plugin.api.catalog import Catalog
+from tb_torchcompile_plugin.api.catalog import Catalog, Ids
 from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order, in_processes, on_cluster
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.errors import Notice, UserError
-from tb_torchcompile_plugin.logdir.discovery import RunFiles, SpanFile, WorkerFiles, digest_name
+from tb_torchcompile_plugin.logdir.discovery import SpanFile, digest_name
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, plain_path
 
 Done = Callable[[Order, Attempted], None]
-_Digests = dict[tuple[str, str, str], File]  # by run, worker and span
 
 
 @dataclass
@@ -33,10 +32,17 @@ def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
     check(logdir)
     root, target = _absolute(logdir), _absolute(out) if out else ""
     look = Catalog([("", root)]).look()
-    there = _digests_in(target or root)
+    there: dict[Ids, File] = {}
+    if is_remote(target or root):  # to look for a local file is cheap
+        there = {
+            (run.run, worker.worker, span): file
+            for run, workers in Catalog([("", target or root)]).look().runs
+            for worker in workers
+            for span, file in worker.digests.items()
+        }
     notices, orders = list(look.notices), []
     for run, workers in look.runs:
-        folder = _folder(run, target)
+        folder = run.folder if not target else target if run.run == "." else os.path.join(target, run.run)
         for worker in workers:
             nameable = [span for span in worker.spans if span.span.isdigit()]
             notices += [_nameless(span) for span in worker.spans if span not in nameable]
@@ -44,7 +50,9 @@ def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
                 path = os.path.join(folder, digest_name(worker.worker, span.span))
                 beside = worker.digests.get(span.span) if target else None
                 known = there.get((run.run, worker.worker, span.span))
-                orders.append(Order(_alone(worker), span, path, known, beside))
+                # without what the digest is not made of: it travels with each order
+                alone = replace(worker, spans=[], digests={})
+                orders.append(Order(alone, span, path, known, beside))
     return orders, notices
 
 
@@ -52,29 +60,6 @@ def _absolute(path: str) -> str:
     """Processes elsewhere have another working directory."""
     plain = plain_path(path)
     return plain if is_remote(plain) else os.path.abspath(plain)
-
-
-def _digests_in(root: str) -> _Digests:
-    """Of stores alone: to look for a local file is cheap."""
-    if not is_remote(root):
-        return {}
-    return {
-        (run.run, worker.worker, span): file
-        for run, workers in Catalog([("", root)]).look().runs
-        for worker in workers
-        for span, file in worker.digests.items()
-    }
-
-
-def _folder(run: RunFiles, target: str) -> str:
-    if not target:
-        return run.folder
-    return target if run.run == "." else os.path.join(target, run.run)
-
-
-def _alone(worker: WorkerFiles) -> WorkerFiles:
-    """Without what its digests are not made of: it travels with each of them."""
-    return replace(worker, spans=[], digests={})
 
 
 def _nameless(span: SpanFile) -> Notice:
@@ -95,15 +80,11 @@ def index(orders: Sequence[Order], workers: int, scheduler: str, done: Done) -> 
         for order, outcome in answers:
             if outcome.kind == "no room" and outcome.notice:
                 raise _no_room(outcome.notice, result)
-            _count(result, outcome)
+            result.written += outcome.kind == "written"
+            result.there_already += outcome.kind == "there already"
+            result.warnings += [outcome.notice] if outcome.kind == "failed" and outcome.notice else []
             done(order, outcome)
     return result
-
-
-def _count(result: Indexed, outcome: Attempted) -> None:
-    result.written += outcome.kind == "written"
-    result.there_already += outcome.kind == "there already"
-    result.warnings += [outcome.notice] if outcome.kind == "failed" and outcome.notice else []
 
 
 def _no_room(where: Notice, result: Indexed) -> UserError:

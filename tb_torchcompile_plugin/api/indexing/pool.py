@@ -23,6 +23,7 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.api.joined import unexpected
@@ -34,7 +35,7 @@ from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, local_file
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache import copies
 from tb_torchcompile_plugin.reader.cache.store import is_stored, open_trace
-from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
+from tb_torchcompile_plugin.reader.compile_data import read_compile_data
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 
@@ -46,14 +47,14 @@ def end_with(parent: int, over: Callable[[], bool] = lambda: False) -> None:
 
     Pipes do not tell: other children of the parent may hold their other ends open, and so do processes of one pool.
     """
-    threading.Thread(target=_watch, args=(parent, over), daemon=True).start()
 
+    def watch() -> None:
+        while not over():
+            if os.getppid() != parent:
+                os._exit(1)
+            time.sleep(_LOOK_S)
 
-def _watch(parent: int, over: Callable[[], bool]) -> None:
-    while not over():
-        if os.getppid() != parent:
-            os._exit(1)
-        time.sleep(_LOOK_S)
+    threading.Thread(target=watch, daemon=True).start()
 
 
 _compiled = Memo(1)  # the spans of a worker come one after the other
@@ -80,7 +81,11 @@ def write_digest(order: Order, trace: Trace | None = None) -> Literal["written",
         save(load(order.beside), order.path)
         return "written"
     _check_writable(order.path)
-    save(_profile(order, trace or _read(order.span.file)).of(digest), order.path)
+    files = order.worker.compile_files
+    read = partial(read_compile_data, order.worker)
+    data = _compiled.get(files, read, keep=lambda _: True)[0] if files else None
+    profile = Profile(trace or _read(order.span.file), data, order.span)
+    save(profile.of(digest), order.path)
     return "written"
 
 
@@ -89,15 +94,6 @@ def _read(file: File) -> Trace:
     with copies.local(file, keep=False) as path:
         trace = (open_trace if is_stored(path) else read_trace)(path, workers=1)
     return replace(trace, notices=copies.named(trace.notices, path, file))
-
-
-def _profile(order: Order, trace: Trace) -> Profile:
-    return Profile(trace, _compile_data(order.worker), order.span)
-
-
-def _compile_data(worker: WorkerFiles) -> CompileData | None:
-    files = worker.compile_files
-    return _compiled.get(files, lambda: read_compile_data(worker), keep=lambda _: True)[0] if files else None
 
 
 def _check_writable(path: str) -> None:
@@ -212,16 +208,13 @@ def on_cluster(orders: Iterable[Order], address: str) -> Generator[tuple[Order, 
         running = {executor.submit(attempt, order): order for order in orders}
         lost: list[Order] = []
         for future in as_completed(running):
-            if type(_error(future)).__name__ == _KILLED:
+            error = None if future.cancelled() else future.exception()
+            if type(error).__name__ == _KILLED:
                 lost.append(running[future])
             else:
                 yield running[future], _outcome(future, running[future], address)
         for order in lost:
             yield order, _outcome(executor.submit(attempt, order), order, address)
-
-
-def _error(future: Future[Attempted]) -> BaseException | None:
-    return None if future.cancelled() else future.exception()
 
 
 def _outcome(future: Future[Attempted], order: Order, address: str) -> Attempted:
