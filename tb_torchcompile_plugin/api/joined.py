@@ -20,22 +20,27 @@ from tb_torchcompile_plugin.profile.profile import Profile
 _log = logging.getLogger(__name__)
 
 
-def job_of(members: Mapping[Member, Profile | Notice | None], like: str = "") -> TracedJob | None:
-    """What was read of each member, together, or why it was not; None where that are fewer than two. like: the span
-    whose time is meant; else that of most of them."""
-    profiles = {one: about for one, about in members.items() if isinstance(about, Profile)}
-    notices = {one: about for one, about in members.items() if isinstance(about, Notice)}
-    here = together({one: recorded_trace(about) for one, about in profiles.items()}, like)
-    notices |= {profile: _other_time(profiles[profile]) for profile in profiles if profile not in here}
+def job_of(read: Mapping[Member, Profile | Notice | None], like: str = "") -> TracedJob | None:
+    """Join what was read of each member, or why it was not; None where fewer than two can be joined.
+
+    like: the span whose time is meant; otherwise that of most of them.
+    """
+    profiles = {member: about for member, about in read.items() if isinstance(about, Profile)}
+    notices = {member: about for member, about in read.items() if isinstance(about, Notice)}
+    recorded = {member: recorded_trace(profile) for member, profile in profiles.items()}
+    selected = together(recorded, like)
     ranks = []
-    for one in sorted(here):
+    for member, profile in sorted(profiles.items(), key=lambda item: item[0]):
+        file = profile.span.file if profile.span else None
+        if member not in selected:
+            notices[member] = of_another_time(file.path if file else "")
+            continue
         try:
-            profiles[one].of(digest)
-            ranks.append(JobRank(one.rank, one.worker, profiles[one]))
+            profile.of(digest)
+            ranks.append(JobRank(member.rank, member.worker, profile))
         except Exception as error:  # a mistake of ours, or a trace that no program writes: it costs this rank
-            span = profiles[one].span
-            notices[one] = unexpected(span.file if span else None, error)
-    unread = {one.rank: notice for one, notice in notices.items()}
+            notices[member] = unexpected(file, error)
+    unread = {member.rank: notice for member, notice in notices.items()}
     return TracedJob(ranks, unread) if len(ranks) > 1 else None
 
 

@@ -244,7 +244,7 @@ def _known(reading: _Reading, workers: Sequence[WorkerFiles], job: JobLine | Non
 
 
 def _as_rank(worker: Worker, job: TracedJob) -> Worker:
-    """Replace what the job knows better of one of its ranks: whether it waits, in collectives, headline and what-ifs."""
+    """Replace what the job knows better of its rank: whether it waits, in collectives, headline and what-ifs."""
     rank = next((rank for rank in job.ranks if rank.worker == worker.worker), None)
     if rank is None or rank.profile.span is None:
         return worker
