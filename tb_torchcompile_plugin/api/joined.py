@@ -11,6 +11,7 @@ from tb_torchcompile_plugin.job.job import (
     JobRank,
     Member,
     TracedJob,
+    of_another_time,
     recorded_trace,
     together,
 )

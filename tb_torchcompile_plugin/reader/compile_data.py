@@ -35,7 +35,7 @@ class CompileData(Memoized):
     """summary: what is known, merged. file: where it comes from first. notices: what could not be read.
 
     log: the log that holds the texts of artifacts with a `log_offset`; None without one.
-    packages: see reader/compile_data.py.
+    packages: those that another process compiled.
     """
 
     summary: CompileSummary
@@ -81,28 +81,14 @@ def _log(file: File | None, notices: list[Notice]) -> CompileSummary | None:
     except UserError as error:
         notices.append(error.notice)
         return None
-    notices += _unreadable(file, log)
+    if causes := log.records.unreadable:
+        lost = sum(causes.values())
+        counts = ", ".join(f"{cause}: {count}" for cause, count in sorted(causes.items()))
+        problem = f"{lost} record{'' if lost == 1 else 's'} could not be read ({counts})"
+        kept = f"{sum(log.records.by_kind.values())} records were read and are shown"
+        step = "If the file was copied, copy it again; else record the run again"
+        notices.append(Notice(file.path, problem, kept, step))
     return log
-
-
-def _unreadable(file: File, log: CompileSummary) -> list[Notice]:
-    """One warning for all records of a log that could not be read."""
-    causes = log.records.unreadable
-    if not causes:
-        return []
-    lost = sum(causes.values())
-    counts = ", ".join(f"{cause}: {count}" for cause, count in sorted(causes.items()))
-    return [
-        Notice(
-            file.path,
-            f"{lost} record{'' if lost == 1 else 's'} could not be read ({counts})",
-            f"{sum(log.records.by_kind.values())} records were read and are shown",
-            "If the file was copied, copy it again; else record the run again",
-        )
-    ]
-
-
-_OF_CODE = ("graphs", "compiled_kernels")
 
 
 def makers(worker: WorkerFiles, workers: Sequence[WorkerFiles]) -> list[WorkerFiles]:
@@ -132,12 +118,15 @@ def with_makers(
 
 
 def with_packages(own: CompileData | None, others: Sequence[CompileData]) -> CompileData | None:
-    """`own` with the packages that the newest of the others compiled; `own` itself where it compiled packages, or none
-    of them did."""
-    made = [data for data in others if _compiled(data.summary)]
-    if not made or (own is not None and _compiled(own.summary)):
+    """Add the packages of AOTInductor that the newest of the other processes compiled, unless `own` compiled some.
+
+    The process that runs them knows no code. Kernels, graphs and texts come from the one that compiled; its times
+    stay there.
+    """
+    makers = [data for data in others if _compiled(data.summary)]
+    if not makers or (own is not None and _compiled(own.summary)):
         return own
-    maker = max(made, key=lambda data: max(row.start_ns for row in _compiled(data.summary)))
+    maker = max(makers, key=lambda data: max(row.start_ns for row in _compiled(data.summary)))
     summary = CompileSummary()
     if own is not None:
         summary.CopyFrom(own.summary)
@@ -160,9 +149,9 @@ def _add(summary: CompileSummary, maker: CompileSummary) -> list[int]:
         for time in ("start_ns", "duration_ns"):
             added.ClearField(time)
         del added.phases[:]
-    for name in _OF_CODE:
+    for name in ("graphs", "compiled_kernels"):
         getattr(summary, name).extend(row for row in getattr(maker, name) if is_package(row.key.compile_id))
-    numbers = [place for place, row in enumerate(maker.artifacts) if is_package(row.key.compile_id)]
+    numbers = [index for index, row in enumerate(maker.artifacts) if is_package(row.key.compile_id)]
     summary.artifacts.extend(maker.artifacts[number] for number in numbers)
     return numbers
 

@@ -1,5 +1,6 @@
-"""A summary and a TORCH_TRACE log of one process as one: what was recorded beats what was recovered after the fact,
-what only the log has is added, and nothing counts twice.
+"""Merge a summary and a TORCH_TRACE log of one process, and find which log belongs to which worker.
+
+What was recorded beats what was recovered after the fact, what only the log has is added, and nothing counts twice.
 """
 
 from __future__ import annotations
@@ -51,14 +52,13 @@ def merge(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
 
 def _with_packages_named(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
     """Packages are numbered from where each began to listen: those of the summary get the ids of the log."""
-    theirs = [row for row in log.compilations if is_package(row.key.compile_id) and row.HasField("start_ns")]
+    logged = [row for row in log.compilations if is_package(row.key.compile_id) and row.HasField("start_ns")]
     names: dict[str, str] = {}
-    mine = [row for row in summary.compilations if is_package(row.key.compile_id)]
-    for row in mine if theirs else ():
-        nearest = min(theirs, key=lambda other: abs(other.start_ns - row.start_ns))
-        if abs(nearest.start_ns - row.start_ns) <= _SAME_START_NS:
+    for row in summary.compilations:
+        nearest = _nearest(row, logged) if is_package(row.key.compile_id) else None
+        if nearest is not None:
             names[row.key.compile_id] = nearest.key.compile_id
-    if all(ours == known for ours, known in names.items()):
+    if all(ours == theirs for ours, theirs in names.items()):
         return summary
     copy = CompileSummary()
     copy.CopyFrom(summary)
@@ -68,20 +68,30 @@ def _with_packages_named(summary: CompileSummary, log: CompileSummary) -> Compil
     return copy
 
 
+def _nearest(row: Compilation, others: Iterable[Compilation]) -> Compilation | None:
+    """Return the one that began at the same time; None where none did."""
+    nearest = min(others, key=lambda other: abs(other.start_ns - row.start_ns), default=None)
+    is_same = nearest is not None and abs(nearest.start_ns - row.start_ns) <= _SAME_START_NS
+    return nearest if is_same else None
+
+
 def _replace(merged: CompileSummary, name: str, rows: list[_Row]) -> None:
     del getattr(merged, name)[:]
     getattr(merged, name).extend(rows)
 
 
 def _merged_rows(summary: Iterable[_Row], log: Iterable[_Row]) -> list[_Row]:
-    """Of each compilation the rows of the summary, or those of the log where it recorded more of them."""
+    """Return of each compilation the rows of the summary, or those of the log where it recorded more of them."""
     ours, theirs = grouped(summary, _key), grouped(log, _key)
-    fuller = [key for key in theirs if len(theirs[key]) > sum(not row.recovered for row in ours.get(key, ()))]
-    gone = set(fuller)
-    kept = [row for key in ours if key not in gone for row in ours[key]]
-    if fuller:  # then it knows better what happened where than torch did afterwards
+    fuller = {
+        key: rows
+        for key, rows in theirs.items()
+        if len(rows) > sum(not row.recovered for row in ours.get(key, ()))
+    }
+    kept = [row for key, rows in ours.items() if key not in fuller for row in rows]
+    if fuller:  # then the log knows better what happened where than torch did afterwards
         kept = [row for row in kept if row.key.compile_id or not row.recovered]
-    return [*kept, *(row for key in fuller for row in theirs[key])]
+    return [*kept, *(row for rows in fuller.values() for row in rows)]
 
 
 def _merged_compilations(summary: CompileSummary, log: CompileSummary) -> list[Compilation]:
@@ -166,8 +176,7 @@ def _pairs(summary: CompileSummary, log: CompileSummary) -> dict[Key, int]:
     pairs = {}
     for row in summary.compilations:
         others = candidates.get((row.key.compile_id, row.direction), []) if row.HasField("start_ns") else []
-        nearest = min(others, key=lambda other: abs(other.start_ns - row.start_ns), default=None)
-        if nearest is not None and abs(nearest.start_ns - row.start_ns) <= _SAME_START_NS:
+        if (nearest := _nearest(row, others)) is not None:
             pairs[_id(row)] = nearest.key.epoch
     return pairs
 
@@ -216,9 +225,6 @@ class TraceIdentity:
     first_ns: int = 0
 
 
-_UNKNOWN_LOG = LogIdentity(rank=None, pid=None, start_ns=None, end_ns=None)
-
-
 def trace_identity(file: discovery.File, span: str) -> TraceIdentity:
     """Cheap: the first 64 KiB, and the last where the first do not tell. Never raises; unknown is None."""
     try:
@@ -233,9 +239,9 @@ def _end_ns(file: discovery.File, span: str) -> int:
     return file.mtime_ns if time_ns is None else time_ns
 
 
-def _remembered(what: Callable[[discovery.File], Value], file: discovery.File) -> Value:
-    """What a file's bytes tell, asked once as long as its size and time stay. Failures are not kept."""
-    return _KNOWN.get((what, file), partial(what, file), keep=lambda _: True)
+def _remembered(question: Callable[[discovery.File], Value], file: discovery.File) -> Value:
+    """Return what a file's bytes show, read once as long as its size and time stay. Failures are not kept."""
+    return _KNOWN.get((question, file), partial(question, file), keep=lambda _: True)
 
 
 def _rank_and_pid(file: discovery.File) -> tuple[int | None, int | None]:
@@ -247,9 +253,11 @@ def _rank_and_pid(file: discovery.File) -> tuple[int | None, int | None]:
 
 def _identity_of_log(file: discovery.File) -> LogIdentity:
     try:
-        return _remembered(_read_identity_of_log, file)
+        identity = _remembered(_read_identity_of_log, file)
     except UserError:  # it may have gone; a worker of its own says so when it is read
-        return _UNKNOWN_LOG
+        identity = LogIdentity(rank=None, pid=None, start_ns=None, end_ns=None)
+    rank = discovery.log_rank(file.name)
+    return identity if rank is None else replace(identity, rank=rank)
 
 
 def _read_identity_of_log(file: discovery.File) -> LogIdentity:
@@ -258,15 +266,20 @@ def _read_identity_of_log(file: discovery.File) -> LogIdentity:
 
 
 def join_logs(run: discovery.RunFiles) -> list[discovery.WorkerFiles]:
-    """The workers of a run, sorted by name, each with its rank and its log where one joins."""
+    """Return the workers of a run, sorted by name, each with its rank and its log where one joins.
+
+    A log joins the worker with the same rank, otherwise the one with the same process id that was alive at the time;
+    otherwise it is a worker of its own. Ranks and process ids come back with every job, so where several would do,
+    the process id decides, then the time.
+    """
     opened = len(run.workers) <= _OPENED
-    traces = {
-        name: replace(_identity(worker, opened), first_ns=_first_ns(worker))
-        for name, worker in run.workers.items()
-    }
+    traces: dict[str, TraceIdentity] = {}
     for name, worker in run.workers.items():
+        times = [_end_ns(span.file, span.span) for span in worker.spans]
+        first_ns = min(times or [file.mtime_ns for file in worker.summaries], default=0)
+        traces[name] = replace(_identity(worker, opened), first_ns=first_ns)
         worker.rank = traces[name].rank
-    logs = [(log, _with_rank_of_name(log, _identity_of_log(log))) for log in run.logs]
+    logs = [(log, _identity_of_log(log)) for log in run.logs]
     homes = _homes([identity for _, identity in logs], traces)
     for number, (log, identity) in sorted(enumerate(logs), key=lambda item: -(item[1][1].start_ns or 0)):
         home = homes.get(number)
@@ -277,11 +290,6 @@ def join_logs(run: discovery.RunFiles) -> list[discovery.WorkerFiles]:
             worker.rank = identity.rank
         worker.log = log
     return [run.workers[name] for name in sorted(run.workers)]
-
-
-def _with_rank_of_name(log: discovery.File, identity: LogIdentity) -> LogIdentity:
-    rank = discovery.log_rank(log.name)
-    return identity if rank is None else replace(identity, rank=rank)
 
 
 def _identity(worker: discovery.WorkerFiles, opened: bool) -> TraceIdentity:
@@ -300,11 +308,6 @@ def _identity(worker: discovery.WorkerFiles, opened: bool) -> TraceIdentity:
     pid = None if rank else re.search(r"_(\d+)$", worker.worker)  # torch's own worker names end with it
     end_ns = int(newest.span) if newest else max((file.mtime_ns for file in worker.summaries), default=0)
     return TraceIdentity(int(rank[1]) if rank else None, int(pid[1]) if pid else None, end_ns)
-
-
-def _first_ns(worker: discovery.WorkerFiles) -> int:
-    times = [_end_ns(span.file, span.span) for span in worker.spans]
-    return min(times or [file.mtime_ns for file in worker.summaries], default=0)
 
 
 def _homes(logs: list[LogIdentity], traces: dict[str, TraceIdentity]) -> dict[int, str]:

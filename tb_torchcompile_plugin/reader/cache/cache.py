@@ -168,7 +168,7 @@ def _size(entry: Path, changed_ns: int) -> int:
 
 
 def _remove_abandoned(root: Path) -> None:
-    """Remove what killed processes left behind."""
+    """Remove what killed processes left behind: of processes that are gone, or a day old."""
     for path in root.glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError, ValueError):
             owner = int(path.name.removeprefix(_TEMPORARY).split("-")[0])

@@ -7,6 +7,7 @@ all. An entry that does not check out is thrown away and read anew. Nothing is e
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -21,7 +22,6 @@ from isal import isal_zlib
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.cache import cache
 from tb_torchcompile_plugin.reader.cache.cache import cache_directory, max_cache_bytes
-from tb_torchcompile_plugin.reader.trace.codes import Array
 from tb_torchcompile_plugin.reader.trace.ingest import Result, ingest
 from tb_torchcompile_plugin.reader.trace.kineto import (
     Advance,
@@ -134,11 +134,8 @@ def _in_turn(entry: Path, stored: _Stored, progress: Advance | None) -> Iterator
         done += sizes[name]
         if progress is not None:
             left = (time.monotonic() - begun) * (whole - done) / max(1, done)
-            progress(
-                BytesRead(
-                    stored.path, size * done // whole, size, stored.contents.events * done // whole, left
-                )
-            )
+            events = stored.contents.events * done // whole
+            progress(BytesRead(stored.path, size * done // whole, size, events, left))
 
 
 def _checksum(path: Path) -> int:
@@ -158,16 +155,11 @@ def _read_and_store(
             _seal(result, temporary)
             cache.move(temporary, entry, lambda: _load(entry, "") is not None)
     cache.evict(entry.parent, entry.name)
-    columns = _mapped_again(entry, result.columns)
+    columns = result.columns
+    with contextlib.suppress(OSError, ValueError):  # somebody may have removed the entry already
+        # by the names that the files have now, so that it is noticed when they are cut off
+        columns = {name: load_column(entry, name) for name in columns}
     return make_trace(path, columns, result.contents, result.metadata, result.notices)
-
-
-def _mapped_again(entry: Path, columns: dict[str, Array]) -> dict[str, Array]:
-    """By the names that the files have now, so that it is noticed when they are cut off."""
-    try:
-        return {name: load_column(entry, name) for name in columns}
-    except (OSError, ValueError):  # somebody has removed it already
-        return columns
 
 
 def _seal(result: Result, directory: Path) -> None:

@@ -94,11 +94,14 @@ def log_identity(path: str) -> LogIdentity:
     Of a gz only the beginning is read: its end_ns is None. Raises UserError if it cannot be opened.
     """
     try:
-        head = _head(path)
-        tail = b"" if log_records.is_gzip(path) else _tail(path)
+        head, tail = _head(path), b""
+        if not log_records.is_gzip(path):
+            with opened(path) as file:
+                file.seek(max(0, os.path.getsize(path) - _EDGE))
+                tail = file.read()
     except OSError as error:
         raise log_records.cannot_open(path, error) from error
-    starts, ends = _TIME.search(head), _TIME.findall(tail or b"")
+    starts, ends = _TIME.search(head), _TIME.findall(tail)
     return LogIdentity(
         rank=rank_of(path, head),
         pid=next((_pid(match["pid"]) for match in log_records.HEAD.finditer(head)), None),
@@ -134,14 +137,6 @@ def _loads(text: str) -> Any:
         return loads(text)
 
 
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _head(path: str) -> bytes:
     head = b""
     with opened(path) as file, contextlib.suppress(log_records.CutOffError):
@@ -150,12 +145,6 @@ def _head(path: str) -> bytes:
             if len(head) >= _EDGE:
                 break
     return head
-
-
-def _tail(path: str) -> bytes:
-    with opened(path) as file:
-        file.seek(max(0, os.path.getsize(path) - _EDGE))
-        return file.read()
 
 
 class _LogReader:
@@ -238,13 +227,11 @@ class _LogReader:
     def _take(self, raw: bytes, offset: int, is_last: bool) -> None:
         head = log_records.HEAD.match(raw)
         if head is None:
+            is_cut_off = is_last and raw[:1] == b"V"
             if raw.strip():
-                cause = (
-                    "the last line is cut off"
-                    if is_last and raw[:1] == b"V"
-                    else "no record (garbage between records)"
+                self._damage(
+                    "the last line is cut off" if is_cut_off else "no record (garbage between records)"
                 )
-                self._damage(cause)
             return
         metadata = self._envelope(head["json"], is_last)
         if metadata is None:
@@ -262,19 +249,18 @@ class _LogReader:
         self._damages += 1
 
     def _envelope(self, text: bytes, is_last: bool) -> dict[str, Any] | None:
-        """The metadata, or None if it is no JSON. With invalid UTF-8 in a name it is still worth reading."""
-        try:
+        """Return the metadata, or None if it is no JSON. With invalid UTF-8 in a name it is still worth reading."""
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass
+        readable = text.decode("utf-8", "replace")
         try:
-            metadata = _loads(text.decode("utf-8", "replace"))
+            metadata = _loads(readable)
         except (ValueError, RecursionError):
             metadata = None
         if not isinstance(metadata, dict):
             self._damage("the last line is cut off" if is_last else "an envelope is no JSON")
             return None
-        if not _is_utf8(text):
+        if readable.encode("utf-8", "surrogatepass") != text:
             self._damage("invalid UTF-8")
         return metadata
 

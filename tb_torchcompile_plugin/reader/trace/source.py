@@ -148,17 +148,14 @@ class GzipSource:
         if offset < self._base:
             self._restart()
         while not self._done and self._base + len(self._window) < offset + count:
-            self._drop_before(offset)
+            surplus = min(offset - self._base, len(self._window))
+            # rarely, so that the window is not moved for every chunk
+            if surplus > (1 << 20) or surplus == len(self._window):
+                del self._window[:surplus]
+                self._base += surplus
             self._inflate_some()
         start = offset - self._base
         return bytes(self._window[start : start + count])
-
-    def _drop_before(self, offset: int) -> None:
-        # rarely, so that the window is not moved for every chunk
-        surplus = min(offset - self._base, len(self._window))
-        if surplus > (1 << 20) or surplus == len(self._window):
-            del self._window[:surplus]
-            self._base += surplus
 
     def _inflate_some(self) -> None:
         if not self._input:
