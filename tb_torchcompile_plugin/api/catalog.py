@@ -1,7 +1,7 @@
-"""What the logdirs hold, as it was at the last look: runs, their workers, and who has which id.
+"""List what the logdirs hold: runs, their workers, and who has which id.
 
-A look lists folders and reads first and last bytes of files that are new; it parses nothing. Ids are looked up in
-the last look; only one that is not in it makes for another one.
+Listing reads folders, and first and last bytes of files that are new; it parses nothing. Ids are looked up in the last
+listing; only one that is missing there causes another one.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class WorkerRef(msgspec.Struct, frozen=True):
 
 
 class RunRef(msgspec.Struct, frozen=True):
-    """ranks: that can be looked at together, from two on. job_bytes: how much is read for that."""
+    """A run."""
 
     run: str
     workers: list[WorkerRef]
-    ranks: int
-    job_bytes: int
+    ranks: int  # those that can be looked at together, from two on
+    job_bytes: int  # how much is read for that
 
 
 class Runs(msgspec.Struct, frozen=True):
@@ -79,22 +79,22 @@ class SpanFiles(NamedTuple):
 
 @dataclass
 class Listing:
-    """Each run with its workers, logs joined to them; and what could not be looked at."""
+    """What the logdirs held at one moment: each run with its workers and their logs, and what could not be read."""
 
     runs: list[tuple[RunFiles, list[WorkerFiles]]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     _spans: dict[Ids, tuple[SpanFiles, Source]] = field(default_factory=dict)
 
     def workers(self, run: str) -> list[WorkerFiles]:
-        """Of a run by id; none where there is no such run."""
+        """Return the workers of a run; [] where there is no such run."""
         return next((workers for known, workers in self.runs if known.run == run), [])
 
     def worker(self, run: str, worker: str) -> WorkerFiles | None:
-        """By id; None where there is none."""
+        """Return a worker by its ids; None where there is none."""
         return next((candidate for candidate in self.workers(run) if candidate.worker == worker), None)
 
     def span(self, ids: Ids) -> tuple[SpanFiles, Source] | None:
-        """A span by id, and what its answers are computed from; None where there is none. Looked up once."""
+        """Return a span by its ids, and what its answers are computed from; None where there is none."""
         if ids not in self._spans:
             run, worker_id, span_id = ids
             worker = self.worker(run, worker_id)
@@ -120,8 +120,10 @@ class Listing:
 
 
 def files_of(worker: WorkerFiles, span: SpanFile, workers: Sequence[WorkerFiles]) -> tuple[File, ...]:
-    """Return all that a span is read from: its trace, the compile data of its worker, and of those of `workers` that
-    may have compiled what it runs."""
+    """Return all files that a span is read from.
+
+    These are its trace, the compile data of its worker, and that of `workers` that may have compiled what it runs.
+    """
     packages = (file for maker in makers(worker, workers) for file in maker.compile_files)
     return (span.file, *worker.compile_files, *packages)
 
@@ -132,7 +134,7 @@ def recorded_ns(span: SpanFile) -> int:
 
 
 class NoSuchRun(NotFound):
-    """A run that was asked for by name: a wrong argument."""
+    """The run that was asked for by name does not exist: a wrong argument."""
 
     def __init__(self, run: str, known: Sequence[str]) -> None:
         there = ", ".join(map(repr, known)) or "none"
@@ -142,7 +144,7 @@ class NoSuchRun(NotFound):
 
 
 def only_run(runs: Runs, run: str) -> Runs:
-    """The one of this name, all where it is "". Raises NoSuchRun."""
+    """Keep the run of this name, all runs for "". Raises NoSuchRun."""
     kept = [one for one in runs.runs if run in ("", one.run)]
     if run and not kept:
         raise NoSuchRun(run, [one.run for one in runs.runs])
@@ -150,7 +152,7 @@ def only_run(runs: Runs, run: str) -> Runs:
 
 
 def runs_in(look: Listing) -> Runs:
-    """What was there, as it leaves."""
+    """Return a listing as the tab gets it."""
     return Runs(
         plugin_version=plugin_version(),
         runs=[_run_ref(run.run, workers) for run, workers in look.runs],
@@ -182,7 +184,7 @@ def _worker_ref(worker: WorkerFiles) -> WorkerRef:
 
 
 def plugin_version() -> str | None:
-    """None where only the source is there."""
+    """Return the installed version; None where only the source is there."""
     try:
         return metadata.version("tb-torchcompile-plugin")
     except metadata.PackageNotFoundError:
@@ -190,17 +192,17 @@ def plugin_version() -> str | None:
 
 
 class Catalog:
-    """The looks at one logdir, or at several, each under a name of its own. Safe to call from many threads."""
+    """The listings of one logdir, or of several, each under a name of its own. Safe to call from many threads."""
 
     def __init__(self, logdirs: Sequence[tuple[str, str]], within: str = "") -> None:
-        """logdirs: (run prefix, path or URL) pairs. within: see `discover`."""
+        """Take (run prefix, path or URL) pairs. within: see `discover`."""
         self._logdirs, self._within = list(logdirs), within
         self._last: Listing | None = None
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self._started = self._kept = 0
 
     def look(self) -> Listing:
-        """What is there now."""
+        """List the logdirs now."""
         with self._lock:
             self._started = number = self._started + 1
         look = Listing()
@@ -214,11 +216,11 @@ class Catalog:
         return look
 
     def last(self) -> Listing:
-        """What was there at the last look; the first one, if there was none."""
+        """Return the last listing; list now if there was none."""
         return self._last or self.look()
 
     def _find(self, find: Callable[[Listing], Found]) -> Found:
-        """In the last look, else in another one; who asks meanwhile waits for the next one, which all of them share."""
+        """Find something in the last listing, otherwise in a new one, which all who ask meanwhile share."""
         if self._last and (there := find(self._last)):
             return there
         asked_at = self._started
@@ -226,13 +228,13 @@ class Catalog:
             return find(self._last if self._last and self._kept > asked_at else self.look())
 
     def workers(self, run: str) -> list[WorkerFiles]:
-        """Of a run by id. Raises NotFound."""
+        """Return the workers of a run. Raises NotFound."""
         if not (workers := self._find(lambda look: look.workers(run))):
             raise NotFound(f"there is no run {run!r}", next_step="Reload: the files may have been removed")
         return workers
 
     def worker(self, run: str, worker: str) -> WorkerFiles:
-        """By id. Raises NotFound."""
+        """Return a worker. Raises NotFound."""
         if (known := self._find(lambda look: look.worker(run, worker))) is None:
             raise _no_worker(run, worker)
         return known
@@ -256,7 +258,7 @@ def _no_worker(run: str, worker: str) -> NotFound:
 
 
 def newest_span(runs: Runs, logdir: str) -> Ids:
-    """The newest span of the first worker that has one, in the run that was written last, as the tab chooses it.
+    """Return the newest span of the first worker that has one, in the run that was written last: what the tab opens.
 
     Where there is no trace, what a worker compiled. Raises UserError where there is neither.
     """
@@ -275,6 +277,6 @@ def newest_span(runs: Runs, logdir: str) -> Ids:
 
 
 def _time(span: SpanRef) -> float:
-    """Unix seconds: a span is named by its time; copying a logdir changes the files' times."""
+    """Return Unix seconds. A span is named by its time: copying a logdir changes the files' times."""
     time_ns = span_time_ns(span.span)
     return span.modified_s if time_ns is None else time_ns / 1e9

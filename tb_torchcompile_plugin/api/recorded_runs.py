@@ -12,8 +12,10 @@ from tb_torchcompile_plugin.api.session import Session
 
 
 def recorded_runs(path: str, run: str = "") -> list[MeasuredRun]:
-    """Of a logdir the newest span, of a job that of all its ranks; of a baseline file all that it holds. run: of a
-    logdir with several. Raises UserError where nothing can be read, and NoSuchRun."""
+    """Return the runs at a path: the newest span of a logdir with all ranks of its job, or those of a baseline file.
+
+    run: of a logdir with several. Raises UserError where nothing can be read, and NoSuchRun.
+    """
     check(path)
     return load(path) if is_baseline(path) else [recorded(_recording(path, run))]
 

@@ -74,8 +74,10 @@ _LINES = 200  # of the program in the report of a span
 
 
 class SpanReport(Span, frozen=True):
-    """A span as the command line reports it: also what only one panel asks for, each under the name of its route. The
-    sentences of those whose rows alone are kept are among `headlines`. source: of very many lines the hottest."""
+    """A span as the command line reports it: also what only one panel asks for, each under the name of its route.
+
+    The sentences of those whose rows alone are kept are among `headlines`. source: of very many lines the hottest.
+    """
 
     overview: Overview
     eager: EagerTime
@@ -92,7 +94,7 @@ class SpanReport(Span, frozen=True):
 
 
 class UnreadSpan(msgspec.Struct, frozen=True):
-    """A span whose trace could not be read: `warnings` say why, and nothing else is known of it."""
+    """A span whose trace could not be read: `warnings` show why, and nothing else is known of it."""
 
     span: str
     trace_file: str
@@ -101,7 +103,7 @@ class UnreadSpan(msgspec.Struct, frozen=True):
 
 
 class SpanRead(msgspec.Struct, frozen=True):
-    """All that a report makes of a span: its part, what should be changed, and its line among all runs."""
+    """All that a report holds of a span: its part, what should be changed, and its line among all runs."""
 
     report: SpanReport
     findings: list[Finding]
@@ -118,7 +120,7 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """`job`: the ranks together, None where fewer than two have a trace that can be read."""
+    """A run. job: the ranks together, null where fewer than two have a trace that can be read."""
 
     run: str
     workers: list[Worker]
@@ -127,7 +129,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class RunFinding(Finding, frozen=True, kw_only=True):
-    """A finding with where it holds; `span` is None for what compile data alone shows."""
+    """A finding with where it holds; `span` is null for what compile data alone shows."""
 
     run: str
     worker: str
@@ -135,7 +137,7 @@ class RunFinding(Finding, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """`tb-torchcompile report --json`. all_runs: each in a line, from what was read for the report."""
+    """The answer of `tb-torchcompile report --json`. all_runs: each in a line, from what was read for the report."""
 
     runs: list[Run]
     all_runs: list[RunRow]
@@ -145,25 +147,24 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Wanted(NamedTuple):
-    """run: this one alone; "" for all. rank: of a job of many ranks, whose traces are not read, that of this one is.
-    whole: all rows of such a job."""
+    """What a report is about."""
 
-    run: str = ""
-    rank: int | None = None
-    whole: bool = False
+    run: str = ""  # this one alone; "" for all
+    rank: int | None = None  # of a job of many ranks, whose traces are not read, that of this rank is
+    whole: bool = False  # all rows of such a job
 
 
 ALL_RUNS = Wanted()
 
 
 def read_report(logdir: str, progress: Advance | None = None, wanted: Wanted = ALL_RUNS) -> Report:
-    """What is below a folder, or of one file. Raises UserError where there is no such file or folder, and NoSuchRun."""
+    """Report what is below a folder, or one file. Raises UserError where there is no such path, and NoSuchRun."""
     check(logdir)
     return whole_report(Session([("", logdir)]), progress, wanted)
 
 
 def whole_report(session: Session, progress: Advance | None = None, wanted: Wanted = ALL_RUNS) -> Report:
-    """All runs, or one. What cannot be read becomes a warning. Raises NoSuchRun."""
+    """Report all runs, or one. What cannot be read becomes a warning. Raises NoSuchRun."""
     look = session.look()
     names = {run.run for run in only_run(runs_in(look), wanted.run).runs}
     rows = [(one.run, workers) for one, workers in look.runs if one.run in names]
@@ -180,29 +181,31 @@ def whole_report(session: Session, progress: Advance | None = None, wanted: Want
 
 
 class _RunRead(NamedTuple):
-    """What is told of a run. findings: without what only shows that a rank waits for another one. known: itself in a
-    line; None where it holds nothing."""
+    """A run of a report."""
 
     run: Run
-    findings: list[RunFinding]
-    known: KnownRun | None
+    findings: list[RunFinding]  # without what only shows that a rank waits for another one
+    known: KnownRun | None  # its line; None where it holds nothing
 
 
 @dataclass
 class _Reading:
-    """What was read of a run. profiles: of the spans of its job. lines: of its workers' spans, and under None of what
-    they compiled."""
+    """What was read of a run."""
 
     run: str
-    profiles: dict[Member, Profile | Notice | None]
+    profiles: dict[Member, Profile | Notice | None]  # of the spans of its job
     findings: list[RunFinding] = field(default_factory=list)
+    # by worker and span, and under None of what the worker compiled
     lines: dict[tuple[str, str | None], CompileLine] = field(default_factory=dict)
 
 
 def _digested(
     session: Session, run: str, workers: Sequence[WorkerFiles], progress: Advance | None, wanted: Wanted
 ) -> _RunRead | None:
-    """A job by its digests, and the one rank of it that is asked for by its trace. None where traces are to be read."""
+    """Report a job by its digests, and the one rank of it that is asked for by its trace.
+
+    None where traces are to be read.
+    """
     job = by_digests(digest_files(workers)) if asks_digests(workers) else None
     if job is None:
         return None
@@ -236,7 +239,7 @@ def _run(session: Session, run: str, workers: Sequence[WorkerFiles], progress: A
 
 
 def _known(reading: _Reading, workers: Sequence[WorkerFiles], job: JobLine | None) -> KnownRun:
-    """A run as it was just read: the same whether or not it was read before."""
+    """Return the line of a run as it was just read: the same whether or not it was read before."""
     place, worker, _ = place_of(reading.run, workers)
     of_span = reading.lines.get((worker.worker, place.span)) if place.span else None
     line = of_span or reading.lines.get((worker.worker, None))
@@ -267,7 +270,7 @@ def _without_symptoms(rows: list[RunFinding], job: TracedJob) -> list[RunFinding
 
 
 def span_answers(profile: Profile) -> SpanReport:
-    """All that a report tells of one span: a field of `SpanReport` is what its route answers, or the rows of that."""
+    """Return the report of one span: a field of `SpanReport` is what its route answers, or the rows of that."""
     fields = msgspec.structs.asdict(profile.of(span_report))
     asked: dict[str, Any] = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
     said = {name: asked[name].headline for name in ("kernels", "operators", "source")}
@@ -279,7 +282,7 @@ def span_answers(profile: Profile) -> SpanReport:
 
 
 def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, reading: _Reading) -> Worker:
-    """Adds what should be changed, and what was read, to `reading`."""
+    """Report a worker; adds findings and lines to `reading`."""
     data, compiled, notices = _compile_side(session, reading.run, worker)
     profiles = reading.profiles
     start = starts_or_none(session, reading.run, worker.worker) if data else None
@@ -316,14 +319,14 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
 
 
 def _located(rows: list[Finding], run: str, worker: str, span: str | None) -> list[RunFinding]:
-    """The same findings, each with its place."""
+    """Return the same findings, each with its place."""
     return [RunFinding(**msgspec.structs.asdict(row), run=run, worker=worker, span=span) for row in rows]
 
 
 def _compile_side(
     session: Session, run: str, worker: WorkerFiles
 ) -> tuple[CompileData | None, Compile | None, list[Notice]]:
-    """The compile data of a worker, what there is to say of it, and where there is nothing, why not."""
+    """Return the compile data of a worker and its report, or why there is nothing."""
     try:
         data, notices = session.with_packages(run, worker)
         return (data, data.of(compile_report), []) if data else (None, None, notices)
@@ -361,7 +364,7 @@ def check(logdir: str) -> None:
 
 
 def all_warnings(report: Report) -> Iterator[Notice]:
-    """Those of the logdir, then of each worker and span."""
+    """Yield the warnings of the logdir, then of each worker and span."""
     yield from report.warnings
     for run in report.runs:
         if run.job and not run.job.traced:
@@ -374,7 +377,7 @@ def all_warnings(report: Report) -> Iterator[Notice]:
 
 
 def why_nothing(logdir: str, report: Report) -> str | Notice | None:
-    """Why there is nothing in a report; None where something was read."""
+    """Return why there is nothing in a report; None where something was read."""
     workers = [worker for run in report.runs for worker in run.workers]
     if any(run.job for run in report.runs) or any(
         worker.compile or any(isinstance(span, Span) for span in worker.spans) for worker in workers

@@ -1,7 +1,7 @@
-"""THE table of questions: what each is called, what it is about, what answers it, and its parameters.
+"""The table of questions: what each is called, what it is about, what answers it, and its parameters.
 
-The plugin's routes, the frontend's types, the documents' tests and the report are made from it. A new question about a
-span is a function of a `Profile` in `analysis/`, and a row here.
+The plugin's routes, the frontend's types, the tests of the docs and the report are built from it. A new question about
+a span is a function of a `Profile` in `analysis/`, and a row here.
 """
 
 from __future__ import annotations
@@ -91,10 +91,11 @@ _PATIENCE_S = 1.0  # most answers are there sooner: one request is enough
 
 @dataclass(frozen=True)
 class Subject(Generic[About]):
-    """What questions are about. find: looks up what `ids` name; while its trace is being read, how far that is."""
+    """What questions are about."""
 
     name: str
     ids: tuple[Parameter, ...]
+    # looks up what `ids` name; while its trace is being read, how far that is
     find: Callable[..., About | Progress]
 
 
@@ -281,10 +282,10 @@ def _compute(about: Any, route: Route[Any], answers: AnswerStore, lines: RunLine
 
 
 def _soon(about: Memoized, question: Callable[..., Result], *arguments: Any) -> Result | Progress:
-    """Nobody waits long in a request: an answer is made on a thread of its own, whoever asks for it."""
-    made = about.begin(question, *arguments)
-    wait([made], _PATIENCE_S)
-    return made.result() if made.done() else all_read(_profile_of(about))
+    """Compute an answer by a thread of its own: no request waits long, whoever asks."""
+    future = about.begin(question, *arguments)
+    wait([future], _PATIENCE_S)
+    return future.result() if future.done() else all_read(_profile_of(about))
 
 
 def _profile_of(about: object) -> Profile | None:

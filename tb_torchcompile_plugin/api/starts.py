@@ -25,7 +25,7 @@ _MAX_OTHERS = 24  # start-ups that one is compared with; chosen by hand, as each
 
 
 def starts_of(session: Session, run: str, worker: str) -> Starts:
-    """What a worker compiled, the ranks of its run, then the first of other runs. Raises NotFound, NoCompileData."""
+    """Return what a worker compiled, then the ranks of its run, then other runs. Raises NotFound, NoCompileData."""
     data = session.compile_data(run, worker)
     listing = session.last_look()
     found = listing.worker(run, worker)
@@ -45,7 +45,7 @@ def _others(session: Session, listing: Listing, own: Start) -> Iterator[Start]:
 
 
 def starts_or_none(session: Session, run: str, worker: str) -> Starts | None:
-    """The same for a report: a mistake of ours about another run must not cost this one."""
+    """Return the same for a report: a mistake of ours about another run must not cost this one."""
     try:
         return starts_of(session, run, worker)
     except Exception as error:
@@ -54,7 +54,7 @@ def starts_or_none(session: Session, run: str, worker: str) -> Starts | None:
 
 
 def findings_with_start(data: CompileData, start: Starts | None) -> list[Finding]:
-    """What the compile data shows. What says why caches missed stands for what says that they did."""
+    """Return what the compile data shows. A finding that explains missed caches replaces the one that counts misses."""
     why = start.of(start_findings) if start else []
     rows = data.of(compile_findings)
     return [
@@ -64,13 +64,13 @@ def findings_with_start(data: CompileData, start: Starts | None) -> list[Finding
 
 
 class WithJobs(FullReport, frozen=True):
-    """With the jobs that the two spans are of; None where one of them is of none."""
+    """A comparison of two spans, with the jobs that they are of; null where one of them is of none."""
 
     jobs: JobsCompared | None
 
 
 def comparison(*sides: tuple[Session, Ids]) -> WithJobs:
-    """Of two spans, each in its session. Raises UserError."""
+    """Compare two spans, each in its session. Raises UserError."""
     report = full_report(Sides(*(session.side(*ids) for session, ids in sides)))
     jobs = [session.job(run, span) for session, (run, _, span) in sides]
     compared = compare_jobs(Jobs(*(job for job in jobs if job))) if all(jobs) else None

@@ -22,35 +22,30 @@ from tb_torchcompile_plugin.torch_names.caches import is_package
 
 @dataclass(frozen=True)
 class Packages:
-    """Where the texts of packages lie that another process compiled. first: the first of them among the artifacts of
-    the process that runs them; numbers: what they are there."""
+    """Where the texts of packages lie that another process compiled."""
 
     data: CompileData
-    first: int
-    numbers: tuple[int, ...]
+    first: int  # the first of them among the artifacts of the process that runs them
+    numbers: tuple[int, ...]  # what they are in `data`
 
 
 @dataclass(frozen=True, eq=False)
 class CompileData(Memoized):
-    """summary: what is known, merged. file: where it comes from first. notices: what could not be read.
+    """What one worker compiled, merged from its files."""
 
-    log: the log that holds the texts of artifacts with a `log_offset`; None without one.
-    packages: those that another process compiled.
-    """
-
-    summary: CompileSummary
+    summary: CompileSummary  # what is known, merged
     source: Literal["summary", "torch_trace"]
-    file: str
-    notices: list[Notice] = field(default_factory=list)
-    log: File | None = None
-    packages: Packages | None = None
+    file: str  # where it comes from first
+    notices: list[Notice] = field(default_factory=list)  # what could not be read
+    log: File | None = None  # holds the texts of artifacts with a `log_offset`
+    packages: Packages | None = None  # those that another process compiled
 
 
 DataRead: TypeAlias = tuple[CompileData | None, list[Notice]]
 
 
 def read_compile_data(worker: WorkerFiles) -> DataRead:
-    """The compile data of `worker`, None where it has none that can be read; and why a file was passed over."""
+    """Return the compile data of `worker`, None where none can be read, and why a file was passed over."""
     notices: list[Notice] = []
     newest, file = _newest_summary(worker.summaries, notices)
     log = _log(worker.log, notices)
@@ -92,7 +87,7 @@ def _log(file: File | None, notices: list[Notice]) -> CompileSummary | None:
 
 
 def makers(worker: WorkerFiles, workers: Sequence[WorkerFiles]) -> list[WorkerFiles]:
-    """Those that may have compiled what `worker` runs: of its rank or of none, and without a trace."""
+    """Return the workers that may have compiled what `worker` runs: of its rank or of none, and without a trace."""
     if not worker.spans:
         return []
     return [
@@ -108,7 +103,7 @@ def makers(worker: WorkerFiles, workers: Sequence[WorkerFiles]) -> list[WorkerFi
 def with_makers(
     worker: WorkerFiles, workers: Sequence[WorkerFiles], read: Callable[[WorkerFiles], DataRead], memo: Memo
 ) -> DataRead:
-    """The compile data of `worker`, with that of packages that another of `workers` compiled. read: one's own."""
+    """Return the compile data of `worker`, with that of packages that another of `workers` compiled."""
     own, notices = read(worker)
     known = [data for maker in makers(worker, workers) if (data := read(maker)[0]) is not None]
     if not known:
@@ -141,7 +136,7 @@ def _compiled(summary: CompileSummary) -> list[Compilation]:
 
 
 def _add(summary: CompileSummary, maker: CompileSummary) -> list[int]:
-    """Adds what is of packages; the numbers of the artifacts that were added."""
+    """Add what is about packages; return the numbers of the artifacts that were added."""
     for row in _compiled(maker):
         added = summary.compilations.add()
         added.CopyFrom(row)
@@ -160,7 +155,7 @@ _HOW = 'Record with tensorboard_trace_handler(..., capture="full"), which is the
 
 
 def read_payload(data: CompileData, number: int) -> str:
-    """The text of artifact `number` of this data. Raises NotFound, saying why there is none, and UserError."""
+    """Return the text of artifact `number`. Raises NotFound, which says why there is none, and UserError."""
     artifacts = data.summary.artifacts
     if not 0 <= number < len(artifacts):
         raise _nothing(data, number)

@@ -36,7 +36,7 @@ _Key: TypeAlias = tuple[int, str, int]  # and direction; of rows without one 0
 
 
 def merge(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
-    """The summary with what only the log has."""
+    """Return the summary with what only the log has."""
     summary, log = _aligned(_with_packages_named(summary, log), log)
     merged = CompileSummary()
     merged.CopyFrom(summary)
@@ -51,7 +51,7 @@ def merge(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
 
 
 def _with_packages_named(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
-    """Packages are numbered from where each began to listen: those of the summary get the ids of the log."""
+    """Number packages, which each process counts from its first record on, as the log does."""
     logged = [row for row in log.compilations if is_package(row.key.compile_id) and row.HasField("start_ns")]
     names: dict[str, str] = {}
     for row in summary.compilations:
@@ -95,7 +95,7 @@ def _merged_rows(summary: Iterable[_Row], log: Iterable[_Row]) -> list[_Row]:
 
 
 def _merged_compilations(summary: CompileSummary, log: CompileSummary) -> list[Compilation]:
-    """Recorded ones, those of the log that are none of them, and recovered ones that the log knows nothing of."""
+    """Return recorded compilations, those that only the log has, and recovered ones that the log lacks."""
     recorded = [row for row in summary.compilations if not row.recovered]
     known = grouped(recorded, _key)
     added = [
@@ -113,7 +113,7 @@ def _same(one: Compilation, other: Compilation) -> bool:
 
 
 def _merged_spans(summary: CompileSummary, log: CompileSummary) -> list[_Row]:
-    """Both saw the same events, so a span is the same when it began at the same time under the same name."""
+    """Merge spans: both saw the same events, so one is the same when it began at the same time under the same name."""
     known = Counter((span.start_ns, span.name) for span in summary.spans)
     spans = list(summary.spans)
     for span in log.spans:
@@ -125,7 +125,7 @@ def _merged_spans(summary: CompileSummary, log: CompileSummary) -> list[_Row]:
 
 
 def _merge_texts(merged: CompileSummary, summary: CompileSummary, log: CompileSummary) -> None:
-    """Of a compilation that the log recorded and the summary only recovered, those of the log."""
+    """Take the texts of the log for a compilation that the log recorded and the summary only recovered."""
     live = {_id(row) for row in (*summary.compilations, *summary.graphs) if not row.recovered}
     old = [row for row in (*summary.compilations, *summary.graphs) if row.recovered]
     logged = {_id(row) for row in log.compilations}
@@ -147,7 +147,7 @@ def _key(row: _Row) -> _Key:
 
 
 def _aligned(summary: CompileSummary, log: CompileSummary) -> tuple[CompileSummary, CompileSummary]:
-    """Both with the same epochs. Who began to record later may not know of a `torch._dynamo.reset()` before.
+    """Return both with the same epochs. Who began to record later may not know of an earlier `torch._dynamo.reset()`.
 
     A compilation is known in both by its id and its start; ids that only the summary has go with the others of
     their epoch.
@@ -170,7 +170,7 @@ def _aligned(summary: CompileSummary, log: CompileSummary) -> tuple[CompileSumma
 
 
 def _pairs(summary: CompileSummary, log: CompileSummary) -> dict[Key, int]:
-    """(epoch, compile id) of the summary → epoch of the log, where a compilation started at the same time in both."""
+    """Return (epoch, compile id) of the summary → epoch of the log, by compilations that began at the same time."""
     timed = (row for row in log.compilations if row.HasField("start_ns"))
     candidates = grouped(timed, lambda row: (row.key.compile_id, row.direction))
     pairs = {}
@@ -186,7 +186,7 @@ def _most_common(steps: Iterable[int]) -> int:
 
 
 def _renumbered(summary: CompileSummary, epoch: Callable[[_Row], int]) -> CompileSummary:
-    """A copy, or the summary itself where nothing changes."""
+    """Return a copy, or the summary itself where nothing changes."""
     names = ("compilations", *_ROWS, "spans", *_TEXTS)
     if all(epoch(row) == row.key.epoch for name in names for row in getattr(summary, name)):
         return summary
@@ -226,7 +226,7 @@ class TraceIdentity:
 
 
 def trace_identity(file: discovery.File, span: str) -> TraceIdentity:
-    """Cheap: the first 64 KiB, and the last where the first do not tell. Never raises; unknown is None."""
+    """Read whose trace a file is from its first 64 KiB, and the last where those do not show it. Never raises."""
     try:
         rank, pid = _remembered(_rank_and_pid, file)
     except (OSError, UserError):  # reading it will say why
@@ -293,8 +293,10 @@ def join_logs(run: discovery.RunFiles) -> list[discovery.WorkerFiles]:
 
 
 def _identity(worker: discovery.WorkerFiles, opened: bool) -> TraceIdentity:
-    """Of the newest trace that tells: one that is empty or half-written does not. Else, and where traces are not
-    opened for it, by the worker's name."""
+    """Identify the worker by its newest trace that shows it, otherwise by its name.
+
+    A trace that is empty or half-written shows nothing. opened: whether traces are opened for it.
+    """
     spans = worker.spans[: -_TRIED - 1 : -1] if opened else []
     newest = worker.spans[-1] if worker.spans else None
     for span in spans:
@@ -311,7 +313,7 @@ def _identity(worker: discovery.WorkerFiles, opened: bool) -> TraceIdentity:
 
 
 def _homes(logs: list[LogIdentity], traces: dict[str, TraceIdentity]) -> dict[int, str]:
-    """The number of a log → its worker. Each has one at most; what fits best is paired first."""
+    """Return the number of a log → its worker. Each has one at most; what fits best is paired first."""
     pairs = sorted(
         (fit, number, name)
         for number, log in enumerate(logs)
@@ -326,7 +328,7 @@ def _homes(logs: list[LogIdentity], traces: dict[str, TraceIdentity]) -> dict[in
 
 
 def _fit(log: LogIdentity, trace: TraceIdentity) -> tuple[int, float] | None:
-    """How well they fit, the smaller the better; None where they cannot be of one process.
+    """Return how well they fit, the smaller the better; None where they cannot be of one process.
 
     The log of a process begins before its trace ends, maybe long before: of several the last one counts. A process
     may compile first and be profiled later, but with only its id to go by, not _SAME_PROCESS_NS later.
@@ -355,7 +357,7 @@ def _own_name(run: discovery.RunFiles, identity: LogIdentity, log: discovery.Fil
 
 
 def _tail(file: discovery.File) -> bytes:
-    """The last 64 KiB of a larger file; nothing of a gzip, which cannot be read from behind."""
+    """Return the last 64 KiB of a larger file; nothing of a gzip, which cannot be read from behind."""
     if file.size <= _TAIL_BYTES or read_range(file.path, 0, 2) == b"\x1f\x8b":
         return b""
     return read_range(file.path, file.size - _TAIL_BYTES, file.size)

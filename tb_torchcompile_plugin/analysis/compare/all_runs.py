@@ -28,8 +28,10 @@ _FINDINGS = 8
 
 
 class CompileLine(msgspec.Struct, frozen=True):
-    """compile_s and graph_breaks (sites) None where nothing tells; compilations and recompiles without compile data.
-    finding: what to change first, None where nothing asks for a change; severity: its own."""
+    """What a worker compiled, in one line. Unknown is null.
+
+    finding: what to change first, null where nothing asks for a change. severity: that of the finding.
+    """
 
     compile_s: float | None
     compilations: int | None
@@ -40,9 +42,12 @@ class CompileLine(msgspec.Struct, frozen=True):
 
 
 class SpanLine(CompileLine, frozen=True):
-    """step_us: the mean step by the clock that sets the pace; times: of the steps that the profiler marked, by the same
-    clock, None without any. gpu_busy_percent: of the device that is busy least. compiled_percent: of GPU time, of the
-    host's where no GPU worked."""
+    """A span in one line, with what its worker compiled.
+
+    step_us: the mean step by the slower of the clocks of host and GPU. times: of the steps that the profiler marked, by
+    the same clock, null without any. gpu_busy_percent: of the device that is busy least. compiled_percent: of GPU time,
+    or of the host's time where no GPU worked.
+    """
 
     step_us: float | None
     times: StepTimes | None
@@ -51,7 +56,7 @@ class SpanLine(CompileLine, frozen=True):
 
 
 class LastOverview(msgspec.Struct, frozen=True):
-    """What was seen first of a span when it was last read."""
+    """What was shown of a span when it was last read."""
 
     line: SpanLine
     overview: Overview
@@ -59,7 +64,7 @@ class LastOverview(msgspec.Struct, frozen=True):
 
 
 def compile_line(data: CompileData) -> CompileLine:
-    """Of a worker, without any trace."""
+    """Return the line of a worker without any trace."""
     first = first_change(data.of(findings).findings)
     return CompileLine(
         data.of(ct.total_s),
@@ -72,7 +77,7 @@ def compile_line(data: CompileData) -> CompileLine:
 
 
 def span_line(profile: Profile) -> SpanLine:
-    """Of a span, with what its worker compiled."""
+    """Return the line of a span, with what its worker compiled."""
     data, first = profile.data, first_change(profile.of(findings).findings)
     clock, covered = profile.of(step_clock), profile.of(coverage)
     busy = [row.busy_percent for row in profile.of(gpus) if row.busy_percent is not None]
@@ -91,7 +96,7 @@ def span_line(profile: Profile) -> SpanLine:
 
 
 def last_overview(profile: Profile) -> LastOverview:
-    """What is to be remembered of a span."""
+    """Return what is kept of a span."""
     return LastOverview(
         profile.of(span_line), profile.of(overview), profile.of(findings).findings[:_FINDINGS]
     )
@@ -103,14 +108,14 @@ def _breaks(profile: Profile) -> int | None:
 
 
 class JobLine(msgspec.Struct, frozen=True):
-    """What all ranks of a job should change first, None where nothing asks for a change."""
+    """What all ranks of a job should change first; null where nothing asks for a change."""
 
     finding: str | None
     severity: Severity | None
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """last: None where the span was never read, or has changed since."""
+    """The last overview of a span; null where it was never read, or has changed since."""
 
     last: LastOverview | None
 
@@ -121,19 +126,19 @@ def remembered(last: LastOverview | None) -> Remembered:
 
 
 def job_line(job: Job) -> JobLine:
-    """Of a job, what is to be remembered of it."""
+    """Return what is kept of a job."""
     first = first_change(job.of(job_report).findings)
     return JobLine(first.title if first else None, first.severity if first else None)
 
 
 class RunPlace(NamedTuple):
-    """The span of a run that stands for it: the newest one of its first worker with a trace. recorded_s: Unix time."""
+    """The span that stands for a run: the newest one of its first worker with a trace."""
 
     run: str
     worker: str
     span: str | None
     ranks: int
-    recorded_s: float | None
+    recorded_s: float | None  # Unix time
 
 
 NO_COMPILE_DATA = "No compile summary or log that can be read"
@@ -146,17 +151,20 @@ _NO_GPU = "Nothing ran on a GPU"
 
 
 class WhyUnknown(msgspec.Struct, frozen=True):
-    """Why what is None of a run is not known, "" where it is: what only a trace tells, and what was compiled."""
+    """Why a value of a run is null; "" where none is."""
 
-    step: str
-    gpu: str
-    trace: str
-    compile: str
+    step: str  # what the marked steps show
+    gpu: str  # what the GPU did
+    trace: str  # what only a trace shows
+    compile: str  # what was compiled
 
 
 class RunRow(SpanLine, frozen=True):
-    """A run, by one of its spans. read: whether the trace was read before; what only a trace tells is None else.
-    change_percent: of the step against the pinned run's; within_noise: whether that may be chance."""
+    """A run in one line, by one of its spans.
+
+    read: whether the trace was read before; otherwise what only a trace shows is null. change_percent: of the step,
+    against the pinned run. within_noise: whether that may be chance.
+    """
 
     run: str
     worker: str
@@ -170,26 +178,25 @@ class RunRow(SpanLine, frozen=True):
 
 
 class AllRuns(msgspec.Struct, frozen=True):
-    """reading: of how many runs the summary is still to be read; ask again. pin: the run that others are held
-    against, "" without one."""
+    """All runs of a logdir."""
 
     headline: str
     rows: list[RunRow]
-    reading: int
-    pin: str
+    reading: int  # of how many runs the summary is still to be read: ask again
+    pin: str  # the run that the others are compared with, "" without one
 
 
 class KnownRun(NamedTuple):
-    """A run, and as much as is known of it without opening a trace. why_not: why there is no line."""
+    """A run, and what is known of it without opening a trace."""
 
     place: RunPlace
     line: CompileLine | None
     job: JobLine | None
-    why_not: str = ""
+    why_not: str = ""  # why there is no line
 
 
 def all_runs(known: Sequence[KnownRun], reading: int, pin: str) -> AllRuns:
-    """In their order. pin: the run that the others are held against; "" for none."""
+    """Return all runs in their order. pin: the run to compare the others with; "" for none."""
     base = next((one.line for one in known if one.place.run == pin), None)
     rows = [_row(one, base if isinstance(base, SpanLine) else None) for one in known]
     return AllRuns(_headline(rows, reading), rows, reading, pin)
@@ -226,13 +233,13 @@ def _change(base: SpanLine, line: SpanLine) -> float | None:
 
 
 def _noise(base: SpanLine, line: SpanLine) -> bool:
-    """Whether the means lie no further apart than by chance."""
+    """Whether the means differ no more than by chance."""
     apart = noise_us(base.times, line.times) if base.times and line.times else None
     return apart is not None and abs((line.step_us or 0) - (base.step_us or 0)) <= apart
 
 
 def _headline(rows: Sequence[RunRow], reading: int) -> str:
-    """ "13 runs. 9 were read before; 4 are not read yet. Summaries of 2 runs are being read." """
+    """Return "13 runs. 4 traces are not read yet: … Summaries of 2 runs are being read."."""
     unread = sum(not row.read and row.span is not None for row in rows)
     said = f"{plural(len(rows), 'run')}."
     if unread:

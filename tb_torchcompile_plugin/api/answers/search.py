@@ -35,27 +35,26 @@ _LINES = 6  # before and after the one that is asked for
 
 
 class Match(msgspec.Struct, frozen=True):
-    """says: where the word stands in the row."""
+    """A row, and where the word stands in it."""
 
     id: str
     says: str
 
 
 class Matches(msgspec.Struct, frozen=True):
-    """total: of all tables, of which the first are listed."""
+    """The first rows in which a word stands, of all tables."""
 
-    total: int
+    total: int  # of all tables
     matches: list[Match]
 
 
 class KnownLine(msgspec.Struct, frozen=True):
-    """A line of the program. text: None where it was not recorded, and no_text says why. id: of its row in `source`,
-    None where nothing was measured of it. Times are a step."""
+    """A line of the program. Times are per step."""
 
     line: int
     text: str | None
-    no_text: str | None = None
-    id: str | None = None
+    no_text: str | None = None  # why the text is null
+    id: str | None = None  # of its row in `source`, null where nothing was measured
     kernel_us: float | None = None
     host_us: float | None = None
     graph_breaks: int = 0
@@ -70,7 +69,7 @@ class KnownLines(msgspec.Struct, frozen=True):
 
 
 def search(report: Report, word: str) -> Matches:
-    """Without regard to case, findings first. Raises WrongArgument without a word."""
+    """Find the rows in which a word stands, whatever its case, findings first. Raises WrongArgument without a word."""
     if not word.strip():
         raise WrongArgument(
             "there is nothing to search for", next_step="Name a kernel, an operator, a file or a word"
@@ -80,7 +79,10 @@ def search(report: Report, word: str) -> Matches:
 
 
 def source_lines(report: Report, place: str) -> KnownLines:
-    """place: "train.py:12", or "train.py" for all of it; of a path its end is enough. Raises NotFound."""
+    """Return the recorded lines of a file.
+
+    place: "train.py:12", or "train.py" for all of it; the end of a path is enough. Raises NotFound.
+    """
     name, _, number = place.rpartition(":") if place.rpartition(":")[2].isdigit() else (place, "", "")
     by_file = _lines(report)
     file = next((file for file in by_file if f"/{file}".endswith(f"/{name}")), None)
@@ -128,15 +130,14 @@ NOTHING_IN_A_PART = "No finding in what could be read, and what is missing may h
 
 
 class FirstAnswer(NamedTuple):
-    """headline: about what the first finding is about; run: of its run, of which `job`, `span` and `compiled` are
-    what is known. first: None without findings that ask for a change."""
+    """What a report says first: how long a step is, what to change, and what is known of that run."""
 
-    headline: str
+    headline: str  # about what the first finding is about
     run: Run | None
     job: JobReport | None
     worker: Worker | None
     span: SpanReport | None
-    first: RunFinding | None
+    first: RunFinding | None  # None without findings that ask for a change
 
     @property
     def compiled(self) -> Compile | None:
@@ -174,7 +175,7 @@ class _Kept(NamedTuple):
 
 
 class Logdir:
-    """Safe to call from many threads: one reads, the others wait for it."""
+    """A logdir that is asked one question after the other. Safe for many threads: one reads, the others wait for it."""
 
     def __init__(self, session: Session, progress: Advance | None = None) -> None:
         self.session = session
@@ -183,7 +184,7 @@ class Logdir:
         self._kept: _Kept | None = None
 
     def report(self, run: str = "") -> Report:
-        """Of this run, "" for all. Raises NoSuchRun."""
+        """Return the report on this run, on all for "". Raises NoSuchRun."""
         with self._lock:
             look = self.session.look()
             only = [one.run for one, _ in look.runs] == [run]  # which is the same as all of them
@@ -193,17 +194,17 @@ class Logdir:
             return self._kept.report
 
     def tables(self, ask: Ask, asking: Asking, run: str = "") -> Bounded:
-        """What is asked for of a run, or of all. Raises WrongArgument."""
+        """Return what is asked for of a run, or of all. Raises WrongArgument."""
         report = self.report(address(ask.after).run if ask.after else run)
         return bounded(tables(report), ask, first_answer(report).headline, asking)
 
     def show(self, id: str, asking: Asking) -> Shown:
-        """The row of an id. Raises WrongArgument."""
+        """Return the row of an id. Raises WrongArgument."""
         return shown(self.session, self.report(address(id).run), id, asking)
 
 
 def _files(look: Listing, run: str) -> tuple[File, ...]:
-    """All that a report is made of."""
+    """Return all files that a report is computed from."""
     workers = [worker for one, workers in look.runs if run in ("", one.run) for worker in workers]
     return tuple(
         file

@@ -29,14 +29,17 @@ class NoSuchId(WrongArgument):
 
 
 class Address(NamedTuple):
-    """run, worker, span: "" where there is none. section: of a report, "" for all of that place. key: of a row, "" for
-    all of them."""
+    """The id of a row, `RUN/WORKER/SPAN/SECTION/KEY`, or of a place.
 
-    run: str = ""
+    ./vm_1027/1795230252555613000/kernels/0,triton_poi_fused_add_0,0/0,fvgxsj3plinp
+    train/vm_1027/-/compilations/0/0,0,forward    # what a worker compiled has no span
+    """
+
+    run: str = ""  # "" where there is none, as for worker and span
     worker: str = ""
     span: str = ""
-    section: str = ""
-    key: str = ""
+    section: str = ""  # of a report, "" for all of that place
+    key: str = ""  # of a row, "" for all of them
 
     def __str__(self) -> str:
         # `%2D` is the name that would be taken for nothing
@@ -49,16 +52,16 @@ class Address(NamedTuple):
 
     @property
     def place(self) -> Address:
-        """Where the row is: without section and key."""
+        """Where the row is: the id without section and key."""
         return Address(*self[:3])
 
     def row(self, section: str, key: str) -> Address:
-        """Of a row at this place."""
+        """Return the id of a row at this place."""
         return self._replace(section=section, key=key)
 
 
 def address(text: str) -> Address:
-    """What `str` of it wrote. Raises NoSuchId."""
+    """Read the id that `str` of an address wrote. Raises NoSuchId."""
     parts = text.split("/", 4)
     if len(parts) < 3 or not all(parts[:3]):
         raise NoSuchId(f"{text!r} is no id", next_step=_SHAPE)
@@ -79,14 +82,14 @@ HALVES = ("compile", "job")  # of which a place is made: their tables are its ow
 
 
 class Table:
-    """rows: structs of one kind. place: what they are about; a row that tells a place of its own is there."""
+    """Rows of one kind, and what they are about. A row that names a place of its own is there."""
 
     def __init__(self, place: Address, section: str, rows: list[msgspec.Struct]) -> None:
         self.place, self.section, self.rows = place, section, rows
 
     @cached_property
     def ids(self) -> list[str]:
-        """Of each row, as it is asked for. Of rows that say the same the second one is `…~2`."""
+        """The id of each row. Of rows with the same id the second one is `…~2`."""
         seen: Counter[str] = Counter()
         ids = []
         for row in self.rows:
@@ -98,11 +101,11 @@ class Table:
 
     @property
     def id_field(self) -> str:
-        """What its id is called in a row: one that has another `id`, as a fix has, keeps it."""
+        """The name of the id in a row: a row that has another `id`, as a fix has, keeps it."""
         return "address" if "id" in self.rows[0].__struct_fields__ else "id"
 
     def identified(self) -> list[msgspec.Raw]:
-        """Each row as JSON, its id first."""
+        """Return each row as JSON, its id first."""
         head = b'{"' + self.id_field.encode() + b'":'
         rows = zip(self.ids, self.rows)
         return [
@@ -112,19 +115,19 @@ class Table:
 
 
 def outline(report: Report) -> dict[str, Any]:
-    """The fields of a report, with a `Table` where rows are."""
+    """Return the fields of a report, with a `Table` where rows are."""
     return _outline(report, Address(), "")
 
 
 def tables(report: Report) -> Iterator[Table]:
-    """What to change first, then run by run. Findings of a job are in the list of all."""
+    """Yield what to change first, then the tables run by run. Findings of a job are in the list of all."""
     fields = outline(report)
     yield from _tables({name: fields[name] for name in OF_LOGDIR})
     yield from (table for table in _tables({"runs": fields["runs"]}) if table.section != "findings")
 
 
 def encoded(report: Report) -> bytes:
-    """`report --json`: all of it, each row of each table with its id."""
+    """Return `report --json`: all of it, each row of each table with its id."""
     return msgspec.json.encode(outline(report), enc_hook=Table.identified)
 
 
@@ -167,26 +170,25 @@ class NoSuchSection(WrongArgument):
 
 
 class Section(msgspec.Struct, frozen=True):
-    """rows: the JSON schema of a row, by what there is one such table of. time: the field of which a share is told,
-    None where rows have no time. route: the answer over HTTP that it is, or is a part of, None where it is none by
-    name."""
+    """A section of a report."""
 
-    rows: dict[str, dict[str, Any]]
-    time: str | None
+    rows: dict[str, dict[str, Any]]  # the JSON schema of a row, by what there is one such table of
+    time: str | None  # the field of which a share is shown, null where rows have no time
+    # the answer over HTTP that it is, or is a part of; null where there is none of that name
     route: str | None
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """`tb-torchcompile schema --json`. definitions: what the rows refer to as `#/definitions/NAME`."""
+    """The answer of `tb-torchcompile schema --json`."""
 
     sections: dict[str, Section]
-    definitions: dict[str, Any]
+    definitions: dict[str, Any]  # what the rows refer to as `#/definitions/NAME`
     schema_version: int = SCHEMA_VERSION
 
 
 @cache
 def schema() -> Schema:
-    """All sections, in the order of a report."""
+    """Return all sections, in the order of a report."""
     kinds = _kinds()
     rows = [kind for tables in kinds.values() for kind in tables.values()]
     schemas, definitions = msgspec.json.schema_components(rows, ref_template="#/definitions/{name}")
@@ -203,8 +205,10 @@ def schema() -> Schema:
 
 
 def chosen(sections: Collection[str]) -> list[str]:
-    """Those that are meant, in the order in which they are asked for; `gpu_utilization` is all that begin so. Raises
-    NoSuchSection."""
+    """Return the sections that are meant, in the order in which they are asked for. Raises NoSuchSection.
+
+    `gpu_utilization` means all that begin so.
+    """
     every = list(_kinds())
     names: dict[str, None] = {}
     for section in sections:
@@ -221,7 +225,7 @@ def chosen(sections: Collection[str]) -> list[str]:
 
 @cache
 def time_of(kind: type[msgspec.Struct]) -> str | None:
-    """The field that says how long a row took: what is left out of a table is told as a share of its sum."""
+    """Return the field that shows how long a row took; rows that are left out are counted as a share of its sum."""
     fields = kind.__struct_fields__
     known = [field for field in ("time_us", "kernel_us", "duration_s") if field in fields]
     times = (field for field in fields if _TIME.search(field) and not _NO_SUM.search(field))
@@ -230,7 +234,7 @@ def time_of(kind: type[msgspec.Struct]) -> str | None:
 
 @cache
 def _kinds() -> dict[str, dict[str, type[msgspec.Struct]]]:
-    """By the name of a section the types of its rows, by what they are about."""
+    """Return by the name of a section the types of its rows, by what they are about."""
     kinds: dict[str, dict[str, type[msgspec.Struct]]] = {}
     for name, about, kind in _walk(Report, "logdir", ""):
         kinds.setdefault(name, {})[about] = kind
@@ -254,7 +258,7 @@ def _walk(
 
 
 def _structs_in(kind: Any, of_list: bool) -> Iterator[type[msgspec.Struct]]:
-    """Those that a field may hold, or the rows of its list."""
+    """Yield the structs that a field may hold, or the rows of its list."""
     for option in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
         if of_list and get_origin(option) in (list, tuple):
             yield from _structs_in(get_args(option)[0], of_list=False)

@@ -64,7 +64,7 @@ _KEYS: dict[str, Callable[[Any], str]] = {
 
 
 def fragment(place: Address, row: msgspec.Struct | None = None) -> str:
-    """`#torch_compile&p.torch_compile.run=…`: the panel of a section, with the row open where the tab can."""
+    """Return `#torch_compile&p.torch_compile.run=…`: the panel of a section, with the row open where the tab can."""
     panel, key = seen_at(place, row)
     said = {"run": place.run, "worker": place.worker, "span": place.span, "panel": panel, "row": key}
     parts = (f"p.{_PLUGIN}.{name}={quote(text, _UNQUOTED_IN_TAB)}" for name, text in said.items() if text)
@@ -72,7 +72,7 @@ def fragment(place: Address, row: msgspec.Struct | None = None) -> str:
 
 
 def seen_at(place: Address, row: msgspec.Struct | None) -> tuple[str, str]:
-    """The panel of the tab and the row of it, "TABLE:KEY"; "" for the first panel, and for none."""
+    """Return the panel of the tab and its row, "TABLE:KEY"; "" for the first panel, and for no row."""
     if place.section == "findings" and row is not None:
         return str(getattr(row, "panel", "")), str(getattr(row, "row", None) or "")
     name = place.section.partition(".")[0]
@@ -87,31 +87,28 @@ _NEAR = 4
 
 
 class Verify(msgspec.Struct, frozen=True):
-    """How to see whether mending brought what it should. record: what to do first. compare: asked then. expect: the
-    step that is predicted, None where nothing predicts one. what_if: where a step goes then, None where no model
-    tells."""
+    """How to see whether a fix brought what it should."""
 
-    record: str
-    compare: str
-    expect: str | None
-    what_if: str | None
+    record: str  # what to do first
+    compare: str  # what to ask then
+    expect: str | None  # the predicted step, null where nothing predicts one
+    what_if: str | None  # how the step is predicted, null where no model does
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """row: all its fields. kernel: of a kernel its launches, configurations and source. verify: of a finding. tab:
-    what follows TensorBoard's address to see it there. next: what else there is to ask."""
+    """A row with all its fields, and what else there is to ask."""
 
     id: str
     section: str
     row: dict[str, Any]
-    kernel: KernelDetails | None
-    verify: Verify | None
-    tab: str
+    kernel: KernelDetails | None  # launches, configurations and source of a kernel
+    verify: Verify | None  # of a finding
+    tab: str  # what follows TensorBoard's address to see it there
     next: list[str]
 
 
 def shown(session: Session, report: Report, id: str, asking: Asking) -> Shown:
-    """report: with the run that the id names. Raises NoSuchId, which tells ids that are like it."""
+    """Return the row of an id. report: with the run that the id names. Raises NoSuchId, which names similar ids."""
     every = list(tables(report))
     table, row = _row_of(every, id)
     place = _located(table, row, address(id))
@@ -129,7 +126,7 @@ def shown(session: Session, report: Report, id: str, asking: Asking) -> Shown:
 
 
 def nearest(ids: Sequence[str], id: str) -> list[str]:
-    """Those that are most like it: of its section, if there is one of that name."""
+    """Return the most similar ids, of the same section if there is one of that name."""
     section = id.split("/", 4)[3:4]
     mine = [one for one in ids if one.split("/", 4)[3:4] == section] or list(ids)
     return difflib.get_close_matches(id, mine, _NEAR, 0.3) or mine[:_NEAR]
@@ -147,7 +144,7 @@ def _row_of(known: Sequence[Table], id: str) -> tuple[Table, msgspec.Struct]:
 
 
 def _located(table: Table, row: msgspec.Struct, asked: Address) -> Address:
-    """Its address, with the key as the tab knows it."""
+    """Return the row's address, with the key as the tab knows it."""
     return asked.row(table.section, getattr(row, "key", "") or asked.key)
 
 

@@ -51,7 +51,7 @@ CODE_ROUTES = frozenset({"artifact", "code_kernels"})
 
 
 def without_code(answer: Any) -> Any:
-    """The same answer, those texts left out wherever they stand in it."""
+    """Return the same answer without texts of the user's program, of graphs and of generated code."""
     if isinstance(answer, str):
         return _QUOTED.sub("", answer)
     if isinstance(answer, list | tuple):
@@ -79,14 +79,14 @@ _ANY = {
 
 
 def names_of(route: Route[Any]) -> list[str]:
-    """The parameters that tell its questions apart, in order."""
+    """Return the parameters that distinguish the questions of a route, in order."""
     parameters = (*route.subject.ids, *route.parameters)
     every = [name for parameter in parameters for name in parameter.names]
     return [name for name in every if name not in _ANY.get(route.name, ())]
 
 
 def key_of(name: str, texts: Texts) -> str:
-    """By what an answer is found in the file; lines within a text have no order. The browser makes the same."""
+    """Return the key of an answer in the file. Lines within a text have no order. The browser builds the same key."""
     parts = ["\n".join(sorted(texts.get(one, "").split("\n"))) for one in names_of(ROUTES[name])]
     return "\x1f".join((name, *parts))
 
@@ -99,7 +99,7 @@ class Asker:
         self._advance = advance
 
     def ask(self, name: str, texts: Texts) -> Any:
-        """The answer to one question, however long it takes. Raises UserError."""
+        """Return the answer to one question, however long it takes. Raises UserError."""
         while isinstance(answer := poll(self.session, ROUTES[name], texts), Progress):
             if self._advance:
                 self._advance(answer)
@@ -107,7 +107,7 @@ class Asker:
         return answer if self.code else without_code(answer)
 
     def keep(self, name: str, texts: Texts) -> Any:
-        """The same, kept; None where it failed: then that is what the file answers."""
+        """Return the same, and keep it; None where it failed: then the error is what the file answers."""
         try:
             answer = self.ask(name, texts)
         except UserError as error:
@@ -117,7 +117,7 @@ class Asker:
         return answer
 
     def keep_all(self, name: str, every: Iterator[Texts]) -> Iterator[bytes]:
-        """Many of one route, each once, with the blocks that get ready meanwhile."""
+        """Keep many answers of one route, each once; yield the blocks that get ready meanwhile."""
         for texts in every:
             if key_of(name, texts) not in self.pack:
                 self.keep(name, texts)
@@ -125,7 +125,7 @@ class Asker:
 
 
 def body_of(answer: Answer) -> Body:
-    """As the server sends it."""
+    """Return an answer as the server sends it."""
     assert not isinstance(answer, Download)
     if isinstance(answer, str):
         return Body("text/plain", text_body(answer))
@@ -135,7 +135,7 @@ def body_of(answer: Answer) -> Body:
 
 
 def failure(error: UserError) -> Body:
-    """In the one shape of errors."""
+    """Return an error as the server sends it."""
     notice = error.notice
     body = ApiErrorBody(error.code, notice.problem, notice.file, notice.next_step)
     return Body("application/json", json_body({"error": body}), error.status)
@@ -158,7 +158,7 @@ TIMELINE = frozenset({"timeline", "timeline_window", "timeline_slice", "timeline
 
 
 def _of(name: str, asker: Asker, ids: Texts) -> Any:
-    """An answer that was kept before; None where there is none."""
+    """Return an answer that was kept before; None where there is none."""
     try:
         return asker.ask(name, ids)
     except UserError:
@@ -190,7 +190,7 @@ def _artifacts(asker: Asker, ids: Texts, only: str = "") -> Iterator[Texts]:
 
 
 def kernel_texts(row: Kernel) -> Texts:
-    """The drawer of a row."""
+    """Return the parameters of the drawer of a row."""
     return {
         "device": str(row.device),
         "name": row.name,
@@ -200,7 +200,7 @@ def kernel_texts(row: Kernel) -> Texts:
 
 
 def _fixes(name: str, asker: Asker, ids: Texts) -> Iterator[Texts]:
-    """Those that can be ticked together, as far as that are not too many; and what findings lead to is one of them."""
+    """Yield sets of fixes that can be ticked together, among them those that findings lead to."""
     offered: Scenario | None = _of(name, asker, ids)
     fixes = [fix.id for fix in offered.fixes] if offered else []  # largest gain first
     sizes = range(1, len(fixes) + 1)
@@ -218,7 +218,7 @@ def _steps(asker: Asker, ids: Texts) -> Iterator[Texts]:
 
 
 def _ranks(asker: Asker, ids: Texts) -> Iterator[Texts]:
-    """Those whose traces are there."""
+    """Yield the ranks whose traces are there."""
     job = _of("job", asker, ids)
     traced = {worker.worker for run in asker.session.runs().runs for worker in run.workers if worker.spans}
     for rank, worker in zip(job.map.ranks, job.map.workers) if job else ():

@@ -54,34 +54,33 @@ from tb_torchcompile_plugin.errors import UserError
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A line of the list: what, and how much of it or why not."""
+    """A line of the list of contents: what, and how much of it or why not."""
 
     what: str
     text: str
 
 
 class FileContents(msgspec.Struct, frozen=True):
-    """made: when, UTC. place: the address that the file opens with. parameters: by route, what tells its questions
-    apart. reasons: by route, why what was not embedded is not there; instead: what to do about it."""
+    """What a file shows of itself: where it is from, what it holds, what was left out, and why."""
 
     title: str
-    made: str
+    made: str  # when, UTC
     version: str
-    place: dict[str, str]
+    place: dict[str, str]  # the address that the file opens with
     holds: list[Held]
     left_out: list[Held]
-    parameters: dict[str, list[str]]
-    reasons: dict[str, str]
-    instead: str
+    parameters: dict[str, list[str]]  # by route, what distinguishes its questions
+    reasons: dict[str, str]  # by route, why an answer is not in the file
+    instead: str  # what to do about it
 
 
 def parameters() -> dict[str, list[str]]:
-    """By route."""
+    """Return by route the names of the parameters that distinguish its questions."""
     return {name: names_of(route) for name, route in ROUTES.items()}
 
 
 def reasons(code: bool) -> dict[str, str]:
-    """By route, as a sentence without its end."""
+    """Return by route why an answer is left out, as a sentence without its end."""
     known = {
         **LEFT_OUT,
         "timeline": "The timeline of this span is left out of this file",
@@ -99,7 +98,7 @@ def reasons(code: bool) -> dict[str, str]:
 
 
 def counted(number: int, one: str, length: int) -> str:
-    """ "1,024 answers, 3.4 MB"."""
+    """Return "1,024 answers, 3.4 MB"."""
     return f"{plural(number, one)}, {size(length)}"
 
 
@@ -110,25 +109,23 @@ PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was pi
 
 @dataclass(frozen=True)
 class Chosen:
-    """What goes into a file. run, worker, span: as ids, "" for what the tab opens with. compare: another run of the
-    logdir, "" for none. step, window (ns): what of the timeline is wanted at full detail. code: with the texts of
-    graphs, generated code and the user's program. logdir: as its reader knows it, for what is said of it."""
+    """What goes into a file."""
 
-    run: str = ""
+    run: str = ""  # an id, as worker and span; "" for what the tab opens with
     worker: str = ""
     span: str = ""
-    compare: str = ""
-    step: str = ""
-    window: tuple[int, int] | None = None
-    code: bool = True
+    compare: str = ""  # another run of the logdir, "" for none
+    step: str = ""  # what of the timeline is wanted at full detail
+    window: tuple[int, int] | None = None  # ns
+    code: bool = True  # with the texts of graphs, generated code and the user's program
     timeline_bytes: int = TIMELINE_BYTES
     panels_bytes: int = PANELS_BYTES
-    logdir: str = "LOGDIR"
+    logdir: str = "LOGDIR"  # as its reader knows it
 
 
 @dataclass
 class Export:
-    """A file on its way."""
+    """A run as one file, which is computed while it is written."""
 
     session: Session
     chosen: Chosen
@@ -149,13 +146,15 @@ class Export:
 
     @property
     def title(self) -> str:
-        """The run, by the name of the logdir where it is that itself."""
+        """The name of the run, or that of the logdir where the run is the logdir itself."""
         run = self.ids[0]
         return os.path.basename(os.path.abspath(self.chosen.logdir)) if run == "." else run
 
     def blocks(self) -> Iterator[bytes]:
-        """The file. What cannot be read is in it as the error that the tab would show. Raises UserError before anything
-        is made where nothing of what was picked can be."""
+        """Yield the file. What cannot be read is in it as the error that the tab would show.
+
+        Raises UserError before the first block where nothing of what was picked can be read.
+        """
         self._look()
         yield page.head(f"torch.compile: {self.title}")
         yield from page.bundle()
@@ -171,7 +170,7 @@ class Export:
         yield from page.tail(self.contents(), self.pack.index())
 
     def _look(self) -> None:
-        """Either half is enough; but a part of the timeline that is asked for must be there."""
+        """Check that there is a trace or compile data, and the part of the timeline that is asked for."""
         run, worker, span = self.ids
         try:
             self.session.compile_data(run, worker)
@@ -182,7 +181,7 @@ class Export:
             wanted_stretches(timeline, self.chosen.step, self.chosen.window)
 
     def _first(self) -> Iterator[bytes]:
-        """All about the span that was picked; what is seen first lies together."""
+        """Yield all about the span that was picked; what is shown first lies together."""
         run, worker, span = self.ids
         yield from self._worker_once(run, worker)
         yield from self._span_once(run, worker, span)
@@ -205,7 +204,7 @@ class Export:
         yield from self._once(_span_texts(run, worker, span), *subjects)
 
     def _once(self, ids: Texts, *subjects: object) -> Iterator[bytes]:
-        """What is asked without anything else."""
+        """Yield the answers to the questions that need nothing but these ids."""
         for route in ROUTES.values():
             is_plain = route.name not in TIMELINE and all(one.optional for one in route.parameters)
             if route.subject in subjects and is_plain and self._wanted(route):
@@ -213,7 +212,7 @@ class Export:
                 yield from self.pack.take()
 
     def _details(self, subject: object, ids: Texts) -> Iterator[bytes]:
-        """What rows lead to."""
+        """Yield the answers that rows lead to."""
         for name, values in VALUES.items():
             if ROUTES[name].subject is subject and self._wanted(ROUTES[name]):
                 yield from self.asker.keep_all(name, values(self.asker, ids))
@@ -222,7 +221,7 @@ class Export:
         return route.name not in LEFT_OUT and (self.chosen.code or route.name not in CODE_ROUTES)
 
     def _job(self, run: str, span: str) -> Iterator[bytes]:
-        """The ranks together. Of another rank of the job it is the same question."""
+        """Yield the ranks together. Asked of another rank of the job, it is the same question."""
         if self.run.ranks < 2:
             return
         ids = {"run": run, "span": span}
@@ -264,7 +263,7 @@ class Export:
         self.holds.append(Held("Details on the timeline", details))
 
     def _searched(self, ids: Texts) -> Iterator[str]:
-        """What links search the timeline for, in the order in which they matter."""
+        """Yield what links search the timeline for, most important first."""
         for name in ("kernels", "operators"):
             answer = self.asker.ask(name, ids)
             for row in answer.rows[:100]:
@@ -274,7 +273,7 @@ class Export:
         yield from (row.name[:100] for row in self.asker.ask("operators", ids).rows[100:])
 
     def _compared(self) -> Iterator[bytes]:
-        """With what was named, and with spans of the same run, both ways."""
+        """Yield comparisons with the run that was named, and with spans of the same run, both ways."""
         own = [one for one in _every([self.run]) if one != self.ids and bool(one[2]) == bool(self.ids[2])]
         others = [*([self.base] if self.base else []), *own[:_COMPARED]]
         are_jobs = min(run.ranks for run in self.runs.runs) > 1
@@ -293,7 +292,7 @@ class Export:
             self.left_out.append(Held("Comparisons with other runs", "--compare names one"))
 
     def _others(self) -> Iterator[bytes]:
-        """Panels of the other spans and workers, as far as there is room."""
+        """Yield panels of the other spans and workers, as far as there is room."""
         budget, kept, missing = self.pack.bytes + self.chosen.panels_bytes, 0, 0
         for run, worker, span in _every(self.runs.runs):
             if (run, worker, span) == self.ids:
@@ -315,7 +314,7 @@ class Export:
             self.left_out.append(Held("Panels of other spans", why))
 
     def contents(self) -> FileContents:
-        """What the file says of itself; whole when its blocks have been made."""
+        """Return what the file shows of itself; complete once its blocks have been written."""
         never = dict.fromkeys(what.removesuffix(" left out of this file") for what in LEFT_OUT.values())
         needs = "needs the logdir, in TensorBoard"
         left = [*self.left_out, *(Held(what.rpartition(" ")[0], needs) for what in never)]
@@ -335,7 +334,7 @@ class Export:
 
 
 def pick(runs: Runs, chosen: Chosen) -> Ids:
-    """Run, worker and span that a file is of. Raises UserError."""
+    """Return the run, worker and span that a file is about. Raises UserError."""
     kept = only_run(runs, chosen.run)
     fitting = [_fitting(run, chosen) for run in kept.runs]
     return newest_span(msgspec.structs.replace(kept, runs=fitting), chosen.logdir)

@@ -39,15 +39,19 @@ class TileName(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """What the server answers to it. whole: every slice of it is by itself, at its own time."""
+    """What the server answers to a request for a tile."""
 
     name: TileName
     data: bytes
-    whole: bool
+    whole: bool  # every slice of it is by itself, at its own time
 
 
 class Tiles:
-    """Of one timeline; each is made once."""
+    """The tiles of one timeline, each computed once.
+
+    A tile is 1,024 buckets of 2^level ns. Below one in which every slice is by itself none is needed, so a stretch is
+    there at full detail when each tile of it has such a tile above.
+    """
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -57,11 +61,11 @@ class Tiles:
         self.lowest = max(0, root - _OVERVIEW + 1)  # level of which all tiles are there
 
     def overview(self) -> Iterator[Tile]:
-        """The coarsest levels of all of the time."""
+        """Yield the coarsest levels of all of the time."""
         yield from self._below(self.root, *self._timeline.extent, lowest=self.lowest)
 
     def detail(self, start: int, end: int) -> Iterator[Tile]:
-        """What is not there yet of a stretch, level by level, until every slice in it is by itself."""
+        """Yield what is missing of a stretch, level by level, until every slice in it is by itself."""
         yield from self._below(self.root, start, end, lowest=0)
 
     def _below(self, level: int, start: int, end: int, lowest: int) -> Iterator[Tile]:
@@ -102,7 +106,7 @@ _AROUND = 100  # bytes that a block has around its chunk
 
 
 class Detailed(NamedTuple):
-    """What is wanted at full detail; ns of the timeline."""
+    """What is wanted at full detail, in ns of the timeline."""
 
     name: str
     start: int
@@ -123,7 +127,7 @@ class TimelinePart:
         self.slices = self.searched = self._tiles_kept = 0
 
     def keep(self, stretches: list[Detailed], names: Iterable[str]) -> Iterator[bytes]:
-        """Blocks of all of it. stretches: the most wanted first. names: what links search for."""
+        """Yield blocks of all of it. stretches: the most wanted first. names: what links search for."""
         yield from self._some(map(self._tile, self._tiles.overview()))
         if not self._tiles_kept:
             return
@@ -136,7 +140,7 @@ class TimelinePart:
         yield from self._describe(stretches)
 
     def _stretch(self, stretch: Detailed) -> Generator[bytes, None, bool]:
-        """A stretch as a whole, else the levels of it that fit. Returns whether it is whole."""
+        """Yield a stretch as a whole, otherwise its levels that fit. Returns whether it is whole."""
         levels: list[int] = []
 
         def entries() -> Iterator[Entry]:
@@ -154,12 +158,12 @@ class TimelinePart:
         return whole
 
     def _some(self, entries: Iterator[Entry], most: int | None = None) -> Iterator[bytes]:
-        """As many as fit."""
+        """Yield as many entries as fit."""
         chunks, _ = self._fitting(entries, self._left if most is None else most)
         yield from self._append(chunks)
 
     def _fitting(self, entries: Iterator[Entry], most: int) -> tuple[list[Chunk], bool]:
-        """Chunks of at most so many bytes, and whether they are all."""
+        """Return chunks of at most so many bytes, and whether they are all."""
         chunks = list[Chunk]()
         for bodies in _together(entries):
             chunk = chunk_of(bodies)
@@ -193,8 +197,10 @@ class TimelinePart:
             yield key_of("timeline_search", texts), body_of(answer)
 
     def _details(self, stretches: list[Detailed]) -> Iterator[Entry]:
-        """Of slices that links lead to, then of the longest ones in the first stretch, and in the next; a link need not
-        name the lane of one of the trace."""
+        """Yield slices that links lead to, then the longest ones of each stretch, in their order.
+
+        A link need not name the lane of a slice of the trace.
+        """
         longest = chain.from_iterable(self._longest(stretch) for stretch in stretches)
         for lane, row in islice(dict.fromkeys(chain(self._hits, longest)), _DETAILS):
             answer = timeline_slice(self._timeline, lane, row)
@@ -205,7 +211,7 @@ class TimelinePart:
                 yield key_of("timeline_slice", {**self._ids, "row": str(row)}), body
 
     def _longest(self, stretch: Detailed) -> list[tuple[int, int]]:
-        """(lane, row), longest first."""
+        """Return (lane, row) of the longest slices, longest first."""
         parts = [
             (np.full(len(runs.row), lane), runs.row, runs.longest)
             for lane, slices in self._timeline.slices.items()
@@ -218,7 +224,7 @@ class TimelinePart:
         return list(zip(lanes[order].tolist(), rows[order].tolist()))
 
     def _describe(self, stretches: list[Detailed]) -> Iterator[bytes]:
-        """It opens where it is at full detail."""
+        """Yield the description, which opens the timeline where it is at full detail."""
         answer = self._timeline.describe()
         shown = next((stretch for stretch in stretches if stretch in self.detailed), None)
         home = answer.home if shown is None or self._has_all() else [shown.start, shown.end]
@@ -230,7 +236,7 @@ class TimelinePart:
         return any(one.start <= first and one.end >= last for one in self.detailed)
 
     def sentence(self) -> str:
-        """What is there, for the timeline itself and for the list of what the file holds."""
+        """Return what is there, for the timeline itself and for the list of what the file holds."""
         first, last = self._timeline.extent
         if not self._tiles_kept:
             return "The timeline does not fit into its budget"
@@ -256,7 +262,7 @@ def _bucket(level: int) -> str:
 
 
 def _together(entries: Iterator[Entry]) -> Iterator[dict[str, Body]]:
-    """What is compressed at a time."""
+    """Yield the entries that are compressed together."""
     bodies, length = dict[str, Body](), 0
     for key, body in entries:
         bodies[key] = body
@@ -269,8 +275,10 @@ def _together(entries: Iterator[Entry]) -> Iterator[dict[str, Body]]:
 
 
 def wanted_stretches(timeline: Timeline, step: str, window: tuple[int, int] | None) -> list[Detailed]:
-    """What is wanted at full detail: what was asked for, else the middle step; then the steps beside it, then
-    everything. Raises WrongArgument for a step that there is not, UserError for a window where nothing is."""
+    """Return what is wanted at full detail: what was asked for or the middle step, its neighbours, then everything.
+
+    Raises WrongArgument for a step that does not exist, UserError for a window where nothing is.
+    """
     first, last = timeline.extent
     everything = Detailed("everything", first, last)
     if window is not None:

@@ -19,16 +19,20 @@ Done = Callable[[Order, Attempted], None]
 
 @dataclass
 class Indexed:
-    """What became of a logdir. warnings: what could not be looked at, then what could not be read, each by name."""
+    """What became of a logdir."""
 
     written: int = 0
     there_already: int = 0
+    # what could not be looked at, then what could not be read
     warnings: list[Notice] = field(default_factory=list)
 
 
 def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
-    """A digest of each span, to be written beside it, or below `out` in a folder of the run's name; and what could not
-    be looked at. Raises UserError where there is no such logdir."""
+    """Return an order for the digest of each span, and what could not be looked at.
+
+    It is written next to the span, or below `out` in a folder of the run's name. Raises UserError where there is no
+    such logdir.
+    """
     check(logdir)
     root, target = _absolute(logdir), _absolute(out) if out else ""
     look = Catalog([("", root)]).look()
@@ -57,7 +61,7 @@ def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
 
 
 def _absolute(path: str) -> str:
-    """Processes elsewhere have another working directory."""
+    """Return an absolute path: processes elsewhere have another working directory."""
     plain = plain_path(path)
     return plain if is_remote(plain) else os.path.abspath(plain)
 
@@ -71,9 +75,11 @@ def _nameless(span: SpanFile) -> Notice:
 
 
 def index(orders: Sequence[Order], workers: int, scheduler: str, done: Done) -> Indexed:
-    """Carries them out in so many processes, or where a scheduler of Dask says. done: is told of each as it is done.
+    """Carry out orders in so many processes, or on a cluster of Dask, and call `done` after each.
+
     Raises UserError where the disk is full, as nothing else would fit either, and where there is no scheduler; what was
-    written stays."""
+    written stays.
+    """
     result = Indexed()
     answers = on_cluster(orders, scheduler) if scheduler else in_processes(orders, workers)
     with closing(answers):

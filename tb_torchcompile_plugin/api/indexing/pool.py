@@ -43,9 +43,9 @@ _LOOK_S = 0.5  # how often it looks whether it was left alone
 
 
 def end_with(parent: int, over: Callable[[], bool] = lambda: False) -> None:
-    """From now on, on a thread of its own. over: from when on it may finish alone what it is at.
+    """End this process when `parent` has gone; a thread watches it. over: from when on it may finish alone.
 
-    Pipes do not tell: other children of the parent may hold their other ends open, and so do processes of one pool.
+    Pipes do not show it: other children of the parent may hold their other ends open, and so do processes of one pool.
     """
 
     def watch() -> None:
@@ -61,19 +61,20 @@ _compiled = Memo(1)  # the spans of a worker come one after the other
 
 
 class Order(NamedTuple):
-    """worker, span: what the digest is made of. path: where it goes to, a path or URL. there: what lies at a URL.
-    beside: the digest beside the trace, where it goes elsewhere."""
+    """One digest to write."""
 
-    worker: WorkerFiles
+    worker: WorkerFiles  # whose digest it is, without its spans
     span: SpanFile
-    path: str
-    there: File | None = None
-    beside: File | None = None
+    path: str  # where it goes, a path or URL
+    there: File | None = None  # what lies at a URL
+    beside: File | None = None  # the digest next to the trace, where it is written elsewhere
 
 
 def write_digest(order: Order, trace: Trace | None = None) -> Literal["written", "there already"]:
-    """In this process alone. trace: where it was read already. Raises UserError, OSError where the digest cannot be
-    written, and whatever a question about the trace raises."""
+    """Write a digest in this process, unless a current one is there. trace: where it was already read.
+
+    Raises UserError, OSError where the digest cannot be written, and whatever a question about the trace raises.
+    """
     there = order.there if is_remote(order.path) else local_file(order.path)
     if is_current(there, order.span.file):
         return "there already"
@@ -90,14 +91,14 @@ def write_digest(order: Order, trace: Trace | None = None) -> Literal["written",
 
 
 def _read(file: File) -> Trace:
-    """Nothing is kept of it; what is in the cache already is used."""
+    """Read a trace. Nothing of it is stored; what is in the cache already is used."""
     with copies.local(file, keep=False) as path:
         trace = (open_trace if is_stored(path) else read_trace)(path, workers=1)
     return replace(trace, notices=copies.named(trace.notices, path, file))
 
 
 def _check_writable(path: str) -> None:
-    """Before the trace is read for nothing."""
+    """Raise UserError before the trace is read for nothing."""
     folder = os.path.dirname(path)
     if not is_remote(path) and os.path.isdir(folder) and not os.access(folder, os.W_OK):
         raise UserError(
@@ -109,14 +110,14 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Attempted(NamedTuple):
-    """notice: why it failed; of `no room`, which costs all others, too, where."""
+    """What became of an order, on whichever process or machine."""
 
     kind: Literal["written", "there already", "failed", "no room"]
-    notice: Notice | None = None
+    notice: Notice | None = None  # why it failed; of `no room`, which costs all others too, where
 
 
 def attempt(order: Order) -> Attempted:
-    """Never raises an Exception."""
+    """Carry out one order. Never raises an Exception."""
     try:
         return Attempted(write_digest(order))
     except UserError as error:
@@ -133,13 +134,16 @@ def attempt(order: Order) -> Attempted:
 
 
 def failed(order: Order, problem: str, next_step: str) -> Attempted:
-    """What is said of its trace."""
+    """Return why the trace of an order has no digest."""
     return Attempted("failed", Notice(order.span.file.path, problem, next_step=next_step))
 
 
 def in_processes(orders: Iterable[Order], workers: int) -> Generator[tuple[Order, Attempted], None, None]:
-    """Each with its outcome, as they are done. What was being read when a process was killed is read once more, with
-    nothing else beside it, and is to blame if that is killed, too."""
+    """Carry out orders in processes of this machine; yield each with its outcome as it is done.
+
+    What was being read when a process was killed is read once more, with nothing else at the same time, and is to blame
+    if that is killed, too.
+    """
     waiting = deque(orders)
     while waiting:
         lost = yield from _until_broken(waiting, workers)
@@ -150,7 +154,7 @@ def in_processes(orders: Iterable[Order], workers: int) -> Generator[tuple[Order
 def _until_broken(
     waiting: deque[Order], workers: int
 ) -> Generator[tuple[Order, Attempted], None, list[Order]]:
-    """Returns what was lost, [] at the end. No more is handed out than is being read, so that nothing else is."""
+    """Return what was lost, [] at the end. No more is handed out than is being read, so that nothing else is lost."""
     running: dict[Future[Attempted], Order] = {}
     with _pool(min(workers, len(waiting))) as pool, suppress(BrokenProcessPool):
         while waiting or running:
@@ -178,8 +182,11 @@ def _alone(order: Order) -> Attempted:
 
 
 def _hand_out(pool: ProcessPoolExecutor, order: Order) -> Future[Attempted]:
-    """Processes are started by the first one. They inherit that Ctrl-C waits, which is for the parent alone: they would
-    say a traceback where it came while they still import. What was begun is finished."""
+    """Submit an order.
+
+    Processes, which the first one starts, inherit that Ctrl-C is blocked: it is for the parent alone. They would print
+    a traceback where it came while they still import. What was begun is finished.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         return pool.submit(attempt, order)
@@ -188,7 +195,7 @@ def _hand_out(pool: ProcessPoolExecutor, order: Order) -> Future[Attempted]:
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
-    """Processes that begin anew: this one may have threads, which a fork would not bring along."""
+    """Start fresh processes: this one may have threads, which a fork would not bring along."""
     context = multiprocessing.get_context("spawn")
     # A pool waits for all of its processes, and each of them for the others.
     return ProcessPoolExecutor(workers, context, initializer=end_with, initargs=(os.getpid(),))
@@ -201,9 +208,11 @@ _NOT_INSTALLED = "Run: pip install 'tb-torchcompile-plugin[cluster]'"
 
 
 def on_cluster(orders: Iterable[Order], address: str) -> Generator[tuple[Order, Attempted], None, None]:
-    """Each with its outcome, as they are done. What workers were killed at too often for the scheduler is read once
-    more at the end, one after the other: others may have been to blame. Raises UserError where there is no scheduler,
-    or none any more."""
+    """Carry out orders where a scheduler of Dask decides; yield each with its outcome as it is done.
+
+    What workers were killed at too often for the scheduler is read once more at the end, one after the other: others
+    may have been to blame. Raises UserError where there is no scheduler, or none any more.
+    """
     with _executor(address) as executor:
         running = {executor.submit(attempt, order): order for order in orders}
         lost: list[Order] = []

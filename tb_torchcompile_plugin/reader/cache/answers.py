@@ -53,8 +53,10 @@ class AnswerStore:
     """Answers in memory, and below it on disk."""
 
     def __init__(self, most: int, *, large_files_only: bool) -> None:
-        """most: how many answers are held in memory. large_files_only: whether an answer about a file that is read
-        as fast as an answer stays in memory."""
+        """Hold so many answers in memory.
+
+        large_files_only: whether answers stay in memory that are about a file that is read as fast as an answer.
+        """
         self._memory = Memo(most)
         self._large_files_only = large_files_only
 
@@ -143,9 +145,11 @@ def _real(path: str) -> str:
 
 @cache
 def package_version() -> str:
-    """Return the version of this package. In a checkout, whose code changes without a new version, the time of the
-    last change is a part of it: of all its files, as an editor that writes in place leaves the folder's time alone.
-    It is read once per process (300 files take 2 ms)."""
+    """Return the version of this package. In a checkout it includes the time of the last change of its code.
+
+    That is the newest time of all its files, as an editor that writes in place leaves the folder's time alone. It is
+    read once per process (300 files take 2 ms).
+    """
     if not (_PACKAGE.parent / "pyproject.toml").is_file():
         return __version__
     return f"{__version__}+{max(path.stat().st_mtime_ns for path in _PACKAGE.rglob('*.py'))}"

@@ -1,8 +1,8 @@
-"""Parsed traces on disk: `open_trace` reads a file once and maps its columns from the user's cache ever after.
+"""Store parsed traces: `open_trace` reads a file once and maps its columns from the user's cache ever after.
 
 An entry is a directory of .npy columns plus `contents.json`, which holds all else and a checksum of every file.
-It is named after the trace's path, size, modification time and the format version; `cache` makes it whole or not at
-all. An entry that does not check out is thrown away and read anew. Nothing is ever written beside the trace.
+It is named after the trace's path, size, modification time and the format version. An entry that does not check out
+is thrown away, and the trace read again. Nothing is ever written next to the trace.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Stored:
-    """contents.json. sums: column → CRC-32 of its file. metadata: JSON text, for it may hold any number."""
+    """The file contents.json."""
 
     format_version: int
     path: str
     contents: Contents
-    metadata: str
+    metadata: str  # JSON text, for it may hold any number
     notices: list[Notice]
-    sums: dict[str, int] = field(default_factory=dict)
+    sums: dict[str, int] = field(default_factory=dict)  # column → CRC-32 of its file
 
 
 def open_trace(
@@ -61,7 +61,7 @@ def open_trace(
     cancelled: Cancel | None = None,
     workers: int | None = None,
 ) -> Trace:
-    """The trace in `path`, from the cache if it is there; else it is read (see `read_trace`) and stored.
+    """Return the trace in `path` from the cache if it is there; otherwise read it (see `read_trace`) and store it.
 
     Where the cache cannot be written the trace is read all the same. Raises what `read_trace` raises.
     """
@@ -82,7 +82,7 @@ def open_trace(
 
 
 def is_stored(path: str) -> bool:
-    """Whether `open_trace` would find an entry, not looking into it."""
+    """Whether `open_trace` would find an entry, without reading it."""
     key = _key(os.fspath(path))
     return key is not None and (cache_directory() / key / "contents.json").is_file()
 
@@ -93,7 +93,7 @@ def is_worth_storing(size: int) -> bool:
 
 
 def _key(path: str) -> str | None:
-    """The entry's name; None where the file is not there or too small to be stored."""
+    """Return the entry's name; None where the file is not there or too small to be stored."""
     try:
         status = os.stat(path)
     except OSError:
@@ -105,7 +105,7 @@ def _key(path: str) -> str | None:
 
 
 def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | None:
-    """The stored trace; None where there is none or it is damaged in any way."""
+    """Return the stored trace; None where there is none or it is damaged in any way."""
     try:
         stored = msgspec.json.decode((entry / "contents.json").read_bytes(), type=_Stored)
         if stored.format_version != FORMAT_VERSION:
@@ -126,7 +126,7 @@ def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | No
 
 
 def _in_turn(entry: Path, stored: _Stored, progress: Advance | None) -> Iterator[str]:
-    """The names of the columns; whoever waits hears as which share of the trace they count."""
+    """Yield the names of the columns, and report which share of the trace is loaded."""
     sizes = {name: (entry / f"{name}.npy").stat().st_size for name in stored.sums}
     whole, size, done, begun = max(1, sum(sizes.values())), stored.contents.file[0], 0, time.monotonic()
     for name in stored.sums:

@@ -1,7 +1,7 @@
-"""Codes for what events say: one for (ph, cat, name, pid, tid), its *combo*, which tells the kind of event and with it
-the args that become columns, and one for each text among those.
+"""Give codes to what events say: one for (ph, cat, name, pid, tid), the *combo* of an event, and one for each text.
 
-All codes are private to the dictionaries that gave them; `table` brings those of several together.
+A combo determines the kind of event, and with it the args that become columns. All codes are private to the
+dictionaries that gave them; `table` brings those of several together.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Decoder:
         return self._part.events
 
     def lose(self, why: str, offset: int = -1, count: int = 1) -> None:
-        """Count something that was dropped or mended; the first byte offset of each reason is kept."""
+        """Count something that was dropped or repaired; the first byte offset of each reason is kept."""
         if count:
             before, first = self._part.losses.get(why, (0, offset))
             self._part.losses[why] = (before + count, first)
@@ -116,7 +116,7 @@ class Decoder:
         self._part.chunks.append((start, end, event))
 
     def take(self) -> DecodedPart:
-        """The finished part; the decoder starts a new one."""
+        """Return the finished part; the decoder starts a new one."""
         part = self._part
         part.columns = {name: np.concatenate(pieces) for name, pieces in self._pieces.items()}
         part.phases = {ph: int(n) for ph, n in zip(self.combos.phases, self._phase_counts) if n}
@@ -224,7 +224,7 @@ class Decoder:
         self._part.events += len(kinds)
 
     def _add_slices(self, batch: _Batch, is_slice: Array) -> tuple[Array, Array]:
-        """The number of each slice in this part, and whether it was kept."""
+        """Return the number of each slice in this part, and whether it was kept."""
         if batch.no_dur.any() or batch.no_ts.any() or batch.dur.min(initial=0) < 0:
             is_slice = self._drop(is_slice, batch)
         rows = np.flatnonzero(is_slice)
@@ -290,8 +290,10 @@ _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class ArgsReader:
-    """Finds events by the chunk table. A gzip file is inflated up to the event's chunk, unless that is one of the last
-    few that were asked for."""
+    """Finds events by the chunk table.
+
+    A gzip file is inflated up to the event's chunk, unless that is one of the last few that were asked for.
+    """
 
     def __init__(self, path: str, columns: Mapping[str, Array], identity: tuple[int, int] | None) -> None:
         self._path, self._identity = path, identity
@@ -299,7 +301,7 @@ class ArgsReader:
         self._chunks = Memo(_CHUNKS)
 
     def read(self, event: int) -> tuple[int, dict[str, Any]]:
-        """(byte offset, object) of an event. Raises UserError where the file is not the one that was read."""
+        """Return (byte offset, object) of an event. Raises UserError where the file is not the one that was read."""
         chunk = int(np.searchsorted(self._event, event, "right")) - 1
         start, end = int(self._start[chunk]), int(self._end[chunk])
         events = self._chunks.get(chunk, lambda: _split(self._read_text(start, end - start)), keep=bool)
@@ -329,13 +331,13 @@ class ArgsReader:
 
 
 def file_identity(path: str) -> tuple[int, int]:
-    """(size, mtime_ns): what tells one state of a file from another."""
+    """Return (size, mtime_ns), which distinguish one state of a file from another."""
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
 
 
 def _split(text: bytes) -> list[tuple[int, bytes]]:
-    """Each event of a chunk, and where in it that begins."""
+    """Return each event of a chunk, and where in it that begins."""
     try:
         raws = _raw_list.decode(b"[" + text + b"]")
     except (msgspec.DecodeError, RecursionError):

@@ -116,8 +116,10 @@ class Event(msgspec.Struct, gc=False):
 
 
 class CommonEvent(Event, gc=False):
-    """The same for the phases and categories that nearly all files have: msgspec reuses their strings, already
-    hashed, and does not make them anew. Others fail to decode."""
+    """The same for the phases and categories that nearly all files have; others fail to decode.
+
+    msgspec reuses their strings, already hashed, and does not create them again.
+    """
 
     ph: _Phase | Literal[""] = ""
     cat: Cat | None = None
@@ -138,7 +140,7 @@ _decode_exact_event = msgspec.json.Decoder(ExactEvent).decode
 
 
 def float_us_to_ns(value: float) -> int:
-    """µs to ns for |value| < EXACT_FROM: the integer part first, so that the fraction keeps its three decimals."""
+    """Convert µs to ns for |value| < EXACT_FROM: the integer part first, so that the fraction keeps three decimals."""
     base = math.floor(value)
     return base * 1000 + round((value - base) * 1000)
 
@@ -163,14 +165,14 @@ def _possible(nanoseconds: int) -> int | None:
 
 
 def event_from_text(text: bytes) -> ExactEvent:
-    """The event in the text of one JSON object. Raises msgspec.DecodeError or TypeError where it is odd."""
+    """Decode the text of one JSON object. Raises msgspec.DecodeError or TypeError where it is odd."""
     event = _decode_exact_event(text)
     hash((event.name, event.pid, event.tid))
     return event
 
 
 def event_from_object(fields: dict[str, Any]) -> ExactEvent:
-    """The event in a decoded JSON object of any shape: what has the wrong type counts as missing."""
+    """Return the event in a decoded JSON object of any shape: what has the wrong type counts as missing."""
     args, ts = fields.get("args"), fields.get("ts")
     return ExactEvent(
         ph=_text(fields.get("ph")) or "",
@@ -196,7 +198,7 @@ def _args_from_object(args: dict[str, Any]) -> Args:
 
 
 def finite(value: Any) -> float | None:
-    """A number, or the number in a string; None for all else."""
+    """Return a number, or the number in a string; None for all else."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -205,7 +207,7 @@ def finite(value: Any) -> float | None:
 
 
 def whole(value: Any) -> int:
-    """An integer id; -1 for all that is none."""
+    """Return an integer id; -1 for all that is none."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
     number = None if isinstance(value, bool) else finite(value)

@@ -22,7 +22,7 @@ _MANY = 0.25  # from a larger share of all slices it is faster to climb from all
 
 
 def nest(ts: Array, dur: Array) -> tuple[Array, Array, Array, int]:
-    """parent (-1: none), depth, self time in ns, and the number of slices that outlast their parent.
+    """Return parent (-1: none), depth, self time in ns, and the number of slices that outlast their parent.
 
     ts, dur: int64 ns of the slices of one track, ordered by (ts, -dur).
     """
@@ -41,7 +41,7 @@ def nest(ts: Array, dur: Array) -> tuple[Array, Array, Array, int]:
 
 
 def _set_aside(ts: Array, end: Array) -> tuple[list[tuple[Array, Array]], Array]:
-    """[(rows set aside, the remaining row before each or -1)], and the rows that remain."""
+    """Return [(rows set aside, the remaining row before each or -1)], and the rows that remain."""
     rounds: list[tuple[Array, Array]] = []
     rest = np.arange(len(ts), dtype=np.int64)
     while len(rest) > 1:
@@ -58,7 +58,7 @@ def _set_aside(ts: Array, end: Array) -> tuple[list[tuple[Array, Array]], Array]
 
 
 def _stack(ts: Array, end: Array, parent: Array, rows: Array) -> None:
-    """The definition itself, over `rows`; clamps `end` in place."""
+    """Apply the definition itself to `rows`; clamps `end` in place."""
     stack: list[tuple[int, int]] = []
     parents, ends = [], []
     for row, start, stop in zip(rows.tolist(), ts[rows].tolist(), end[rows].tolist()):
@@ -96,14 +96,14 @@ def _depths(parent: Array, rounds: list[tuple[Array, Array]], rest: Array) -> Ar
 
 
 def climb(parent: Array, start: Array, wanted: Array) -> Array:
-    """From each of `start` up to the first that is `wanted`, itself included; -1 where none is, and for -1."""
+    """Climb from each of `start` to the first that is `wanted`, itself included; -1 where none is, and for -1."""
     if len(start) > _MANY * len(parent):
         return _all_climbed(parent, wanted)[start]
     return climb_to(parent, start, lambda _, at: wanted[at])
 
 
 def _all_climbed(parent: Array, wanted: Array) -> Array:
-    """`climb` from every slice, and from -1 at the end: each round goes twice as far as the one before."""
+    """Climb from every slice, and from -1 at the end: each round goes twice as far as the one before."""
     at = np.append(parent, parent.dtype.type(-1))
     np.copyto(at[:-1], np.arange(len(parent), dtype=parent.dtype), where=wanted)
     for _ in range(len(parent).bit_length() + 1):
@@ -116,9 +116,9 @@ def _all_climbed(parent: Array, wanted: Array) -> Array:
 
 
 def climb_to(parent: Array, start: Array, there: Callable[[Array, Array], Array]) -> Array:
-    """From each of `start` up to the first where it is `there`, itself included; -1 where none is, and for -1.
+    """Climb from each of `start` to the first where it is `there`, itself included; -1 where none is, and for -1.
 
-    there(which, at): for places in `start` and where each has come to, whether it goes no further.
+    there(which, at): for indices in `start` and where each has come to, whether it goes no further.
     """
     reached: Array = start.copy()
     going = np.flatnonzero(reached >= 0)
@@ -132,7 +132,7 @@ def climb_to(parent: Array, start: Array, there: Callable[[Array, Array], Array]
 
 
 def ways_up(parent: Array, start: Array) -> Iterator[tuple[Array, Array]]:
-    """(places in `start`, where each has come to), from themselves up by rounds, without those that are through."""
+    """Yield (indices in `start`, where each has come to), from themselves up, without those that are at the top."""
     which = np.flatnonzero(start >= 0)
     at = start[which]
     for _ in _rounds(parent):
@@ -145,5 +145,5 @@ def ways_up(parent: Array, start: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def _rounds(parent: Array) -> range:
-    """As many as the highest tree of so many slices takes, and one to see that it is done."""
+    """Return as many rounds as the highest tree of so many slices takes, and one to see that it is done."""
     return range(len(parent) + 1)

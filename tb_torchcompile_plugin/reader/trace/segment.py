@@ -161,8 +161,10 @@ class SegmentReader:
 
 
 def _ends_in_name(events: bytes) -> bool:
-    """Whether a name is the last thing in `events`: the last key of that name, as no name holds a quote, or the last
-    but one, where an event is itself called "name"."""
+    """Whether a name is the last thing in `events`.
+
+    It is the last key of that name, as no name holds a quote, or the last but one, where an event is called "name".
+    """
     last = events.rfind(_NAME)
     before = events.rfind(_NAME, 0, max(last, 0))
     return any(at >= 0 and _ENDS_IN_NAME.match(events, at) for at in (last, before))

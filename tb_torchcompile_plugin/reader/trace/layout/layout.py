@@ -66,13 +66,13 @@ class Heads(dict[bytes, int]):
         self._combos, self._opening, self._but_not = dictionaries.combos, opening, but_not
 
     def of(self, lines: Lines, starts: Array, ends: Array) -> Array:
-        """The codes of some stretches of the text."""
+        """Return the codes of some stretches of the text."""
         text = lines.text
         heads = [text[start:end] for start, end in zip(starts.tolist(), ends.tolist())]
         return np.fromiter(map(self.__getitem__, heads), np.int64, len(heads))
 
     def of_alike(self, lines: Lines, starts: Array, ends: Array) -> Array:
-        """The same, faster where most are as the first of them."""
+        """Return the same, faster where most are as the first of them."""
         if not len(starts):
             return np.zeros(0, np.int64)
         first = lines.text[starts[0] : ends[0]]
@@ -82,7 +82,7 @@ class Heads(dict[bytes, int]):
         return codes
 
     def of_both(self, lines: Lines, starts: Array, ends: Array, line: Array) -> Array:
-        """The codes of stretches, and of what each of some lines says beside."""
+        """Return the codes of stretches, each joined with one of some lines."""
         parts = zip(starts.tolist(), ends.tolist(), lines.start[line].tolist(), lines.end[line].tolist())
         heads = [lines.text[start:end] + b"," + lines.text[begin:stop] for start, end, begin, stop in parts]
         return np.fromiter(map(self.__getitem__, heads), np.int64, len(heads))
@@ -153,7 +153,7 @@ class Layout:
         }
 
     def read(self, text: bytes, end: int) -> Laid | None:
-        """The events of `{…}, {…}`, where `text` stands up to `end`; None where many are laid out in another way."""
+        """Read the events of `{…}, {…}`, up to `end`; None where many are laid out in another way."""
         lines = find_lines(text, end)
         if lines is None:
             return None
@@ -170,7 +170,7 @@ class Layout:
         return laid
 
     def _read_flows(self, lines: Lines, laid: Laid) -> Array:
-        """Places of the flows that were understood. Those that become no column are counted alone."""
+        """Return the indices of the flows that were understood. Those that become no column are counted alone."""
         flows = np.flatnonzero(lines.count == _FLOW_LINES)
         ids, kinds = np.zeros(len(flows), np.int64), np.full(len(flows), -1)
         for phase, heads in self._flows.items():
@@ -190,7 +190,10 @@ class Layout:
         return understood
 
     def _read_timed(self, lines: Lines, laid: Laid, head_lines: int) -> Array:
-        """Places of the slices, or moments, that were understood: so many lines stand before their time stamp."""
+        """Return the indices of the slices, or moments, that were understood.
+
+        head_lines: how many lines stand before their time stamp.
+        """
         places = np.flatnonzero(lines.count == head_lines + _LINES_BESIDE_HEAD)
         head = lines.first[places] + 1
         args = head + head_lines + 2
@@ -206,7 +209,7 @@ class Layout:
         return self._read_args(lines, laid, args[rows], places[rows], kinds[rows])
 
     def _read_args(self, lines: Lines, laid: Laid, args: Array, places: Array, kinds: Array) -> Array:
-        """Those of the places whose line of args was understood."""
+        """Return those of the events whose line of args was understood."""
         sound = np.zeros(len(places), bool)
         readers = _READER_OF[kinds]
         for number, (own, reader) in enumerate(self._args.items()):
@@ -243,7 +246,7 @@ def _read_flow_line(lines: Lines, at: Array) -> _FlowLine:
 
 
 def _behind_tracks(lines: Lines, at: Array) -> tuple[Array, Array]:
-    """(where time stamps begin, whether all is as it should be) of what follows the ids of flows: most say the same."""
+    """Return (where time stamps begin, whether all is well) behind the ids of flows, most of which say the same."""
     if not len(at):
         return at, np.zeros(0, bool)
     first, is_sound = _behind_track(lines.words, at[:1])
@@ -264,7 +267,7 @@ def _behind_track(words: TextWords, at: Array) -> tuple[Array, Array]:
 
 
 def _read_times(lines: Lines, at: Array, places: Array, laid: Laid, head_lines: int) -> tuple[Array, Array]:
-    """(where args begin, whether all is as it should be) of what follows the heads."""
+    """Return (where args begin, whether all is well) of what follows the heads."""
     words = lines.words
     sound = goes_on(words, at, _BEFORE_TS)
     laid.ts[places], at, read = thousandths(words, at + len(_BEFORE_TS))
