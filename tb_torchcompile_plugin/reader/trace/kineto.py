@@ -175,8 +175,8 @@ class Trace:
     def window(self) -> tuple[int, int]:
         """Return (start of the first slice, end of the last one) in ns; (0, 0) where there is none.
 
-        The profiler's own "Trace" slices do not count. Where there are slices of torch's categories, neither do those of
-        others, whatever writes them.
+        The profiler's own "Trace" slices do not count, nor do those of categories that are not torch's where there are
+        slices of torch's.
         """
         return self._window
 
