@@ -87,7 +87,7 @@ class Listing:
 
     def workers(self, run: str) -> list[WorkerFiles]:
         """Return the workers of a run; [] where there is no such run."""
-        return next((workers for known, workers in self.runs if known.run == run), [])
+        return next((workers for listed, workers in self.runs if listed.run == run), [])
 
     def worker(self, run: str, worker: str) -> WorkerFiles | None:
         """Return a worker by its ids; None where there is none."""
@@ -145,9 +145,9 @@ class NoSuchRun(NotFound):
 
 def only_run(runs: Runs, run: str) -> Runs:
     """Keep the run of this name, all runs for "". Raises NoSuchRun."""
-    kept = [one for one in runs.runs if run in ("", one.run)]
+    kept = [listed for listed in runs.runs if run in ("", listed.run)]
     if run and not kept:
-        raise NoSuchRun(run, [one.run for one in runs.runs])
+        raise NoSuchRun(run, [listed.run for listed in runs.runs])
     return msgspec.structs.replace(runs, runs=kept)
 
 
@@ -163,7 +163,7 @@ def runs_in(look: Listing) -> Runs:
 def _run_ref(run: str, workers: list[WorkerFiles]) -> RunRef:
     refs = [_worker_ref(worker) for worker in workers]
     if asks_digests(workers):
-        sizes = [max(file.size for file in one.digests.values()) for one in workers if one.digests]
+        sizes = [max(file.size for file in worker.digests.values()) for worker in workers if worker.digests]
         return RunRef(run, refs, len(sizes), sum(sizes))
     ranks = [ref for ref in refs if ref.rank is not None and ref.spans]
     count = len({rank.rank for rank in ranks})
@@ -235,20 +235,20 @@ class Catalog:
 
     def worker(self, run: str, worker: str) -> WorkerFiles:
         """Return a worker. Raises NotFound."""
-        if (known := self._find(lambda look: look.worker(run, worker))) is None:
+        if (found := self._find(lambda look: look.worker(run, worker))) is None:
             raise _no_worker(run, worker)
-        return known
+        return found
 
     def span(self, ids: Ids) -> tuple[SpanFiles, Source]:
         """Return a span by id, and what its answers are computed from. Raises NotFound."""
-        if (known := self._find(lambda look: look.span(ids))) is None:
+        if (found := self._find(lambda look: look.span(ids))) is None:
             run, worker, span = ids
             if self.last().worker(run, worker) is None:
                 raise _no_worker(run, worker)
             raise NotFound(
                 f"worker {worker!r} has no span {span!r}", next_step="Reload: the file may have been removed"
             )
-        return known
+        return found
 
 
 def _no_worker(run: str, worker: str) -> NotFound:

@@ -167,7 +167,7 @@ def whole_report(session: Session, progress: Advance | None = None, wanted: Want
     """Report all runs, or one. What cannot be read becomes a warning. Raises NoSuchRun."""
     look = session.look()
     names = {run.run for run in only_run(runs_in(look), wanted.run).runs}
-    rows = [(one.run, workers) for one, workers in look.runs if one.run in names]
+    rows = [(listed.run, workers) for listed, workers in look.runs if listed.run in names]
     runs = [
         _digested(session, name, workers, progress, wanted) or _run(session, name, workers, progress)
         for name, workers in rows
@@ -210,8 +210,8 @@ def _digested(
     if job is None:
         return None
     together, reading = job.of(job_report, wanted.whole), _Reading(run, {})
-    mine = {digest.worker for digest in job.digests if digest.rank == wanted.rank}
-    rows = [_worker(session, worker, progress, reading) for worker in workers if worker.worker in mine]
+    selected = {digest.worker for digest in job.digests if digest.rank == wanted.rank}
+    rows = [_worker(session, worker, progress, reading) for worker in workers if worker.worker in selected]
     findings = [*reading.findings, *_located(together.findings, run, "", None)]
     unfolded = [replace(row, rank=wanted.rank) for row in rows]
     report = Run(run, unfolded, RankDifferences([], []), together)
@@ -272,13 +272,13 @@ def _without_symptoms(rows: list[RunFinding], job: TracedJob) -> list[RunFinding
 def span_answers(profile: Profile) -> SpanReport:
     """Return the report of one span: a field of `SpanReport` is what its route answers, or the rows of that."""
     fields = msgspec.structs.asdict(profile.of(span_report))
-    asked: dict[str, Any] = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
-    said = {name: asked[name].headline for name in ("kernels", "operators", "source")}
+    answers: dict[str, Any] = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
+    headlines = {name: answers[name].headline for name in ("kernels", "operators", "source")}
     if (used := profile.of(memory)).recorded:
-        said["memory"] = used.headline
-    rows = {name: getattr(answer, "rows", answer) for name, answer in asked.items()}
+        headlines["memory"] = used.headline
+    rows = {name: getattr(answer, "rows", answer) for name, answer in answers.items()}
     rows["source"] = rows["source"][:_LINES]
-    return SpanReport(**fields | rows | {"headlines": fields["headlines"] | said})
+    return SpanReport(**fields | rows | {"headlines": fields["headlines"] | headlines})
 
 
 def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, reading: _Reading) -> Worker:
@@ -339,8 +339,8 @@ def _read_span(
 ) -> tuple[SpanRead, Profile | None]:
     """Report one span. The answer about a span that is of no job of several ranks is kept, and needs no trace again."""
     found, source = session.look_up(*ids)
-    if not ranks and (known := session.answers.get("report", SpanRead, source)):
-        return known, None
+    if not ranks and (stored := session.answers.get("report", SpanRead, source)):
+        return stored, None
     trace = read(found.span.file, progress, progress)
     profile = session.opened(found, trace, data)
     report = SpanRead(span_answers(profile), profile.of(span_findings), profile.of(span_line))

@@ -255,9 +255,9 @@ def poll(session: Session, route: Route[Any], texts: Mapping[str, str]) -> Answe
     is_plain = arguments == route.defaults
     if is_plain and route.is_kept and all(ids):
         _, source = session.look_up(*ids)
-        known: Answer | None = session.answers.get(route.name, route.answer, source)
-        if known is not None:
-            return known
+        stored: Answer | None = session.answers.get(route.name, route.answer, source)
+        if stored is not None:
+            return stored
     about = route.subject.find(session, *ids)
     if isinstance(about, Progress):
         return about

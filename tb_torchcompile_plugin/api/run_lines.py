@@ -1,4 +1,4 @@
-"""What is known of each run without opening a trace: what was kept when it was read, otherwise its compile summary.
+"""Keep a line of each run, so that all runs can be listed without opening a trace; read compile summaries for the rest.
 
 Summaries are read in the background, one after the other. No log is read. A report, which has just read all of a run,
 does not ask here.

@@ -116,8 +116,8 @@ class Session:
 
     def all_runs(self, pin: str) -> AllRuns:
         """Return a line for each run, without opening a trace. pin: the run to compare the others with, or ""."""
-        known = [self.lines.of(run.run, workers) for run, workers in self._catalog.last().runs if workers]
-        return all_runs(known, self.lines.reading, pin)
+        runs = [self.lines.of(run.run, workers) for run, workers in self._catalog.last().runs if workers]
+        return all_runs(runs, self.lines.reading, pin)
 
     def look_up(self, run: str, worker: str, span: str) -> tuple[SpanFiles, Source]:
         """Return the files of a span, and what the answers about it are computed from. Raises NotFound."""

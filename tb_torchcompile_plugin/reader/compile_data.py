@@ -105,11 +105,11 @@ def with_makers(
 ) -> DataRead:
     """Return the compile data of `worker`, with that of packages that another of `workers` compiled."""
     own, notices = read(worker)
-    known = [data for maker in makers(worker, workers) if (data := read(maker)[0]) is not None]
-    if not known:
+    others = [data for maker in makers(worker, workers) if (data := read(maker)[0]) is not None]
+    if not others:
         return own, notices
     key = "packages", *(span.file.path for span in worker.spans)
-    return memo.get(key, lambda: with_packages(own, known), (own, *known)), notices
+    return memo.get(key, lambda: with_packages(own, others), (own, *others)), notices
 
 
 def with_packages(own: CompileData | None, others: Sequence[CompileData]) -> CompileData | None:

@@ -62,9 +62,9 @@ class Memo:
     def _claim(self, key: Hashable, made_of: object) -> tuple[Any, bool]:
         """Return the answer, or a future of it; and whether the caller has to compute it."""
         with self._lock:
-            known = self._answers.pop(key, None)
-            is_new = known is None or known[0] != made_of
-            entry = (made_of, Future()) if known is None or is_new else known
+            current = self._answers.pop(key, None)
+            is_new = current is None or current[0] != made_of
+            entry = (made_of, Future()) if current is None or is_new else current
             self._answers[key] = entry
             while self._most is not None and len(self._answers) > self._most:
                 del self._answers[next(iter(self._answers))]

@@ -97,28 +97,28 @@ def _merged_rows(summary: Iterable[_Row], log: Iterable[_Row]) -> list[_Row]:
 def _merged_compilations(summary: CompileSummary, log: CompileSummary) -> list[Compilation]:
     """Return recorded compilations, those that only the log has, and recovered ones that the log lacks."""
     recorded = [row for row in summary.compilations if not row.recovered]
-    known = grouped(recorded, _key)
+    by_key = grouped(recorded, _key)
     added = [
-        row for row in log.compilations if not any(_same(row, other) for other in known.get(_key(row), ()))
+        row for row in log.compilations if not any(_same(row, other) for other in by_key.get(_key(row), ()))
     ]
     keys = {_key(row) for row in added}
     kept = [row for row in summary.compilations if row.recovered and _key(row) not in keys]
     return sorted([*recorded, *added, *kept], key=lambda row: row.start_ns)
 
 
-def _same(one: Compilation, other: Compilation) -> bool:
+def _same(row: Compilation, other: Compilation) -> bool:
     """Whether two rows of one key are one compilation: several backwards may share a key."""
-    timed = one.HasField("start_ns") and other.HasField("start_ns")
-    return one.direction != BACKWARD or not timed or abs(one.start_ns - other.start_ns) <= _SAME_START_NS
+    timed = row.HasField("start_ns") and other.HasField("start_ns")
+    return row.direction != BACKWARD or not timed or abs(row.start_ns - other.start_ns) <= _SAME_START_NS
 
 
 def _merged_spans(summary: CompileSummary, log: CompileSummary) -> list[_Row]:
     """Merge spans: both saw the same events, so one is the same when it began at the same time under the same name."""
-    known = Counter((span.start_ns, span.name) for span in summary.spans)
+    unmatched = Counter((span.start_ns, span.name) for span in summary.spans)
     spans = list(summary.spans)
     for span in log.spans:
-        if known[span.start_ns, span.name]:
-            known[span.start_ns, span.name] -= 1
+        if unmatched[span.start_ns, span.name]:
+            unmatched[span.start_ns, span.name] -= 1
         else:
             spans.append(span)
     return sorted(spans, key=lambda span: (span.start_ns, -span.duration_ns))

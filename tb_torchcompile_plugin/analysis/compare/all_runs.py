@@ -1,4 +1,4 @@
-"""All runs of a logdir beside one another, and against one of them."""
+"""All runs of a logdir in a line each, compared with one of them, and what is kept of a span, a job and a worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_ns
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
-_FINDINGS = 8
+_FINDINGS = 8  # of a span that are kept: more than the tab shows before the trace is read; chosen by hand
 
 
 class CompileLine(msgspec.Struct, frozen=True):
@@ -103,8 +103,8 @@ def last_overview(profile: Profile) -> LastOverview:
 
 
 def _breaks(profile: Profile) -> int | None:
-    known = profile.data is not None or profile.of(graph_break_costs) is not None
-    return len(profile.of(graph_break_sites)) if known else None
+    is_known = profile.data is not None or profile.of(graph_break_costs) is not None
+    return len(profile.of(graph_break_sites)) if is_known else None
 
 
 class JobLine(msgspec.Struct, frozen=True):
@@ -195,36 +195,36 @@ class KnownRun(NamedTuple):
     why_not: str = ""  # why there is no line
 
 
-def all_runs(known: Sequence[KnownRun], reading: int, pin: str) -> AllRuns:
+def all_runs(runs: Sequence[KnownRun], reading: int, pin: str) -> AllRuns:
     """Return all runs in their order. pin: the run to compare the others with; "" for none."""
-    base = next((one.line for one in known if one.place.run == pin), None)
-    rows = [_row(one, base if isinstance(base, SpanLine) else None) for one in known]
+    base = next((run.line for run in runs if run.place.run == pin), None)
+    rows = [_row(run, base if isinstance(base, SpanLine) else None) for run in runs]
     return AllRuns(_headline(rows, reading), rows, reading, pin)
 
 
-def _row(one: KnownRun, base: SpanLine | None) -> RunRow:
-    line = one.line if isinstance(one.line, SpanLine) else None
+def _row(run: KnownRun, base: SpanLine | None) -> RunRow:
+    line = run.line if isinstance(run.line, SpanLine) else None
     fields: dict[str, Any] = dict.fromkeys(SpanLine.__struct_fields__)
-    for known in (one.line, one.job if one.job and one.job.finding else None):
-        fields |= {name: getattr(known, name) for name in known.__struct_fields__} if known else {}
+    for part in (run.line, run.job if run.job and run.job.finding else None):
+        fields |= {name: getattr(part, name) for name in part.__struct_fields__} if part else {}
     compared = base is not None and line is not None and line is not base
     return RunRow(
         **fields,
-        **one.place._asdict(),
+        **run.place._asdict(),
         read=line is not None,
         change_percent=_change(base, line) if base and line and compared else None,
         within_noise=_noise(base, line) if base and line and compared else False,
-        why_unknown=_why_unknown(one, line),
+        why_unknown=_why_unknown(run, line),
     )
 
 
-def _why_unknown(one: KnownRun, line: SpanLine | None) -> WhyUnknown:
-    trace = "" if line else _NO_TRACE if one.place.span is None else _UNREAD
+def _why_unknown(run: KnownRun, line: SpanLine | None) -> WhyUnknown:
+    trace = "" if line else _NO_TRACE if run.place.span is None else _UNREAD
     return WhyUnknown(
         step=trace or (_NO_STEPS if line and line.step_us is None else ""),
         gpu=trace or (_NO_GPU if line and line.gpu_busy_percent is None else ""),
         trace=trace,
-        compile=one.why_not or (NO_COMPILE_DATA if one.line and one.line.compilations is None else ""),
+        compile=run.why_not or (NO_COMPILE_DATA if run.line and run.line.compilations is None else ""),
     )
 
 

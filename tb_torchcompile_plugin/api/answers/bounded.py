@@ -91,9 +91,9 @@ def compact(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, _DECIMALS)
     if isinstance(value, list):
-        return [compact(one) for one in value]
+        return [compact(item) for item in value]
     if isinstance(value, dict):
-        return {name: short for name, one in value.items() if not is_nothing(short := compact(one))}
+        return {name: short for name, item in value.items() if not is_nothing(short := compact(item))}
     return value
 
 
@@ -134,10 +134,10 @@ def _truncated(value: Any, items: int, path: str, lost: dict[str, str]) -> Any:
     if isinstance(value, list):
         if len(value) > items:
             lost[path] = f"{items} of {len(value)}"
-        return [_truncated(one, items, path, lost) for one in value[:items]]
+        return [_truncated(item, items, path, lost) for item in value[:items]]
     if isinstance(value, dict):
         return {
-            name: _truncated(one, items, f"{path}.{name}".lstrip("."), lost) for name, one in value.items()
+            name: _truncated(item, items, f"{path}.{name}".lstrip("."), lost) for name, item in value.items()
         }
     return value
 

@@ -107,8 +107,8 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def _lines(report: Report) -> dict[str, dict[int, KnownLine]]:
@@ -187,7 +187,7 @@ class Logdir:
         """Return the report on this run, on all for "". Raises NoSuchRun."""
         with self._lock:
             look = self.session.look()
-            only = [one.run for one, _ in look.runs] == [run]  # which is the same as all of them
+            only = [listed.run for listed, _ in look.runs] == [run]  # which is the same as all of them
             wanted, files = Wanted("" if only else run), _files(look, run)
             if self._kept is None or (self._kept.wanted, self._kept.files) != (wanted, files):
                 self._kept = _Kept(wanted, files, whole_report(self.session, self._progress, wanted))
@@ -205,7 +205,7 @@ class Logdir:
 
 def _files(look: Listing, run: str) -> tuple[File, ...]:
     """Return all files that a report is computed from."""
-    workers = [worker for one, workers in look.runs if run in ("", one.run) for worker in workers]
+    workers = [worker for listed, workers in look.runs if run in ("", listed.run) for worker in workers]
     return tuple(
         file
         for worker in workers

@@ -144,7 +144,7 @@ def _field(field: str, value: Any, place: Address, path: str) -> Any:
     if not isinstance(value, list | tuple) or not value or not isinstance(value[0], msgspec.Struct):
         return value
     if (level := LEVELS.get(field)) and hasattr(value[0], level):
-        return [_outline(one, place._replace(**{level: getattr(one, level)}), "") for one in value]
+        return [_outline(item, place._replace(**{level: getattr(item, level)}), "") for item in value]
     return Table(place, path + field, [*value])
 
 
@@ -155,8 +155,8 @@ def _tables(fields: Mapping[str, Any]) -> Iterator[Table]:
         elif isinstance(value, Mapping):
             yield from _tables(value)
         elif name in LEVELS and isinstance(value, list):
-            for one in value:
-                yield from _tables(one) if isinstance(one, Mapping) else ()
+            for item in value:
+                yield from _tables(item) if isinstance(item, Mapping) else ()
 
 
 _TIME = re.compile(r"_(us|s)$")
@@ -227,9 +227,9 @@ def chosen(sections: Collection[str]) -> list[str]:
 def time_of(kind: type[msgspec.Struct]) -> str | None:
     """Return the field that shows how long a row took; rows that are left out are counted as a share of its sum."""
     fields = kind.__struct_fields__
-    known = [field for field in ("time_us", "kernel_us", "duration_s") if field in fields]
+    usual = [field for field in ("time_us", "kernel_us", "duration_s") if field in fields]
     times = (field for field in fields if _TIME.search(field) and not _NO_SUM.search(field))
-    return next(iter((*known, *times)), None)
+    return next(iter((*usual, *times)), None)
 
 
 @cache

@@ -66,8 +66,10 @@ _KEYS: dict[str, Callable[[Any], str]] = {
 def fragment(place: Address, row: msgspec.Struct | None = None) -> str:
     """Return `#torch_compile&p.torch_compile.run=…`: the panel of a section, with the row open where the tab can."""
     panel, key = seen_at(place, row)
-    said = {"run": place.run, "worker": place.worker, "span": place.span, "panel": panel, "row": key}
-    parts = (f"p.{_PLUGIN}.{name}={quote(text, _UNQUOTED_IN_TAB)}" for name, text in said.items() if text)
+    parameters = {"run": place.run, "worker": place.worker, "span": place.span, "panel": panel, "row": key}
+    parts = (
+        f"p.{_PLUGIN}.{name}={quote(text, _UNQUOTED_IN_TAB)}" for name, text in parameters.items() if text
+    )
     return "&".join((f"#{_PLUGIN}", *parts))
 
 
@@ -121,23 +123,23 @@ def shown(session: Session, report: Report, id: str, asking: Asking) -> Shown:
         if isinstance(row, Finding)
         else None,
         tab=fragment(place, row),
-        next=[asking.show(one) for one in _related(every, place, row)],
+        next=[asking.show(related) for related in _related(every, place, row)],
     )
 
 
 def nearest(ids: Sequence[str], id: str) -> list[str]:
     """Return the most similar ids, of the same section if there is one of that name."""
     section = id.split("/", 4)[3:4]
-    mine = [one for one in ids if one.split("/", 4)[3:4] == section] or list(ids)
-    return difflib.get_close_matches(id, mine, _NEAR, 0.3) or mine[:_NEAR]
+    candidates = [other for other in ids if other.split("/", 4)[3:4] == section] or list(ids)
+    return difflib.get_close_matches(id, candidates, _NEAR, 0.3) or candidates[:_NEAR]
 
 
-def _row_of(known: Sequence[Table], id: str) -> tuple[Table, msgspec.Struct]:
+def _row_of(tables: Sequence[Table], id: str) -> tuple[Table, msgspec.Struct]:
     section = address(id).section
-    for table in known:
+    for table in tables:
         if table.section == section and id in table.ids:
             return table, table.rows[table.ids.index(id)]
-    near = nearest([one for table in known for one in table.ids], id)
+    near = nearest([known_id for table in tables for known_id in table.ids], id)
     raise NoSuchId(
         f"there is no row {id!r}", next_step=f"Near are: {' '.join(near) or 'none: nothing was read'}"
     )

@@ -55,9 +55,9 @@ def without_code(answer: Any) -> Any:
     if isinstance(answer, str):
         return _QUOTED.sub("", answer)
     if isinstance(answer, list | tuple):
-        return type(answer)(without_code(one) for one in answer)
+        return type(answer)(without_code(item) for item in answer)
     if isinstance(answer, dict):
-        return {key: without_code(one) for key, one in answer.items()}
+        return {key: without_code(item) for key, item in answer.items()}
     if not isinstance(answer, msgspec.Struct):
         return answer
     left = _FIELDS.get(type(answer), {})
@@ -87,7 +87,7 @@ def names_of(route: Route[Any]) -> list[str]:
 
 def key_of(name: str, texts: Texts) -> str:
     """Return the key of an answer in the file. Lines within a text have no order. The browser builds the same key."""
-    parts = ["\n".join(sorted(texts.get(one, "").split("\n"))) for one in names_of(ROUTES[name])]
+    parts = ["\n".join(sorted(texts.get(parameter, "").split("\n"))) for parameter in names_of(ROUTES[name])]
     return "\x1f".join((name, *parts))
 
 
@@ -227,15 +227,15 @@ def _ranks(asker: Asker, ids: Texts) -> Iterator[Texts]:
 
 
 def _fixes_of_ranks(asker: Asker, ids: Texts) -> Iterator[Texts]:
-    for one in _ranks(asker, ids):
-        yield one
-        yield from _fixes("rank_what_if", asker, one)
+    for rank in _ranks(asker, ids):
+        yield rank
+        yield from _fixes("rank_what_if", asker, rank)
 
 
 # By route, beside the question without any.
 VALUES: Mapping[str, Values] = {
-    "compilation": lambda asker, ids: (one for one in _compilations(asker, ids) if one["compile_id"]),
-    "guards": lambda asker, ids: (one for one in _compilations(asker, ids) if one["compile_id"]),
+    "compilation": lambda asker, ids: (texts for texts in _compilations(asker, ids) if texts["compile_id"]),
+    "guards": lambda asker, ids: (texts for texts in _compilations(asker, ids) if texts["compile_id"]),
     "artifact": _artifacts,
     "code_kernels": partial(_artifacts, only=OUTPUT_CODE),
     "kernel": lambda asker, ids: ({**ids, **kernel_texts(row)} for row in _rows("kernels", asker, ids)),

@@ -81,7 +81,7 @@ def parameters() -> dict[str, list[str]]:
 
 def reasons(code: bool) -> dict[str, str]:
     """Return by route why an answer is left out, as a sentence without its end."""
-    known = {
+    why = {
         **LEFT_OUT,
         "timeline": "The timeline of this span is left out of this file",
         "timeline_search": "This file can be searched for the names of its kernels, operators and compilations alone",
@@ -93,8 +93,8 @@ def reasons(code: bool) -> dict[str, str]:
         "compare": "This comparison is left out of this file",
     }
     if not code:
-        known |= dict.fromkeys(CODE_ROUTES, "Code and graphs are left out of this file (--no-code)")
-    return known
+        why |= dict.fromkeys(CODE_ROUTES, "Code and graphs are left out of this file (--no-code)")
+    return why
 
 
 def counted(number: int, one: str, length: int) -> str:
@@ -206,7 +206,9 @@ class Export:
     def _once(self, ids: Texts, *subjects: object) -> Iterator[bytes]:
         """Yield the answers to the questions that need nothing but these ids."""
         for route in ROUTES.values():
-            is_plain = route.name not in TIMELINE and all(one.optional for one in route.parameters)
+            is_plain = route.name not in TIMELINE and all(
+                parameter.optional for parameter in route.parameters
+            )
             if route.subject in subjects and is_plain and self._wanted(route):
                 self.asker.keep(route.name, ids)
                 yield from self.pack.take()
@@ -239,13 +241,13 @@ class Export:
         )
 
     def _same_job(self, ids: Texts, spans: list[str]) -> None:
-        mine = f"\x1f{ids['run']}\x1f{ids['span']}"
+        prefix = f"\x1f{ids['run']}\x1f{ids['span']}"
         jobs = {route.name for route in ROUTES.values() if route.subject in (JOB, RANK, SIDE_BY_SIDE)}
         for key in list(self.pack.places):
             name, _, rest = key.partition("\x1f")
-            if name in jobs and f"\x1f{rest}".startswith(mine):
+            if name in jobs and f"\x1f{rest}".startswith(prefix):
                 for span in spans:
-                    self.pack.alias(f"{name}\x1f{ids['run']}\x1f{span}{key[len(name) + len(mine) :]}", key)
+                    self.pack.alias(f"{name}\x1f{ids['run']}\x1f{span}{key[len(name) + len(prefix) :]}", key)
 
     def _timeline(self) -> Iterator[bytes]:
         ids = _span_texts(*self.ids)
@@ -274,7 +276,9 @@ class Export:
 
     def _compared(self) -> Iterator[bytes]:
         """Yield comparisons with the run that was named, and with spans of the same run, both ways."""
-        own = [one for one in _every([self.run]) if one != self.ids and bool(one[2]) == bool(self.ids[2])]
+        own = [
+            other for other in _every([self.run]) if other != self.ids and bool(other[2]) == bool(self.ids[2])
+        ]
         others = [*([self.base] if self.base else []), *own[:_COMPARED]]
         are_jobs = min(run.ranks for run in self.runs.runs) > 1
         for a, b in ((a, b) for other in others for a, b in ((other, self.ids), (self.ids, other))):

@@ -69,8 +69,8 @@ class Pack:
 
     def add(self, key: str, body: Body) -> None:
         """Add a body. One that is there already is not written again."""
-        if (place := self._known.get(_digest(body))) is not None:
-            self.places[key] = place
+        if (location := self._known.get(_digest(body))) is not None:
+            self.places[key] = location
             return
         self._open[key] = body
         self._open_bytes += len(body.data)
@@ -94,8 +94,8 @@ class Pack:
         """Add a chunk that was built apart, because of its size."""
         for key, start in chunk.starts.items():
             body = chunk.bodies[key]
-            place = Location(self._chunks, start, len(body.data), body.type, body.status)
-            self.places[key] = self._known[_digest(body)] = place
+            location = Location(self._chunks, start, len(body.data), body.type, body.status)
+            self.places[key] = self._known[_digest(body)] = location
         block = b'<script type="application/octet-stream+base64" data-chunk="%d">%s</script>\n'
         self._ready.append(block % (self._chunks, chunk.block))
         self.bytes += len(self._ready[-1])
@@ -131,9 +131,9 @@ def packed(parts: Iterable[bytes]) -> bytes:
 
 
 def _digest(body: Body) -> bytes:
-    known = hashlib.blake2b(body.data, digest_size=16)
-    known.update(f"{body.type} {body.status}".encode())
-    return known.digest()
+    hashed = hashlib.blake2b(body.data, digest_size=16)
+    hashed.update(f"{body.type} {body.status}".encode())
+    return hashed.digest()
 
 
 STATIC = Path(__file__).parents[2] / "static"

@@ -150,7 +150,11 @@ class TimelinePart:
 
         chunks, whole = self._fitting(entries(), self._left)
         if whole:
-            others = (one for one in self.detailed if one.start < stretch.start or one.end > stretch.end)
+            others = (
+                detailed
+                for detailed in self.detailed
+                if detailed.start < stretch.start or detailed.end > stretch.end
+            )
             self.detailed = [*others, stretch]
         else:
             self.cut, self._finest = stretch, levels[sum(len(chunk.bodies) for chunk in chunks)] + 1
@@ -228,12 +232,12 @@ class TimelinePart:
         answer = self._timeline.describe()
         shown = next((stretch for stretch in stretches if stretch in self.detailed), None)
         home = answer.home if shown is None or self._has_all() else [shown.start, shown.end]
-        said = msgspec.structs.replace(answer, notes=[*answer.notes, self.sentence()], home=home)
-        yield from self._some(iter([(key_of("timeline", self._ids), body_of(said))]))
+        description = msgspec.structs.replace(answer, notes=[*answer.notes, self.sentence()], home=home)
+        yield from self._some(iter([(key_of("timeline", self._ids), body_of(description))]))
 
     def _has_all(self) -> bool:
         first, last = self._timeline.extent
-        return any(one.start <= first and one.end >= last for one in self.detailed)
+        return any(detailed.start <= first and detailed.end >= last for detailed in self.detailed)
 
     def sentence(self) -> str:
         """Return what is there, for the timeline itself and for the list of what the file holds."""
@@ -285,7 +289,7 @@ def wanted_stretches(timeline: Timeline, step: str, window: tuple[int, int] | No
         timeline.check(*window)
         return [_window(*window), everything]
     steps = timeline.describe().steps
-    names = [one.name for one in steps]
+    names = [listed.name for listed in steps]
     if step and step not in names:
         raise WrongArgument(f"there is no step {step!r}", next_step=f"There are {', '.join(names) or 'none'}")
     if not steps:  # more and more from the middle on

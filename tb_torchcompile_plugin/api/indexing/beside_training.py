@@ -67,16 +67,16 @@ def main(parent: int) -> None:
             print(error, file=sys.stderr)
 
 
-def _read(one: ToRead) -> None:
+def _read(trace: ToRead) -> None:
     """Read a trace once, whatever it is read for."""
-    trace = open_trace(one.trace, workers=1) if one.cache else None
-    if not one.digest:
+    opened = open_trace(trace.trace, workers=1) if trace.cache else None
+    if not trace.digest:
         return
-    run = run_of_files(list(filter(None, (one.trace, one.summary))))
+    run = run_of_files(list(filter(None, (trace.trace, trace.summary))))
     for worker in run.workers.values():
         for span in worker.spans:
             path = os.path.join(run.folder, digest_name(worker.worker, span.span))
-            write_digest(Order(worker, span, path), trace)
+            write_digest(Order(worker, span, path), opened)
 
 
 if __name__ == "__main__":

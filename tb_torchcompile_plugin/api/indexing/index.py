@@ -53,10 +53,10 @@ def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
             for span in nameable:
                 path = os.path.join(folder, digest_name(worker.worker, span.span))
                 beside = worker.digests.get(span.span) if target else None
-                known = there.get((run.run, worker.worker, span.span))
+                existing = there.get((run.run, worker.worker, span.span))
                 # without what the digest is not made of: it travels with each order
                 alone = replace(worker, spans=[], digests={})
-                orders.append(Order(alone, span, path, known, beside))
+                orders.append(Order(alone, span, path, existing, beside))
     return orders, notices
 
 

@@ -43,13 +43,13 @@ def add_unlogged(summary: pb.CompileSummary) -> None:
         return
     forwards = (row for row in summary.compilations if row.direction == pb.FORWARD and row.key.compile_id)
     rows = [row for row in forwards if not is_ahead(row.key.compile_id)]
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if row.key.compile_id.rpartition("/")[2] != "0":
             summary.recompiles.append(pb.Recompile(key=row.key, file=row.file, line=row.line))
-        elif (broke := resumed_from(row.function)) and (broken := _broken(rows[:place], row)):
+        elif (resumed := resumed_from(row.function)) and (broken := _broken(rows[:index], row)):
             reason = next(iter(broken.restart_reasons), _NO_REASON)
             summary.graph_breaks.append(
-                pb.GraphBreak(key=broken.key, reason=reason, file=row.file, line=broke[1], count=1)
+                pb.GraphBreak(key=broken.key, reason=reason, file=row.file, line=resumed[1], count=1)
             )
 
 
@@ -239,9 +239,9 @@ class _LogReader:
         if self._pid is None:
             self._pid = _pid(head["pid"])
         self._records += 1
-        known = self._damages
+        damages_before = self._damages
         payload = self._payload(raw, head.end(), metadata.get(PAYLOAD_MD5), is_last)
-        damaged = self._damages > known
+        damaged = self._damages > damages_before
         self._log.add(Record(metadata, payload, damaged=damaged, place=(offset, len(raw))))
 
     def _damage(self, cause: str) -> None:

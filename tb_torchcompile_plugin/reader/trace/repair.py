@@ -1,4 +1,4 @@
-"""Mending the text of one event that is not valid JSON, by what profilers are known to write wrongly.
+"""Repair the text of one event that is not valid JSON, by what profilers are known to write wrongly.
 
 Each repair is tried on top of the ones before, in this order, until the text decodes to an object.
 """

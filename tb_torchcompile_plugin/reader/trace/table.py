@@ -219,11 +219,11 @@ class _Builder:
             dtype = FLOATS.get(column, np.int64)
             parts = [self._gather(f"{KIND_NAMES[kind]}.{column}", dtype) for kind in kinds]
         values = np.concatenate(parts)
-        known = values >= 0
-        row = np.concatenate([rows[kind] for kind in kinds])[known]
+        has_value = values >= 0
+        row = np.concatenate([rows[kind] for kind in kinds])[has_value]
         order = np.argsort(row, kind="stable")
         self._narrow(f"{column}.row", row[order])
-        self._whole(column, values[known][order], values.dtype)
+        self._whole(column, values[has_value][order], values.dtype)
 
     def _texts(self, column: str, kinds: list[str]) -> list[Array]:
         """Codes of interned texts, by kind, numbered over all vocabularies in the order of the normalised text."""

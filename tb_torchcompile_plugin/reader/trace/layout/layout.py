@@ -194,23 +194,23 @@ class Layout:
 
         head_lines: how many lines stand before their time stamp.
         """
-        places = np.flatnonzero(lines.count == head_lines + _LINES_BESIDE_HEAD)
-        head = lines.first[places] + 1
+        indices = np.flatnonzero(lines.count == head_lines + _LINES_BESIDE_HEAD)
+        head = lines.first[indices] + 1
         args = head + head_lines + 2
-        behind, sound = _read_times(lines, lines.end[head + head_lines - 1] - 1, places, laid, head_lines)
+        behind, sound = _read_times(lines, lines.end[head + head_lines - 1] - 1, indices, laid, head_lines)
         sound &= behind == lines.start[args]
         sound &= goes_on(lines.words, lines.end[args], _BEHIND_ARGS)
         look_up = self._heads.of if head_lines == _SLICE_HEAD else self._heads.of_alike
         codes = look_up(lines, lines.start[head], lines.end[head + head_lines - 1] - 1)
-        laid.codes[places] = codes
+        laid.codes[indices] = codes
         kinds = self._combos.kinds[codes]
         sound &= (codes >= 0) & (kinds <= LAST_SLICE_KIND if head_lines == _SLICE_HEAD else kinds == MEMORY)
         rows = np.flatnonzero(sound)
-        return self._read_args(lines, laid, args[rows], places[rows], kinds[rows])
+        return self._read_args(lines, laid, args[rows], indices[rows], kinds[rows])
 
-    def _read_args(self, lines: Lines, laid: Laid, args: Array, places: Array, kinds: Array) -> Array:
+    def _read_args(self, lines: Lines, laid: Laid, args: Array, indices: Array, kinds: Array) -> Array:
         """Return those of the events whose line of args was understood."""
-        sound = np.zeros(len(places), bool)
+        sound = np.zeros(len(indices), bool)
         readers = _READER_OF[kinds]
         for number, (own, reader) in enumerate(self._args.items()):
             rows = np.flatnonzero(readers == number)
@@ -218,10 +218,10 @@ class Layout:
                 columns, sound[rows] = reader.read(lines, args[rows])
                 for kind in own:
                     chosen = np.flatnonzero(sound[rows] & (kinds[rows] == kind))
-                    those = {name: columns[name][chosen] for name in ARGS_FIELDS[kind]}
+                    selected = {name: columns[name][chosen] for name in ARGS_FIELDS[kind]}
                     if len(chosen):
-                        laid.args.append((kind, places[rows[chosen]], those))
-        return places[sound]
+                        laid.args.append((kind, indices[rows[chosen]], selected))
+        return indices[sound]
 
 
 class _FlowLine(NamedTuple):
@@ -266,16 +266,16 @@ def _behind_track(words: TextWords, at: Array) -> tuple[Array, Array]:
     return at + len(_BEFORE_STAMP), sound & goes_on(words, at, _BEFORE_STAMP)
 
 
-def _read_times(lines: Lines, at: Array, places: Array, laid: Laid, head_lines: int) -> tuple[Array, Array]:
+def _read_times(lines: Lines, at: Array, indices: Array, laid: Laid, head_lines: int) -> tuple[Array, Array]:
     """Return (where args begin, whether all is well) of what follows the heads."""
     words = lines.words
     sound = goes_on(words, at, _BEFORE_TS)
-    laid.ts[places], at, read = thousandths(words, at + len(_BEFORE_TS))
+    laid.ts[indices], at, read = thousandths(words, at + len(_BEFORE_TS))
     sound &= read
     if head_lines == _SLICE_HEAD:
         sound &= goes_on(words, at, _BEFORE_DUR)
         dur, at, read = thousandths(words, at + len(_BEFORE_DUR))
-        laid.dur[places] = dur
+        laid.dur[indices] = dur
         sound &= read
         sound &= dur < _LONGEST_DUR
     sound &= goes_on(words, at, _BEFORE_ARGS)

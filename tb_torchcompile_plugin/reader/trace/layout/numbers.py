@@ -64,8 +64,8 @@ class TextWords:
         """The text as blocks of so many words, one at each byte: numpy copies a block in one go."""
         view = self._views.get(count)
         if view is None:
-            places = len(self._text) - 8 * count + 1
-            view = np.ndarray((places,), f"V{8 * count}", self._text, strides=(1,))
+            offsets = len(self._text) - 8 * count + 1
+            view = np.ndarray((offsets,), f"V{8 * count}", self._text, strides=(1,))
             self._views[count] = view
         return view
 
@@ -75,8 +75,8 @@ def goes_on(words: TextWords, at: Array, literal: bytes) -> Array:
     pieces, mask = _pieces(literal)
     rows = words.from_on(at, len(pieces))
     same: Array = (rows[:, -1] & mask) == pieces[-1]
-    for place, piece in enumerate(pieces[:-1]):
-        same &= rows[:, place] == piece
+    for index, piece in enumerate(pieces[:-1]):
+        same &= rows[:, index] == piece
     return same
 
 
@@ -249,8 +249,8 @@ class ArgsLines:
         numbers = [*running, *(name for field in running for name, _ in _SOMETIMES.get(field, ()))]
         said = {name: none for name, none in self._none.items() if name not in numbers}
         self._slots = [
-            _Slot(dictionaries, said, field, numbers, is_first=place == 0)
-            for place, field in enumerate([*running, ""])
+            _Slot(dictionaries, said, field, numbers, is_first=index == 0)
+            for index, field in enumerate([*running, ""])
         ]
 
     def read(self, lines: Lines, which: Array) -> tuple[dict[str, Array], Array]:
@@ -350,8 +350,8 @@ class _Slot(dict[bytes, int]):
         stops = end - digits_before(lines.words, end)
         others = np.flatnonzero(~goes_on(lines.words, stops - length, key))
         for row, start, stop in zip(others.tolist(), at[others].tolist(), end[others].tolist()):
-            place = lines.text.find(key, start, stop)
-            stops[row] = place + length if place >= 0 else stop
+            found = lines.text.find(key, start, stop)
+            stops[row] = found + length if found >= 0 else stop
         return stops
 
     def _look_up(self, text: bytes, starts: list[int], stops: list[int]) -> Array:
