@@ -2,7 +2,7 @@
 
 Whoever polls keeps a reading alive. One that nobody has polled for a while, or that was cancelled, stops and gives
 way to the next; asking again starts it again. Results are kept, failures are raised once: the cause may be gone by
-the next time. The threads are daemons that end with their `Readings`, and so with the process.
+the next time. The threads are daemons that end with their `ReadQueue`, and so with the process.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Reading(Generic[Value]):
         self.progress = Progress(**vars(replace(moved, file=self.progress.file)), stage=stage)
 
 
-class Readings(Generic[Key, Value]):
+class ReadQueue(Generic[Key, Value]):
     """A bounded pool of readings by key. Safe to call from many threads."""
 
     def __init__(self, places: int = PLACES, clock: Callable[[], float] = time.monotonic) -> None:

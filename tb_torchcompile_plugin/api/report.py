@@ -49,7 +49,7 @@ from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepReport
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, Ids, only_run, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, unexpected, why_not
 from tb_torchcompile_plugin.api.routes import ROUTES
-from tb_torchcompile_plugin.api.run_lines import place_of
+from tb_torchcompile_plugin.api.run_lines import span_of_run
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.starts import findings_with_start, starts_or_none
 from tb_torchcompile_plugin.errors import Notice, UserError
@@ -240,7 +240,7 @@ def _run(session: Session, run: str, workers: Sequence[WorkerFiles], progress: A
 
 def _known(reading: _Reading, workers: Sequence[WorkerFiles], job: JobLine | None) -> KnownRun:
     """Return the line of a run as it was just read: the same whether or not it was read before."""
-    place, worker, _ = place_of(reading.run, workers)
+    place, worker, _ = span_of_run(reading.run, workers)
     of_span = reading.lines.get((worker.worker, place.span)) if place.span else None
     line = of_span or reading.lines.get((worker.worker, None))
     return KnownRun(place, line, job if of_span else None, "" if line else NO_COMPILE_DATA)

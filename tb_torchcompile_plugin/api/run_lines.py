@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.analysis.compare.all_runs import (
     span_line,
 )
 from tb_torchcompile_plugin.api.catalog import files_of, recorded_ns
-from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
+from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
 from tb_torchcompile_plugin.job.job import Job, TracedJob, members
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -45,7 +45,7 @@ class RunLines:
 
     def __init__(self) -> None:
         self._store = AnswerStore(MAX_IN_MEMORY, large_files_only=False)
-        self._queue: Readings[Source, None] = Readings(places=1)
+        self._queue: ReadQueue[Source, None] = ReadQueue(places=1)
         self._asked: set[Source] = set()  # summaries that were given to the queue
         self._unread: set[Source] = set()  # of these, those that wait or are being read
         weakref.finalize(self, self._queue.close)
@@ -62,7 +62,7 @@ class RunLines:
 
     def of(self, run: str, workers: Sequence[WorkerFiles]) -> KnownRun:
         """Return what is known of a run."""
-        place, worker, span = place_of(run, workers)
+        place, worker, span = span_of_run(run, workers)
         without_traces = [worker for worker in workers if not worker.spans]
         files = files_of(worker, span, without_traces) if span else ()
         line = self._store.get("line", SpanLine, Source(files)) if span else None
@@ -131,7 +131,7 @@ class RunLines:
             self._store.get("compile_line", CompileLine, source, partial(data.of, compile_line))
 
 
-def place_of(run: str, workers: Sequence[WorkerFiles]) -> tuple[RunPlace, WorkerFiles, SpanFile | None]:
+def span_of_run(run: str, workers: Sequence[WorkerFiles]) -> tuple[RunPlace, WorkerFiles, SpanFile | None]:
     """Return the span that stands for a run, None where it has none, with its worker."""
     worker = next((worker for worker in workers if worker.spans), workers[0])
     span = max(worker.spans, key=recorded_ns, default=None)

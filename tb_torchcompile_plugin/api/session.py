@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
 from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Listing, Runs, SpanFiles, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
-from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
+from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
 from tb_torchcompile_plugin.api.run_lines import RunLines
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.job import (
@@ -91,15 +91,15 @@ class Session:
         trace is read, by a thread of its own, which may abort a process that ends meanwhile (SIGABRT, inside of C++).
         """
         self._catalog, self._ahead = Catalog(logdirs, within), ahead
-        self._readings: Readings[Ids, Profile] = Readings()
-        weakref.finalize(self, self._readings.close)  # also when the process ends
+        self._queue: ReadQueue[Ids, Profile] = ReadQueue()
+        weakref.finalize(self, self._queue.close)  # also when the process ends
         self._compile_data, self.combined = Memo(MAX_COMPILE_DATA), Memo(MAX_COMBINED)
         self.answers = AnswerStore(MAX_ANSWERS, large_files_only=True)
         self.lines = RunLines()
 
     def close(self) -> None:
         """Stop what is being read and drop what is queued."""
-        self._readings.close()
+        self._queue.close()
         self.lines.close()
 
     def look(self) -> Listing:
@@ -278,7 +278,7 @@ class Session:
         """
         ids = run, worker, span
         reading = self._reading(ids)
-        return self._answer(ids, reading) if reading.future.done() else self._readings.progress(reading)
+        return self._answer(ids, reading) if reading.future.done() else self._queue.progress(reading)
 
     def poll(self, run: str, worker: str, span: str = "") -> Profile | CompileData | Progress:
         """Return a span, or without one what the worker compiled."""
@@ -308,7 +308,7 @@ class Session:
     def cancel(self, run: str, worker: str, span: str) -> None:
         """Stop reading a span that nobody else polls. Does nothing where it is not being read. Raises NotFound."""
         self.look_up(run, worker, span)
-        self._readings.cancel((run, worker, span))
+        self._queue.cancel((run, worker, span))
 
     def _reading(self, ids: Ids, *, to_the_end: bool = False) -> Reading[Profile]:
         found, source = self._catalog.span(ids)
@@ -317,17 +317,17 @@ class Session:
             progress = Progress(found.span.file.name, 0, found.span.file.size, 0, None)
             return Reading(progress, partial(self._read_span, ids))
 
-        reading = self._readings.ask(ids, source, start, to_the_end=to_the_end)
+        reading = self._queue.ask(ids, source, start, to_the_end=to_the_end)
         if _is_lost(reading):
-            self._readings.forget(ids, reading)
-            reading = self._readings.ask(ids, source, start, to_the_end=to_the_end)
+            self._queue.forget(ids, reading)
+            reading = self._queue.ask(ids, source, start, to_the_end=to_the_end)
         return reading
 
     def _answer(self, ids: Ids, reading: Reading[Profile]) -> Profile:
         try:
             return reading.future.result()
         except Exception:  # told once: the cause may be gone when somebody asks again
-            self._readings.forget(ids, reading)
+            self._queue.forget(ids, reading)
             raise
 
     def _read_span(self, ids: Ids, reading: Reading[Profile]) -> Profile:

@@ -91,7 +91,7 @@ def key_of(name: str, texts: Texts) -> str:
     return "\x1f".join((name, *parts))
 
 
-class Asker:
+class RouteReader:
     """Asks the routes, and keeps what they answer in a pack."""
 
     def __init__(self, session: Session, pack: Pack, code: bool, advance: Advance | None = None) -> None:
@@ -141,7 +141,7 @@ def failure(error: UserError) -> Body:
     return Body("application/json", json_body({"error": body}), error.status)
 
 
-Values: TypeAlias = Callable[[Asker, Texts], Iterator[Texts]]
+Values: TypeAlias = Callable[[RouteReader, Texts], Iterator[Texts]]
 
 _ALL_SUBSETS = 5  # fixes of which every combination is there; of more each alone, and the largest together
 
@@ -157,34 +157,34 @@ COMPARED = frozenset({"compare", "compare_tables", "compare_jobs"})
 TIMELINE = frozenset({"timeline", "timeline_window", "timeline_slice", "timeline_search"})
 
 
-def _of(name: str, asker: Asker, ids: Texts) -> Any:
+def _of(name: str, reader: RouteReader, ids: Texts) -> Any:
     """Return an answer that was kept before; None where there is none."""
     try:
-        return asker.ask(name, ids)
+        return reader.ask(name, ids)
     except UserError:
         return None
 
 
-def _rows(name: str, asker: Asker, ids: Texts) -> Sequence[Any]:
-    table = _of(name, asker, ids)
+def _rows(name: str, reader: RouteReader, ids: Texts) -> Sequence[Any]:
+    table = _of(name, reader, ids)
     return table.rows if table else ()
 
 
-def _compilations(asker: Asker, ids: Texts) -> Iterator[Texts]:
-    compiled, overview = _of("compile", asker, ids), _of("compilations", asker, ids)
+def _compilations(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
+    compiled, overview = _of("compile", reader, ids), _of("compilations", reader, ids)
     rows = [*(compiled.compilations if compiled else ()), *(overview.others if overview else ())]
     for epoch, compile_id in dict.fromkeys((row.epoch, row.compile_id) for row in rows):
         yield {**ids, "epoch": str(epoch), "compile_id": compile_id}
 
 
-def _artifacts(asker: Asker, ids: Texts, only: str = "") -> Iterator[Texts]:
+def _artifacts(reader: RouteReader, ids: Texts, only: str = "") -> Iterator[Texts]:
     worker = {name: ids[name] for name in ("run", "worker")}
-    for of in _compilations(asker, worker):
-        details = _of("compilation", asker, of) if of["compile_id"] else None
+    for of in _compilations(reader, worker):
+        details = _of("compilation", reader, of) if of["compile_id"] else None
         for artifact in details.artifacts if details else ():
             if only in ("", artifact.name):
                 yield {**ids, "id": str(artifact.id)}
-    overview = _of("compilations", asker, worker)
+    overview = _of("compilations", reader, worker)
     for other in overview.others if overview else ():
         yield from ({**ids, "id": str(artifact.id)} for artifact in other.artifacts if not only)
 
@@ -199,9 +199,9 @@ def kernel_texts(row: Kernel) -> Texts:
     }
 
 
-def _fixes(name: str, asker: Asker, ids: Texts) -> Iterator[Texts]:
+def _fixes(name: str, reader: RouteReader, ids: Texts) -> Iterator[Texts]:
     """Yield sets of fixes that can be ticked together, among them those that findings lead to."""
-    offered: Scenario | None = _of(name, asker, ids)
+    offered: Scenario | None = _of(name, reader, ids)
     fixes = [fix.id for fix in offered.fixes] if offered else []  # largest gain first
     sizes = range(1, len(fixes) + 1)
     if len(fixes) <= _ALL_SUBSETS:
@@ -212,33 +212,33 @@ def _fixes(name: str, asker: Asker, ids: Texts) -> Iterator[Texts]:
         yield {**ids, "fixes": "\n".join(together)}
 
 
-def _steps(asker: Asker, ids: Texts) -> Iterator[Texts]:
-    first = _of("side_by_side", asker, ids)
+def _steps(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
+    first = _of("side_by_side", reader, ids)
     yield from ({**ids, "step": step} for step in (first.steps if first else ()))
 
 
-def _ranks(asker: Asker, ids: Texts) -> Iterator[Texts]:
+def _ranks(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
     """Yield the ranks whose traces are there."""
-    job = _of("job", asker, ids)
-    traced = {worker.worker for run in asker.session.runs().runs for worker in run.workers if worker.spans}
+    job = _of("job", reader, ids)
+    traced = {worker.worker for run in reader.session.runs().runs for worker in run.workers if worker.spans}
     for rank, worker in zip(job.map.ranks, job.map.workers) if job else ():
         if worker in traced:
             yield {**ids, "rank": str(rank)}
 
 
-def _fixes_of_ranks(asker: Asker, ids: Texts) -> Iterator[Texts]:
-    for rank in _ranks(asker, ids):
+def _fixes_of_ranks(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
+    for rank in _ranks(reader, ids):
         yield rank
-        yield from _fixes("rank_what_if", asker, rank)
+        yield from _fixes("rank_what_if", reader, rank)
 
 
 # By route, beside the question without any.
 VALUES: Mapping[str, Values] = {
-    "compilation": lambda asker, ids: (texts for texts in _compilations(asker, ids) if texts["compile_id"]),
-    "guards": lambda asker, ids: (texts for texts in _compilations(asker, ids) if texts["compile_id"]),
+    "compilation": lambda reader, ids: (texts for texts in _compilations(reader, ids) if texts["compile_id"]),
+    "guards": lambda reader, ids: (texts for texts in _compilations(reader, ids) if texts["compile_id"]),
     "artifact": _artifacts,
     "code_kernels": partial(_artifacts, only=OUTPUT_CODE),
-    "kernel": lambda asker, ids: ({**ids, **kernel_texts(row)} for row in _rows("kernels", asker, ids)),
+    "kernel": lambda reader, ids: ({**ids, **kernel_texts(row)} for row in _rows("kernels", reader, ids)),
     "what_if": partial(_fixes, "what_if"),
     "job_map": lambda _, ids: ({**ids, "measure": measure} for measure in get_args(Measure)),
     "rank_findings": _ranks,

@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.api.export.ask import (
     TIMELINE,
     VALUES,
     Advance,
-    Asker,
+    RouteReader,
     Texts,
     body_of,
     key_of,
@@ -136,7 +136,7 @@ class Export:
     def __post_init__(self) -> None:
         """Raises UserError where there is no such run, worker or span."""
         self.pack = Pack()
-        self.asker = Asker(self.session, self.pack, self.chosen.code, self.advance)
+        self.reader = RouteReader(self.session, self.pack, self.chosen.code, self.advance)
         every = self.session.runs()
         self.ids = pick(every, self.chosen)
         self.base = pick(every, Chosen(run=self.chosen.compare)) if self.chosen.compare else None
@@ -159,7 +159,7 @@ class Export:
         yield page.head(f"torch.compile: {self.title}")
         yield from page.bundle()
         self.pack.add(key_of("runs", {}), body_of(self.runs))
-        self.asker.keep("sheets", {})
+        self.reader.keep("sheets", {})
         yield from self._first()
         yield from self._compared()
         yield from self._others()
@@ -175,7 +175,7 @@ class Export:
         try:
             self.session.compile_data(run, worker)
         except UserError:
-            self.asker.ask("findings", _span_texts(run, worker, span))
+            self.reader.ask("findings", _span_texts(run, worker, span))
         if self.chosen.step or self.chosen.window:
             timeline = self.session.profile(run, worker, span).of(Timeline)
             wanted_stretches(timeline, self.chosen.step, self.chosen.window)
@@ -210,14 +210,14 @@ class Export:
                 parameter.optional for parameter in route.parameters
             )
             if route.subject in subjects and is_plain and self._wanted(route):
-                self.asker.keep(route.name, ids)
+                self.reader.keep(route.name, ids)
                 yield from self.pack.take()
 
     def _details(self, subject: object, ids: Texts) -> Iterator[bytes]:
         """Yield the answers that rows lead to."""
         for name, values in VALUES.items():
             if ROUTES[name].subject is subject and self._wanted(ROUTES[name]):
-                yield from self.asker.keep_all(name, values(self.asker, ids))
+                yield from self.reader.keep_all(name, values(self.reader, ids))
 
     def _wanted(self, route: Route[Any]) -> bool:
         return route.name not in LEFT_OUT and (self.chosen.code or route.name not in CODE_ROUTES)
@@ -228,7 +228,7 @@ class Export:
             return
         ids = {"run": run, "span": span}
         before = len(self.pack.places)
-        if (job := self.asker.keep("job", ids)) is None:
+        if (job := self.reader.keep("job", ids)) is None:
             return
         yield from self._once(ids, SIDE_BY_SIDE)
         for subject in (JOB, RANK, SIDE_BY_SIDE):
@@ -256,7 +256,7 @@ class Export:
         except UserError as error:
             self.left_out.append(Held("Timeline", str(error)))
             return
-        part = TimelinePart(self.asker, ids, timeline, self.chosen.timeline_bytes)
+        part = TimelinePart(self.reader, ids, timeline, self.chosen.timeline_bytes)
         before = self.pack.bytes
         stretches = wanted_stretches(timeline, self.chosen.step, self.chosen.window)
         yield from part.keep(stretches, self._searched(ids))
@@ -267,12 +267,12 @@ class Export:
     def _searched(self, ids: Texts) -> Iterator[str]:
         """Yield what links search the timeline for, most important first."""
         for name in ("kernels", "operators"):
-            answer = self.asker.ask(name, ids)
+            answer = self.reader.ask(name, ids)
             for row in answer.rows[:100]:
                 yield row.name[:100]
-        for region in self.asker.ask("span", ids).compiled_regions:
+        for region in self.reader.ask("span", ids).compiled_regions:
             yield from (f"Region: {region.compile_id}", region.compile_id)
-        yield from (row.name[:100] for row in self.asker.ask("operators", ids).rows[100:])
+        yield from (row.name[:100] for row in self.reader.ask("operators", ids).rows[100:])
 
     def _compared(self) -> Iterator[bytes]:
         """Yield comparisons with the run that was named, and with spans of the same run, both ways."""
@@ -283,11 +283,11 @@ class Export:
         are_jobs = min(run.ranks for run in self.runs.runs) > 1
         for a, b in ((a, b) for other in others for a, b in ((other, self.ids), (self.ids, other))):
             sides = {**_span_texts(*a), **{f"{name}2": text for name, text in _span_texts(*b).items()}}
-            self.asker.keep("compare", sides)
-            self.asker.keep("compare_tables", sides)
+            self.reader.keep("compare", sides)
+            self.reader.keep("compare_tables", sides)
             of_two_jobs = a[0] != b[0] or a[1] == b[1]  # of two ranks of one job there is one job
             if are_jobs and of_two_jobs and a[2] and b[2]:
-                self.asker.keep("compare_jobs", sides)
+                self.reader.keep("compare_jobs", sides)
             yield from self.pack.take()
         if others:
             names = ", ".join(f"{run} {worker}" for run, worker, _ in others)

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.analysis.timeline.wire import encoded
-from tb_torchcompile_plugin.api.export.ask import Asker, Texts, body_of, key_of, without_code
+from tb_torchcompile_plugin.api.export.ask import RouteReader, Texts, body_of, key_of, without_code
 from tb_torchcompile_plugin.api.export.page import Body, Chunk, chunk_of
 from tb_torchcompile_plugin.errors import WrongArgument
 
@@ -116,8 +116,8 @@ class Detailed(NamedTuple):
 class TimelinePart:
     """What is kept of a timeline, and in words what that is."""
 
-    def __init__(self, asker: Asker, ids: Texts, timeline: Timeline, budget: int) -> None:
-        self._asker, self._ids, self._timeline = asker, ids, timeline
+    def __init__(self, reader: RouteReader, ids: Texts, timeline: Timeline, budget: int) -> None:
+        self._reader, self._ids, self._timeline = reader, ids, timeline
         self._left = budget
         self._tiles = Tiles(timeline)
         self.detailed: list[Detailed] = []
@@ -178,7 +178,7 @@ class TimelinePart:
         return chunks, True
 
     def _append(self, chunks: list[Chunk]) -> Iterator[bytes]:
-        pack = self._asker.pack
+        pack = self._reader.pack
         pack.close()
         yield from pack.take()
         for chunk in chunks:
@@ -195,7 +195,7 @@ class TimelinePart:
     def _searches(self, names: Iterable[str]) -> Iterator[Entry]:
         for name in names:
             texts = {**self._ids, "q": name, "at": str(_FIRST), "limit": str(_HITS)}
-            answer = self._asker.ask("timeline_search", texts)
+            answer = self._reader.ask("timeline_search", texts)
             self.searched += 1
             self._hits += [(hit.lane, hit.row) for hit in answer.hits[:_SHOWN]]
             yield key_of("timeline_search", texts), body_of(answer)
@@ -208,7 +208,7 @@ class TimelinePart:
         longest = chain.from_iterable(self._longest(stretch) for stretch in stretches)
         for lane, row in islice(dict.fromkeys(chain(self._hits, longest)), _DETAILS):
             answer = timeline_slice(self._timeline, lane, row)
-            body = body_of(answer if self._asker.code else without_code(answer))
+            body = body_of(answer if self._reader.code else without_code(answer))
             self.slices += 1
             yield key_of("timeline_slice", {**self._ids, "lane": str(lane), "row": str(row)}), body
             if isinstance(self._timeline.slices[lane], TrackSlices):

@@ -272,14 +272,14 @@ class _LogReader:
             return None
         payload = log_records.without_tabs(raw, start)
         if not log_records.has_md5(payload, md5):
-            payload = self._mended(raw[start:], md5, is_last)
+            payload = self._repaired(raw[start:], md5, is_last)
         try:
             return payload.decode()
         except UnicodeDecodeError:
             self._damage("invalid UTF-8")
             return payload.decode("utf-8", "replace")
 
-    def _mended(self, body: bytes, md5: object, is_last: bool) -> bytes:
+    def _repaired(self, body: bytes, md5: object, is_last: bool) -> bytes:
         payload, foreign = log_records.untab(body)
         if foreign:
             self._damage("lines that belong to no record")

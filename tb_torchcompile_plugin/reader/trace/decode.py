@@ -44,8 +44,8 @@ from tb_torchcompile_plugin.reader.trace.events import (
     exact_ns,
     whole,
 )
-from tb_torchcompile_plugin.reader.trace.layout.layout import Laid, Layout
-from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
+from tb_torchcompile_plugin.reader.trace.layout.layout import Layout, ParsedEvents
+from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.source import open_source
 
 _ARGS = attrgetter("args")
@@ -128,27 +128,27 @@ class Decoder:
 
         Raises msgspec.DecodeError, TypeError or ValueError, with nothing added, where it cannot.
         """
-        laid = self._layout.read(text, end)
-        batch = self._laid_batch(laid) if laid is not None else None
+        parsed = self._layout.read(text, end)
+        batch = self._parsed_batch(parsed) if parsed is not None else None
         if batch is None:
             self._feed_json(b"[" + text[:end] + b"]")
         else:
             self._add(batch)
 
-    def _laid_batch(self, laid: Laid) -> _Batch | None:
+    def _parsed_batch(self, parsed: ParsedEvents) -> _Batch | None:
         """Return None where an odd event cannot be decoded, or not be put into order with the others."""
-        none = np.zeros(len(laid.codes), bool)
-        batch = _Batch(laid.codes, laid.ts, none, laid.dur, none.copy(), laid.args, [])
-        if not laid.texts:
+        none = np.zeros(len(parsed.codes), bool)
+        batch = _Batch(parsed.codes, parsed.ts, none, parsed.dur, none.copy(), parsed.args, [])
+        if not parsed.texts:
             return batch
         try:
-            events = [event_from_text(text) for text in laid.texts]
+            events = [event_from_text(text) for text in parsed.texts]
             odd = self._batch(events, _exact_stamps(events))
         except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError):
             return None
         if any(kind in _MOMENTS for kind, _, _ in odd.columns):
             return None
-        at = laid.odd
+        at = parsed.odd
         batch.codes[at], batch.ts[at], batch.dur[at] = odd.codes, odd.ts, odd.dur
         batch.no_ts[at], batch.no_dur[at], batch.meta = odd.no_ts, odd.no_dur, odd.meta
         batch.columns += [(kind, at[indices], columns) for kind, indices, columns in odd.columns]
@@ -309,7 +309,7 @@ class ArgsReader:
         if self._has_changed() or index >= len(events):
             raise self._changed()
         at, raw = events[index]
-        args = load_object(raw, float) or (mend(raw, float) or (None,))[0]
+        args = load_object(raw, float) or (repair_object(raw, float) or (None,))[0]
         if args is None:
             raise self._changed()
         return start + at, args

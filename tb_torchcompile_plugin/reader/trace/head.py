@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
+from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.source import Source
 
 _MAX_HEAD = 32 << 20
@@ -112,7 +112,7 @@ def read_surroundings(head: Head, tail: bytes | None) -> Surroundings:
 
 
 def _salvaged(head: bytes, text: bytes) -> Surroundings:
-    repaired = mend(text, float)
+    repaired = repair_object(text, float)
     metadata = dict((repaired and repaired[0]) or load_object(head + b"[]}", float) or {})
     if base := _BASE_NS.search(text):
         metadata.setdefault("baseTimeNanoseconds", int(base.group(1)))

@@ -18,7 +18,7 @@ import msgspec
 
 from tb_torchcompile_plugin.reader.trace.decode import Decoder
 from tb_torchcompile_plugin.reader.trace.events import ExactEvent, event_from_object, event_from_text
-from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
+from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.source import Source
 
 CHUNK_BYTES = 2 << 20  # what is read at all places of it at once outweighs what numpy costs a call
@@ -279,7 +279,7 @@ def _decide_broken(text: bytes, at: int, complete: bool) -> ScanStep | None:
     ends = []
     for match in _EVENT_END.finditer(text, at):
         ends.append(match.end(1))
-        mended = mend(text[at : match.end(1)])
+        mended = repair_object(text[at : match.end(1)])
         if mended:
             problem = f"events with {mended[1]}, mended"
             return ScanStep("event", at, match.end(1), event_from_object(mended[0]), problem)
