@@ -92,9 +92,12 @@ class ReadQueue(Generic[Key, Value]):
                 reading.made_of = made_of
                 self._enqueue(key, reading)
             self._known[key] = reading  # at the end: the least recently used results go first
-            done = [key for key, reading in self._known.items() if reading.future.done()]
-            for oldest in done[: max(0, len(done) - KEPT)]:
-                del self._known[oldest]
+            if (
+                len(self._known) - len(self._waiting) > KEPT
+            ):  # otherwise long queues would be searched for nothing
+                done = [key for key, reading in self._known.items() if reading.future.done()]
+                for oldest in done[: max(0, len(done) - KEPT)]:
+                    del self._known[oldest]
             now = math.inf if to_the_end else self._clock()
             reading.wanted_until = max(reading.wanted_until, now + PATIENCE_S)
             reading.contested_until = max(reading.contested_until, now + PATIENCE_IN_QUEUE_S)

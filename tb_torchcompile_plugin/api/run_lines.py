@@ -93,7 +93,7 @@ class RunLines:
             self._queue.ask(source, None, start, to_the_end=True)
         return None, BEING_READ if source in self._unread else NO_COMPILE_DATA
 
-    def _read(self, worker: WorkerFiles, source: Source, _: Reading[None]) -> None:
+    def _read(self, worker: WorkerFiles, source: Source, reading: Reading[None]) -> None:
         try:
             data, _notices = read_compile_data(replace(worker, log=None))
             if data is not None:
@@ -101,6 +101,7 @@ class RunLines:
         except Exception as error:  # whoever opens the run is shown why
             _log.debug("a summary of %s could not be read", worker.worker, exc_info=error)
         self._unread.discard(source)
+        self._queue.forget(source, reading)  # its result is in the store
 
     def last_overview(self, files: tuple[File, ...]) -> LastOverview | None:
         """Return what was shown of a span; None where it was never read, or has changed since."""
