@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.job.digest.file import load as load_digest
 from tb_torchcompile_plugin.logdir.discovery import discover
 from tb_torchcompile_plugin.logdir.filesystem import File, local_file
 from tb_torchcompile_plugin.reader.cache import answers, cache, store
-from tb_torchcompile_plugin.reader.cache.answers import Source
+from tb_torchcompile_plugin.reader.cache.answers import AnswerSource
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 
 _MOST_TOLD = 5
@@ -128,7 +128,7 @@ class _Cache:
                 answers.save(
                     f"line{number}",
                     CompileLine(number, 0, 0, 0, None, None),
-                    Source((File(str(path), 1, 1),)),
+                    AnswerSource((File(str(path), 1, 1),)),
                 )
 
     def check(self) -> Counter[str]:

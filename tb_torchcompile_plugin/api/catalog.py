@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.logdir.discovery import (
     discover,
     span_time_ns,
 )
-from tb_torchcompile_plugin.reader.cache.answers import Source
+from tb_torchcompile_plugin.reader.cache.answers import AnswerSource
 from tb_torchcompile_plugin.reader.compile_data import makers
 from tb_torchcompile_plugin.reader.merge import join_logs
 
@@ -83,7 +83,7 @@ class Listing:
 
     runs: list[tuple[RunFiles, list[WorkerFiles]]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
-    _spans: dict[Ids, tuple[SpanFiles, Source]] = field(default_factory=dict)
+    _spans: dict[Ids, tuple[SpanFiles, AnswerSource]] = field(default_factory=dict)
 
     def workers(self, run: str) -> list[WorkerFiles]:
         """Return the workers of a run; [] where there is no such run."""
@@ -93,7 +93,7 @@ class Listing:
         """Return a worker by its ids; None where there is none."""
         return next((candidate for candidate in self.workers(run) if candidate.worker == worker), None)
 
-    def span(self, ids: Ids) -> tuple[SpanFiles, Source] | None:
+    def span(self, ids: Ids) -> tuple[SpanFiles, AnswerSource] | None:
         """Return a span by its ids, and what its answers are computed from; None where there is none."""
         if ids not in self._spans:
             run, worker_id, span_id = ids
@@ -103,7 +103,9 @@ class Listing:
                 return None
             baseline = self._baseline(run, worker)
             files = files_of(worker, span, self.workers(run))
-            source = Source((*files, *baseline.files), baseline.run) if baseline else Source(files)
+            source = (
+                AnswerSource((*files, *baseline.files), baseline.run) if baseline else AnswerSource(files)
+            )
             self._spans[ids] = SpanFiles(run, worker, span, files, baseline), source
         return self._spans[ids]
 
@@ -239,7 +241,7 @@ class Catalog:
             raise _no_worker(run, worker)
         return found
 
-    def span(self, ids: Ids) -> tuple[SpanFiles, Source]:
+    def span(self, ids: Ids) -> tuple[SpanFiles, AnswerSource]:
         """Return a span by id, and what its answers are computed from. Raises NotFound."""
         if (found := self._find(lambda look: look.span(ids))) is None:
             run, worker, span = ids

@@ -32,7 +32,7 @@ from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
 from tb_torchcompile_plugin.job.job import Job, TracedJob, members
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.cache.answers import AnswerStore, Source
+from tb_torchcompile_plugin.reader.cache.answers import AnswerSource, AnswerStore
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
 
 _log = logging.getLogger(__name__)
@@ -45,9 +45,9 @@ class RunLines:
 
     def __init__(self) -> None:
         self._store = AnswerStore(MAX_IN_MEMORY, large_files_only=False)
-        self._queue: ReadQueue[Source, None] = ReadQueue(places=1)
-        self._asked: set[Source] = set()  # summaries that were given to the queue
-        self._unread: set[Source] = set()  # of these, those that wait or are being read
+        self._queue: ReadQueue[AnswerSource, None] = ReadQueue(places=1)
+        self._asked: set[AnswerSource] = set()  # summaries that were given to the queue
+        self._unread: set[AnswerSource] = set()  # of these, those that wait or are being read
         weakref.finalize(self, self._queue.close)
 
     @property
@@ -65,7 +65,7 @@ class RunLines:
         place, worker, span = span_of_run(run, workers)
         without_traces = [worker for worker in workers if not worker.spans]
         files = files_of(worker, span, without_traces) if span else ()
-        line = self._store.get("line", SpanLine, Source(files)) if span else None
+        line = self._store.get("line", SpanLine, AnswerSource(files)) if span else None
         if line is None:
             compiled, why_not = self._compiled(worker)
             return KnownRun(place, compiled, None, why_not)
@@ -75,12 +75,12 @@ class RunLines:
             owner = by_name[member.worker]
             member_span = next(span for span in owner.spans if span.span == member.span)
             job_files += files_of(owner, member_span, without_traces)
-        job = self._store.get("job_line", JobLine, Source(tuple(job_files))) if job_files else None
+        job = self._store.get("job_line", JobLine, AnswerSource(tuple(job_files))) if job_files else None
         return KnownRun(place, line, job)
 
     def _compiled(self, worker: WorkerFiles) -> tuple[CompileLine | None, str]:
         """Return what its summaries show, or what its log showed when it was read; otherwise None, and why."""
-        source = Source(tuple(worker.summaries or worker.compile_files))
+        source = AnswerSource(tuple(worker.summaries or worker.compile_files))
         line = self._store.get("compile_line", CompileLine, source) if source.files else None
         if line is not None or not source.files:
             return line, "" if line else NO_COMPILE_DATA
@@ -93,7 +93,7 @@ class RunLines:
             self._queue.ask(source, None, start, to_the_end=True)
         return None, BEING_READ if source in self._unread else NO_COMPILE_DATA
 
-    def _read(self, worker: WorkerFiles, source: Source, reading: Reading[None]) -> None:
+    def _read(self, worker: WorkerFiles, source: AnswerSource, reading: Reading[None]) -> None:
         try:
             data, _notices = read_compile_data(replace(worker, log=None))
             if data is not None:
@@ -105,11 +105,11 @@ class RunLines:
 
     def last_overview(self, files: tuple[File, ...]) -> LastOverview | None:
         """Return what was shown of a span; None where it was never read, or has changed since."""
-        return self._store.get("last_overview", LastOverview, Source(files)) if files else None
+        return self._store.get("last_overview", LastOverview, AnswerSource(files)) if files else None
 
     def keep_span(self, profile: Profile) -> None:
         """Keep the line of a span, and its overview."""
-        source = Source(profile.files)
+        source = AnswerSource(profile.files)
         if source.files:
             self._store.get("line", SpanLine, source, partial(profile.of, span_line))
             self._store.get("last_overview", LastOverview, source, partial(profile.of, last_overview))
@@ -122,13 +122,13 @@ class RunLines:
     def keep_job(self, job: Job) -> None:
         """Keep what the ranks of a job should change first, where their traces were read."""
         if isinstance(job, TracedJob) and all(rank.profile.files for rank in job.ranks):
-            source = Source(tuple(file for rank in job.ranks for file in rank.profile.files))
+            source = AnswerSource(tuple(file for rank in job.ranks for file in rank.profile.files))
             self._store.get("job_line", JobLine, source, partial(job.of, job_line))
 
     def keep_log(self, data: CompileData) -> None:
         """Keep the line of a worker whose compile data comes from its log alone."""
         if data.log and data.source == "torch_trace":
-            source = Source((data.log,))
+            source = AnswerSource((data.log,))
             self._store.get("compile_line", CompileLine, source, partial(data.of, compile_line))
 
 

@@ -42,7 +42,7 @@ from tb_torchcompile_plugin.job.job import (
 )
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
-from tb_torchcompile_plugin.reader.cache.answers import AnswerStore, Source
+from tb_torchcompile_plugin.reader.cache.answers import AnswerSource, AnswerStore
 from tb_torchcompile_plugin.reader.cache.anywhere import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData, DataRead, read_compile_data, with_makers
 from tb_torchcompile_plugin.reader.memo import Memo
@@ -119,7 +119,7 @@ class Session:
         runs = [self.lines.of(run.run, workers) for run, workers in self._catalog.last().runs if workers]
         return all_runs(runs, self.lines.reading, pin)
 
-    def look_up(self, run: str, worker: str, span: str) -> tuple[SpanFiles, Source]:
+    def look_up(self, run: str, worker: str, span: str) -> tuple[SpanFiles, AnswerSource]:
         """Return the files of a span, and what the answers about it are computed from. Raises NotFound."""
         return self._catalog.span((run, worker, span))
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile
-from tb_torchcompile_plugin.reader.cache.answers import Source
+from tb_torchcompile_plugin.reader.cache.answers import AnswerSource
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -43,10 +43,10 @@ class Profile(Memoized):
     beside: RunBeside | None = None  # eager where this one is compiled and the other way round
 
     @property
-    def source(self) -> Source:
+    def source(self) -> AnswerSource:
         """What the answers about it are computed from."""
         baseline, baseline_files = (self.beside.run, self.beside.files) if self.beside else ("", ())
-        return Source((*self.files, *baseline_files), baseline)
+        return AnswerSource((*self.files, *baseline_files), baseline)
 
     @property
     def summary(self) -> CompileSummary | None:

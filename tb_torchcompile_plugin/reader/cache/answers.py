@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache, partial
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from tb_torchcompile_plugin import __version__
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote
 from tb_torchcompile_plugin.reader.cache.cache import (
     ANSWERS,
@@ -40,7 +40,7 @@ _FILE = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _PACKAGE = Path(__file__).parents[2]
 
 
-class Source(NamedTuple):
+class AnswerSource(NamedTuple):
     """What an answer is computed from."""
 
     files: tuple[File, ...]  # the one that it is about comes first
@@ -64,7 +64,7 @@ class AnswerStore:
         self,
         question: str,
         kind: type[Answer],
-        source: Source,
+        source: AnswerSource,
         compute: Callable[[], Answer] | None = None,
     ) -> Answer | None:
         """Return the answer from memory, otherwise from disk, otherwise computed and then kept in both.
@@ -75,7 +75,7 @@ class AnswerStore:
         return self._memory.get((question, source), find, keep=_is_known)
 
     def _find(
-        self, question: str, kind: type[Answer], source: Source, compute: Callable[[], Answer] | None
+        self, question: str, kind: type[Answer], source: AnswerSource, compute: Callable[[], Answer] | None
     ) -> Answer | None:
         is_on_disk = bool(source.files) and (not self._large_files_only or _is_large(source.files[0]))
         answer = load(question, kind, source) if is_on_disk else None
@@ -94,7 +94,7 @@ def _is_large(file: File) -> bool:
     return not is_remote(file.path) and is_worth_storing(file.size)
 
 
-def load(question: str, kind: type[Answer], source: Source) -> Answer | None:
+def load(question: str, kind: type[Answer], source: AnswerSource) -> Answer | None:
     """Return the answer on disk; None where there is none that can be read, or it is outdated."""
     path = _path(question, source)
     try:
@@ -108,7 +108,7 @@ def load(question: str, kind: type[Answer], source: Source) -> Answer | None:
     return decoded
 
 
-def save(question: str, answer: msgspec.Struct, source: Source) -> bool:
+def save(question: str, answer: msgspec.Struct, source: AnswerSource) -> bool:
     """Write the answer in place of an older one; False where that cannot be done."""
     if max_cache_bytes() <= 0:
         return False
@@ -127,13 +127,13 @@ def save(question: str, answer: msgspec.Struct, source: Source) -> bool:
     return True
 
 
-def _path(question: str, source: Source) -> Path:
+def _path(question: str, source: AnswerSource) -> Path:
     """Return where the answer lies: whatever it is computed from, there is one for each question about a file."""
     first = _real(source.files[0].path) if source.files else ""
     return cache_directory() / ANSWERS / f"{question}-{name_of([first])}.msgpack"
 
 
-def _key(source: Source) -> str:
+def _key(source: AnswerSource) -> str:
     """Return what the answer depends on. Which bandwidth a device has, users may say in an environment variable."""
     files = [[_real(file.path), file.size, file.tag or file.mtime_ns] for file in source.files]
     return name_of([FORMAT_VERSION, package_version(), os.environ.get(PEAKS, ""), source.baseline, *files])
@@ -150,9 +150,13 @@ def package_version() -> str:
     That is the newest time of all its files, as an editor that writes in place leaves the folder's time alone. It is
     read once per process (300 files take 2 ms).
     """
+    try:
+        version = metadata.version("tb-torchcompile-plugin")
+    except metadata.PackageNotFoundError:  # only the source is there
+        version = ""
     if not (_PACKAGE.parent / "pyproject.toml").is_file():
-        return __version__
-    return f"{__version__}+{max(path.stat().st_mtime_ns for path in _PACKAGE.rglob('*.py'))}"
+        return version
+    return f"{version}+{max(path.stat().st_mtime_ns for path in _PACKAGE.rglob('*.py'))}"
 
 
 def _remove_surplus(folder: Path) -> None:
