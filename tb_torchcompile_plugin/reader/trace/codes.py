@@ -148,13 +148,13 @@ class Dictionaries:
         return values
 
     def _interned(self, args: Sequence[Any], name: str) -> Array:
-        look_up = self.interners[name].__getitem__
-        codes = np.fromiter(map(look_up, map(bytes, map(attrgetter(name), args))), np.int32, len(args))
+        def codes_of(attribute: str) -> Array:
+            texts = map(bytes, map(attrgetter(attribute), args))
+            return np.fromiter(map(self.interners[name].__getitem__, texts), np.int32, len(args))
+
+        codes = codes_of(name)
         if name == "input_dims" and (codes < 0).any():
-            old = np.fromiter(
-                map(look_up, map(bytes, map(attrgetter("input_dims_old"), args))), np.int32, len(args)
-            )
-            return np.where(codes < 0, old, codes)
+            return np.where(codes < 0, codes_of("input_dims_old"), codes)
         return codes
 
 
