@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 import benchmarks  # noqa: F401  # puts the tests' helpers on the path
 from benchmarks.reliability.kinds import packed_files
 from tb_torchcompile_plugin.analysis.compare.all_runs import CompileLine
@@ -25,8 +27,9 @@ from tb_torchcompile_plugin.api.indexing.pool import attempt
 from tb_torchcompile_plugin.compile_log.summary import load as load_summary
 from tb_torchcompile_plugin.job.digest.file import load as load_digest
 from tb_torchcompile_plugin.logdir.discovery import discover
-from tb_torchcompile_plugin.logdir.filesystem import local_file
-from tb_torchcompile_plugin.reader.cache import rows, store
+from tb_torchcompile_plugin.logdir.filesystem import File, local_file
+from tb_torchcompile_plugin.reader.cache import answers, cache, store
+from tb_torchcompile_plugin.reader.cache.answers import AnswerSource
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 
 _MAX_PRINTED = 5
@@ -103,7 +106,7 @@ def _child(work: Callable[[], None]) -> None:
 
 
 class _Cache:
-    """Parsed traces and rows, in a cache that holds all of them, or one and a half."""
+    """Parsed traces and answers, in a cache that holds all of them, or one and a half."""
 
     def __init__(self) -> None:
         self._traces = packed_files(".pt.trace.json", _SMALL)[:3]
@@ -122,19 +125,24 @@ class _Cache:
         for path in self._paths:
             store.open_trace(str(path), workers=1)
             for number in range(20):
-                rows.keep(f"{path.name}{number}", CompileLine(number, 0, 0, 0, None, None))
+                answers.save(
+                    f"line{number}",
+                    CompileLine(number, 0, 0, 0, None, None),
+                    AnswerSource((File(str(path), 1, 1),)),
+                )
 
     def check(self) -> Counter[str]:
         left = Counter[str]()
         for entry in self._root.glob("*"):
             if entry.name.startswith(".tmp-"):
                 left["temporary"] += 1
-            elif entry.name != rows.ROWS:
+            elif entry.name != cache.ANSWERS:
                 assert store._load(entry, "") is not None, f"the entry {entry.name} is incomplete"
                 left["entries"] += 1
-        for row in self._root.glob(f"{rows.ROWS}/*.json"):
-            assert rows.kept(row.stem, CompileLine) is not None, f"the row {row.name} is incomplete"
-            left["rows"] += 1
+        for path in self._root.glob(f"{cache.ANSWERS}/*.msgpack"):
+            _, line = msgspec.msgpack.decode(path.read_bytes())
+            assert msgspec.convert(line, CompileLine), f"the answer {path.name} is incomplete"
+            left["answers"] += 1
         self._next_start()
         return left
 

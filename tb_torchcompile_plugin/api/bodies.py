@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
-from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.discovery import File
-from tb_torchcompile_plugin.logdir.filesystem import opened
 from tb_torchcompile_plugin.reader.cache import copies
+from tb_torchcompile_plugin.reader.trace.source import open_readable
 from tb_torchcompile_plugin.reader.trace.trim import trimmed
 
 # Marks that turn the letters around them to the other direction, our own sentences' too: U+061C, 200E … 2069.
@@ -23,20 +22,18 @@ _TURNING = re.compile(rb"\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9
 
 
 def json_body(value: object) -> bytes:
-    """`value` (a Struct, a dataclass or plain data) as JSON. NaN and infinities become null."""
+    """Return a Struct, a dataclass or plain data as JSON. NaN and infinities become null."""
     return _inert(msgspec.json.encode(value), b"\\\\")
 
 
 def text_body(value: str) -> bytes:
+    """Return a text as UTF-8."""
     return _inert(value.encode("utf-8", "replace"), b"\\")
 
 
 def _inert(body: bytes, backslash: bytes) -> bytes:
-    """What of a program or a log stands in it, with such marks written out."""
+    """Write out marks that turn the direction of letters, which texts of a program or a log may hold."""
     return _TURNING.sub(lambda mark: backslash + b"u%04x" % ord(mark[0].decode()), body)
-
-
-# docs/definitions.md word by word: what every number of the tab means, without any other site.
 
 
 SOURCE = Path(__file__).with_name("definitions.md")
@@ -45,18 +42,15 @@ _ROW = re.compile(r"^\| `([\w.]+)` \| (.+) \|$", re.MULTILINE)
 
 @cache
 def terms() -> dict[str, dict[str, str]]:
-    """What the words of the tab mean: set (a heading below "Words") → word → sentence."""
+    """Return what the words of the tab mean: set (a heading below "Words") → word → sentence."""
     words = SOURCE.read_text(encoding="utf-8").partition("\n## Words\n")[2]
     sets = (part.partition("\n") for part in words.split("\n### ")[1:])
     return {anchor(title): dict(_ROW.findall(rows)) for title, _, rows in sets}
 
 
 def anchor(title: str) -> str:
-    """The name of a heading, as panels and routes write theirs."""
+    """Return the name of a heading, as panels and routes write theirs."""
     return title.lower().replace(" ", "_")
-
-
-# Files for the user to keep: the trace of a span, and a stretch of it as a small trace of its own.
 
 
 _BLOCK = 1 << 20
@@ -64,20 +58,20 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Download:
-    """A file for the user to keep. size: in bytes, None where nobody knows before the end."""
+    """A file for the user to keep."""
 
     name: str
     blocks: Iterator[bytes]
-    size: int | None = None
+    size: int | None = None  # in bytes, None where it is unknown before the end
 
 
 def trace_file(file: File) -> Download:
-    """The trace as it is. Raises UserError where it cannot be read."""
+    """Return the trace as it is. Raises UserError where it cannot be read."""
     return Download(file.name, started(_raw(file)), file.size)
 
 
 def timeline_trim(timeline: Timeline, window: tuple[int, int]) -> Download:
-    """The events that touch [start, end] ns as a trace of their own, gzipped. Raises UserError."""
+    """Return the events that touch [start, end] ns as a trace of their own, gzipped. Raises UserError."""
     span = timeline.profile.span
     assert span is not None
     timeline.check(*window)
@@ -87,7 +81,7 @@ def timeline_trim(timeline: Timeline, window: tuple[int, int]) -> Download:
 
 
 def started(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """With its first block made: what fails at once fails before an answer has begun."""
+    """Compute the first block at once: what fails then fails before an answer has begun."""
     first = next(blocks, b"")
 
     def rest() -> Iterator[bytes]:
@@ -103,17 +97,8 @@ def _trimmed(timeline: Timeline, file: File, start: int, end: int) -> Iterator[b
 
 
 def _raw(file: File) -> Iterator[bytes]:
-    with copies.local(file) as path, _opened(path) as opened:
+    with copies.local(file) as path, os.fdopen(open_readable(path), "rb") as opened:
         left = file.size  # a file that grows is cut where the answer said it ends
         while left > 0 and (block := opened.read(min(_BLOCK, left))):
             left -= len(block)
             yield block
-
-
-def _opened(path: str) -> BinaryIO:
-    try:
-        return opened(path)
-    except OSError as error:
-        raise UserError(
-            f"cannot be opened: {error.strerror}", file=path, next_step="Check the path and its permissions"
-        ) from error

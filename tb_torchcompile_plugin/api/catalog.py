@@ -1,25 +1,36 @@
-"""What the logdirs hold, as it was at the last look: runs, their workers, and who has which id.
+"""List what the logdirs hold: runs, their workers, and who has which id.
 
-A look lists folders and reads first and last bytes of files that are new; it parses nothing. Ids are looked up in
-the last look; only one that is not in it makes for another one.
+Listing reads folders, and first and last bytes of files that are new; it parses nothing. Ids are looked up in the last
+listing; only one that is missing there causes another one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.causes.payback_result import compiled_of, eager_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.job import asks_digests
-from tb_torchcompile_plugin.logdir.discovery import RunFiles, SpanFile, WorkerFiles, discover, span_time_ns
+from tb_torchcompile_plugin.logdir.discovery import (
+    File,
+    RunFiles,
+    SpanFile,
+    WorkerFiles,
+    discover,
+    span_time_ns,
+)
+from tb_torchcompile_plugin.reader.cache.answers import AnswerSource
+from tb_torchcompile_plugin.reader.compile_data import makers
 from tb_torchcompile_plugin.reader.merge import join_logs
 
 Found = TypeVar("Found")
+Ids = tuple[str, str, str]  # run, worker, span; "" for the compile data of a worker alone
 SCHEMA_VERSION = 1  # of all that leaves
 
 
@@ -38,12 +49,12 @@ class WorkerRef(msgspec.Struct, frozen=True):
 
 
 class RunRef(msgspec.Struct, frozen=True):
-    """ranks: that can be looked at together, from two on. job_bytes: how much is read for that."""
+    """A run."""
 
     run: str
     workers: list[WorkerRef]
-    ranks: int
-    job_bytes: int
+    ranks: int  # those that can be looked at together, from two on
+    job_bytes: int  # how much is read for that
 
 
 class Runs(msgspec.Struct, frozen=True):
@@ -55,30 +66,77 @@ class Runs(msgspec.Struct, frozen=True):
     schema_version: int = SCHEMA_VERSION
 
 
+class SpanFiles(NamedTuple):
+    """A span of a worker."""
+
+    run: str
+    worker: WorkerFiles
+    span: SpanFile
+    files: tuple[File, ...]  # all that it is read from
+    # of the same program, eager where this one is compiled and the other way round
+    baseline: SpanFiles | None = None
+
+
 @dataclass
 class Listing:
-    """Each run with its workers, logs joined to them; and what could not be looked at."""
+    """What the logdirs held at one moment: each run with its workers and their logs, and what could not be read."""
 
     runs: list[tuple[RunFiles, list[WorkerFiles]]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
+    _spans: dict[Ids, tuple[SpanFiles, AnswerSource]] = field(default_factory=dict)
 
     def workers(self, run: str) -> list[WorkerFiles]:
-        """Of a run by id; none where there is no such run."""
-        return next((workers for known, workers in self.runs if known.run == run), [])
+        """Return the workers of a run; [] where there is no such run."""
+        return next((workers for listed, workers in self.runs if listed.run == run), [])
 
     def worker(self, run: str, worker: str) -> WorkerFiles | None:
-        """By id; None where there is none."""
+        """Return a worker by its ids; None where there is none."""
         return next((candidate for candidate in self.workers(run) if candidate.worker == worker), None)
 
-    def span(self, run: str, worker: str, span: str) -> tuple[WorkerFiles, SpanFile] | None:
-        """A span by id, with its worker; None where there is none."""
-        if (owner := self.worker(run, worker)) is None:
+    def span(self, ids: Ids) -> tuple[SpanFiles, AnswerSource] | None:
+        """Return a span by its ids, and what its answers are computed from; None where there is none."""
+        if ids not in self._spans:
+            run, worker_id, span_id = ids
+            worker = self.worker(run, worker_id)
+            span = next((span for span in worker.spans if span.span == span_id), None) if worker else None
+            if worker is None or span is None:
+                return None
+            baseline = self._baseline(run, worker)
+            files = files_of(worker, span, self.workers(run))
+            source = (
+                AnswerSource((*files, *baseline.files), baseline.run) if baseline else AnswerSource(files)
+            )
+            self._spans[ids] = SpanFiles(run, worker, span, files, baseline), source
+        return self._spans[ids]
+
+    def _baseline(self, run: str, worker: WorkerFiles) -> SpanFiles | None:
+        """Return the newest span of the same rank in the baseline run; None without such a run, or such a span."""
+        names = [listed.run for listed, _ in self.runs]
+        other_run = eager_of(run, names) or compiled_of(run, names)
+        others = [other for other in self.workers(other_run) if other.spans] if other_run else []
+        other = next((other for other in others if other.rank == worker.rank), None)
+        if other_run is None or other is None:
             return None
-        return next(((owner, candidate) for candidate in owner.spans if candidate.span == span), None)
+        newest = max(other.spans, key=recorded_ns)
+        return SpanFiles(other_run, other, newest, files_of(other, newest, ()))
+
+
+def files_of(worker: WorkerFiles, span: SpanFile, workers: Sequence[WorkerFiles]) -> tuple[File, ...]:
+    """Return all files that a span is read from.
+
+    These are its trace, the compile data of its worker, and that of `workers` that may have compiled what it runs.
+    """
+    packages = (file for maker in makers(worker, workers) for file in maker.compile_files)
+    return (span.file, *worker.compile_files, *packages)
+
+
+def recorded_ns(span: SpanFile) -> int:
+    """Return when a span was recorded (Unix time). Its name tells: copying a logdir changes the times of files."""
+    return span_time_ns(span.span) or span.file.mtime_ns
 
 
 class NoSuchRun(NotFound):
-    """A run that was asked for by name: a wrong argument."""
+    """The run that was asked for by name does not exist: a wrong argument."""
 
     def __init__(self, run: str, known: Sequence[str]) -> None:
         there = ", ".join(map(repr, known)) or "none"
@@ -88,15 +146,15 @@ class NoSuchRun(NotFound):
 
 
 def only_run(runs: Runs, run: str) -> Runs:
-    """The one of this name, all where it is "". Raises NoSuchRun."""
-    kept = [one for one in runs.runs if run in ("", one.run)]
+    """Keep the run of this name, all runs for "". Raises NoSuchRun."""
+    kept = [listed for listed in runs.runs if run in ("", listed.run)]
     if run and not kept:
-        raise NoSuchRun(run, [one.run for one in runs.runs])
+        raise NoSuchRun(run, [listed.run for listed in runs.runs])
     return msgspec.structs.replace(runs, runs=kept)
 
 
 def runs_in(look: Listing) -> Runs:
-    """What was there, as it leaves."""
+    """Return a listing as the tab gets it."""
     return Runs(
         plugin_version=plugin_version(),
         runs=[_run_ref(run.run, workers) for run, workers in look.runs],
@@ -107,11 +165,11 @@ def runs_in(look: Listing) -> Runs:
 def _run_ref(run: str, workers: list[WorkerFiles]) -> RunRef:
     refs = [_worker_ref(worker) for worker in workers]
     if asks_digests(workers):
-        sizes = [max(file.size for file in one.digests.values()) for one in workers if one.digests]
+        sizes = [max(file.size for file in worker.digests.values()) for worker in workers if worker.digests]
         return RunRef(run, refs, len(sizes), sum(sizes))
-    ranks = [one for one in refs if one.rank is not None and one.spans]
-    count = len({one.rank for one in ranks})
-    sizes = [max(span.size_bytes for span in one.spans) for one in ranks]
+    ranks = [ref for ref in refs if ref.rank is not None and ref.spans]
+    count = len({rank.rank for rank in ranks})
+    sizes = [max(span.size_bytes for span in rank.spans) for rank in ranks]
     return RunRef(run, refs, count, sum(sizes) if count > 1 else 0)
 
 
@@ -128,7 +186,7 @@ def _worker_ref(worker: WorkerFiles) -> WorkerRef:
 
 
 def plugin_version() -> str | None:
-    """None where only the source is there."""
+    """Return the installed version; None where only the source is there."""
     try:
         return metadata.version("tb-torchcompile-plugin")
     except metadata.PackageNotFoundError:
@@ -136,17 +194,17 @@ def plugin_version() -> str | None:
 
 
 class Catalog:
-    """The looks at one logdir, or at several, each under a name of its own. Safe to call from many threads."""
+    """The listings of one logdir, or of several, each under a name of its own. Safe to call from many threads."""
 
     def __init__(self, logdirs: Sequence[tuple[str, str]], within: str = "") -> None:
-        """logdirs: (run prefix, path or URL) pairs. within: see `discover`."""
+        """Take (run prefix, path or URL) pairs. within: see `discover`."""
         self._logdirs, self._within = list(logdirs), within
         self._last: Listing | None = None
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self._started = self._kept = 0
 
     def look(self) -> Listing:
-        """What is there now."""
+        """List the logdirs now."""
         with self._lock:
             self._started = number = self._started + 1
         look = Listing()
@@ -160,11 +218,11 @@ class Catalog:
         return look
 
     def last(self) -> Listing:
-        """What was there at the last look; the first one, if there was none."""
+        """Return the last listing; list now if there was none."""
         return self._last or self.look()
 
     def _find(self, find: Callable[[Listing], Found]) -> Found:
-        """In the last look, else in another one; who asks meanwhile waits for the next one, which all of them share."""
+        """Find something in the last listing, otherwise in a new one, which all who ask meanwhile share."""
         if self._last and (there := find(self._last)):
             return there
         asked_at = self._started
@@ -172,26 +230,27 @@ class Catalog:
             return find(self._last if self._last and self._kept > asked_at else self.look())
 
     def workers(self, run: str) -> list[WorkerFiles]:
-        """Of a run by id. Raises NotFound."""
+        """Return the workers of a run. Raises NotFound."""
         if not (workers := self._find(lambda look: look.workers(run))):
             raise NotFound(f"there is no run {run!r}", next_step="Reload: the files may have been removed")
         return workers
 
     def worker(self, run: str, worker: str) -> WorkerFiles:
-        """By id. Raises NotFound."""
-        if (known := self._find(lambda look: look.worker(run, worker))) is None:
+        """Return a worker. Raises NotFound."""
+        if (found := self._find(lambda look: look.worker(run, worker))) is None:
             raise _no_worker(run, worker)
-        return known
+        return found
 
-    def span(self, run: str, worker: str, span: str) -> tuple[WorkerFiles, SpanFile]:
-        """By id, with its worker. Raises NotFound."""
-        if (known := self._find(lambda look: look.span(run, worker, span))) is None:
+    def span(self, ids: Ids) -> tuple[SpanFiles, AnswerSource]:
+        """Return a span by id, and what its answers are computed from. Raises NotFound."""
+        if (found := self._find(lambda look: look.span(ids))) is None:
+            run, worker, span = ids
             if self.last().worker(run, worker) is None:
                 raise _no_worker(run, worker)
             raise NotFound(
                 f"worker {worker!r} has no span {span!r}", next_step="Reload: the file may have been removed"
             )
-        return known
+        return found
 
 
 def _no_worker(run: str, worker: str) -> NotFound:
@@ -200,44 +259,26 @@ def _no_worker(run: str, worker: str) -> NotFound:
     )
 
 
-# Which span is meant where nobody says so: the one that the tab opens with.
-
-
-Ids = tuple[str, str, str]  # run, worker, span; "" for the compile data of a worker alone
-
-
 def newest_span(runs: Runs, logdir: str) -> Ids:
-    """The newest span of the first worker that has one, in the run that was written last, as the tab chooses it.
+    """Return the newest span of the first worker that has one, in the run that was written last: what the tab opens.
 
     Where there is no trace, what a worker compiled. Raises UserError where there is neither.
     """
-    spans = list(_spans(runs))
-    if not spans:
-        return _compiled(runs, logdir)
-    newest_run = max(spans, key=lambda one: _time(one[0]))[1][0]
-    in_run = [one for one in spans if one[1][0] == newest_run]
-    worker = in_run[0][1][1]
-    return max((one for one in in_run if one[1][1] == worker), key=lambda one: _time(one[0]))[1]
-
-
-def _spans(runs: Runs) -> Iterator[tuple[SpanRef, Ids]]:
-    for run in runs.runs:
-        for worker in run.workers:
-            for span in worker.spans:
-                yield span, (run.run, worker.worker, span.span)
-
-
-def _compiled(runs: Runs, logdir: str) -> Ids:
-    for run in runs.runs:
-        for worker in run.workers:
-            if worker.has_compile:
-                return run.run, worker.worker, ""
+    workers = [(run, worker) for run in runs.runs for worker in run.workers]
+    traced = [(run, worker) for run, worker in workers if worker.spans]
+    if traced:
+        newest_run, _ = max(traced, key=lambda pair: max(map(_time, pair[1].spans)))
+        worker = next(worker for run, worker in traced if run is newest_run)
+        return newest_run.run, worker.worker, max(worker.spans, key=_time).span
+    for run, worker in workers:
+        if worker.has_compile:
+            return run.run, worker.worker, ""
     raise UserError(
         "there is no trace in it", file=logdir, next_step="Name a folder with one, or a trace file"
     )
 
 
 def _time(span: SpanRef) -> float:
-    """Unix seconds: a span is named by its time; copying a logdir changes the files' times."""
+    """Return Unix seconds. A span is named by its time: copying a logdir changes the files' times."""
     time_ns = span_time_ns(span.span)
     return span.modified_s if time_ns is None else time_ns / 1e9

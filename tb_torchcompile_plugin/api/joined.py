@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 
-from tb_torchcompile_plugin.analysis.causes.payback_result import compiled_of, eager_of
-from tb_torchcompile_plugin.api.catalog import Listing
-from tb_torchcompile_plugin.api.run_lines import files_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.digest.make import digest
 from tb_torchcompile_plugin.job.job import (
@@ -19,29 +15,33 @@ from tb_torchcompile_plugin.job.job import (
     recorded_trace,
     together,
 )
-from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles, span_time_ns
-from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
-from tb_torchcompile_plugin.reader.cache.answers import MadeOf
+from tb_torchcompile_plugin.logdir.discovery import File
+from tb_torchcompile_plugin.profile.profile import Profile
 
 _log = logging.getLogger(__name__)
 
 
-def job_of(members: Mapping[Member, Profile | Notice | None], like: str = "") -> TracedJob | None:
-    """What was read of each member, together, or why it was not; None where that are fewer than two. like: the span
-    whose time is meant; else that of most of them."""
-    profiles = {one: about for one, about in members.items() if isinstance(about, Profile)}
-    notices = {one: about for one, about in members.items() if isinstance(about, Notice)}
-    here = together({one: recorded_trace(about) for one, about in profiles.items()}, like)
-    notices |= {one: _other_time(profiles[one]) for one in profiles if one not in here}
+def job_of(read: Mapping[Member, Profile | Notice | None], like: str = "") -> TracedJob | None:
+    """Join what was read of each member, or why it was not; None where fewer than two can be joined.
+
+    like: the span whose time is meant; otherwise that of most of them.
+    """
+    profiles = {member: about for member, about in read.items() if isinstance(about, Profile)}
+    notices = {member: about for member, about in read.items() if isinstance(about, Notice)}
+    recorded = {member: recorded_trace(profile) for member, profile in profiles.items()}
+    selected = together(recorded, like)
     ranks = []
-    for one in sorted(here):
+    for member, profile in sorted(profiles.items(), key=lambda item: item[0]):
+        file = profile.span.file if profile.span else None
+        if member not in selected:
+            notices[member] = of_another_time(file.path if file else "")
+            continue
         try:
-            profiles[one].of(digest)
-            ranks.append(JobRank(one.rank, one.worker, profiles[one]))
+            profile.of(digest)
+            ranks.append(JobRank(member.rank, member.worker, profile))
         except Exception as error:  # a mistake of ours, or a trace that no program writes: it costs this rank
-            span = profiles[one].span
-            notices[one] = unexpected(span.file if span else None, error)
-    unread = {one.rank: notice for one, notice in notices.items()}
+            notices[member] = unexpected(file, error)
+    unread = {member.rank: notice for member, notice in notices.items()}
     return TracedJob(ranks, unread) if len(ranks) > 1 else None
 
 
@@ -55,12 +55,8 @@ def no_job(run: str, notices: list[Notice]) -> UserError:
     return UserError(notices[0].problem, file=notices[0].file, next_step=notices[0].next_step)
 
 
-def _other_time(profile: Profile) -> Notice:
-    return of_another_time(profile.span.file.path if profile.span else "")
-
-
 def why_not(file: File, error: Exception) -> Notice:
-    """Why a rank cannot be read: whatever it is costs that rank alone."""
+    """Return why a rank cannot be read. Whatever it is, it costs that rank alone."""
     return error.notice if isinstance(error, UserError) else unexpected(file, error)
 
 
@@ -74,28 +70,3 @@ def unexpected(file: File | None, error: Exception) -> Notice:
         "Everything else in the logdir is shown",
         "This is a defect of tb-torchcompile-plugin: please report it, with the file if you can",
     )
-
-
-# Which run of a logdir is the same program as another one, eager beside compiled: its newest span of the
-# same rank.
-
-
-def made_of(files: Sequence[File], other: RunBeside | None, most_calls: int) -> MadeOf:
-    """Of the answers about a span. Also of the name of the run beside it, which they tell: another logdir may hold the
-    same files under other names. most_calls: of its model."""
-    run, theirs = (other.run, other.files) if other else ("", ())
-    return MadeOf((*files, *theirs), (most_calls, run))
-
-
-def run_beside(
-    look: Listing, run: str, worker: WorkerFiles, read: Callable[[WorkerFiles, SpanFile], Profile]
-) -> RunBeside | None:
-    """None where no run is named so, or none of its workers with a trace has this one's rank."""
-    names = [one.run for one, _ in look.runs]
-    other = eager_of(run, names) or compiled_of(run, names)
-    workers = [one for one in look.workers(other) if one.spans] if other else []
-    mine = next((one for one in workers if one.rank == worker.rank), None)
-    if other is None or mine is None:
-        return None
-    newest = max(mine.spans, key=lambda span: span_time_ns(span.span) or span.file.mtime_ns)
-    return RunBeside(other, files_of(mine, newest, ()), partial(read, mine, newest))

@@ -16,12 +16,11 @@ _REQUIRED = object()
 
 @dataclass(frozen=True)
 class Parameter:
-    """names: one, or several that go together. read: makes the value of their texts; raises BadRequest.
-    otherwise: the value where none of them is given."""
+    """One parameter, or several that go together."""
 
     names: tuple[str, ...]
-    read: Callable[..., object]
-    otherwise: object = _REQUIRED
+    read: Callable[..., object]  # computes the value from their texts; raises BadRequest
+    otherwise: object = _REQUIRED  # the value where none of them is given
 
     @property
     def optional(self) -> bool:
@@ -31,25 +30,25 @@ class Parameter:
         return any(texts.get(name) for name in self.names)
 
     def missing(self, texts: Mapping[str, str]) -> list[str]:
-        """Those of the names that have no text and need one."""
+        """Return those of the names that have no text and need one."""
         if self.optional and not self.given(texts):
             return []
         return [name for name in self.names if not texts.get(name)]
 
     def value(self, texts: Mapping[str, str]) -> object:
-        """Raises BadRequest."""
+        """Read the value. Raises BadRequest."""
         return self.read(*(texts[name] for name in self.names)) if self.given(texts) else self.otherwise
 
 
 def values(parameters: Sequence[Parameter], texts: Mapping[str, str]) -> list[Any]:
-    """Raises BadRequest, which names all that are missing."""
+    """Read all values. Raises BadRequest, which names all parameters that are missing."""
     if missing := [name for parameter in parameters for name in parameter.missing(texts)]:
         raise BadRequest(f"these parameters are missing: {', '.join(missing)}", next_step=_SEE)
     return [parameter.value(texts) for parameter in parameters]
 
 
 def worker_ids(side: str = "") -> tuple[Parameter, ...]:
-    """side: "2" for the second one of a comparison."""
+    """Return the ids of a worker. side: "2" for the second one of a comparison."""
     return text(f"run{side}"), text(f"worker{side}")
 
 
@@ -58,7 +57,7 @@ def span_ids(side: str = "") -> tuple[Parameter, ...]:
 
 
 def side_ids(side: str = "") -> tuple[Parameter, ...]:
-    """Of a span, or without one of what a worker compiled."""
+    """Return the ids of a span, or without one of what a worker compiled."""
     return *worker_ids(side), text(f"span{side}", "")
 
 
@@ -67,37 +66,34 @@ def text(name: str, otherwise: object = _REQUIRED) -> Parameter:
 
 
 def number(name: str, otherwise: object = _REQUIRED) -> Parameter:
-    """A whole one from 0 on."""
-    return Parameter((name,), partial(_number, name), otherwise)
+    """Return a parameter that is a whole number from 0 on."""
+    problem = f"{name} is not a number"
+    return Parameter((name,), lambda given: int(_matching(r"\d{1,9}", given, problem)), otherwise)
 
 
 def numbers(name: str) -> Parameter:
-    """With commas between them; without the parameter none."""
-    return Parameter((name,), partial(_numbers, name), ())
+    """Return a parameter of numbers with commas between them; without it there are none."""
+
+    def read(given: str) -> list[int]:
+        listed = _matching(r"\d{1,9}(,\d{1,9})*", given, f"{name} is not a list of numbers")
+        return [int(part) for part in listed.split(",")]
+
+    return Parameter((name,), read, ())
 
 
 def texts(name: str) -> Parameter:
-    """With line breaks between them; without the parameter none."""
+    """Return a parameter of texts with line breaks between them; without it there are none."""
     return Parameter((name,), lambda given: tuple(line for line in given.split("\n") if line), ())
 
 
 def time(name: str, otherwise: object = _REQUIRED) -> Parameter:
-    """Nanoseconds from the trace's first event, also before it."""
+    """Return a parameter in nanoseconds from the trace's first event, also before it."""
     return Parameter((name,), partial(_time, name), otherwise)
 
 
 def window(otherwise: object = _REQUIRED) -> Parameter:
-    """`from` and `to`, ns."""
+    """Return the parameters `from` and `to`, in ns."""
     return Parameter(("from", "to"), lambda start, end: (_time("from", start), _time("to", end)), otherwise)
-
-
-def _number(name: str, given: str) -> int:
-    return int(_matching(r"\d{1,9}", given, f"{name} is not a number"))
-
-
-def _numbers(name: str, given: str) -> list[int]:
-    listed = _matching(r"\d{1,9}(,\d{1,9})*", given, f"{name} is not a list of numbers")
-    return [int(part) for part in listed.split(",")]
 
 
 def _time(name: str, given: str) -> int:

@@ -1,8 +1,8 @@
-"""Readings on their way: a few at a time, the others in a queue, until the answer is there or nobody wants it.
+"""Read a few traces at a time, the others in a queue, until they are read or nobody wants them any more.
 
-Whoever polls keeps a reading alive. One that nobody has asked about for a while, or that was cancelled, stops and
-gives its place to the next; who asks again starts it anew. Answers are kept, failures are told once: the cause may
-be gone by the next time. The threads are daemons that end with their `Readings`, and so with the process.
+Whoever polls keeps a reading alive. One that nobody has polled for a while, or that was cancelled, stops and gives
+way to the next; asking again starts it again. Results are kept, failures are raised once: the cause may be gone by
+the next time. The threads are daemons that end with their `ReadQueue`, and so with the process.
 """
 
 from __future__ import annotations
@@ -24,27 +24,24 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 Stage = Literal["queued", "fetching", "reading"]
 
-PLACES = 2  # traces read at the same time; more would only fight for the same cores
+PLACES = 2  # traces read at the same time; more would only compete for the same cores
 PATIENCE_S = 90.0  # a browser lets a hidden page run once a minute only
 PATIENCE_IN_QUEUE_S = 10.0  # while others wait for the place
 GRACE_S = 1.5  # after a cancel, for another page that shows the same span and polls every 0.3 s
-KEPT = 8  # answers remembered: each holds its trace open
-_GOODBYE_S = 5.0
+KEPT = 8  # results: each holds its trace open
+_GOODBYE_S = 5.0  # for threads to clean up; reading checks for the end more often
 
 
 @dataclass(frozen=True)
 class Progress(BytesRead):
-    """How far a reading is, as the tab is told: the bytes of the file being fetched or read (`stage`).
-
-    queue_position: 0 once it has a place, 1 for the next to get one.
-    """
+    """How far a reading is: the bytes of the file that is being fetched or read (`stage`)."""
 
     stage: Stage = "reading"
-    queue_position: int = 0
+    queue_position: int = 0  # 0 while it is read, 1 for the next to be read
 
 
 class Reading(Generic[Value]):
-    """One answer on its way. `progress` is replaced as it moves."""
+    """One result on its way. `progress` is replaced as it moves."""
 
     def __init__(self, progress: Progress, job: Callable[[Reading[Value]], Value]) -> None:
         self.progress = progress
@@ -56,7 +53,7 @@ class Reading(Generic[Value]):
         self.stop: Callable[[], bool] = lambda: False  # what the job asks now and then
 
     def run(self) -> Value:
-        """Do the work, once. What it held on to is let go of, or a kept answer would keep its session alive."""
+        """Do the work, once. The job is let go of, or a kept result would keep its session alive."""
         job, self._job = self._job, None
         if job is None or self.stop():
             raise Cancelled("nobody waits for it any more")
@@ -67,7 +64,7 @@ class Reading(Generic[Value]):
         self.progress = Progress(**vars(replace(moved, file=self.progress.file)), stage=stage)
 
 
-class Readings(Generic[Key, Value]):
+class ReadQueue(Generic[Key, Value]):
     """A bounded pool of readings by key. Safe to call from many threads."""
 
     def __init__(self, places: int = PLACES, clock: Callable[[], float] = time.monotonic) -> None:
@@ -83,10 +80,10 @@ class Readings(Generic[Key, Value]):
     def ask(
         self, key: Key, made_of: object, start: Callable[[], Reading[Value]], *, to_the_end: bool = False
     ) -> Reading[Value]:
-        """The reading of this key, started if there is none; wanted for `PATIENCE_S` more, or come what may.
+        """Return the reading of this key, started if there is none; wanted for `PATIENCE_S` more, or to the end.
 
-        made_of: an answer made of something else does not count. One that is on its way does, for files that
-        keep changing would otherwise never get to the end.
+        made_of: a result that was computed from something else does not count. One that is on its way does, for files
+        that keep changing would otherwise never get to the end.
         """
         with self._changed:
             reading = self._known.pop(key, None)
@@ -94,15 +91,20 @@ class Readings(Generic[Key, Value]):
                 reading = start()
                 reading.made_of = made_of
                 self._enqueue(key, reading)
-            self._known[key] = reading  # at the end: the answers used longest ago go first
-            self._forget_surplus()
+            self._known[key] = reading  # at the end: the least recently used results go first
+            if (
+                len(self._known) - len(self._waiting) > KEPT
+            ):  # otherwise long queues would be searched for nothing
+                done = [key for key, reading in self._known.items() if reading.future.done()]
+                for oldest in done[: max(0, len(done) - KEPT)]:
+                    del self._known[oldest]
             now = math.inf if to_the_end else self._clock()
             reading.wanted_until = max(reading.wanted_until, now + PATIENCE_S)
             reading.contested_until = max(reading.contested_until, now + PATIENCE_IN_QUEUE_S)
             return reading
 
     def progress(self, reading: Reading[Value]) -> Progress:
-        """Where the reading is; while it waits, its place in the queue."""
+        """Return where the reading is; while it waits, its position in the queue."""
         with self._changed:
             for position, (_, waiting) in enumerate(self._waiting, 1):
                 if waiting is reading:
@@ -111,14 +113,14 @@ class Readings(Generic[Key, Value]):
         return reading.progress
 
     def cancel(self, key: Key) -> None:
-        """Nobody here wants it any more: it stops unless somebody else asks within `GRACE_S` seconds."""
+        """Stop a reading unless somebody else asks for it within `GRACE_S` seconds."""
         with self._changed:
             reading = self._known.get(key)
             if reading is not None and reading.wanted_until < math.inf:
                 reading.wanted_until = reading.contested_until = self._clock() + GRACE_S
 
     def forget(self, key: Key, reading: Reading[Value]) -> None:
-        """Do not answer with this one again: its failure has been told."""
+        """Do not answer with this one again: its failure has been raised."""
         with self._changed:
             if self._known.get(key) is reading:
                 del self._known[key]
@@ -144,11 +146,6 @@ class Readings(Generic[Key, Value]):
             self._threads.append(thread)
             thread.start()
         self._changed.notify()
-
-    def _forget_surplus(self) -> None:
-        done = [key for key, reading in self._known.items() if reading.future.done()]
-        for key in done[: max(0, len(done) - KEPT)]:
-            del self._known[key]
 
     def _work(self) -> None:
         while (turn := self._next()) is not None:

@@ -12,8 +12,10 @@ from tb_torchcompile_plugin.api.session import Session
 
 
 def recorded_runs(path: str, run: str = "") -> list[MeasuredRun]:
-    """Of a logdir the newest span, of a job that of all its ranks; of a baseline file all that it holds. run: of a
-    logdir with several. Raises UserError where nothing can be read, and NoSuchRun."""
+    """Return the runs at a path: the newest span of a logdir with all ranks of its job, or those of a baseline file.
+
+    run: of a logdir with several. Raises UserError where nothing can be read, and NoSuchRun.
+    """
     check(path)
     return load(path) if is_baseline(path) else [recorded(_recording(path, run))]
 
@@ -25,9 +27,11 @@ def _recording(path: str, only: str) -> RunSource:
     job = session.job(run, span) if span else None
     ranks = session.ranks(run)
     if job:
-        profiles = [one.profile for one in job.ranks]
-        return RunSource(name, profiles, [one.data for one in profiles if one.data], job, len(profiles))
+        profiles = [rank.profile for rank in job.ranks]
+        return RunSource(
+            name, profiles, [profile.data for profile in profiles if profile.data], job, len(profiles)
+        )
     if not span and len(ranks) > 1:
-        return RunSource(name, [], [one.data for one in ranks], None, len(ranks))
+        return RunSource(name, [], [rank.data for rank in ranks], None, len(ranks))
     side = session.side(run, worker, span)
     return RunSource(name, [side.profile] if side.profile else [], [side.data] if side.data else [], None, 1)

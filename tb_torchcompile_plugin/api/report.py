@@ -26,7 +26,6 @@ from tb_torchcompile_plugin.analysis.compare.all_runs import (
     all_runs,
     compile_line,
     job_line,
-    job_remembered,
     span_line,
 )
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import CudaGraphReport
@@ -47,10 +46,10 @@ from tb_torchcompile_plugin.analysis.runtime.operators import Operator
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepReport
-from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
-from tb_torchcompile_plugin.api.joined import job_of, made_of, unexpected
+from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, Ids, only_run, runs_in
+from tb_torchcompile_plugin.api.joined import job_of, unexpected, why_not
 from tb_torchcompile_plugin.api.routes import ROUTES
-from tb_torchcompile_plugin.api.run_lines import place_of
+from tb_torchcompile_plugin.api.run_lines import span_of_run
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.starts import findings_with_start, starts_or_none
 from tb_torchcompile_plugin.errors import Notice, UserError
@@ -59,15 +58,13 @@ from tb_torchcompile_plugin.job.job import (
     TracedJob,
     asks_digests,
     by_digests,
-    calls_of_each,
     digest_files,
     members,
     one_rank,
 )
-from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
+from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.cache import answers
 from tb_torchcompile_plugin.reader.cache.anywhere import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Advance
@@ -77,8 +74,10 @@ _LINES = 200  # of the program in the report of a span
 
 
 class SpanReport(Span, frozen=True):
-    """A span as the command line reports it: also what only one panel asks for, each under the name of its route. The
-    sentences of those whose rows alone are kept are among `headlines`. source: of very many lines the hottest."""
+    """A span as the command line reports it: also what only one panel asks for, each under the name of its route.
+
+    The sentences of those whose rows alone are kept are among `headlines`. source: of very many lines the hottest.
+    """
 
     overview: Overview
     eager: EagerTime
@@ -95,7 +94,7 @@ class SpanReport(Span, frozen=True):
 
 
 class UnreadSpan(msgspec.Struct, frozen=True):
-    """A span whose trace could not be read: `warnings` say why, and nothing else is known of it."""
+    """A span whose trace could not be read: `warnings` show why, and nothing else is known of it."""
 
     span: str
     trace_file: str
@@ -104,7 +103,7 @@ class UnreadSpan(msgspec.Struct, frozen=True):
 
 
 class SpanRead(msgspec.Struct, frozen=True):
-    """All that a report makes of a span: its part, what should be changed, and its line among all runs."""
+    """All that a report holds of a span: its part, what should be changed, and its line among all runs."""
 
     report: SpanReport
     findings: list[Finding]
@@ -121,7 +120,7 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """`job`: the ranks together, None where fewer than two have a trace that can be read."""
+    """A run. job: the ranks together, null where fewer than two have a trace that can be read."""
 
     run: str
     workers: list[Worker]
@@ -130,7 +129,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class RunFinding(Finding, frozen=True, kw_only=True):
-    """A finding with where it holds; `span` is None for what compile data alone shows."""
+    """A finding with where it holds; `span` is null for what compile data alone shows."""
 
     run: str
     worker: str
@@ -138,7 +137,7 @@ class RunFinding(Finding, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """`tb-torchcompile report --json`. all_runs: each in a line, from what was read for the report."""
+    """The answer of `tb-torchcompile report --json`. all_runs: each in a line, from what was read for the report."""
 
     runs: list[Run]
     all_runs: list[RunRow]
@@ -148,70 +147,71 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Wanted(NamedTuple):
-    """run: this one alone; "" for all. rank: of a job of many ranks, whose traces are not read, that of this one is.
-    whole: all rows of such a job."""
+    """What a report is about."""
 
-    run: str = ""
-    rank: int | None = None
-    whole: bool = False
+    run: str = ""  # this one alone; "" for all
+    rank: int | None = None  # of a job of many ranks, whose traces are not read, that of this rank is
+    whole: bool = False  # all rows of such a job
 
 
 ALL_RUNS = Wanted()
 
 
 def read_report(logdir: str, progress: Advance | None = None, wanted: Wanted = ALL_RUNS) -> Report:
-    """What is below a folder, or of one file. Raises UserError where there is no such file or folder, and NoSuchRun."""
+    """Report what is below a folder, or one file. Raises UserError where there is no such path, and NoSuchRun."""
     check(logdir)
     return whole_report(Session([("", logdir)]), progress, wanted)
 
 
 def whole_report(session: Session, progress: Advance | None = None, wanted: Wanted = ALL_RUNS) -> Report:
-    """All runs, or one. What cannot be read becomes a warning. Raises NoSuchRun."""
+    """Report all runs, or one. What cannot be read becomes a warning. Raises NoSuchRun."""
     look = session.look()
-    names = {one.run for one in only_run(runs_in(look), wanted.run).runs}
-    rows = [(one.run, workers) for one, workers in look.runs if one.run in names]
-    made = [
+    names = {run.run for run in only_run(runs_in(look), wanted.run).runs}
+    rows = [(listed.run, workers) for listed, workers in look.runs if listed.run in names]
+    runs = [
         _digested(session, name, workers, progress, wanted) or _run(session, name, workers, progress)
         for name, workers in rows
     ]
     return Report(
-        runs=[one.run for one in made],
-        all_runs=all_runs([one.known for one in made if one.known], 0, "").rows,
-        findings=merged(ranked(one.findings) for one in made),
+        runs=[run.run for run in runs],
+        all_runs=all_runs([run.known for run in runs if run.known], 0, "").rows,
+        findings=merged(ranked(run.findings) for run in runs),
         warnings=look.notices,
     )
 
 
 class _RunRead(NamedTuple):
-    """What is told of a run. findings: without what only shows that a rank waits for another one. known: itself in a
-    line; None where it holds nothing."""
+    """A run of a report."""
 
     run: Run
-    findings: list[RunFinding]
-    known: KnownRun | None
+    findings: list[RunFinding]  # without what only shows that a rank waits for another one
+    known: KnownRun | None  # its line; None where it holds nothing
 
 
 @dataclass
 class _Reading:
-    """What was read of a run. profiles: of the spans of its job. lines: of its workers' spans, and under None of what
-    they compiled."""
+    """What was read of a run."""
 
     run: str
-    profiles: dict[Member, Profile | Notice | None]
+    profiles: dict[Member, Profile | Notice | None]  # of the spans of its job
     findings: list[RunFinding] = field(default_factory=list)
+    # by worker and span, and under None of what the worker compiled
     lines: dict[tuple[str, str | None], CompileLine] = field(default_factory=dict)
 
 
 def _digested(
     session: Session, run: str, workers: Sequence[WorkerFiles], progress: Advance | None, wanted: Wanted
 ) -> _RunRead | None:
-    """A job by its digests, and the one rank of it that is asked for by its trace. None where traces are to be read."""
+    """Report a job by its digests, and the one rank of it that is asked for by its trace.
+
+    None where traces are to be read.
+    """
     job = by_digests(digest_files(workers)) if asks_digests(workers) else None
     if job is None:
         return None
     together, reading = job.of(job_report, wanted.whole), _Reading(run, {})
-    mine = {one.worker for one in job.digests if one.rank == wanted.rank}
-    rows = [_worker(session, worker, progress, reading) for worker in workers if worker.worker in mine]
+    selected = {digest.worker for digest in job.digests if digest.rank == wanted.rank}
+    rows = [_worker(session, worker, progress, reading) for worker in workers if worker.worker in selected]
     findings = [*reading.findings, *_located(together.findings, run, "", None)]
     unfolded = [replace(row, rank=wanted.rank) for row in rows]
     report = Run(run, unfolded, RankDifferences([], []), together)
@@ -226,9 +226,10 @@ def _run(session: Session, run: str, workers: Sequence[WorkerFiles], progress: A
     line: JobLine | None = None
     try:
         if job := job_of(reading.profiles):
-            together, line = job.of(job_remembered), job.of(job_line)
-        rows = [_as_rank(row, job) for row in rows]
-        findings = _without_symptoms(findings, job)
+            together, line = job.of(job_report), job.of(job_line)
+            session.lines.keep_job(job)
+            rows = [_as_rank(row, job) for row in rows]
+            findings = _without_symptoms(findings, job)
     except Exception as error:  # a mistake of ours, which costs the job and not its ranks
         _log.warning("the ranks of %s could not be joined", run, exc_info=error)
     if together:
@@ -238,61 +239,50 @@ def _run(session: Session, run: str, workers: Sequence[WorkerFiles], progress: A
 
 
 def _known(reading: _Reading, workers: Sequence[WorkerFiles], job: JobLine | None) -> KnownRun:
-    """A run as it was just read: the same whether or not it was read before."""
-    place, worker, _ = place_of(reading.run, workers)
+    """Return the line of a run as it was just read: the same whether or not it was read before."""
+    place, worker, _ = span_of_run(reading.run, workers)
     of_span = reading.lines.get((worker.worker, place.span)) if place.span else None
     line = of_span or reading.lines.get((worker.worker, None))
     return KnownRun(place, line, job if of_span else None, "" if line else NO_COMPILE_DATA)
 
 
-def _as_rank(worker: Worker, job: TracedJob | None) -> Worker:
-    """What the job knows better of one of its ranks: whether it waits, in its collectives, sentence and what-ifs."""
-    mine = next((one for one in (job.ranks if job else ()) if one.worker == worker.worker), None)
-    if job is None or mine is None or mine.profile.span is None:
+def _as_rank(worker: Worker, job: TracedJob) -> Worker:
+    """Replace what the job knows better of its rank: whether it waits, in collectives, headline and what-ifs."""
+    rank = next((rank for rank in job.ranks if rank.worker == worker.worker), None)
+    if rank is None or rank.profile.span is None:
         return worker
-    span_of_job = mine.profile.span.span
-    spans = [
-        _span_of_rank(span, job, mine.rank)
-        if isinstance(span, SpanReport) and span.span == span_of_job
-        else span
-        for span in worker.spans
-    ]
-    return msgspec.structs.replace(worker, spans=spans)
+    about = job.of(one_rank, rank.rank)
+    found = about.of(rank_findings)
+    spans: list[SpanReport | UnreadSpan] = []
+    for span in worker.spans:
+        if isinstance(span, SpanReport) and span.span == rank.profile.span.span:
+            overview = replace(span.overview, headline=found.headline, step=found.step)
+            collectives, what_if = about.of(rank_collectives).rows, about.of(rank_what_if)
+            span = replace(span, collectives=collectives, overview=overview, what_if=what_if)
+        spans.append(span)
+    return replace(worker, spans=spans)
 
 
-def _span_of_rank(span: SpanReport, job: TracedJob, rank: int) -> SpanReport:
-    about = job.of(one_rank, rank)
-    said = about.of(rank_findings)
-    return msgspec.structs.replace(
-        span,
-        collectives=about.of(rank_collectives).rows,
-        overview=msgspec.structs.replace(span.overview, headline=said.headline, step=said.step),
-        what_if=about.of(rank_what_if),
-    )
-
-
-def _without_symptoms(rows: list[RunFinding], job: TracedJob | None) -> list[RunFinding]:
-    if job is None:
-        return rows
-    ranks = {(one.worker, one.profile.span.span): one.rank for one in job.ranks if one.profile.span}
+def _without_symptoms(rows: list[RunFinding], job: TracedJob) -> list[RunFinding]:
+    ranks = {(rank.worker, rank.profile.span.span): rank.rank for rank in job.ranks if rank.profile.span}
     of_rank = [ranks.get((row.worker, row.span or "")) for row in rows]
     return [row for row, rank in zip(rows, of_rank) if rank is None or not is_symptom(job, rank, row)]
 
 
 def span_answers(profile: Profile) -> SpanReport:
-    """All that a report tells of one span: a field of `SpanReport` is what its route answers, or the rows of that."""
+    """Return the report of one span: a field of `SpanReport` is what its route answers, or the rows of that."""
     fields = msgspec.structs.asdict(profile.of(span_report))
-    asked: dict[str, Any] = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
-    said = {name: asked[name].headline for name in ("kernels", "operators", "source")}
+    answers: dict[str, Any] = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
+    headlines = {name: answers[name].headline for name in ("kernels", "operators", "source")}
     if (used := profile.of(memory)).recorded:
-        said["memory"] = used.headline
-    rows = {name: getattr(answer, "rows", answer) for name, answer in asked.items()}
+        headlines["memory"] = used.headline
+    rows = {name: getattr(answer, "rows", answer) for name, answer in answers.items()}
     rows["source"] = rows["source"][:_LINES]
-    return SpanReport(**fields | rows | {"headlines": fields["headlines"] | said})
+    return SpanReport(**fields | rows | {"headlines": fields["headlines"] | headlines})
 
 
 def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, reading: _Reading) -> Worker:
-    """Adds what should be changed, and what was read, to `reading`."""
+    """Report a worker; adds findings and lines to `reading`."""
     data, compiled, notices = _compile_side(session, reading.run, worker)
     profiles = reading.profiles
     start = starts_or_none(session, reading.run, worker.worker) if data else None
@@ -301,16 +291,21 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
         reading.lines[worker.worker, None] = data.of(compile_line)
     spans: list[SpanReport | UnreadSpan] = []
     for span in worker.spans:
-        place = SpanPlace(session, reading.run, worker, span)
-        read, profile = _span_or_why_not(place, data, len(profiles), progress)
-        spans.append(read.report if isinstance(read, SpanRead) else read)
-        if isinstance(read, SpanRead):
-            of_spans += read.findings
-            reading.findings += _located(read.findings, reading.run, worker.worker, span.span)
-            reading.lines[worker.worker, span.span] = read.line
+        ids = reading.run, worker.worker, span.span
         member = Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
+        about: Profile | Notice | None
+        try:
+            read, about = _read_span(session, ids, data, len(profiles), progress)
+        except Exception as error:
+            about = why_not(span.file, error)
+            spans.append(UnreadSpan(span.span, span.file.name, span.file.size, [about]))
+        else:
+            spans.append(read.report)
+            of_spans += read.findings
+            reading.findings += _located(read.findings, *ids)
+            reading.lines[worker.worker, span.span] = read.line
         if member in profiles:
-            profiles[member] = profile or spans[-1].warnings[0]
+            profiles[member] = about
     compiled_findings = untold(findings_with_start(data, start), of_spans) if data else []
     reading.findings += _located(compiled_findings, reading.run, worker.worker, None)
     return Worker(
@@ -324,14 +319,14 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
 
 
 def _located(rows: list[Finding], run: str, worker: str, span: str | None) -> list[RunFinding]:
-    """The same findings, each with its place."""
+    """Return the same findings, each with its place."""
     return [RunFinding(**msgspec.structs.asdict(row), run=run, worker=worker, span=span) for row in rows]
 
 
 def _compile_side(
     session: Session, run: str, worker: WorkerFiles
 ) -> tuple[CompileData | None, Compile | None, list[Notice]]:
-    """The compile data of a worker, what there is to say of it, and where there is nothing, why not."""
+    """Return the compile data of a worker and its report, or why there is nothing."""
     try:
         data, notices = session.with_packages(run, worker)
         return (data, data.of(compile_report), []) if data else (None, None, notices)
@@ -339,44 +334,19 @@ def _compile_side(
         return None, None, [unexpected(worker.compile_files[0], error)]
 
 
-class SpanPlace(NamedTuple):
-    """Where a span of a report lies."""
-
-    session: Session
-    run: str
-    worker: WorkerFiles
-    span: SpanFile
-
-
-def _span_or_why_not(
-    place: SpanPlace, data: CompileData | None, ranks: int, progress: Advance | None
-) -> tuple[SpanRead | UnreadSpan, Profile | None]:
-    span = place.span
-    try:
-        return _read_span(place, data, ranks, progress)
-    except UserError as error:
-        notice = error.notice
-    except Exception as error:
-        notice = unexpected(span.file, error)
-    return UnreadSpan(span.span, span.file.name, span.file.size, [notice]), None
-
-
 def _read_span(
-    place: SpanPlace, data: CompileData | None, ranks: int, progress: Advance | None
+    session: Session, ids: Ids, data: CompileData | None, ranks: int, progress: Advance | None
 ) -> tuple[SpanRead, Profile | None]:
-    """ranks: with how many it was recorded; what was said of one alone is known the next time without its trace."""
-    span, most_calls = place.span, calls_of_each(ranks)
-    files = place.session.files(place.run, place.worker.worker, span.span)
-    beside = place.session.beside(place.run, place.worker.worker)
-    about = made_of(files, beside, most_calls)
-    if not ranks and (known := answers.kept("report", SpanRead, about)):
-        return known, None
-    trace = read(span.file, progress, progress)
-    profile = Profile(trace, data, span, most_calls, files, beside)
-    made = SpanRead(span_answers(profile), profile.of(span_findings), profile.of(span_line))
+    """Report one span. The answer about a span that is of no job of several ranks is kept, and needs no trace again."""
+    found, source = session.look_up(*ids)
+    if not ranks and (stored := session.answers.get("report", SpanRead, source)):
+        return stored, None
+    trace = read(found.span.file, progress, progress)
+    profile = session.opened(found, trace, data)
+    report = SpanRead(span_answers(profile), profile.of(span_findings), profile.of(span_line))
     if not ranks and trace.is_whole():
-        answers.keep("report", made, about)
-    return made, profile
+        session.answers.get("report", SpanRead, source, lambda: report)
+    return report, profile
 
 
 def check(logdir: str) -> None:
@@ -393,11 +363,8 @@ def check(logdir: str) -> None:
     raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
 
 
-# What a report could not read, and whether it read anything.
-
-
 def all_warnings(report: Report) -> Iterator[Notice]:
-    """Those of the logdir, then of each worker and span."""
+    """Yield the warnings of the logdir, then of each worker and span."""
     yield from report.warnings
     for run in report.runs:
         if run.job and not run.job.traced:
@@ -410,7 +377,7 @@ def all_warnings(report: Report) -> Iterator[Notice]:
 
 
 def why_nothing(logdir: str, report: Report) -> str | Notice | None:
-    """Why there is nothing in a report; None where something was read."""
+    """Return why there is nothing in a report; None where something was read."""
     workers = [worker for run in report.runs for worker in run.workers]
     if any(run.job for run in report.runs) or any(
         worker.compile or any(isinstance(span, Span) for span in worker.spans) for worker in workers

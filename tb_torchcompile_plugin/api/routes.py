@@ -1,7 +1,7 @@
-"""THE table of questions: what each is called, what it is about, what answers it, and its parameters.
+"""The table of questions: what each is called, what it is about, what answers it, and its parameters.
 
-The plugin's routes, the frontend's types, the documents' tests and the report are made from it. A new question about a
-span is a function of a `Profile` in `analysis/`, and a row here.
+The plugin's routes, the frontend's types, the tests of the docs and the report are built from it. A new question about
+a span is a function of a `Profile` in `analysis/`, and a row here.
 """
 
 from __future__ import annotations
@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Concatenate, Generic, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.causes.findings import findings
+from tb_torchcompile_plugin.analysis.causes.overview import overview
 from tb_torchcompile_plugin.analysis.causes.payback import pays
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
-from tb_torchcompile_plugin.analysis.compare.all_runs import (
-    compile_remembered,
-    findings_remembered,
-    job_remembered,
-    overview_remembered,
-    remembered,
-)
+from tb_torchcompile_plugin.analysis.compare.all_runs import remembered
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, compare_jobs
 from tb_torchcompile_plugin.analysis.compare.pairs import Sides
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
@@ -38,6 +34,7 @@ from tb_torchcompile_plugin.analysis.compile.exports import exports
 from tb_torchcompile_plugin.analysis.compile.startup import startup
 from tb_torchcompile_plugin.analysis.compile.triton import triton
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_collectives
+from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import job_map
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
@@ -52,7 +49,7 @@ from tb_torchcompile_plugin.analysis.runtime.modules import modules
 from tb_torchcompile_plugin.analysis.runtime.operators import operators
 from tb_torchcompile_plugin.analysis.runtime.python import python
 from tb_torchcompile_plugin.analysis.runtime.source import source
-from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
+from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report, span_report
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.analysis.timeline.flame import timeline_flame
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
@@ -61,7 +58,6 @@ from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.analysis.timeline.wire import timeline_window
 from tb_torchcompile_plugin.api.bodies import Download, timeline_trim, trace_file
-from tb_torchcompile_plugin.api.joined import made_of
 from tb_torchcompile_plugin.api.parameters import (
     Parameter,
     number,
@@ -76,13 +72,14 @@ from tb_torchcompile_plugin.api.parameters import (
     worker_ids,
 )
 from tb_torchcompile_plugin.api.read_queue import Progress
+from tb_torchcompile_plugin.api.run_lines import RunLines
 from tb_torchcompile_plugin.api.session import Session, all_read
 from tb_torchcompile_plugin.api.sheets import Sheets, is_sheet, tables_of
 from tb_torchcompile_plugin.api.starts import starts_of
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.cache import answers
+from tb_torchcompile_plugin.reader.cache.answers import AnswerStore
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.memo import Memoized
 
@@ -94,31 +91,51 @@ _PATIENCE_S = 1.0  # most answers are there sooner: one request is enough
 
 @dataclass(frozen=True)
 class Subject(Generic[About]):
-    """What questions are about. find: looks up what `ids` name; while its trace is being read, how far that is."""
+    """What questions are about."""
 
     name: str
     ids: tuple[Parameter, ...]
+    # looks up what `ids` name; while its trace is being read, how far that is
     find: Callable[..., About | Progress]
 
 
 @dataclass(frozen=True)
 class Route(Generic[About]):
-    """One question. ask: the function that answers; its answer is made once where there are no parameters."""
+    """One question. Its answer is computed once where there are no parameters."""
 
     name: str
     subject: Subject[About]
-    ask: Callable[Concatenate[About, ...], Answer]
+    ask: Callable[Concatenate[About, ...], Answer]  # the function that answers
     parameters: tuple[Parameter, ...] = ()
+    keep: Callable[[RunLines, Any], None] | None = (
+        None  # keeps the line of the run, for those who open it later
+    )
 
     @property
     def about(self) -> str:
         return self.subject.name
 
-    @property
-    def answer(self) -> type[Answer]:
-        """What the function says that it returns."""
-        kind: type[Answer] = get_type_hints(getattr(self.ask, "func", self.ask))["return"]
+    @cached_property
+    def answer(self) -> type[Any]:
+        """The type that the function returns."""
+        kind: type[Any] = get_type_hints(getattr(self.ask, "func", self.ask))["return"]
         return kind
+
+    @cached_property
+    def defaults(self) -> list[object]:
+        """The values of its parameters where none is given."""
+        return [parameter.otherwise for parameter in self.parameters]
+
+    @cached_property
+    def is_kept(self) -> bool:
+        """Whether its answer is about a span alone, and kept until a file of the span changes."""
+        return self.subject in (SPAN, SPAN_OR_WORKER) and issubclass(self.answer, msgspec.Struct)
+
+    def read(self, texts: Mapping[str, str]) -> tuple[list[Any], list[Any]]:
+        """Return its ids and the values of its parameters. Raises BadRequest."""
+        given = values((*self.subject.ids, *self.parameters), texts)
+        ids = len(self.subject.ids)
+        return given[:ids], given[ids:]
 
 
 def _timeline(session: Session, run: str, worker: str, span: str) -> Timeline | Progress:
@@ -152,12 +169,10 @@ STARTS = Subject("worker", worker_ids(), starts_of)
 SPAN = Subject("span", span_ids(), Session.poll_profile)
 TIMELINE = Subject("span", span_ids(), _timeline)
 TRACE = Subject("span", span_ids(), Session.trace_file)
-FILES = Subject("span", span_ids(), Session.files)
+LAST = Subject("span", span_ids(), Session.last_overview)
 SPAN_OR_WORKER: Subject[Profile | CompileData] = Subject("span", side_ids(), Session.poll)
 JOBS = Subject("jobs", (*JOB.ids, text("run2"), text("span2", "")), Session.poll_jobs)
 SIDES = Subject("sides", (*side_ids(), *side_ids("2")), Session.poll_sides)
-
-_KEPT: tuple[Subject[Any], ...] = (SPAN, SPAN_OR_WORKER)  # answers about a span alone, which are kept on disk
 
 _COMPILE_ID = (number("epoch"), text("compile_id"))
 _KERNEL = (text("device"), text("name"), text("compile_id", ""), text("graph_key", ""))
@@ -174,12 +189,12 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("runs", LOGDIR, Session.runs),
     Route("sheets", LOGDIR, _sheets),
     Route("all_runs", LOGDIR, Session.all_runs, (text("pin", ""),)),
-    Route("compile", WORKER, compile_remembered),
+    Route("compile", WORKER, compile_report, keep=RunLines.keep_log),
     Route("compile_time", WORKER, compile_time),
     Route("compilations", WORKER, compilations_overview),
     Route("startup", STARTS, startup),
     Route("rank_differences", RUN, rank_differences),
-    Route("job", JOB, job_remembered),
+    Route("job", JOB, job_report, keep=RunLines.keep_job),
     Route("job_map", JOB, job_map, (text("measure"),)),
     Route("rank_findings", RANK, rank_findings),
     Route("rank_what_if", RANK, rank_what_if, (texts("fixes"),)),
@@ -191,8 +206,8 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),
     Route("span", SPAN, span_report),
-    Route("overview", SPAN, overview_remembered),
-    Route("last_overview", FILES, remembered),
+    Route("overview", SPAN, overview, keep=RunLines.keep_span),
+    Route("last_overview", LAST, remembered),
     Route("timeline", TIMELINE, Timeline.describe),
     Route("timeline_window", TIMELINE, timeline_window, (window(), number("width"), numbers("lanes"))),
     Route("timeline_slice", TIMELINE, timeline_slice, (number("lane", -1), number("row"))),
@@ -222,7 +237,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("step_breakdown", SPAN, step_breakdown),
     Route("what_if", SPAN, scenario, (texts("fixes"),)),
     Route("pays", SPAN, pays),
-    Route("findings", SPAN_OR_WORKER, findings_remembered),
+    Route("findings", SPAN_OR_WORKER, findings, keep=RunLines.begin_span),
     Route("compare", SIDES, compare_report),
     Route("compare_tables", SIDES, compare_tables),
     Route("compare_jobs", JOBS, compare_jobs),
@@ -232,61 +247,55 @@ ROUTES: Mapping[str, Route[Any]] = {route.name: route for route in _ROWS}
 
 
 def poll(session: Session, route: Route[Any], texts: Mapping[str, str]) -> Answer | Progress:
-    """The answer to one question, its ids and parameters as texts; while it is read or made, how far that is.
+    """Return the answer to one question: from memory, otherwise from disk, otherwise computed.
 
-    Raises UserError.
+    texts: its ids and parameters. While a trace is read or the answer computed, how far that is. Raises UserError.
     """
-    ids = route.subject.ids
-    given = values((*ids, *route.parameters), texts)
-    plain = not any(parameter.given(texts) for parameter in route.parameters)
-    if plain and (known := _kept(session, route, *given[: len(ids)])):
-        return known
-    about = route.subject.find(session, *given[: len(ids)])
+    ids, arguments = route.read(texts)
+    is_plain = arguments == route.defaults
+    if is_plain and route.is_kept and all(ids):
+        _, source = session.look_up(*ids)
+        stored: Answer | None = session.answers.get(route.name, route.answer, source)
+        if stored is not None:
+            return stored
+    about = route.subject.find(session, *ids)
     if isinstance(about, Progress):
         return about
-    arguments = given[len(ids) :]
-    if isinstance(about, (Job, OneRank)):
-        return _soon(about, route.ask, *arguments)
-    if not plain or not isinstance(about, Memoized):
+    if not isinstance(about, Memoized) or not (is_plain or isinstance(about, (Job, OneRank))):
         answer: Answer = route.ask(about, *arguments)
         return answer
+    if not is_plain:
+        return _soon(about, route.ask, *arguments)
     if isinstance(about, CompileData):
-        return about.of(route.ask)
-    return _soon(about, _keep, route.name) if route.subject in _KEPT else _soon(about, route.ask)
+        return _compute(about, route, session.answers, session.lines)
+    return _soon(about, _compute, route, session.answers, session.lines)
 
 
-def _kept(session: Session, route: Route[Any], *ids: str) -> Answer | None:
-    """What was answered of a large trace before it was closed: nobody waits until it is open again. Raises NotFound."""
-    kind = route.answer
-    if route.subject not in _KEPT or not all(ids) or not issubclass(kind, msgspec.Struct):
-        return None
-    run, worker, span = ids
-    about = made_of(session.files(run, worker, span), session.beside(run, worker), session.most_calls(run))
-    return answers.kept(route.name, kind, about)
-
-
-def _keep(profile: Profile, name: str) -> Answer:
-    """The answer, which is written down for the next time."""
-    answer: Answer = profile.of(ROUTES[name].ask)
-    if isinstance(answer, msgspec.Struct) and profile.trace.is_whole():
-        answers.keep(name, answer, made_of(profile.files, profile.beside, profile.most_calls))
+def _compute(about: Any, route: Route[Any], answers: AnswerStore, lines: RunLines) -> Answer:
+    """Return the answer to a question without parameters, and keep it for the next time."""
+    answer: Answer = about.of(route.ask)
+    if route.keep:
+        route.keep(lines, about)
+    if isinstance(about, Profile) and isinstance(answer, msgspec.Struct) and about.trace.is_whole():
+        answers.get(route.name, type(answer), about.source, lambda: answer)
     return answer
 
 
 def _soon(about: Memoized, question: Callable[..., Result], *arguments: Any) -> Result | Progress:
-    """Nobody waits long in a request: an answer is made on a thread of its own, whoever asks for it."""
-    made = about.begin(question, *arguments)
-    wait([made], _PATIENCE_S)
-    return made.result() if made.done() else all_read(_profile_of(about))
+    """Compute an answer by a thread of its own: no request waits long, whoever asks."""
+    future = about.begin(question, *arguments)
+    wait([future], _PATIENCE_S)
+    return future.result() if future.done() else all_read(_profile_of(about))
 
 
-def _profile_of(about: Memoized) -> Profile | None:
-    """Of which the answer is made, as the last of several."""
+def _profile_of(about: object) -> Profile | None:
+    """Return what the answer is computed from; of several, the last."""
     if isinstance(about, Jobs):
-        about = about.b
+        return _profile_of(about.b)
+    if isinstance(about, TracedJob):
+        return about.ranks[-1].profile
     if isinstance(about, OneRank):
         return about.profile
-    if isinstance(about, Job):
-        return about.ranks[-1].profile if isinstance(about, TracedJob) else None
-    one = about.b.profile if isinstance(about, Sides) else about
-    return one if isinstance(one, Profile) else None
+    if isinstance(about, Sides):
+        return about.b.profile
+    return about if isinstance(about, Profile) else None

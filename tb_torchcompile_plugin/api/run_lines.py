@@ -1,58 +1,54 @@
-"""The line of each run: as it was when it was read, else what its summary tells, which is read in the background.
-A report, which has just read all of it, says so itself.
+"""Keep a line of each run, so that all runs can be listed without opening a trace; read compile summaries for the rest.
 
-No trace is opened for it, and no log: one look at a logdir of thousands of runs takes part of a second.
+Summaries are read in the background, one after the other. No log is read. A report, which has just read all of a run,
+does not ask here.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
-
-import msgspec
+from functools import partial
 
 from tb_torchcompile_plugin.analysis.compare.all_runs import (
     BEING_READ,
-    COMPILE,
-    JOB,
     LOG_UNREAD,
     NO_COMPILE_DATA,
-    SPAN,
     CompileLine,
     JobLine,
     KnownRun,
+    LastOverview,
     RunPlace,
     SpanLine,
     compile_line,
-    remember_compiled,
+    job_line,
+    last_overview,
+    span_line,
 )
-from tb_torchcompile_plugin.job.job import members
-from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles, span_time_ns
-from tb_torchcompile_plugin.reader.cache import rows
-from tb_torchcompile_plugin.reader.compile_data import makers, read_compile_data
+from tb_torchcompile_plugin.api.catalog import files_of, recorded_ns
+from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
+from tb_torchcompile_plugin.job.job import Job, TracedJob, members
+from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.cache.answers import AnswerSource, AnswerStore
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
 
 _log = logging.getLogger(__name__)
-Line = TypeVar("Line", bound=msgspec.Struct)
 
-
-class _LastLine(msgspec.Struct, frozen=True):
-    """Of what is remembered of a span the part that a table needs."""
-
-    line: SpanLine
+MAX_IN_MEMORY = 10_000  # lines of some hundred bytes: one for each run of the largest logdirs
 
 
 class RunLines:
-    """Safe to call from many threads."""
+    """The line of each run. Safe to call from many threads."""
 
     def __init__(self) -> None:
-        self._read: dict[str, CompileLine | None] = {}  # by what it was made of; None while it is not read
-        self._waiting: list[tuple[str, WorkerFiles]] = []
-        self._unread: set[str] = set()  # what waits, and what is being read
-        self._lock = threading.Lock()
-        self._working = False
+        self._store = AnswerStore(MAX_IN_MEMORY, large_files_only=False)
+        self._queue: ReadQueue[AnswerSource, None] = ReadQueue(places=1)
+        self._asked: set[AnswerSource] = set()  # summaries that were given to the queue
+        self._unread: set[AnswerSource] = set()  # of these, those that wait or are being read
+        weakref.finalize(self, self._queue.close)
 
     @property
     def reading(self) -> int:
@@ -60,98 +56,86 @@ class RunLines:
         return len(self._unread)
 
     def close(self) -> None:
-        """Read no more."""
-        with self._lock:
-            self._unread.difference_update(key for key, _ in self._waiting)
-            self._waiting.clear()
+        """Read no more summaries."""
+        self._queue.close()
+        self._unread.clear()
 
     def of(self, run: str, workers: Sequence[WorkerFiles]) -> KnownRun:
-        """As much as is known of a run without opening a trace of it."""
-        place, worker, span = place_of(run, workers)
-        ranks = members(workers)
-        untraced = [one for one in workers if not one.spans]
-        last = _kept(SPAN, files_of(worker, span, untraced), _LastLine) if span else None
-        compiled, why_not = (None, "") if last else self._compiled(worker)
-        by_name = {one.worker: one for one in workers}
-        spans = [(by_name[one.worker], one.span) for one in ranks]
-        together = [file for one, name in spans for file in files_of(one, _span(one, name), untraced)]
-        return KnownRun(
-            place,
-            last.line if last else compiled,
-            _kept(JOB, together, JobLine) if last and ranks else None,
-            why_not,
-        )
+        """Return what is known of a run."""
+        place, worker, span = span_of_run(run, workers)
+        without_traces = [worker for worker in workers if not worker.spans]
+        files = files_of(worker, span, without_traces) if span else ()
+        line = self._store.get("line", SpanLine, AnswerSource(files)) if span else None
+        if line is None:
+            compiled, why_not = self._compiled(worker)
+            return KnownRun(place, compiled, None, why_not)
+        by_name = {worker.worker: worker for worker in workers}
+        job_files: list[File] = []
+        for member in members(workers):
+            owner = by_name[member.worker]
+            member_span = next(span for span in owner.spans if span.span == member.span)
+            job_files += files_of(owner, member_span, without_traces)
+        job = self._store.get("job_line", JobLine, AnswerSource(tuple(job_files))) if job_files else None
+        return KnownRun(place, line, job)
 
     def _compiled(self, worker: WorkerFiles) -> tuple[CompileLine | None, str]:
-        """What its summaries tell, or what a log tells, if it was read before; else None, and why."""
-        if worker.summaries:
-            line = self._summarized(worker)
-            reading = rows.key_of(COMPILE, worker.summaries) in self._unread
-            return line, "" if line else BEING_READ if reading else NO_COMPILE_DATA
-        line = _kept(COMPILE, worker.compile_files, CompileLine)
-        return line, "" if line else LOG_UNREAD if worker.compile_files else NO_COMPILE_DATA
+        """Return what its summaries show, or what its log showed when it was read; otherwise None, and why."""
+        source = AnswerSource(tuple(worker.summaries or worker.compile_files))
+        line = self._store.get("compile_line", CompileLine, source) if source.files else None
+        if line is not None or not source.files:
+            return line, "" if line else NO_COMPILE_DATA
+        if not worker.summaries:
+            return None, LOG_UNREAD
+        if source not in self._asked:
+            self._asked.add(source)
+            self._unread.add(source)
+            start = partial(Reading, Progress("", 0, 0, 0, None), partial(self._read, worker, source))
+            self._queue.ask(source, None, start, to_the_end=True)
+        return None, BEING_READ if source in self._unread else NO_COMPILE_DATA
 
-    def _summarized(self, worker: WorkerFiles) -> CompileLine | None:
-        """None while they are still to be read, and where they cannot be."""
-        key = rows.key_of(COMPILE, worker.summaries)
-        if key not in self._read:
-            line = rows.kept(key, CompileLine)
-            with self._lock:
-                if key not in self._read:  # nobody else asked meanwhile
-                    self._read[key] = line
-                    if line is None:
-                        self._waiting.append((key, worker))
-                        self._unread.add(key)
-                        self._begin()
-        return self._read[key]
+    def _read(self, worker: WorkerFiles, source: AnswerSource, reading: Reading[None]) -> None:
+        try:
+            data, _notices = read_compile_data(replace(worker, log=None))
+            if data is not None:
+                self._store.get("compile_line", CompileLine, source, partial(compile_line, data))
+        except Exception as error:  # whoever opens the run is shown why
+            _log.debug("a summary of %s could not be read", worker.worker, exc_info=error)
+        self._unread.discard(source)
+        self._queue.forget(source, reading)  # its result is in the store
 
-    def _begin(self) -> None:
-        if not self._working:
-            self._working = True
-            threading.Thread(target=self._work, name="tb-torchcompile-summaries", daemon=True).start()
+    def last_overview(self, files: tuple[File, ...]) -> LastOverview | None:
+        """Return what was shown of a span; None where it was never read, or has changed since."""
+        return self._store.get("last_overview", LastOverview, AnswerSource(files)) if files else None
 
-    def _work(self) -> None:
-        while (one := self._next()) is not None:
-            key, worker = one
-            try:
-                data, _ = read_compile_data(replace(worker, log=None))
-                if data is not None:
-                    self._read[key] = line = compile_line(data)
-                    remember_compiled(worker.summaries, line)
-            except Exception as error:  # whoever opens the run is told
-                _log.debug("a summary of %s could not be read", worker.worker, exc_info=error)
-            self._unread.discard(key)
+    def keep_span(self, profile: Profile) -> None:
+        """Keep the line of a span, and its overview."""
+        source = AnswerSource(profile.files)
+        if source.files:
+            self._store.get("line", SpanLine, source, partial(profile.of, span_line))
+            self._store.get("last_overview", LastOverview, source, partial(profile.of, last_overview))
 
-    def _next(self) -> tuple[str, WorkerFiles] | None:
-        with self._lock:
-            self._working = bool(self._waiting)
-            return self._waiting.pop(0) if self._waiting else None
+    def begin_span(self, about: Profile | CompileData) -> None:
+        """Keep the same on a thread of its own, which nobody waits for."""
+        if isinstance(about, Profile):
+            about.begin(self.keep_span)
+
+    def keep_job(self, job: Job) -> None:
+        """Keep what the ranks of a job should change first, where their traces were read."""
+        if isinstance(job, TracedJob) and all(rank.profile.files for rank in job.ranks):
+            source = AnswerSource(tuple(file for rank in job.ranks for file in rank.profile.files))
+            self._store.get("job_line", JobLine, source, partial(job.of, job_line))
+
+    def keep_log(self, data: CompileData) -> None:
+        """Keep the line of a worker whose compile data comes from its log alone."""
+        if data.log and data.source == "torch_trace":
+            source = AnswerSource((data.log,))
+            self._store.get("compile_line", CompileLine, source, partial(data.of, compile_line))
 
 
-def place_of(run: str, workers: Sequence[WorkerFiles]) -> tuple[RunPlace, WorkerFiles, SpanFile | None]:
-    """The span that stands for a run, None where it has none, with its worker."""
-    worker = next((one for one in workers if one.spans), workers[0])
-    span = max(worker.spans, key=_time_ns, default=None)
+def span_of_run(run: str, workers: Sequence[WorkerFiles]) -> tuple[RunPlace, WorkerFiles, SpanFile | None]:
+    """Return the span that stands for a run, None where it has none, with its worker."""
+    worker = next((worker for worker in workers if worker.spans), workers[0])
+    span = max(worker.spans, key=recorded_ns, default=None)
     ranks = len(members(workers)) or 1
-    recorded_s = _time_ns(span) / 1e9 if span else None
+    recorded_s = recorded_ns(span) / 1e9 if span else None
     return RunPlace(run, worker.worker, span.span if span else None, ranks, recorded_s), worker, span
-
-
-def files_of(worker: WorkerFiles, span: SpanFile, workers: Sequence[WorkerFiles]) -> tuple[File, ...]:
-    """All that a span is read from: its trace, the compile data of its worker, and of those of `workers` that may have
-    compiled what it runs."""
-    theirs = (file for one in makers(worker, workers) for file in one.compile_files)
-    return (span.file, *worker.compile_files, *theirs)
-
-
-def _span(worker: WorkerFiles, name: str) -> SpanFile:
-    return next(span for span in worker.spans if span.span == name)
-
-
-def _time_ns(span: SpanFile) -> int:
-    """When it was recorded: copying a logdir changes the files' times."""
-    return span_time_ns(span.span) or span.file.mtime_ns
-
-
-def _kept(kind: str, files: Sequence[File], line: type[Line]) -> Line | None:
-    return rows.kept(rows.key_of(kind, files), line)

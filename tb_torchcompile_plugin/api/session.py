@@ -1,41 +1,38 @@
-"""What is asked about: the spans, workers and runs of a logdir, read when they are asked for.
+"""Look up and read what questions are about: the spans, workers, runs and jobs of a logdir.
 
-A `Session` remembers what it read until the file changes. `api.routes` lists what can be asked.
+A `Session` keeps what it read until a file changes. `api.routes` lists the questions.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, all_runs
+from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, LastOverview, all_runs
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.pairs import Side, Sides, side_of
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
-from tb_torchcompile_plugin.api.catalog import Catalog, Listing, Runs, runs_in
-from tb_torchcompile_plugin.api.joined import job_of, no_job, run_beside, why_not
-from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
-from tb_torchcompile_plugin.api.run_lines import RunLines, files_of
+from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Listing, Runs, SpanFiles, runs_in
+from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
+from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
+from tb_torchcompile_plugin.api.run_lines import RunLines
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.job import (
-    DigestFile,
     Job,
     Member,
     OneRank,
     TracedJob,
     asks_digests,
     by_digests,
-    calls_of_each,
     digest_files,
     members,
     one_rank,
@@ -43,38 +40,39 @@ from tb_torchcompile_plugin.job.job import (
     recorded_trace,
     together,
 )
-from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
+from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
+from tb_torchcompile_plugin.reader.cache.answers import AnswerSource, AnswerStore
 from tb_torchcompile_plugin.reader.cache.anywhere import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData, DataRead, read_compile_data, with_makers
 from tb_torchcompile_plugin.reader.memo import Memo
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
-_log = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
-_Ids = tuple[str, str, str]  # run, worker, span
-
-_KEPT = 32  # workers whose compile data is remembered
+MAX_ANSWERS = 400  # in memory: about as many as there are questions about the 8 spans that are held open
+MAX_COMPILE_DATA = 32  # workers
+MAX_COMBINED = 12  # comparisons, jobs and start-ups: each holds all of its traces, or compile data
 _READ_AT_ONCE = 2  # ranks of a job
-_COMPARED = 4  # comparisons, each with both of its sides
 _PATIENCE_S = 1.0  # digests are mostly read sooner: one request is enough
 MOST_TRACED = 64  # ranks of a job whose traces are read for it
 _RETRY_S = 60.0  # until a trace of a job that could not be read is tried again
 
 
 class _MemberRead(NamedTuple):
-    """A span of a job: the files that it was read from, and until when that counts."""
+    """What was read of one span of a job."""
 
-    made_of: object
+    files: tuple[File, ...]
     answer: Profile | Notice
-    until_s: float
+    until_s: float  # a failure counts until then
 
-    @property
-    def counts(self) -> bool:
-        whole = isinstance(self.answer, Notice) or self.answer.trace.is_whole()
-        return whole and monotonic() <= self.until_s
+    def is_valid(self, files: tuple[File, ...]) -> bool:
+        """Whether it need not be read again."""
+        is_whole = isinstance(self.answer, Notice) or self.answer.trace.is_whole()
+        return is_whole and self.files == files and monotonic() <= self.until_s
 
 
-_Held = dict[Member, _MemberRead]
+_MembersRead = dict[Member, _MemberRead]
 
 
 class NoCompileData(NotFound):
@@ -87,296 +85,283 @@ class Session:
     """One logdir, or several, each under a name of its own. Safe to call from many threads."""
 
     def __init__(self, logdirs: Sequence[tuple[str, str]], within: str = "", *, ahead: bool = True) -> None:
-        """logdirs: (run prefix, path) pairs; the prefix is "" for a plain `--logdir`. within: a folder, what does
-        not lie in which is not read. ahead: whether what panels ask first is made as soon as a trace is read, on a
-        thread of its own: a process that ends meanwhile may be killed by it (SIGABRT, inside of C++)."""
+        """Open logdirs: (run prefix, path) pairs; the prefix is "" for a plain `--logdir`.
+
+        within: a folder; files outside are not read. ahead: whether what panels ask first is computed as soon as a
+        trace is read, by a thread of its own, which may abort a process that ends meanwhile (SIGABRT, inside of C++).
+        """
         self._catalog, self._ahead = Catalog(logdirs, within), ahead
-        self._readings: Readings[_Ids, Profile] = Readings()
-        weakref.finalize(self, self._readings.close)  # also when the process ends
-        self._compile_data, self._sides, self.starts = Memo(_KEPT), Memo(_COMPARED), Memo(_COMPARED)
-        self._jobs, self._held = Memo(_COMPARED), Memo(_COMPARED)
-        self._lines = RunLines()
+        self._queue: ReadQueue[Ids, Profile] = ReadQueue()
+        weakref.finalize(self, self._queue.close)  # also when the process ends
+        self._compile_data, self.combined = Memo(MAX_COMPILE_DATA), Memo(MAX_COMBINED)
+        self.answers = AnswerStore(MAX_ANSWERS, large_files_only=True)
+        self.lines = RunLines()
 
     def close(self) -> None:
         """Stop what is being read and drop what is queued."""
-        self._readings.close()
-        self._lines.close()
+        self._queue.close()
+        self.lines.close()
 
     def look(self) -> Listing:
-        """What the logdir holds now. Lists folders and looks at first bytes; parses nothing."""
+        """List the logdir. Reads first and last bytes of files that are new; parses nothing."""
         return self._catalog.look()
 
     def last_look(self) -> Listing:
-        """What it held at the last look."""
+        """Return what the logdir held when it was last listed."""
         return self._catalog.last()
 
     def runs(self) -> Runs:
-        """The same as it leaves."""
+        """List the logdir, as the tab gets it."""
         return runs_in(self.look())
 
     def all_runs(self, pin: str) -> AllRuns:
-        """Them in a line each, without opening a trace. pin: the run that others are held against, "" for none."""
-        known = [self._lines.of(run.run, workers) for run, workers in self._catalog.last().runs if workers]
-        return all_runs(known, self._lines.reading, pin)
+        """Return a line for each run, without opening a trace. pin: the run to compare the others with, or ""."""
+        runs = [self.lines.of(run.run, workers) for run, workers in self._catalog.last().runs if workers]
+        return all_runs(runs, self.lines.reading, pin)
 
-    def files(self, run: str, worker: str, span: str) -> tuple[File, ...]:
-        """All that a span is read from. Raises NotFound."""
-        return files_of(*self._catalog.span(run, worker, span), self._catalog.workers(run))
+    def look_up(self, run: str, worker: str, span: str) -> tuple[SpanFiles, AnswerSource]:
+        """Return the files of a span, and what the answers about it are computed from. Raises NotFound."""
+        return self._catalog.span((run, worker, span))
 
-    def beside(self, run: str, worker: str) -> RunBeside | None:
-        """The other run of the same program, one of them eager; None where there is none. Raises NotFound."""
-        return run_beside(self._catalog.last(), run, self._catalog.worker(run, worker), self._read_beside)
+    def last_overview(self, run: str, worker: str, span: str) -> LastOverview | None:
+        """Return what was shown of a span when it was last read. Raises NotFound."""
+        return self.lines.last_overview(self.look_up(run, worker, span)[0].files)
 
-    def _read_beside(self, worker: WorkerFiles, span: SpanFile) -> Profile:
-        """Read apart, as only numbers of it are kept. Raises UserError."""
-        return Profile(read(span.file, None, None), self.compile_data_of(worker)[0], span)
+    def opened(self, found: SpanFiles, trace: Trace, data: CompileData | None) -> Profile:
+        """Return a span whose trace was read, with what its answers depend on."""
+        other = found.baseline
+        baseline = RunBeside(other.run, other.files, partial(self._read_baseline, other)) if other else None
+        return Profile(trace, data, found.span, files=found.files, beside=baseline)
+
+    def _read_baseline(self, other: SpanFiles) -> Profile:
+        """Read a span that is not held open, as only numbers of it are kept. Raises UserError."""
+        return Profile(read(other.span.file, None, None), self.compile_data_of(other.worker)[0], other.span)
 
     def compile_data(self, run: str, worker: str) -> CompileData:
-        """Raises NotFound, and NoCompileData where none could be read."""
+        """Return what a worker compiled. Raises NotFound, and NoCompileData where none could be read."""
         data, notices = self.with_packages(run, self._catalog.worker(run, worker))
         if data is None:
             raise _no_compile_data(worker, notices)
         return data
 
     def compile_data_of(self, worker: WorkerFiles) -> DataRead:
-        """None where there is none that can be read, and why."""
+        """Return the compile data of a worker, None where none can be read, and what could not be read."""
         files = worker.compile_files
         folder = os.path.dirname(files[0].path) if files else ""
-        return self._compile_data.get(
-            (folder, worker.worker), partial(read_compile_data, worker), files, _all_was_read
-        )
+        key, read = (folder, worker.worker), partial(read_compile_data, worker)
+        return self._compile_data.get(key, read, files, _is_complete)
 
     def with_packages(self, run: str, worker: WorkerFiles) -> DataRead:
-        """The same, with the packages that another process of the run compiled."""
+        """Return the same, with the packages that another process of the run compiled."""
         return with_makers(worker, self._catalog.workers(run), self.compile_data_of, self._compile_data)
 
     def ranks(self, run: str) -> list[Rank]:
-        """Those of a run that have compile data. Raises NotFound."""
+        """Return the ranks of a run that have compile data. Raises NotFound."""
         return self.ranks_of(self._catalog.workers(run))
 
     def ranks_of(self, workers: Sequence[WorkerFiles]) -> list[Rank]:
-        """Each rank once: of two workers with one rank the later name counts."""
+        """Return each rank once. Of two workers with one rank the later name counts."""
         by_rank = {worker.rank: worker for worker in workers if worker.rank is not None}
         data_of_ranks = ((rank, self.compile_data_of(worker)[0]) for rank, worker in by_rank.items())
         return [Rank(rank, data) for rank, data in data_of_ranks if data is not None]
 
     def job_members(self, run: str, span: str = "") -> list[Member]:
-        """The spans of a run that were recorded together with this one, or with the newest. Raises NotFound."""
+        """Return the spans of a run that were recorded with this one, or with the newest. Raises NotFound."""
         return members(self._catalog.workers(run), span)
 
     def poll_job(self, run: str, span: str = "") -> Job | Progress:
-        """The ranks of a run together: of many, or where traces are not there, by their digests; else by their traces.
-        While they are read, or the job is made of them, how far that is. A rank that cannot be read is missing. Raises
-        NotFound where there are fewer than two ranks, UserError where they cannot be read."""
+        """Return the ranks of a run together, or how far reading them is. A rank that cannot be read is missing.
+
+        Of many ranks, or where traces are missing, digests are read, otherwise traces. Raises NotFound where there are
+        fewer than two ranks, UserError where they cannot be read.
+        """
         workers = self._catalog.workers(run)
         if asks_digests(workers):
-            return self._poll_digests(run, span, digest_files(workers, span))
-        known = self.job_members(run, span)
-        if len(known) > MOST_TRACED:
+            files = digest_files(workers, span)
+            future = self.combined.begin((run, *files), partial(by_digests, files, span), files)
+            wait([future], _PATIENCE_S)
+            if not future.done():
+                return all_read(None)
+            if (job := future.result()) is None:
+                raise no_job(run, [])
+            return job
+        spans = self.job_members(run, span)
+        if len(spans) > MOST_TRACED:
             raise UserError(
-                f"the {len(known):,} ranks of run {run!r} have no digests, and their traces are not all read",
+                f"the {len(spans):,} ranks of run {run!r} have no digests, and their traces are not all read",
                 next_step="Write digests with: tb-torchcompile index LOGDIR",
             )
-        return self._poll_traces(run, span, known)
-
-    def _poll_digests(self, run: str, span: str, files: list[DigestFile]) -> Job | Progress:
-        made = self._jobs.begin((run, *files), partial(by_digests, files, span), files)
-        wait([made], _PATIENCE_S)
-        if not made.done():
-            return all_read(None)
-        if (job := made.result()) is None:
-            raise no_job(run, [])
-        return job
+        return self._poll_traces(run, span, spans)
 
     def poll_rank(self, run: str, span: str, rank: int) -> OneRank | Progress:
-        """A rank of the same job with its trace, which is read if need be. Raises UserError."""
+        """Return a rank of the same job with its trace, which is read if need be. Raises UserError."""
         job = self.poll_job(run, span)
         if isinstance(job, Progress):
             return job
         if isinstance(job, TracedJob):
             return job.of(one_rank, rank)
-        place = place_of_rank(job, rank)
-        one = job.digests[place]
-        profile = self.poll_profile(run, one.worker, one.span)
-        return profile if isinstance(profile, Progress) else job.of(OneRank, place, profile)
+        index = place_of_rank(job, rank)
+        digest = job.digests[index]
+        profile = self.poll_profile(run, digest.worker, digest.span)
+        return profile if isinstance(profile, Progress) else job.of(OneRank, index, profile)
 
-    def _poll_traces(self, run: str, span: str, known: list[Member]) -> TracedJob | Progress:
-        if not known:
+    def _poll_traces(self, run: str, span: str, spans: list[Member]) -> TracedJob | Progress:
+        if not spans:
             raise NotFound(
                 f"run {run!r} holds no traces of two ranks",
                 next_step="Record every rank into one folder, each under a worker_name of its own",
             )
-        most_calls = calls_of_each(len(known))
-        held: _Held = self._held.get((run, *known), dict)
+        members_read: _MembersRead = self.combined.get(("members", run, *spans), dict)
         read: dict[Member, Profile | Notice | None] = {}
         waiting: list[Progress] = []
-        for one in known:
-            answer = self._poll_member(run, one, most_calls, held)
+        for member in spans:
+            answer = self._poll_member(run, member, members_read)
             if not isinstance(answer, Progress):
-                read[one] = answer
+                read[member] = answer
             elif len(waiting := [*waiting, answer]) == _READ_AT_ONCE:  # each is read by several processes
                 break
         if waiting:
             return waiting[0]
-        here = together(
-            {one: recorded_trace(about) for one, about in read.items() if isinstance(about, Profile)}, span
-        )
-        made = self._jobs.begin((run, *known, *here), lambda: job_of(read, span), read)
-        if not made.done():
-            return all_read(next((about for about in read.values() if isinstance(about, Profile)), None))
-        if (job := made.result()) is None:
+        profiles = {member: about for member, about in read.items() if isinstance(about, Profile)}
+        selected = together({member: recorded_trace(profile) for member, profile in profiles.items()}, span)
+        future = self.combined.begin((run, *spans, *selected), lambda: job_of(read, span), read)
+        if not future.done():
+            return all_read(next(iter(profiles.values()), None))
+        if (job := future.result()) is None:
             raise no_job(run, [answer for answer in read.values() if isinstance(answer, Notice)])
         return job
 
     def poll_jobs(self, run: str, span: str, run2: str, span2: str) -> Jobs | Progress:
-        """Two jobs; see `poll_job`. Raises UserError, which tells the side that cannot be shown."""
-        with _named_side("A"):
-            before = self.poll_job(run, span)
-        with _named_side("B"):
-            after = self.poll_job(run2, span2)
-        for about in (before, after):
-            if isinstance(about, Progress):
-                return about
-        assert isinstance(before, Job) and isinstance(after, Job)
-        jobs = Jobs(before, after)
-        return self._sides.get(("jobs", run, span, run2, span2), lambda: jobs, (before, after))
+        """Return two jobs to compare; see `poll_job`. Raises UserError, which names the side that failed."""
+        both = _poll_both(partial(self.poll_job, run, span), partial(self.poll_job, run2, span2))
+        if isinstance(both, Progress):
+            return both
+        return self.combined.get(("jobs", run, span, run2, span2), partial(Jobs, *both), both)
 
     def job(self, run: str, span: str = "") -> TracedJob | None:
-        """The same, its traces read one after the other; None where fewer than two ranks have one that can be."""
+        """Read the traces of a job one after the other; None where those of fewer than two ranks can be read."""
         read: dict[Member, Profile | Notice | None] = {}
-        for one in self.job_members(run, span):
+        for member in self.job_members(run, span):
             try:
-                read[one] = self.profile(run, one.worker, one.span)
+                read[member] = self.profile(run, member.worker, member.span)
             except Exception as error:
-                read[one] = why_not(self._catalog.span(run, one.worker, one.span)[1].file, error)
+                read[member] = why_not(self.trace_file(run, member.worker, member.span), error)
         return job_of(read, span)
 
-    def _poll_member(
-        self, run: str, one: Member, most_calls: int, held: _Held
-    ) -> Profile | Progress | Notice:
-        """What was read is held until all are there: a job has more ranks than readings are remembered. What could not
-        be read is tried again after a while."""
-        _, span = self._catalog.span(run, one.worker, one.span)
-        made_of = self.files(run, one.worker, one.span), most_calls
-        known = held.get(one)
-        if known is None or known.made_of != made_of or not known.counts:
+    def _poll_member(self, run: str, member: Member, read: _MembersRead) -> Profile | Progress | Notice:
+        """Keep what was read until all of the job is: it may have more ranks than the queue keeps readings.
+
+        What could not be read is tried again after a while.
+        """
+        found, _ = self.look_up(run, member.worker, member.span)
+        known = read.get(member)
+        if known is None or not known.is_valid(found.files):
             try:
-                answer = self.poll_profile(run, one.worker, one.span)
+                answer = self.poll_profile(run, member.worker, member.span)
                 if isinstance(answer, Progress):
                     return answer
-                known = held[one] = _MemberRead(made_of, answer, inf)
+                known = _MemberRead(found.files, answer, inf)
             except Exception as error:
-                known = held[one] = _MemberRead(made_of, why_not(span.file, error), monotonic() + _RETRY_S)
+                known = _MemberRead(found.files, why_not(found.span.file, error), monotonic() + _RETRY_S)
+            read[member] = known
         return known.answer
 
     def profile(self, run: str, worker: str, span: str) -> Profile:
-        """A span with its trace and compile data. Reads the trace if need be; raises UserError."""
+        """Return a span with its trace and compile data. Reads the trace if need be; raises UserError."""
         ids = run, worker, span
         return self._answer(ids, self._reading(ids, to_the_end=True))
 
     def poll_profile(self, run: str, worker: str, span: str) -> Profile | Progress:
-        """The same; while the trace is being read, how far that is.
+        """Return the same; while the trace is being read, how far that is.
 
         A reading that is not polled any more stops after a while (see `read_queue`).
         """
         ids = run, worker, span
         reading = self._reading(ids)
-        return self._answer(ids, reading) if reading.future.done() else self._readings.progress(reading)
+        return self._answer(ids, reading) if reading.future.done() else self._queue.progress(reading)
 
     def poll(self, run: str, worker: str, span: str = "") -> Profile | CompileData | Progress:
-        """A span, or without one what the worker compiled."""
+        """Return a span, or without one what the worker compiled."""
         return self.poll_profile(run, worker, span) if span else self.compile_data(run, worker)
 
     def side(self, run: str, worker: str, span: str = "") -> Side:
-        """One side of a comparison. Reads the trace if need be; raises UserError."""
+        """Return one side of a comparison. Reads the trace if need be; raises UserError."""
         about = self.profile(run, worker, span) if span else self.compile_data(run, worker)
         return side_of(about, run, worker)
 
     def poll_sides(
         self, run: str, worker: str, span: str, run2: str, worker2: str, span2: str
     ) -> Sides | Progress:
-        """Two spans, or what two workers compiled. Raises UserError, which tells the side that cannot be shown."""
-        with _named_side("A"):
-            before = self.poll(run, worker, span)
-        with _named_side("B"):
-            after = self.poll(run2, worker2, span2)
-        for about in (before, after):
-            if isinstance(about, Progress):
-                return about
-        assert not isinstance(before, Progress) and not isinstance(after, Progress)
-        sides = Sides(side_of(before, run, worker), side_of(after, run2, worker2))
+        """Return two spans, or what two workers compiled. Raises UserError, which names the side that failed."""
+        both: tuple[Profile | CompileData, Profile | CompileData] | Progress
+        both = _poll_both(partial(self.poll, run, worker, span), partial(self.poll, run2, worker2, span2))
+        if isinstance(both, Progress):
+            return both
+        sides = Sides(side_of(both[0], run, worker), side_of(both[1], run2, worker2))
         ids = run, worker, span, run2, worker2, span2
-        return self._sides.get(ids, lambda: sides, (before, after))  # those that were compared before
+        return self.combined.get(ids, lambda: sides, both)
 
     def trace_file(self, run: str, worker: str, span: str) -> File:
-        """Raises NotFound."""
-        return self._catalog.span(run, worker, span)[1].file
+        """Return the file of a trace. Raises NotFound."""
+        return self.look_up(run, worker, span)[0].span.file
 
     def cancel(self, run: str, worker: str, span: str) -> None:
-        """Whoever polled this span does not want it any more. Does nothing where it is not being read."""
-        self._catalog.span(run, worker, span)  # raises NotFound
-        self._readings.cancel((run, worker, span))
+        """Stop reading a span that nobody else polls. Does nothing where it is not being read. Raises NotFound."""
+        self.look_up(run, worker, span)
+        self._queue.cancel((run, worker, span))
 
-    def _reading(self, ids: _Ids, *, to_the_end: bool = False) -> Reading[Profile]:
-        _, span = self._catalog.span(*ids)
-        most_calls, other = self.most_calls(ids[0]), self.beside(*ids[:2])
-        made_of = self.files(*ids), most_calls, other[:2] if other else ()
+    def _reading(self, ids: Ids, *, to_the_end: bool = False) -> Reading[Profile]:
+        found, source = self._catalog.span(ids)
 
         def start() -> Reading[Profile]:
-            progress = Progress(span.file.name, 0, span.file.size, 0, None)
-            return Reading(progress, partial(self._read_span, ids, most_calls, other))
+            progress = Progress(found.span.file.name, 0, found.span.file.size, 0, None)
+            return Reading(progress, partial(self._read_span, ids))
 
-        reading = self._readings.ask(ids, made_of, start, to_the_end=to_the_end)
-        if not _lost(reading):
-            return reading
-        self._readings.forget(ids, reading)
-        return self._readings.ask(ids, made_of, start, to_the_end=to_the_end)
+        reading = self._queue.ask(ids, source, start, to_the_end=to_the_end)
+        if _is_lost(reading):
+            self._queue.forget(ids, reading)
+            reading = self._queue.ask(ids, source, start, to_the_end=to_the_end)
+        return reading
 
-    def _answer(self, ids: _Ids, reading: Reading[Profile]) -> Profile:
+    def _answer(self, ids: Ids, reading: Reading[Profile]) -> Profile:
         try:
             return reading.future.result()
         except Exception:  # told once: the cause may be gone when somebody asks again
-            self._readings.forget(ids, reading)
+            self._queue.forget(ids, reading)
             raise
 
-    def most_calls(self, run: str) -> int:
-        """Of how many calls the model of a span of this run is made. Raises NotFound."""
-        return calls_of_each(len(self.job_members(run)))
-
-    def _read_span(
-        self, ids: _Ids, most_calls: int, other: RunBeside | None, reading: Reading[Profile]
-    ) -> Profile:
-        worker, span = self._catalog.span(*ids)
-        data, _ = self.with_packages(ids[0], worker)
-        trace = read(span.file, reading.advance, partial(reading.advance, stage="fetching"), reading.stop)
-        trace, files = replace(trace, notices=_will_retry(trace.notices)), self.files(*ids)
-        profile = Profile(trace, data, span, most_calls, files, other)
+    def _read_span(self, ids: Ids, reading: Reading[Profile]) -> Profile:
+        found, _ = self._catalog.span(ids)
+        data, _ = self.with_packages(ids[0], found.worker)
+        fetching = partial(reading.advance, stage="fetching")
+        trace = read(found.span.file, reading.advance, fetching, reading.stop)
+        profile = self.opened(found, replace(trace, notices=_will_retry(trace.notices)), data)
         if self._ahead:
             profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it
         return profile
 
 
-def _lost(reading: Reading[Profile]) -> bool:
-    """What was read is gone: its columns lie in the cache, where others may write."""
-    done = reading.future.done() and reading.future.exception() is None
-    return done and not reading.future.result().trace.is_whole()
+def _is_lost(reading: Reading[Profile]) -> bool:
+    """Whether what was read is gone: its columns lie in the cache, where others may write."""
+    is_read = reading.future.done() and reading.future.exception() is None
+    return is_read and not reading.future.result().trace.is_whole()
 
 
 def all_read(profile: Profile | None) -> Progress:
-    """What whoever polls is told while something is made of what was read."""
+    """Return the progress that is shown while something is computed from what was read."""
     if profile is None or profile.span is None:
         return Progress("", 0, 0, 0, None)
     file = profile.span.file
     return Progress(file.name, file.size, file.size, profile.trace.events, 0.0)
 
 
-def _all_was_read(merged: DataRead) -> bool:
-    """Else a file was not read: the next time it may be."""
+def _is_complete(merged: DataRead) -> bool:
+    """Whether all files could be read; one that could not may be readable the next time."""
     return all(notice.kept for notice in merged[1])
 
 
 def _will_retry(notices: list[Notice]) -> list[Notice]:
-    """In the tab a trace without its end is no loss yet: it may still be written, and is read again then."""
+    """Reword the notices about a trace without its end: it may still be written, and is read again then."""
     step = "It is read again when it changes: reload. If nobody writes it any more, copy or record it again"
     return [
         replace(notice, problem=f"incomplete: {notice.problem}", next_step=step)
@@ -393,6 +378,19 @@ def _no_compile_data(worker: str, notices: list[Notice]) -> NoCompileData:
         f"worker {worker!r} has no compile data",
         next_step="Use tb_torchcompile_plugin.tensorboard_trace_handler, or set TORCH_TRACE to the logdir",
     )
+
+
+def _poll_both(
+    first: Callable[[], Result | Progress], second: Callable[[], Result | Progress]
+) -> tuple[Result, Result] | Progress:
+    """Poll both sides of a comparison, so that both are read at a time."""
+    with _named_side("A"):
+        before = first()
+    with _named_side("B"):
+        after = second()
+    if isinstance(before, Progress):
+        return before
+    return after if isinstance(after, Progress) else (before, after)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ its head, its unit and where it leads; `analysis.sheet.head` says what a name do
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -16,69 +16,26 @@ from msgspec import inspect
 
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import brief
 
-# What tells a row of a table from the others of it: its `key`, or all that it says by name and not by
-# measure.
-
-
 NONE = "all"  # of a table with one row, which has no name
 # Fields that name something, whatever table they are in.
 NAMES = frozenset(
     (
-        *(
-            "rule",
-            "row",
-            "fix",
-            "kind",
-            "cause",
-            "name",
-            "function",
-            "parent",
-            "op",
-            "group",
-            "dtype",
-            "frame",
-        ),
-        *(
-            "file",
-            "line",
-            "compile_id",
-            "resume_compile_id",
-            "epoch",
-            "direction",
-            "graph_key",
-            "graph",
-            "limit",
-        ),
-        *(
-            "device",
-            "stream",
-            "thread",
-            "rank",
-            "for_rank",
-            "host",
-            "step",
-            "category",
-            "part",
-            "cache",
-            "kernel",
-        ),
-        *("message_bytes", "size_bytes", "group_size", "beside", "operator", "id", "config", "subject"),
+        *("rule", "row", "fix", "kind", "cause", "name", "function", "parent", "op", "group", "dtype"),
+        *("file", "line", "compile_id", "resume_compile_id", "epoch", "direction", "graph_key", "graph"),
+        *("device", "stream", "thread", "rank", "for_rank", "host", "step", "category", "part", "cache"),
+        *("kernel", "message_bytes", "size_bytes", "group_size", "beside", "operator", "id", "config"),
+        *("frame", "limit", "subject"),
     )
 )
 
 
 def key_of(row: msgspec.Struct) -> str:
-    """Without regard to other rows."""
+    """Return its key, or all that names it; other rows may have the same."""
     if own := getattr(row, "key", ""):
         return str(own)
-    named = (getattr(row, field) for field in row.__struct_fields__ if field in NAMES)
-    return ",".join(dict.fromkeys(_parts(named))) or NONE
-
-
-def _parts(values: Iterable[object]) -> Iterator[str]:
-    for value in values:
-        if isinstance(value, str | int) and value != "":
-            yield brief(str(value))
+    values = (getattr(row, field) for field in row.__struct_fields__ if field in NAMES)
+    parts = (brief(str(value)) for value in values if isinstance(value, str | int) and value != "")
+    return ",".join(dict.fromkeys(parts)) or NONE
 
 
 SAYS = "says"
@@ -127,52 +84,48 @@ class Sheets(msgspec.Struct, frozen=True):
 
 
 def is_sheet(answer: type) -> bool:
-    """Whether an answer begins with what it says."""
+    """Whether the first field of an answer is its sentences."""
     return issubclass(answer, msgspec.Struct) and answer.__struct_fields__[:1] == (SAYS,)
 
 
 def tables_of(answer: type) -> list[SheetTable]:
-    """Of each field of rows a table, in their order."""
+    """Return a table for each field that holds rows, in their order."""
     kind = inspect.type_info(answer)
     assert isinstance(kind, inspect.StructType)
-    return [_table(field, row) for field in kind.fields if (row := _row_of(field.type))]
+    tables = []
+    for field in kind.fields:
+        plain, head = _unwrapped(field.type)
+        row = _unwrapped(plain.item_type)[0] if isinstance(plain, _LISTS) else None
+        if isinstance(row, inspect.StructType):
+            tables.append(_table(field.name, head.get("title") or _title(field.name), row))
+    return tables
 
 
-def _row_of(kind: inspect.Type) -> inspect.StructType | None:
-    plain, _ = _looked(kind)
-    item = _looked(plain.item_type)[0] if isinstance(plain, _LISTS) else None
-    return item if isinstance(item, inspect.StructType) else None
-
-
-def _table(field: inspect.Field, row: inspect.StructType) -> SheetTable:
-    fields = [one.name for one in row.fields]
+def _table(name: str, title: str, row: inspect.StructType) -> SheetTable:
+    fields = [field.name for field in row.fields]
     unseen = UNSEEN | ({"line"} if "file" in fields else set())
-    shown = [column for one in row.fields if one.name not in unseen and (column := _column(one))]
-    names = ["key"] if "key" in fields else [name for name in fields if name in NAMES]
-    return SheetTable(
-        field.name, _looked(field.type)[1].get("title") or _title(field.name), names, _drawn(shown)
-    )
+    columns = [_column(field) for field in row.fields if field.name not in unseen]
+    names = ["key"] if "key" in fields else [field for field in fields if field in NAMES]
+    return SheetTable(name, title, names, _with_defaults([column for column in columns if column]))
 
 
-def _drawn(columns: list[SheetColumn]) -> list[SheetColumn]:
-    """Where nobody said otherwise the first amount has a bar, and the first text the width that is left."""
-    sized = next((one.key for one in columns if _UNIT.search(one.key) and not one.hidden), None)
-    text = next((one.key for one in columns if one.kind == "text" and one.key != "compile_id"), None)
-    bar, grow = any(one.bar for one in columns), any(one.grow for one in columns)
-    return [
-        msgspec.structs.replace(
-            one,
-            bar=one.bar or (not bar and one.key == sized),
-            grow=one.grow or (not grow and one.key == text),
-        )
-        for one in columns
-    ]
+def _with_defaults(columns: list[SheetColumn]) -> list[SheetColumn]:
+    """Give the first amount a bar and the first text the remaining width, where no column asks for them."""
+    replace = msgspec.structs.replace
+    if not any(column.bar for column in columns):
+        sized = next((column for column in columns if _UNIT.search(column.key) and not column.hidden), None)
+        columns = [replace(column, bar=column is sized) for column in columns]
+    if not any(column.grow for column in columns):
+        texts = (column for column in columns if column.kind == "text" and column.key != "compile_id")
+        first = next(texts, None)
+        columns = [replace(column, grow=column is first) for column in columns]
+    return columns
 
 
 def _column(field: inspect.Field) -> SheetColumn | None:
-    """None of what is no text and no number."""
-    plain, look = _looked(field.type)
-    if isinstance(plain, _LISTS) and isinstance(_looked(plain.item_type)[0], _TEXTS):
+    """Return None for what is neither a text nor a number."""
+    plain, look = _unwrapped(field.type)
+    if isinstance(plain, _LISTS) and isinstance(_unwrapped(plain.item_type)[0], _TEXTS):
         kind = "text"
     elif not isinstance(plain, (*_KINDS, inspect.StrType)):
         return None
@@ -188,15 +141,15 @@ def _column(field: inspect.Field) -> SheetColumn | None:
     )
 
 
-def _looked(kind: inspect.Type) -> tuple[inspect.Type, dict[str, Any]]:
-    """A type without what is said of it and without None, and that: `title` and the rest."""
+def _unwrapped(kind: inspect.Type) -> tuple[inspect.Type, dict[str, Any]]:
+    """Return a type without its annotations and without None, and the annotations: `title` and the rest."""
     look: dict[str, Any] = {}
     while isinstance(kind, (inspect.Metadata, inspect.UnionType)):
         if isinstance(kind, inspect.Metadata):
             look |= {**(kind.extra_json_schema or {}), **(kind.extra or {})}
             kind = kind.type
         else:
-            some = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
+            some = [type for type in kind.types if not isinstance(type, inspect.NoneType)]
             kind = some[0] if len(some) == 1 else inspect.AnyType()
     return kind, look
 

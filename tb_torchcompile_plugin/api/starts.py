@@ -16,39 +16,36 @@ from tb_torchcompile_plugin.analysis.compare.verdict import FullReport, full_rep
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import start_findings
 from tb_torchcompile_plugin.analysis.finding import Finding
-from tb_torchcompile_plugin.api.catalog import Ids
+from tb_torchcompile_plugin.api.catalog import Ids, Listing
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 _start_log = logging.getLogger(__name__)
-_MOST = 24  # that one is compared with: each is read
+_MAX_OTHERS = 24  # start-ups that one is compared with; chosen by hand, as each of them is read
 
 
 def starts_of(session: Session, run: str, worker: str) -> Starts:
-    """What a worker compiled, the ranks of its run, then the first of other runs. Raises NotFound, NoCompileData."""
+    """Return what a worker compiled, then the ranks of its run, then other runs. Raises NotFound, NoCompileData."""
     data = session.compile_data(run, worker)
-    listed = [(one.run, workers) for one, workers in session.last_look().runs if workers]
-    rank = next(
-        (one.rank for name, workers in listed if name == run for one in workers if one.worker == worker), None
-    )
-    mine = Start(run, worker, rank, data)
-    others = tuple(islice(_others(session, listed, mine), _MOST))
-    made_of = (data, *(one.data for one in others))
-    return session.starts.get((run, worker), lambda: Starts(mine, others), made_of)
+    listing = session.last_look()
+    found = listing.worker(run, worker)
+    own = Start(run, worker, found.rank if found else None, data)
+    others = tuple(islice(_others(session, listing, own), _MAX_OTHERS))
+    made_of = (data, *(other.data for other in others))
+    return session.combined.get(("starts", run, worker), lambda: Starts(own, others), made_of)
 
 
-def _others(session: Session, listed: list[tuple[str, list[WorkerFiles]]], mine: Start) -> Iterator[Start]:
-    for run, workers in sorted(listed, key=lambda row: row[0] != mine.run):
-        for one in workers:
-            if (run, one.worker) != (mine.run, mine.worker) and one.compile_files:
-                data, _ = session.compile_data_of(one)
+def _others(session: Session, listing: Listing, own: Start) -> Iterator[Start]:
+    for run, workers in sorted(listing.runs, key=lambda row: row[0].run != own.run):
+        for worker in workers:
+            if (run.run, worker.worker) != (own.run, own.worker) and worker.compile_files:
+                data, _ = session.compile_data_of(worker)
                 if data is not None:
-                    yield Start(run, one.worker, one.rank, data)
+                    yield Start(run.run, worker.worker, worker.rank, data)
 
 
 def starts_or_none(session: Session, run: str, worker: str) -> Starts | None:
-    """The same for a report: a mistake of ours about another run must not cost this one."""
+    """Return the same for a report: a mistake of ours about another run must not cost this one."""
     try:
         return starts_of(session, run, worker)
     except Exception as error:
@@ -57,7 +54,7 @@ def starts_or_none(session: Session, run: str, worker: str) -> Starts | None:
 
 
 def findings_with_start(data: CompileData, start: Starts | None) -> list[Finding]:
-    """What the compile data shows. What says why caches missed stands for what says that they did."""
+    """Return what the compile data shows. A finding that explains missed caches replaces the one that counts misses."""
     why = start.of(start_findings) if start else []
     rows = data.of(compile_findings)
     return [
@@ -66,17 +63,14 @@ def findings_with_start(data: CompileData, start: Starts | None) -> list[Finding
     ]
 
 
-# Two spans compared, with the jobs that they are of: what the terminal and agents are answered.
-
-
 class WithJobs(FullReport, frozen=True):
-    """With the jobs that the two spans are of; None where one of them is of none."""
+    """A comparison of two spans, with the jobs that they are of; null where one of them is of none."""
 
     jobs: JobsCompared | None
 
 
 def comparison(*sides: tuple[Session, Ids]) -> WithJobs:
-    """Of two spans, each in its session. Raises UserError."""
+    """Compare two spans, each in its session. Raises UserError."""
     report = full_report(Sides(*(session.side(*ids) for session, ids in sides)))
     jobs = [session.job(run, span) for session, (run, _, span) in sides]
     compared = compare_jobs(Jobs(*(job for job in jobs if job))) if all(jobs) else None

@@ -201,12 +201,6 @@ def together(ranks: Mapping[Member, RecordedAt], like: str = "") -> list[Member]
     return max(reversed(wanted or groups), key=len, default=[])
 
 
-def calls_of_each(ranks: int) -> int:
-    """Of how many calls the model of a rank is made: walking those of a job is linear in the calls of all its ranks,
-    and few leave room for more. It is the same one for what is asked of the rank alone, or its step had two lengths."""
-    return max(Profile.most_calls, _MOST_CALLS // ranks) if ranks > 1 else Profile.most_calls
-
-
 def of_another_time(file: str) -> Notice:
     """Return why a rank is not of the job; file: what it was read from."""
     return Notice(

@@ -21,9 +21,6 @@ class Codes:
         return code
 
 
-# Rows by what they have in common.
-
-
 Row = TypeVar("Row")
 Group = TypeVar("Group", bound=Hashable)
 

@@ -22,35 +22,30 @@ from tb_torchcompile_plugin.torch_names.caches import is_package
 
 @dataclass(frozen=True)
 class Packages:
-    """Where the texts of packages lie that another process compiled. first: the first of them among the artifacts of
-    the process that runs them; numbers: what they are there."""
+    """Where the texts of packages lie that another process compiled."""
 
     data: CompileData
-    first: int
-    numbers: tuple[int, ...]
+    first: int  # the first of them among the artifacts of the process that runs them
+    numbers: tuple[int, ...]  # what they are in `data`
 
 
 @dataclass(frozen=True, eq=False)
 class CompileData(Memoized):
-    """summary: what is known, merged. file: where it comes from first. notices: what could not be read.
+    """What one worker compiled, merged from its files."""
 
-    log: the log that holds the texts of artifacts with a `log_offset`; None without one.
-    packages: see reader/compile_data.py.
-    """
-
-    summary: CompileSummary
+    summary: CompileSummary  # what is known, merged
     source: Literal["summary", "torch_trace"]
-    file: str
-    notices: list[Notice] = field(default_factory=list)
-    log: File | None = None
-    packages: Packages | None = None
+    file: str  # where it comes from first
+    notices: list[Notice] = field(default_factory=list)  # what could not be read
+    log: File | None = None  # holds the texts of artifacts with a `log_offset`
+    packages: Packages | None = None  # those that another process compiled
 
 
 DataRead: TypeAlias = tuple[CompileData | None, list[Notice]]
 
 
 def read_compile_data(worker: WorkerFiles) -> DataRead:
-    """The compile data of `worker`, None where it has none that can be read; and why a file was passed over."""
+    """Return the compile data of `worker`, None where none can be read, and why a file was passed over."""
     notices: list[Notice] = []
     newest, file = _newest_summary(worker.summaries, notices)
     log = _log(worker.log, notices)
@@ -81,37 +76,18 @@ def _log(file: File | None, notices: list[Notice]) -> CompileSummary | None:
     except UserError as error:
         notices.append(error.notice)
         return None
-    notices += _unreadable(file, log)
+    if causes := log.records.unreadable:
+        lost = sum(causes.values())
+        counts = ", ".join(f"{cause}: {count}" for cause, count in sorted(causes.items()))
+        problem = f"{lost} record{'' if lost == 1 else 's'} could not be read ({counts})"
+        kept = f"{sum(log.records.by_kind.values())} records were read and are shown"
+        step = "If the file was copied, copy it again; else record the run again"
+        notices.append(Notice(file.path, problem, kept, step))
     return log
 
 
-def _unreadable(file: File, log: CompileSummary) -> list[Notice]:
-    """One warning for all records of a log that could not be read."""
-    causes = log.records.unreadable
-    if not causes:
-        return []
-    lost = sum(causes.values())
-    counts = ", ".join(f"{cause}: {count}" for cause, count in sorted(causes.items()))
-    return [
-        Notice(
-            file.path,
-            f"{lost} record{'' if lost == 1 else 's'} could not be read ({counts})",
-            f"{sum(log.records.by_kind.values())} records were read and are shown",
-            "If the file was copied, copy it again; else record the run again",
-        )
-    ]
-
-
-# Packages of AOTInductor are compiled by one process and run by another: the compile data of both as one.
-# The process that runs them knows no code. Kernels, graphs and texts come from the processes of the run
-# that only compiled; their times stay there.
-
-
-_OF_CODE = ("graphs", "compiled_kernels")
-
-
 def makers(worker: WorkerFiles, workers: Sequence[WorkerFiles]) -> list[WorkerFiles]:
-    """Those that may have compiled what `worker` runs: of its rank or of none, and without a trace."""
+    """Return the workers that may have compiled what `worker` runs: of its rank or of none, and without a trace."""
     if not worker.spans:
         return []
     return [
@@ -127,22 +103,25 @@ def makers(worker: WorkerFiles, workers: Sequence[WorkerFiles]) -> list[WorkerFi
 def with_makers(
     worker: WorkerFiles, workers: Sequence[WorkerFiles], read: Callable[[WorkerFiles], DataRead], memo: Memo
 ) -> DataRead:
-    """The compile data of `worker`, with that of packages that another of `workers` compiled. read: one's own."""
+    """Return the compile data of `worker`, with that of packages that another of `workers` compiled."""
     own, notices = read(worker)
-    known = [data for one in makers(worker, workers) if (data := read(one)[0]) is not None]
-    if not known:
+    others = [data for maker in makers(worker, workers) if (data := read(maker)[0]) is not None]
+    if not others:
         return own, notices
     key = "packages", *(span.file.path for span in worker.spans)
-    return memo.get(key, lambda: with_packages(own, known), (own, *known)), notices
+    return memo.get(key, lambda: with_packages(own, others), (own, *others)), notices
 
 
 def with_packages(own: CompileData | None, others: Sequence[CompileData]) -> CompileData | None:
-    """`own` with the packages that the newest of the others compiled; `own` itself where it compiled packages, or none
-    of them did."""
-    made = [data for data in others if _compiled(data.summary)]
-    if not made or (own is not None and _compiled(own.summary)):
+    """Add the packages of AOTInductor that the newest of the other processes compiled, unless `own` compiled some.
+
+    The process that runs them knows no code. Kernels, graphs and texts come from the one that compiled; its times
+    stay there.
+    """
+    makers = [data for data in others if _compiled(data.summary)]
+    if not makers or (own is not None and _compiled(own.summary)):
         return own
-    maker = max(made, key=lambda data: max(row.start_ns for row in _compiled(data.summary)))
+    maker = max(makers, key=lambda data: max(row.start_ns for row in _compiled(data.summary)))
     summary = CompileSummary()
     if own is not None:
         summary.CopyFrom(own.summary)
@@ -157,7 +136,7 @@ def _compiled(summary: CompileSummary) -> list[Compilation]:
 
 
 def _add(summary: CompileSummary, maker: CompileSummary) -> list[int]:
-    """Adds what is of packages; the numbers of the artifacts that were added."""
+    """Add what is about packages; return the numbers of the artifacts that were added."""
     for row in _compiled(maker):
         added = summary.compilations.add()
         added.CopyFrom(row)
@@ -165,21 +144,18 @@ def _add(summary: CompileSummary, maker: CompileSummary) -> list[int]:
         for time in ("start_ns", "duration_ns"):
             added.ClearField(time)
         del added.phases[:]
-    for name in _OF_CODE:
+    for name in ("graphs", "compiled_kernels"):
         getattr(summary, name).extend(row for row in getattr(maker, name) if is_package(row.key.compile_id))
-    numbers = [place for place, row in enumerate(maker.artifacts) if is_package(row.key.compile_id)]
+    numbers = [index for index, row in enumerate(maker.artifacts) if is_package(row.key.compile_id)]
     summary.artifacts.extend(maker.artifacts[number] for number in numbers)
     return numbers
-
-
-# The text of one artifact: out of the summary, or out of the log that it still lies in.
 
 
 _HOW = 'Record with tensorboard_trace_handler(..., capture="full"), which is the default'
 
 
 def read_payload(data: CompileData, number: int) -> str:
-    """The text of artifact `number` of this data. Raises NotFound, saying why there is none, and UserError."""
+    """Return the text of artifact `number`. Raises NotFound, which says why there is none, and UserError."""
     artifacts = data.summary.artifacts
     if not 0 <= number < len(artifacts):
         raise _nothing(data, number)

@@ -1,4 +1,4 @@
-"""What is remembered in memory: each answer is made once, and who asks for it meanwhile waits. For many threads."""
+"""Answers in memory: each is computed once, and whoever asks for it meanwhile waits. Safe for many threads."""
 
 from __future__ import annotations
 
@@ -12,94 +12,109 @@ Value = TypeVar("Value")
 Owner = TypeVar("Owner", bound="Memoized")
 Arguments = ParamSpec("Arguments")
 
+_Computed = tuple[
+    object, Any
+]  # what an answer was computed from, and the answer, or a future that it will be in
+
 
 class Memo:
-    """Answers by key; of more than `most` keys the ones asked for longest ago are forgotten."""
+    """Answers by key. With more than `most` keys the least recently used ones are forgotten."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
-        self._answers: dict[Hashable, tuple[object, Future[Any]]] = {}
+        self._answers: dict[Hashable, _Computed] = {}
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[Memo], tuple[int | None]]:
-        """A copy in another process answers anew: threads wait here."""
+        """A copy in another process starts empty: locks cannot be copied."""
         return Memo, (self._most,)
 
     def get(
         self,
         key: Hashable,
-        make: Callable[[], Value],
+        compute: Callable[[], Value],
         made_of: object = None,
         keep: Callable[[Value], bool] | None = None,
     ) -> Value:
-        """The answer; made here unless somebody is at it or was. Raises what `make` raises or raised.
+        """Return the answer, computed here unless it is known or another thread is at it. Raises what that raises.
 
-        made_of: an answer made of something else does not count any more. keep: which answers are remembered; then
-        failures are not.
+        made_of: an answer that was computed from something else is computed again.
+        keep: which answers are remembered; failures are not, then.
         """
-        answer, mine = self._claim(key, made_of)
-        if mine:
-            self._make(key, answer, make, keep)
-        value: Value = answer.result()
+        answer, is_new = self._claim(key, made_of)
+        if is_new:
+            self._compute(key, answer, compute, keep)
+        value: Value = answer.result() if isinstance(answer, Future) else answer
         return value
 
-    def begin(self, key: Hashable, make: Callable[[], Value], made_of: object = None) -> Future[Value]:
-        """The answer, made on a thread of its own unless somebody is at it or was."""
-        answer, mine = self._claim(key, made_of)
-        if mine:
-            work = partial(self._make, key, answer, make, None)
+    def begin(self, key: Hashable, compute: Callable[[], Value], made_of: object = None) -> Future[Value]:
+        """Return a future of the answer, which a thread of its own computes unless it is known or being computed."""
+        answer, is_new = self._claim(key, made_of)
+        if is_new:
+            work = partial(self._compute, key, answer, compute, None)
             threading.Thread(target=work, name="tb-torchcompile-answer", daemon=True).start()
-        return answer
+        if isinstance(answer, Future):
+            return answer
+        future: Future[Value] = Future()
+        future.set_result(answer)
+        return future
 
-    def _claim(self, key: Hashable, made_of: object) -> tuple[Future[Any], bool]:
-        """The answer, made or not; and whether nobody is at it yet."""
+    def _claim(self, key: Hashable, made_of: object) -> tuple[Any, bool]:
+        """Return the answer, or a future of it; and whether the caller has to compute it."""
         with self._lock:
-            known = self._answers.pop(key, None)
-            mine = known is None or known[0] != made_of
-            entry = (made_of, Future()) if known is None or mine else known
+            current = self._answers.pop(key, None)
+            is_new = current is None or current[0] != made_of
+            entry = (made_of, Future()) if current is None or is_new else current
             self._answers[key] = entry
             while self._most is not None and len(self._answers) > self._most:
                 del self._answers[next(iter(self._answers))]
-            return entry[1], mine
+            return entry[1], is_new
 
-    def _make(
+    def _compute(
         self,
         key: Hashable,
-        answer: Future[Any],
-        make: Callable[[], Value],
+        future: Future[Any],
+        compute: Callable[[], Value],
         keep: Callable[[Value], bool] | None,
     ) -> None:
         try:
-            value = make()
-            kept = keep is None or keep(value)
+            value = compute()
+            is_kept = keep is None or keep(value)
         except BaseException as error:  # whatever it is, it belongs to whoever asks
             if keep is not None:
-                self._forget(key, answer)
-            answer.set_exception(error)
+                self._replace(key, future, is_kept=False)
+            future.set_exception(error)
             return
-        if not kept:
-            self._forget(key, answer)
-        answer.set_result(value)
+        self._replace(key, future, value, is_kept=is_kept)
+        future.set_result(value)
 
-    def _forget(self, key: Hashable, answer: Future[Any]) -> None:
+    def _replace(self, key: Hashable, future: Future[Any], value: object = None, *, is_kept: bool) -> None:
+        """Keep the answer without its future, which takes more memory than most answers; or forget it."""
         with self._lock:
-            if self._answers.get(key, (None, None))[1] is answer:
+            made_of, current = self._answers.get(key, (None, None))
+            if current is not future:  # it was forgotten, or something newer is computed
+                return
+            if is_kept:
+                self._answers[key] = made_of, value
+            else:
                 del self._answers[key]
 
 
 def answers_of(instance: object) -> Memo:
-    """What is remembered of this object, as long as there is the object."""
-    memo: Memo = vars(instance).setdefault("_answers", Memo())
+    """Return the answers about this object, which live as long as it does."""
+    memo: Memo | None = vars(instance).get("_answers")
+    if memo is None:
+        memo = vars(instance).setdefault("_answers", Memo())
     return memo
 
 
 def key_of(question: object, *args: object, **kwargs: object) -> Hashable:
-    """What an answer is remembered by."""
+    """Return the key of an answer."""
     return question, args, tuple(sorted(kwargs.items()))
 
 
 class Memoized:
-    """What questions are asked of. A question is a function of it; its answer is kept. Many threads may ask."""
+    """What questions are asked about. A question is a function of it, and is answered once."""
 
     def of(
         self: Owner,
@@ -108,9 +123,9 @@ class Memoized:
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Value:
-        """The answer to `question`, made when first asked for; who asks meanwhile waits. Raises what it raises."""
-        make = partial(question, self, *args, **kwargs)
-        return answers_of(self).get(key_of(question, *args, **kwargs), make)
+        """Return the answer to `question`, computed when first asked for. Raises what `question` raises."""
+        compute = partial(question, self, *args, **kwargs)
+        return answers_of(self).get(key_of(question, *args, **kwargs), compute)
 
     def begin(
         self: Owner,
@@ -119,18 +134,18 @@ class Memoized:
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Future[Value]:
-        """The same answer, made on a thread of its own unless it is there or somebody is at it."""
-        make = partial(question, self, *args, **kwargs)
-        return answers_of(self).begin(key_of(question, *args, **kwargs), make)
+        """Return a future of the same answer, which is computed by a thread of its own."""
+        compute = partial(question, self, *args, **kwargs)
+        return answers_of(self).begin(key_of(question, *args, **kwargs), compute)
 
 
 class once(Generic[Value]):
-    """A property that is made when first asked for, and then kept."""
+    """A property that is computed when first asked for, and then kept."""
 
-    def __init__(self, make: Callable[[Any], Value]) -> None:
-        self._make = make
-        self._name = make.__name__
-        self.__doc__ = make.__doc__
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
 
     @overload
     def __get__(self, instance: None, owner: object = None) -> once[Value]: ...
@@ -141,6 +156,6 @@ class once(Generic[Value]):
     def __get__(self, instance: object, owner: object = None) -> once[Value] | Value:
         if instance is None:
             return self
-        value = answers_of(instance).get(self._name, partial(self._make, instance))
+        value = answers_of(instance).get(self._name, partial(self._compute, instance))
         vars(instance)[self._name] = value  # the next access does not come here
         return value

@@ -1,5 +1,6 @@
-"""A summary and a TORCH_TRACE log of one process as one: what was recorded beats what was recovered after the fact,
-what only the log has is added, and nothing counts twice.
+"""Merge a summary and a TORCH_TRACE log of one process, and find which log belongs to which worker.
+
+What was recorded beats what was recovered after the fact, what only the log has is added, and nothing counts twice.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _Key: TypeAlias = tuple[int, str, int]  # and direction; of rows without one 0
 
 
 def merge(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
-    """The summary with what only the log has."""
+    """Return the summary with what only the log has."""
     summary, log = _aligned(_with_packages_named(summary, log), log)
     merged = CompileSummary()
     merged.CopyFrom(summary)
@@ -50,15 +51,14 @@ def merge(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
 
 
 def _with_packages_named(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
-    """Packages are numbered from where each began to listen: those of the summary get the ids of the log."""
-    theirs = [row for row in log.compilations if is_package(row.key.compile_id) and row.HasField("start_ns")]
+    """Number packages, which each process counts from its first record on, as the log does."""
+    logged = [row for row in log.compilations if is_package(row.key.compile_id) and row.HasField("start_ns")]
     names: dict[str, str] = {}
-    mine = [row for row in summary.compilations if is_package(row.key.compile_id)]
-    for row in mine if theirs else ():
-        nearest = min(theirs, key=lambda other: abs(other.start_ns - row.start_ns))
-        if abs(nearest.start_ns - row.start_ns) <= _SAME_START_NS:
+    for row in summary.compilations:
+        nearest = _nearest(row, logged) if is_package(row.key.compile_id) else None
+        if nearest is not None:
             names[row.key.compile_id] = nearest.key.compile_id
-    if all(ours == known for ours, known in names.items()):
+    if all(ours == theirs for ours, theirs in names.items()):
         return summary
     copy = CompileSummary()
     copy.CopyFrom(summary)
@@ -68,54 +68,64 @@ def _with_packages_named(summary: CompileSummary, log: CompileSummary) -> Compil
     return copy
 
 
+def _nearest(row: Compilation, others: Iterable[Compilation]) -> Compilation | None:
+    """Return the one that began at the same time; None where none did."""
+    nearest = min(others, key=lambda other: abs(other.start_ns - row.start_ns), default=None)
+    is_same = nearest is not None and abs(nearest.start_ns - row.start_ns) <= _SAME_START_NS
+    return nearest if is_same else None
+
+
 def _replace(merged: CompileSummary, name: str, rows: list[_Row]) -> None:
     del getattr(merged, name)[:]
     getattr(merged, name).extend(rows)
 
 
 def _merged_rows(summary: Iterable[_Row], log: Iterable[_Row]) -> list[_Row]:
-    """Of each compilation the rows of the summary, or those of the log where it recorded more of them."""
+    """Return of each compilation the rows of the summary, or those of the log where it recorded more of them."""
     ours, theirs = grouped(summary, _key), grouped(log, _key)
-    fuller = [key for key in theirs if len(theirs[key]) > sum(not row.recovered for row in ours.get(key, ()))]
-    gone = set(fuller)
-    kept = [row for key in ours if key not in gone for row in ours[key]]
-    if fuller:  # then it knows better what happened where than torch did afterwards
+    fuller = {
+        key: rows
+        for key, rows in theirs.items()
+        if len(rows) > sum(not row.recovered for row in ours.get(key, ()))
+    }
+    kept = [row for key, rows in ours.items() if key not in fuller for row in rows]
+    if fuller:  # then the log knows better what happened where than torch did afterwards
         kept = [row for row in kept if row.key.compile_id or not row.recovered]
-    return [*kept, *(row for key in fuller for row in theirs[key])]
+    return [*kept, *(row for rows in fuller.values() for row in rows)]
 
 
 def _merged_compilations(summary: CompileSummary, log: CompileSummary) -> list[Compilation]:
-    """Recorded ones, those of the log that are none of them, and recovered ones that the log knows nothing of."""
+    """Return recorded compilations, those that only the log has, and recovered ones that the log lacks."""
     recorded = [row for row in summary.compilations if not row.recovered]
-    known = grouped(recorded, _key)
+    by_key = grouped(recorded, _key)
     added = [
-        row for row in log.compilations if not any(_same(row, other) for other in known.get(_key(row), ()))
+        row for row in log.compilations if not any(_same(row, other) for other in by_key.get(_key(row), ()))
     ]
     keys = {_key(row) for row in added}
     kept = [row for row in summary.compilations if row.recovered and _key(row) not in keys]
     return sorted([*recorded, *added, *kept], key=lambda row: row.start_ns)
 
 
-def _same(one: Compilation, other: Compilation) -> bool:
+def _same(row: Compilation, other: Compilation) -> bool:
     """Whether two rows of one key are one compilation: several backwards may share a key."""
-    timed = one.HasField("start_ns") and other.HasField("start_ns")
-    return one.direction != BACKWARD or not timed or abs(one.start_ns - other.start_ns) <= _SAME_START_NS
+    timed = row.HasField("start_ns") and other.HasField("start_ns")
+    return row.direction != BACKWARD or not timed or abs(row.start_ns - other.start_ns) <= _SAME_START_NS
 
 
 def _merged_spans(summary: CompileSummary, log: CompileSummary) -> list[_Row]:
-    """Both saw the same events, so a span is the same when it began at the same time under the same name."""
-    known = Counter((span.start_ns, span.name) for span in summary.spans)
+    """Merge spans: both saw the same events, so one is the same when it began at the same time under the same name."""
+    unmatched = Counter((span.start_ns, span.name) for span in summary.spans)
     spans = list(summary.spans)
     for span in log.spans:
-        if known[span.start_ns, span.name]:
-            known[span.start_ns, span.name] -= 1
+        if unmatched[span.start_ns, span.name]:
+            unmatched[span.start_ns, span.name] -= 1
         else:
             spans.append(span)
     return sorted(spans, key=lambda span: (span.start_ns, -span.duration_ns))
 
 
 def _merge_texts(merged: CompileSummary, summary: CompileSummary, log: CompileSummary) -> None:
-    """Of a compilation that the log recorded and the summary only recovered, those of the log."""
+    """Take the texts of the log for a compilation that the log recorded and the summary only recovered."""
     live = {_id(row) for row in (*summary.compilations, *summary.graphs) if not row.recovered}
     old = [row for row in (*summary.compilations, *summary.graphs) if row.recovered]
     logged = {_id(row) for row in log.compilations}
@@ -136,11 +146,8 @@ def _key(row: _Row) -> _Key:
     return *_id(row), getattr(row, "direction", 0)
 
 
-# -- the same epochs in both --------------------------------------------------------------------------------------
-
-
 def _aligned(summary: CompileSummary, log: CompileSummary) -> tuple[CompileSummary, CompileSummary]:
-    """Both with the same epochs. Who began to record later may not know of a `torch._dynamo.reset()` before.
+    """Return both with the same epochs. Who began to record later may not know of an earlier `torch._dynamo.reset()`.
 
     A compilation is known in both by its id and its start; ids that only the summary has go with the others of
     their epoch.
@@ -163,14 +170,13 @@ def _aligned(summary: CompileSummary, log: CompileSummary) -> tuple[CompileSumma
 
 
 def _pairs(summary: CompileSummary, log: CompileSummary) -> dict[Key, int]:
-    """(epoch, compile id) of the summary → epoch of the log, where a compilation started at the same time in both."""
+    """Return (epoch, compile id) of the summary → epoch of the log, by compilations that began at the same time."""
     timed = (row for row in log.compilations if row.HasField("start_ns"))
     candidates = grouped(timed, lambda row: (row.key.compile_id, row.direction))
     pairs = {}
     for row in summary.compilations:
         others = candidates.get((row.key.compile_id, row.direction), []) if row.HasField("start_ns") else []
-        nearest = min(others, key=lambda other: abs(other.start_ns - row.start_ns), default=None)
-        if nearest is not None and abs(nearest.start_ns - row.start_ns) <= _SAME_START_NS:
+        if (nearest := _nearest(row, others)) is not None:
             pairs[_id(row)] = nearest.key.epoch
     return pairs
 
@@ -180,7 +186,7 @@ def _most_common(steps: Iterable[int]) -> int:
 
 
 def _renumbered(summary: CompileSummary, epoch: Callable[[_Row], int]) -> CompileSummary:
-    """A copy, or the summary itself where nothing changes."""
+    """Return a copy, or the summary itself where nothing changes."""
     names = ("compilations", *_ROWS, "spans", *_TEXTS)
     if all(epoch(row) == row.key.epoch for name in names for row in getattr(summary, name)):
         return summary
@@ -190,12 +196,6 @@ def _renumbered(summary: CompileSummary, epoch: Callable[[_Row], int]) -> Compil
         for row in getattr(copy, name):
             row.key.epoch = epoch(row)
     return copy
-
-
-# Which TORCH_TRACE log belongs to which worker. A log joins the worker of its folder with the same rank;
-# else the one with the same process id that was alive at the time; else it is a worker of its own. Ranks
-# and process ids come back with every job, so where several would do, the process id decides, then the
-# time. Only the first and last bytes of each file are looked at.
 
 
 _RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)')
@@ -225,11 +225,8 @@ class TraceIdentity:
     first_ns: int = 0
 
 
-_UNKNOWN_LOG = LogIdentity(rank=None, pid=None, start_ns=None, end_ns=None)
-
-
 def trace_identity(file: discovery.File, span: str) -> TraceIdentity:
-    """Cheap: the first 64 KiB, and the last where the first do not tell. Never raises; unknown is None."""
+    """Read whose trace a file is from its first 64 KiB, and the last where those do not show it. Never raises."""
     try:
         rank, pid = _remembered(_rank_and_pid, file)
     except (OSError, UserError):  # reading it will say why
@@ -242,9 +239,9 @@ def _end_ns(file: discovery.File, span: str) -> int:
     return file.mtime_ns if time_ns is None else time_ns
 
 
-def _remembered(what: Callable[[discovery.File], Value], file: discovery.File) -> Value:
-    """What a file's bytes tell, asked once as long as its size and time stay. Failures are not kept."""
-    return _KNOWN.get((what, file), partial(what, file), keep=lambda _: True)
+def _remembered(question: Callable[[discovery.File], Value], file: discovery.File) -> Value:
+    """Return what a file's bytes show, read once as long as its size and time stay. Failures are not kept."""
+    return _KNOWN.get((question, file), partial(question, file), keep=lambda _: True)
 
 
 def _rank_and_pid(file: discovery.File) -> tuple[int | None, int | None]:
@@ -256,9 +253,11 @@ def _rank_and_pid(file: discovery.File) -> tuple[int | None, int | None]:
 
 def _identity_of_log(file: discovery.File) -> LogIdentity:
     try:
-        return _remembered(_read_identity_of_log, file)
+        identity = _remembered(_read_identity_of_log, file)
     except UserError:  # it may have gone; a worker of its own says so when it is read
-        return _UNKNOWN_LOG
+        identity = LogIdentity(rank=None, pid=None, start_ns=None, end_ns=None)
+    rank = discovery.log_rank(file.name)
+    return identity if rank is None else replace(identity, rank=rank)
 
 
 def _read_identity_of_log(file: discovery.File) -> LogIdentity:
@@ -267,15 +266,20 @@ def _read_identity_of_log(file: discovery.File) -> LogIdentity:
 
 
 def join_logs(run: discovery.RunFiles) -> list[discovery.WorkerFiles]:
-    """The workers of a run, sorted by name, each with its rank and its log where one joins."""
+    """Return the workers of a run, sorted by name, each with its rank and its log where one joins.
+
+    A log joins the worker with the same rank, otherwise the one with the same process id that was alive at the time;
+    otherwise it is a worker of its own. Ranks and process ids come back with every job, so where several would do,
+    the process id decides, then the time.
+    """
     opened = len(run.workers) <= _OPENED
-    traces = {
-        name: replace(_identity(worker, opened), first_ns=_first_ns(worker))
-        for name, worker in run.workers.items()
-    }
+    traces: dict[str, TraceIdentity] = {}
     for name, worker in run.workers.items():
+        times = [_end_ns(span.file, span.span) for span in worker.spans]
+        first_ns = min(times or [file.mtime_ns for file in worker.summaries], default=0)
+        traces[name] = replace(_identity(worker, opened), first_ns=first_ns)
         worker.rank = traces[name].rank
-    logs = [(log, _with_rank_of_name(log, _identity_of_log(log))) for log in run.logs]
+    logs = [(log, _identity_of_log(log)) for log in run.logs]
     homes = _homes([identity for _, identity in logs], traces)
     for number, (log, identity) in sorted(enumerate(logs), key=lambda item: -(item[1][1].start_ns or 0)):
         home = homes.get(number)
@@ -288,14 +292,11 @@ def join_logs(run: discovery.RunFiles) -> list[discovery.WorkerFiles]:
     return [run.workers[name] for name in sorted(run.workers)]
 
 
-def _with_rank_of_name(log: discovery.File, identity: LogIdentity) -> LogIdentity:
-    rank = discovery.log_rank(log.name)
-    return identity if rank is None else replace(identity, rank=rank)
-
-
 def _identity(worker: discovery.WorkerFiles, opened: bool) -> TraceIdentity:
-    """Of the newest trace that tells: one that is empty or half-written does not. Else, and where traces are not
-    opened for it, by the worker's name."""
+    """Identify the worker by its newest trace that shows it, otherwise by its name.
+
+    A trace that is empty or half-written shows nothing. opened: whether traces are opened for it.
+    """
     spans = worker.spans[: -_TRIED - 1 : -1] if opened else []
     newest = worker.spans[-1] if worker.spans else None
     for span in spans:
@@ -311,13 +312,8 @@ def _identity(worker: discovery.WorkerFiles, opened: bool) -> TraceIdentity:
     return TraceIdentity(int(rank[1]) if rank else None, int(pid[1]) if pid else None, end_ns)
 
 
-def _first_ns(worker: discovery.WorkerFiles) -> int:
-    times = [_end_ns(span.file, span.span) for span in worker.spans]
-    return min(times or [file.mtime_ns for file in worker.summaries], default=0)
-
-
 def _homes(logs: list[LogIdentity], traces: dict[str, TraceIdentity]) -> dict[int, str]:
-    """The number of a log → its worker. Each has one at most; what fits best is paired first."""
+    """Return the number of a log → its worker. Each has one at most; what fits best is paired first."""
     pairs = sorted(
         (fit, number, name)
         for number, log in enumerate(logs)
@@ -332,7 +328,7 @@ def _homes(logs: list[LogIdentity], traces: dict[str, TraceIdentity]) -> dict[in
 
 
 def _fit(log: LogIdentity, trace: TraceIdentity) -> tuple[int, float] | None:
-    """How well they fit, the smaller the better; None where they cannot be of one process.
+    """Return how well they fit, the smaller the better; None where they cannot be of one process.
 
     The log of a process begins before its trace ends, maybe long before: of several the last one counts. A process
     may compile first and be profiled later, but with only its id to go by, not _SAME_PROCESS_NS later.
@@ -361,7 +357,7 @@ def _own_name(run: discovery.RunFiles, identity: LogIdentity, log: discovery.Fil
 
 
 def _tail(file: discovery.File) -> bytes:
-    """The last 64 KiB of a larger file; nothing of a gzip, which cannot be read from behind."""
+    """Return the last 64 KiB of a larger file; nothing of a gzip, which cannot be read from behind."""
     if file.size <= _TAIL_BYTES or read_range(file.path, 0, 2) == b"\x1f\x8b":
         return b""
     return read_range(file.path, file.size - _TAIL_BYTES, file.size)

@@ -24,27 +24,27 @@ _DURATIONS_END_NS = 1 << 53  # 104 days
 
 
 def without_impossible(summary: CompileSummary) -> CompileSummary:
-    """The same summary, mended in place."""
+    """The same summary, fixed in place."""
     causes: Counter[str] = Counter()
     for compilation in summary.compilations:
-        _mend_compilation(compilation, causes)
+        _fix_compilation(compilation, causes)
     for row in (*summary.compilations, *summary.runtime_metrics):
-        _mend_metrics(row.metrics, causes)
-    _mend_timed(summary, "spans", causes)
+        _fix_metrics(row.metrics, causes)
+    _fix_timed(summary, "spans", causes)
     for graph in summary.graphs:
         for kernel in graph.kernels:
             _clear(kernel, causes, compile_ns=_DURATIONS_END_NS)
     moments = ("recording_start_ns", "written_ns", "process_start_ns", "imported_ns")
     _clear(summary.environment, causes, **dict.fromkeys(moments, _TIMES_END_NS))
-    _mend_timed(summary, "cache_transfers", causes)
-    _mend_tuning(summary, causes)
-    _mend_steps(summary, causes)
+    _fix_timed(summary, "cache_transfers", causes)
+    _fix_tuning(summary, causes)
+    _fix_steps(summary, causes)
     for cause, count in causes.items():
         summary.records.unreadable[cause] += count
     return summary
 
 
-def _mend_compilation(row: Compilation, causes: Counter[str]) -> None:
+def _fix_compilation(row: Compilation, causes: Counter[str]) -> None:
     _clear(row, causes, start_ns=_TIMES_END_NS, duration_ns=_DURATIONS_END_NS)
     for lookup in row.cache:
         _clear(lookup, causes, time_saved_ns=_DURATIONS_END_NS, time_taken_ns=_DURATIONS_END_NS)
@@ -53,7 +53,7 @@ def _mend_compilation(row: Compilation, causes: Counter[str]) -> None:
         causes["phases that do not sum to their compilation"] += 1
 
 
-def _mend_metrics(metrics: MutableMapping[str, str], causes: Counter[str]) -> None:
+def _fix_metrics(metrics: MutableMapping[str, str], causes: Counter[str]) -> None:
     """They are JSON texts."""
     for name in [name for name, text in metrics.items() if not _is_json(text)]:
         del metrics[name]
@@ -68,7 +68,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _mend_timed(summary: CompileSummary, field: str, causes: Counter[str]) -> None:
+def _fix_timed(summary: CompileSummary, field: str, causes: Counter[str]) -> None:
     """Rows whose whole meaning is their time."""
     rows = getattr(summary, field)
     if impossible := [row for row in rows if not _is_possible(row)]:
@@ -82,7 +82,7 @@ def _is_possible(span: PhaseSpan | CacheTransfer) -> bool:
     return 0 <= span.start_ns < _TIMES_END_NS and 0 <= span.duration_ns < _DURATIONS_END_NS
 
 
-def _mend_steps(summary: CompileSummary, causes: Counter[str]) -> None:
+def _fix_steps(summary: CompileSummary, causes: Counter[str]) -> None:
     steps = summary.steps if summary.HasField("steps") else None
     if steps is None:
         return
@@ -94,7 +94,7 @@ def _mend_steps(summary: CompileSummary, causes: Counter[str]) -> None:
         causes["StepTimes: no time"] += 1
 
 
-def _mend_tuning(summary: CompileSummary, causes: Counter[str]) -> None:
+def _fix_tuning(summary: CompileSummary, causes: Counter[str]) -> None:
     for row in summary.compiled_kernels:
         if row.HasField("time_us") and not 0 <= row.time_us < _DURATIONS_END_NS:
             row.ClearField("time_us")

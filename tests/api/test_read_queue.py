@@ -12,7 +12,7 @@ import pytest
 
 from served import wait_for
 from tb_torchcompile_plugin.api import read_queue as readings
-from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
+from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
 from tb_torchcompile_plugin.errors import TorchCompilePluginError, UserError
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled
 
@@ -51,13 +51,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def pool(clock: Clock) -> Iterator[Readings[str, str]]:
-    made: Readings[str, str] = Readings(places=1, clock=clock)
+def pool(clock: Clock) -> Iterator[ReadQueue[str, str]]:
+    made: ReadQueue[str, str] = ReadQueue(places=1, clock=clock)
     yield made
     made.close()
 
 
-def ask(pool: Readings[str, str], job: Job, made_of: object = 1) -> Reading[str]:
+def ask(pool: ReadQueue[str, str], job: Job, made_of: object = 1) -> Reading[str]:
     return pool.ask(job.name, made_of, job.start)
 
 
@@ -65,20 +65,20 @@ def cancelled(reading: Reading[str]) -> bool:
     return isinstance(reading.future.exception(timeout=60), Cancelled)
 
 
-def test_an_answer_is_made_once_and_kept(pool: Readings[str, str]) -> None:
+def test_an_answer_is_made_once_and_kept(pool: ReadQueue[str, str]) -> None:
     job = Job()
     job.let_go.set()
     assert [ask(pool, job).future.result(60) for _ in range(3)] == ["x 1"] * 3
 
 
-def test_an_answer_made_of_other_files_is_made_again(pool: Readings[str, str]) -> None:
+def test_an_answer_made_of_other_files_is_made_again(pool: ReadQueue[str, str]) -> None:
     job = Job()
     job.let_go.set()
     assert ask(pool, job, "old").future.result(60) == "x 1"
     assert ask(pool, job, "new").future.result(60) == "x 2"
 
 
-def test_files_that_keep_changing_do_not_start_a_reading_over(pool: Readings[str, str]) -> None:
+def test_files_that_keep_changing_do_not_start_a_reading_over(pool: ReadQueue[str, str]) -> None:
     job = Job()
     first = ask(pool, job, "old")
     assert ask(pool, job, "new") is first
@@ -87,7 +87,7 @@ def test_files_that_keep_changing_do_not_start_a_reading_over(pool: Readings[str
     assert ask(pool, job, "new").future.result(60) == "x 2"
 
 
-def test_the_queue_tells_its_places(pool: Readings[str, str]) -> None:
+def test_the_queue_tells_its_places(pool: ReadQueue[str, str]) -> None:
     jobs = [Job(name) for name in "abc"]
     asked = [ask(pool, job) for job in jobs]
     jobs[0].started.wait(60)
@@ -100,7 +100,7 @@ def test_the_queue_tells_its_places(pool: Readings[str, str]) -> None:
 
 
 def test_no_more_run_at_a_time_than_there_are_places() -> None:
-    pool: Readings[str, str] = Readings(places=2)
+    pool: ReadQueue[str, str] = ReadQueue(places=2)
     jobs = [Job(name) for name in "abcd"]
     asked = [ask(pool, job) for job in jobs]
     wait_for(lambda: sum(job.started.is_set() for job in jobs) == 2)
@@ -112,7 +112,7 @@ def test_no_more_run_at_a_time_than_there_are_places() -> None:
     pool.close()
 
 
-def test_what_is_polled_goes_on_and_what_is_not_stops(pool: Readings[str, str], clock: Clock) -> None:
+def test_what_is_polled_goes_on_and_what_is_not_stops(pool: ReadQueue[str, str], clock: Clock) -> None:
     job = Job()
     reading = ask(pool, job)
     job.started.wait(60)
@@ -125,7 +125,7 @@ def test_what_is_polled_goes_on_and_what_is_not_stops(pool: Readings[str, str], 
     assert cancelled(reading)
 
 
-def test_patience_is_short_while_others_wait(pool: Readings[str, str], clock: Clock) -> None:
+def test_patience_is_short_while_others_wait(pool: ReadQueue[str, str], clock: Clock) -> None:
     left, waiting = Job("left"), Job("waiting")
     reading = ask(pool, left)
     left.started.wait(60)
@@ -137,7 +137,7 @@ def test_patience_is_short_while_others_wait(pool: Readings[str, str], clock: Cl
     assert waiting.started.wait(60)
 
 
-def test_who_left_the_queue_is_never_started(pool: Readings[str, str], clock: Clock) -> None:
+def test_who_left_the_queue_is_never_started(pool: ReadQueue[str, str], clock: Clock) -> None:
     running, left = Job("running"), Job("left")
     ask(pool, running)
     reading = ask(pool, left)
@@ -149,7 +149,7 @@ def test_who_left_the_queue_is_never_started(pool: Readings[str, str], clock: Cl
 
 
 def test_a_cancelled_one_stops_at_once_and_starts_anew_for_the_next(
-    pool: Readings[str, str], clock: Clock
+    pool: ReadQueue[str, str], clock: Clock
 ) -> None:
     job = Job()
     reading = ask(pool, job)
@@ -162,7 +162,7 @@ def test_a_cancelled_one_stops_at_once_and_starts_anew_for_the_next(
     assert again.future.result(60) == "x 2"
 
 
-def test_another_page_that_polls_saves_it(pool: Readings[str, str], clock: Clock) -> None:
+def test_another_page_that_polls_saves_it(pool: ReadQueue[str, str], clock: Clock) -> None:
     job = Job()
     reading = ask(pool, job)
     pool.cancel("x")
@@ -173,7 +173,7 @@ def test_another_page_that_polls_saves_it(pool: Readings[str, str], clock: Clock
     assert not reading.future.done()
 
 
-def test_who_waits_in_a_call_is_not_cancelled_by_a_page(pool: Readings[str, str], clock: Clock) -> None:
+def test_who_waits_in_a_call_is_not_cancelled_by_a_page(pool: ReadQueue[str, str], clock: Clock) -> None:
     job = Job()
     reading = pool.ask("x", 1, job.start, to_the_end=True)
     job.started.wait(60)
@@ -184,7 +184,7 @@ def test_who_waits_in_a_call_is_not_cancelled_by_a_page(pool: Readings[str, str]
     assert not reading.future.done()
 
 
-def test_cancelling_what_is_not_read_does_nothing(pool: Readings[str, str]) -> None:
+def test_cancelling_what_is_not_read_does_nothing(pool: ReadQueue[str, str]) -> None:
     pool.cancel("nothing")
     job = Job()
     job.let_go.set()
@@ -193,7 +193,7 @@ def test_cancelling_what_is_not_read_does_nothing(pool: Readings[str, str]) -> N
     assert ask(pool, job).future.result(60) == "x 1"
 
 
-def test_answers_are_kept_up_to_a_number_and_those_on_their_way_all(pool: Readings[str, str]) -> None:
+def test_answers_are_kept_up_to_a_number_and_those_on_their_way_all(pool: ReadQueue[str, str]) -> None:
     done = [Job(f"done {number}") for number in range(readings.KEPT + 5)]
     for job in done:
         job.let_go.set()
@@ -206,7 +206,7 @@ def test_answers_are_kept_up_to_a_number_and_those_on_their_way_all(pool: Readin
     assert pool.progress(ask(pool, done[0])).stage == "queued"  # it was forgotten, and is read again
 
 
-def test_a_failure_is_given_to_whoever_asks_until_it_is_forgotten(pool: Readings[str, str]) -> None:
+def test_a_failure_is_given_to_whoever_asks_until_it_is_forgotten(pool: ReadQueue[str, str]) -> None:
     def fail(_: Reading[str]) -> str:
         raise UserError("gone")
 
@@ -222,7 +222,7 @@ def test_a_failure_is_given_to_whoever_asks_until_it_is_forgotten(pool: Readings
 
 def test_closing_stops_what_runs_and_drops_what_waits() -> None:
     before = set(threading.enumerate())
-    pool: Readings[str, str] = Readings(places=1)
+    pool: ReadQueue[str, str] = ReadQueue(places=1)
     running, waiting = ask(pool, Job("a")), ask(pool, Job("b"))
     pool.close()
     assert cancelled(running)
@@ -237,7 +237,7 @@ def test_a_process_that_ends_stops_its_readings_and_lets_them_clean_up() -> None
 import threading, time, weakref
 from tb_torchcompile_plugin.api.read_queue import *
 class Owner: pass
-owner, pool, started = Owner(), Readings(), threading.Event()
+owner, pool, started = Owner(), ReadQueue(), threading.Event()
 weakref.finalize(owner, pool.close)
 def job(reading):
     started.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from shlex import quote
 from typing import Any, NamedTuple, Protocol
@@ -12,31 +13,28 @@ from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.errors import WrongArgument
 
-# How whoever asked gets more: the words of a command, or of a tool.
-
-
 AFTER = "AFTER"  # where the mended program is recorded
 
 
 class Asking(Protocol):
-    """Each answer can be typed, or called, as it is."""
+    """How a caller asks for more: each answer can be typed, or called, as it is."""
 
     def show(self, id: str) -> str: ...
 
     def rows(self, section: str, after: str) -> str:
-        """Of a section; after: the id of the last row that is known, "" where not even the first one had room."""
+        """Return how to get rows of a section. after: the id of the last known row, "" for none."""
 
     def tables(self, sections: Sequence[str]) -> str: ...
 
     def what_if(self, place: Address, fix: str) -> str:
-        """A span with this mended; fix: "" for all that could be."""
+        """Return how to predict a span with this fix. fix: "" for all fixes."""
 
     def compare(self, run: str, several: bool) -> str:
-        """The run before with the one after. several: whether it is one of several of its logdir."""
+        """Return how to compare the run before with the one after. several: whether the logdir has several."""
 
 
 class Commands:
-    """As `tb-torchcompile` is asked about a logdir. run, top, most_bytes: as they were given."""
+    """The commands of `tb-torchcompile` about a logdir. run, top, most_bytes: as they were given."""
 
     def __init__(
         self, logdir: str, run: str = "", top: int | None = None, most_bytes: int | None = None
@@ -69,11 +67,8 @@ class Commands:
         return f"tb-torchcompile compare {self._logdir} {AFTER}"
 
     def full(self) -> str:
-        """All tables as text."""
+        """Return the command that prints all tables as text."""
         return f"tb-torchcompile report {self._logdir} --full"
-
-
-# Any answer made short enough: its lists and texts are cut alike, and what was cut is counted.
 
 
 _DECIMALS = 6
@@ -83,7 +78,7 @@ _COUNTED = 12  # lists of which is said how much they lost
 
 
 def most(upto: int, holds: Callable[[int], bool]) -> int:
-    """The largest number for which it holds, as it does for all below; 0 where it does for none."""
+    """Return the largest number for which `holds` is true, as it is for all below; 0 where it is for none."""
     low, high = 0, upto
     while low < high:
         middle = (low + high + 1) // 2
@@ -92,13 +87,13 @@ def most(upto: int, holds: Callable[[int], bool]) -> int:
 
 
 def compact(value: Any) -> Any:
-    """Without what is null or empty; numbers to the sixth decimal."""
+    """Leave out what is null or empty, and round numbers to the sixth decimal."""
     if isinstance(value, float):
         return round(value, _DECIMALS)
     if isinstance(value, list):
-        return [compact(one) for one in value]
+        return [compact(item) for item in value]
     if isinstance(value, dict):
-        return {name: short for name, one in value.items() if not is_nothing(short := compact(one))}
+        return {name: short for name, item in value.items() if not is_nothing(short := compact(item))}
     return value
 
 
@@ -107,8 +102,10 @@ def is_nothing(value: Any) -> bool:
 
 
 def fitted(answer: msgspec.Struct, most_bytes: int) -> str:
-    """As JSON of at most so many bytes, its first fields rather than its last ones. `cut`: by path how many items or
-    characters of a list or text are left of how many."""
+    """Return an answer as JSON of at most so many bytes, its first fields rather than its last ones.
+
+    `cut` in it shows by path how many items or characters of a list or text are left of how many.
+    """
     whole: dict[str, Any] = compact(msgspec.to_builtins(answer))
     items = most(_LONGEST, lambda items: _size(_shortened(whole, items)) <= most_bytes)
     fields = most(len(whole), lambda many: _size(_first(whole, many, items)) <= most_bytes)
@@ -116,7 +113,7 @@ def fitted(answer: msgspec.Struct, most_bytes: int) -> str:
 
 
 def _first(whole: dict[str, Any], fields: int, items: int) -> dict[str, Any]:
-    """So many fields, shortened, and the names of the others."""
+    """Keep so many fields, shortened, and the names of the others."""
     left = list(whole)[fields:]
     kept = _shortened({name: whole[name] for name in list(whole)[:fields]}, items)
     return kept | ({"left_out": left} if left else {})
@@ -124,9 +121,8 @@ def _first(whole: dict[str, Any], fields: int, items: int) -> dict[str, Any]:
 
 def _shortened(whole: dict[str, Any], items: int) -> dict[str, Any]:
     lost: dict[str, str] = {}
-    short = _truncated(whole, items, "", lost)
-    shortened: dict[str, Any] = short | ({"cut": dict(list(lost.items())[:_COUNTED])} if lost else {})
-    return shortened
+    short: dict[str, Any] = _truncated(whole, items, "", lost)
+    return short | ({"cut": dict(list(lost.items())[:_COUNTED])} if lost else {})
 
 
 def _truncated(value: Any, items: int, path: str, lost: dict[str, str]) -> Any:
@@ -138,10 +134,10 @@ def _truncated(value: Any, items: int, path: str, lost: dict[str, str]) -> Any:
     if isinstance(value, list):
         if len(value) > items:
             lost[path] = f"{items} of {len(value)}"
-        return [_truncated(one, items, path, lost) for one in value[:items]]
+        return [_truncated(item, items, path, lost) for item in value[:items]]
     if isinstance(value, dict):
         return {
-            name: _truncated(one, items, f"{path}.{name}".lstrip("."), lost) for name, one in value.items()
+            name: _truncated(item, items, f"{path}.{name}".lstrip("."), lost) for name, item in value.items()
         }
     return value
 
@@ -159,40 +155,36 @@ class TooFewBytes(WrongArgument):
 
 
 class Ask(NamedTuple):
-    """sections: [] for all. top: rows of each table, at most. most_bytes: of the answer as JSON. after: the id of a
-    row, of whose table those behind it are wanted."""
+    """What of a report is asked for."""
 
-    sections: Sequence[str] = ()
-    top: int | None = None
-    most_bytes: int | None = None
-    after: str = ""
+    sections: Sequence[str] = ()  # () for all
+    top: int | None = None  # rows of each table, at most
+    most_bytes: int | None = None  # of the answer as JSON
+    after: str = ""  # the id of a row: of its table, those behind it are wanted
 
     @property
     def bounds(self) -> bool:
-        """Whether it asks for less than all."""
+        """Whether less than everything is asked for."""
         return bool(self.sections or self.after or self.top is not None or self.most_bytes is not None)
 
 
 class Omitted(msgspec.Struct, frozen=True):
-    """How many rows are left out, and what share of the table's time they have, from 0 to 1: of the sum of `share_of`;
-    None where rows have no time. next: how to get them."""
+    """The rows of a table that are left out."""
 
     rows: int
-    share: float | None
+    share: float | None  # of the sum of `share_of` of the table, from 0 to 1; null where rows have no time
     share_of: str | None
-    next: str
+    next: str  # how to get them
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A table of `total` rows. place: RUN/WORKER/SPAN. rows: each with its id, without what is null, empty or in it; in
-    `more` the names of fields that are too long for a table, and stand in `show ID`. omitted: None where these are
-    all rows."""
+    """A table, as far as it is shown."""
 
     section: str
-    place: str
+    place: str  # RUN/WORKER/SPAN
     total: int
-    rows: list[msgspec.Raw]
-    omitted: Omitted | None
+    rows: list[msgspec.Raw]  # `more` in a row names fields that are too long for a table: `show ID` has them
+    omitted: Omitted | None  # null where these are all rows
 
 
 class NoRoom(msgspec.Struct, frozen=True):
@@ -204,16 +196,16 @@ class NoRoom(msgspec.Struct, frozen=True):
 
 
 class Bounded(msgspec.Struct, frozen=True):
-    """headline: the first sentence of the tab."""
+    """Tables of a report, cut to what was asked for."""
 
-    headline: str
+    headline: str  # the first sentence of the tab
     tables: list[Cut]
     omitted: NoRoom | None
     schema_version: int = SCHEMA_VERSION
 
 
 class _Whole(NamedTuple):
-    """A table with its rows as they leave, and how long each took."""
+    """A table with its rows as JSON, and how long each took."""
 
     table: Table
     rows: list[msgspec.Raw]
@@ -223,57 +215,44 @@ class _Whole(NamedTuple):
 
 
 def bounded(tables: Iterable[Table], ask: Ask, headline: str, more: Asking) -> Bounded:
-    """As many rows of each as fit, the first of all before the last of any. Raises WrongArgument."""
-    whole = [_whole(*one) for one in _wanted(list(tables), ask)]
-    counts = [len(one.rows) if ask.top is None else min(ask.top, len(one.rows)) for one in whole]
-    made = _made(whole, counts, headline, more)
-    if ask.most_bytes is None or size(made) <= ask.most_bytes:
-        return made
-    return _fitting(_Fitting(whole, counts, headline, more, ask.most_bytes))
+    """Return as many rows of each table as fit, the first of all before the last of any. Raises WrongArgument."""
+    whole = [_whole(table, skipped) for table, skipped in _wanted(list(tables), ask)]
+    counts = [len(table.rows) if ask.top is None else min(ask.top, len(table.rows)) for table in whole]
+    of = _Fitting(whole, counts, headline, more, sys.maxsize if ask.most_bytes is None else ask.most_bytes)
+    return of.made(counts) if of.fits(counts) else _fitting(of)
 
 
 def size(answer: msgspec.Struct) -> int:
-    """Bytes of it as JSON, with the line break behind it."""
+    """Return the bytes of an answer as JSON, with the line break behind it."""
     return len(msgspec.json.encode(answer)) + 1
 
 
 def brief(row: msgspec.Struct, field: str, id: str) -> dict[str, Any]:
-    """A row of a table: with its id in this field, without what is null, empty, long or part of the id."""
-    fields = {name: compact(value) for name, value in msgspec.to_builtins(row).items()}
-    longer = [name for name, value in fields.items() if _is_long(value)]
-    known = {
-        name: value
-        for name, value in fields.items()
-        if name not in (*longer, *_IN_ID) and not is_nothing(value)
-    }
-    return {field: id, **known, **({"more": longer} if longer else {})}
-
-
-def _is_long(value: Any) -> bool:
-    return isinstance(value, str | list | dict) and len(msgspec.json.encode(value)) > _LONG
+    """Return a row of a table, its id in `field`, without what is null, empty, long or part of the id."""
+    longer: list[str] = []
+    kept: dict[str, Any] = {field: id}
+    for name, value in msgspec.to_builtins(row).items():
+        short = compact(value)
+        if isinstance(short, str | list | dict) and _size(short) > _LONG:
+            longer.append(name)
+        elif name not in _IN_ID and not is_nothing(short):
+            kept[name] = short
+    return {**kept, **({"more": longer} if longer else {})}
 
 
 def _wanted(tables: list[Table], ask: Ask) -> list[tuple[Table, int]]:
-    """Those that are asked for, in that order, and how many rows of each are behind us."""
+    """Return the tables that are asked for, in that order, each with how many of its rows were already shown."""
     if ask.after:
-        return [_behind(tables, address(ask.after), ask.after)]
+        section = address(ask.after).section
+        for table in tables:
+            if table.section == section and ask.after in table.ids:
+                return [(table, table.ids.index(ask.after) + 1)]
+        raise NoSuchId(f"there is no row {ask.after!r}", next_step="Ask again from the first row on")
     if not ask.sections:
         return [(table, 0) for table in tables]
     names = chosen(ask.sections)
-    return [
-        (table, 0) for table in sorted(tables, key=lambda one: _order(names, one)) if table.section in names
-    ]
-
-
-def _order(names: list[str], table: Table) -> int:
-    return names.index(table.section) if table.section in names else len(names)
-
-
-def _behind(tables: list[Table], place: Address, id: str) -> tuple[Table, int]:
-    for table in tables:
-        if table.section == place.section and id in table.ids:
-            return table, table.ids.index(id) + 1
-    raise NoSuchId(f"there is no row {id!r}", next_step="Ask again from the first row on")
+    selected = [table for table in tables if table.section in names]
+    return [(table, 0) for table in sorted(selected, key=lambda table: names.index(table.section))]
 
 
 def _whole(table: Table, skipped: int) -> _Whole:
@@ -286,42 +265,37 @@ def _whole(table: Table, skipped: int) -> _Whole:
     return _Whole(table, rows[skipped:], time, times, skipped)
 
 
-def _made(
-    whole: Sequence[_Whole], counts: Sequence[int], headline: str, more: Asking, left: Sequence[_Whole] = ()
-) -> Bounded:
-    cuts = [_cut(one, count, more) for one, count in zip(whole, counts)]
-    sections = list(dict.fromkeys(one.table.section.partition(".")[0] for one in left))
-    out = NoRoom(len(left), sum(len(one.rows) for one in left), more.tables(sections)) if left else None
-    return Bounded(headline, cuts, out)
-
-
-def _cut(one: _Whole, count: int, more: Asking) -> Cut:
-    table, end = one.table, one.skipped + count
-    behind, total = len(table.rows) - end, sum(one.times)
-    omitted = Omitted(
-        rows=behind,
-        share=round(sum(one.times[end:]) / total, 4) if total else None,
-        share_of=one.time,
-        next=more.rows(table.section, table.ids[end - 1] if end else ""),
-    )
-    return Cut(
-        table.section, str(table.place), len(table.rows), one.rows[:count], omitted if behind else None
-    )
+def _cut(whole: _Whole, count: int, more: Asking) -> Cut:
+    table, end, total = whole.table, whole.skipped + count, sum(whole.times)
+    omitted = None
+    if end < len(table.rows):
+        omitted = Omitted(
+            rows=len(table.rows) - end,
+            share=round(sum(whole.times[end:]) / total, 4) if total else None,
+            share_of=whole.time,
+            next=more.rows(table.section, table.ids[end - 1] if end else ""),
+        )
+    return Cut(table.section, str(table.place), len(table.rows), whole.rows[:count], omitted)
 
 
 class _Fitting(NamedTuple):
-    """What is to be cut to so many bytes. counts: rows of each table, at most."""
+    """What is to be cut to so many bytes."""
 
     whole: Sequence[_Whole]
-    counts: Sequence[int]
+    counts: Sequence[int]  # rows of each table, at most
     headline: str
     more: Asking
     most_bytes: int
 
     def made(self, limits: Sequence[int]) -> Bounded:
-        """With so many rows of the first tables, and without the others."""
-        tables = len(limits)
-        return _made(self.whole[:tables], limits, self.headline, self.more, self.whole[tables:])
+        """Return so many rows of the first tables, and none of the others."""
+        cuts = [_cut(whole, limit, self.more) for whole, limit in zip(self.whole, limits)]
+        left = self.whole[len(limits) :]
+        sections = list(dict.fromkeys(whole.table.section.partition(".")[0] for whole in left))
+        rows = sum(len(whole.rows) for whole in left)
+        return Bounded(
+            self.headline, cuts, NoRoom(len(left), rows, self.more.tables(sections)) if left else None
+        )
 
     def level(self, tables: int, most: int) -> list[int]:
         return [min(most, count) for count in self.counts[:tables]]
@@ -331,24 +305,20 @@ class _Fitting(NamedTuple):
 
 
 def _fitting(of: _Fitting) -> Bounded:
-    """As many tables as have room for a row each, then rows of all alike, then of the first what is left."""
+    """Return as many tables as have room for a row each, then rows of all alike, then of the first what is left."""
     tables = most(len(of.counts), lambda many: of.fits(of.level(many, 1)))
     if tables == 0:
         return _without_rows(of)
     least = of.level(tables, most(max(of.counts), lambda many: of.fits(of.level(tables, many))))
-    for place, count in enumerate(of.counts[:tables]):
-        room = count - least[place]
-        least[place] += most(room, lambda many, at=place: of.fits(_grown(least, at, many)))  # type: ignore[misc]
+    for index, count in enumerate(of.counts[:tables]):
+        before, after = least[:index], least[index + 1 :]
+        least[index] = most(count, lambda many, a=before, b=after: of.fits([*a, many, *b]))  # type: ignore[misc]
     return of.made(least)
 
 
-def _grown(limits: list[int], place: int, by: int) -> list[int]:
-    return [limit + by * (at == place) for at, limit in enumerate(limits)]
-
-
 def _without_rows(of: _Fitting) -> Bounded:
-    made = next((of.made([0] * many) for many in (1, 0) if of.fits([0] * many)), None)
-    if made is None:
-        least = size(of.made([]))
-        raise TooFewBytes(f"{of.most_bytes} bytes hold no answer", next_step=f"Allow {least} or more")
-    return made
+    for limits in ([0], []):
+        if of.fits(limits):
+            return of.made(limits)
+    least = size(of.made([]))
+    raise TooFewBytes(f"{of.most_bytes} bytes hold no answer", next_step=f"Allow {least} or more")

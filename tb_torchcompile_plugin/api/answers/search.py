@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -34,27 +35,26 @@ _LINES = 6  # before and after the one that is asked for
 
 
 class Match(msgspec.Struct, frozen=True):
-    """says: where the word stands in the row."""
+    """A row, and where the word stands in it."""
 
     id: str
     says: str
 
 
 class Matches(msgspec.Struct, frozen=True):
-    """total: of all tables, of which the first are listed."""
+    """The first rows in which a word stands, of all tables."""
 
-    total: int
+    total: int  # of all tables
     matches: list[Match]
 
 
 class KnownLine(msgspec.Struct, frozen=True):
-    """A line of the program. text: None where it was not recorded, and no_text says why. id: of its row in `source`,
-    None where nothing was measured of it. Times are a step."""
+    """A line of the program. Times are per step."""
 
     line: int
     text: str | None
-    no_text: str | None = None
-    id: str | None = None
+    no_text: str | None = None  # why the text is null
+    id: str | None = None  # of its row in `source`, null where nothing was measured
     kernel_us: float | None = None
     host_us: float | None = None
     graph_breaks: int = 0
@@ -69,7 +69,7 @@ class KnownLines(msgspec.Struct, frozen=True):
 
 
 def search(report: Report, word: str) -> Matches:
-    """Without regard to case, findings first. Raises WrongArgument without a word."""
+    """Find the rows in which a word stands, whatever its case, findings first. Raises WrongArgument without a word."""
     if not word.strip():
         raise WrongArgument(
             "there is nothing to search for", next_step="Name a kernel, an operator, a file or a word"
@@ -79,14 +79,17 @@ def search(report: Report, word: str) -> Matches:
 
 
 def source_lines(report: Report, place: str) -> KnownLines:
-    """place: "train.py:12", or "train.py" for all of it; of a path its end is enough. Raises NotFound."""
+    """Return the recorded lines of a file.
+
+    place: "train.py:12", or "train.py" for all of it; the end of a path is enough. Raises NotFound.
+    """
     name, _, number = place.rpartition(":") if place.rpartition(":")[2].isdigit() else (place, "", "")
-    known = _known(report)
-    file = next((file for file in known if f"/{file}".endswith(f"/{name}")), None)
+    by_file = _lines(report)
+    file = next((file for file in by_file if f"/{file}".endswith(f"/{name}")), None)
     if file is None or not name:
-        there = ", ".join(dict.fromkeys(file.rpartition("/")[2] for file in known)) or "none"
+        there = ", ".join(dict.fromkeys(file.rpartition("/")[2] for file in by_file)) or "none"
         raise NotFound(f"no line of {name!r} was recorded", next_step=f"There are lines of {there}")
-    lines = sorted(known[file].values(), key=lambda line: line.line)
+    lines = sorted(by_file[file].values(), key=lambda line: line.line)
     if number:
         lines = [line for line in lines if abs(line.line - int(number)) <= _LINES]
     return KnownLines(file, lines)
@@ -104,28 +107,21 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
-def _known(report: Report) -> dict[str, dict[int, KnownLine]]:
-    """By file and line: what was measured, else what a stack tells."""
-    known: dict[str, dict[int, KnownLine]] = {}
+def _lines(report: Report) -> dict[str, dict[int, KnownLine]]:
+    """Return by file and line what was measured, otherwise what a stack shows."""
+    lines: dict[str, dict[int, KnownLine]] = defaultdict(dict)
     for table in tables(report):
         for id, row in zip(table.ids, table.rows):
             if isinstance(row, ProgramLine):
-                known.setdefault(row.file, {})[row.line] = _measured(id, row)
+                times = id, row.kernel_us, row.host_us, len(row.breaks), len(row.recompiles)
+                lines[row.file][row.line] = KnownLine(row.line, row.text, row.no_text, *times)
             for frame in getattr(row, "stack", None) or ():
-                known.setdefault(frame.file, {}).setdefault(frame.line, KnownLine(frame.line, frame.source))
-    return known
-
-
-def _measured(id: str, row: ProgramLine) -> KnownLine:
-    counts = len(row.breaks), len(row.recompiles)
-    return KnownLine(row.line, row.text, row.no_text, id, row.kernel_us, row.host_us, *counts)
-
-
-# What a report says first: how long a step is, what to change, and how.
+                lines[frame.file].setdefault(frame.line, KnownLine(frame.line, frame.source))
+    return lines
 
 
 NOTHING_FASTER = "Nothing that is known would make a step much faster."
@@ -134,15 +130,14 @@ NOTHING_IN_A_PART = "No finding in what could be read, and what is missing may h
 
 
 class FirstAnswer(NamedTuple):
-    """headline: about what the first finding is about; run: of its run, of which `job`, `span` and `compiled` are
-    what is known. first: None without findings that ask for a change."""
+    """What a report says first: how long a step is, what to change, and what is known of that run."""
 
-    headline: str
+    headline: str  # about what the first finding is about
     run: Run | None
     job: JobReport | None
     worker: Worker | None
     span: SpanReport | None
-    first: RunFinding | None
+    first: RunFinding | None  # None without findings that ask for a change
 
     @property
     def compiled(self) -> Compile | None:
@@ -150,28 +145,19 @@ class FirstAnswer(NamedTuple):
 
 
 def first_answer(report: Report) -> FirstAnswer:
-    """Of the run of the first finding; where there is none, of the newest span."""
+    """Return what is known of the run of the first finding; where there is none, of the newest span."""
     first = next((row for row in report.findings if row.advised), None)
-    run = next((one for one in report.runs if first is None or one.run == first.run), None)
+    run = next((run for run in report.runs if first is None or run.run == first.run), None)
     if run is None:
         return FirstAnswer("", None, None, None, None, first)
-    worker = _worker(run, first)
-    span = _span(worker, first) if worker else None
+    # the worker and the span of the finding; otherwise the first worker with a span that was read, and its newest span
+    named = [worker for worker in run.workers if first and worker.worker == first.worker]
+    read = [worker for worker in run.workers if any(isinstance(span, SpanReport) for span in worker.spans)]
+    worker = next(iter((*named, *read, *run.workers)), None)
+    spans = [span for span in (worker.spans if worker else ()) if isinstance(span, SpanReport)]
+    of_finding = [span for span in spans if first and span.span == first.span]
+    span = next(iter((*of_finding, *reversed(spans))), None)
     return FirstAnswer(_headline(run, worker, span), run, run.job, worker, span, first)
-
-
-def _worker(run: Run, first: RunFinding | None) -> Worker | None:
-    """The finding's, else the first one with a span that was read, else the first."""
-    named = [one for one in run.workers if first and one.worker == first.worker]
-    read = [one for one in run.workers if any(isinstance(span, SpanReport) for span in one.spans)]
-    return next(iter((*named, *read, *run.workers)), None)
-
-
-def _span(worker: Worker, first: RunFinding | None) -> SpanReport | None:
-    """The finding's, else the newest."""
-    spans = [one for one in worker.spans if isinstance(one, SpanReport)]
-    named = [one for one in spans if first and one.span == first.span]
-    return next(iter((*named, *reversed(spans))), None)
 
 
 def _headline(run: Run, worker: Worker | None, span: SpanReport | None) -> str:
@@ -182,9 +168,6 @@ def _headline(run: Run, worker: Worker | None, span: SpanReport | None) -> str:
     return worker.compile.headlines["overview"] if worker and worker.compile else ""
 
 
-# A logdir that is asked one question after the other: what was read is kept until a file changes.
-
-
 class _Kept(NamedTuple):
     wanted: Wanted
     files: tuple[File, ...]
@@ -192,7 +175,7 @@ class _Kept(NamedTuple):
 
 
 class Logdir:
-    """Safe to call from many threads: one reads, the others wait for it."""
+    """A logdir that is asked one question after the other. Safe for many threads: one reads, the others wait for it."""
 
     def __init__(self, session: Session, progress: Advance | None = None) -> None:
         self.session = session
@@ -201,28 +184,28 @@ class Logdir:
         self._kept: _Kept | None = None
 
     def report(self, run: str = "") -> Report:
-        """Of this run, "" for all. Raises NoSuchRun."""
+        """Return the report on this run, on all for "". Raises NoSuchRun."""
         with self._lock:
             look = self.session.look()
-            only = [one.run for one, _ in look.runs] == [run]  # which is the same as all of them
+            only = [listed.run for listed, _ in look.runs] == [run]  # which is the same as all of them
             wanted, files = Wanted("" if only else run), _files(look, run)
             if self._kept is None or (self._kept.wanted, self._kept.files) != (wanted, files):
                 self._kept = _Kept(wanted, files, whole_report(self.session, self._progress, wanted))
             return self._kept.report
 
     def tables(self, ask: Ask, asking: Asking, run: str = "") -> Bounded:
-        """What is asked for of a run, or of all. Raises WrongArgument."""
+        """Return what is asked for of a run, or of all. Raises WrongArgument."""
         report = self.report(address(ask.after).run if ask.after else run)
         return bounded(tables(report), ask, first_answer(report).headline, asking)
 
     def show(self, id: str, asking: Asking) -> Shown:
-        """The row of an id. Raises WrongArgument."""
+        """Return the row of an id. Raises WrongArgument."""
         return shown(self.session, self.report(address(id).run), id, asking)
 
 
 def _files(look: Listing, run: str) -> tuple[File, ...]:
-    """All that a report is made of."""
-    workers = [worker for one, workers in look.runs if run in ("", one.run) for worker in workers]
+    """Return all files that a report is computed from."""
+    workers = [worker for listed, workers in look.runs if run in ("", listed.run) for worker in workers]
     return tuple(
         file
         for worker in workers

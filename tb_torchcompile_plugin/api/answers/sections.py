@@ -19,14 +19,6 @@ from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.sheets import key_of
 from tb_torchcompile_plugin.errors import WrongArgument
 
-# How a row of a report is named, so that it can be asked for again: `RUN/WORKER/SPAN/SECTION/KEY`.
-# ./vm_1027/1795230252555613000/kernels/0,triton_poi_fused_add_0,0/0,fvgxsj3plinp
-# train/vm_1027/-/compilations/0/0,0,forward # of what a worker compiled, there is no span ./-/-/by_rank/3 #
-# of a job, there is no worker ./vm_1027/1795230252555613000 # a span as a whole An id is one word of a
-# shell: what could be anything else there is written as `%` and two digits, as in a URL. `-` stands for a
-# part that is not there.
-
-
 _NONE = "-"
 _PLAIN = ":,.@+=_-~"  # and letters and digits: no shell, no address reads more into them
 _SHAPE = "An id is RUN/WORKER/SPAN/SECTION/KEY, as `report --json` prints it with each row"
@@ -37,35 +29,39 @@ class NoSuchId(WrongArgument):
 
 
 class Address(NamedTuple):
-    """run, worker, span: "" where there is none. section: of a report, "" for all of that place. key: of a row, "" for
-    all of them."""
+    """The id of a row, `RUN/WORKER/SPAN/SECTION/KEY`, or of a place.
 
-    run: str = ""
+    ./vm_1027/1795230252555613000/kernels/0,triton_poi_fused_add_0,0/0,fvgxsj3plinp
+    train/vm_1027/-/compilations/0/0,0,forward    # what a worker compiled has no span
+    """
+
+    run: str = ""  # "" where there is none, as for worker and span
     worker: str = ""
     span: str = ""
-    section: str = ""
-    key: str = ""
+    section: str = ""  # of a report, "" for all of that place
+    key: str = ""  # of a row, "" for all of them
 
     def __str__(self) -> str:
-        parts = [_written(part) for part in self[:3]]
+        # `%2D` is the name that would be taken for nothing
+        parts = ["%2D" if part == _NONE else _quoted(part, _PLAIN) or _NONE for part in self[:3]]
         if self.section:
             parts.append(self.section)
         if self.key:
-            parts.append(quote(self.key, f"/{_PLAIN}", errors="surrogatepass"))
+            parts.append(_quoted(self.key, f"/{_PLAIN}"))
         return "/".join(parts)
 
     @property
     def place(self) -> Address:
-        """Where the row is: without section and key."""
+        """Where the row is: the id without section and key."""
         return Address(*self[:3])
 
     def row(self, section: str, key: str) -> Address:
-        """Of a row at this place."""
+        """Return the id of a row at this place."""
         return self._replace(section=section, key=key)
 
 
 def address(text: str) -> Address:
-    """What `str` of it wrote. Raises NoSuchId."""
+    """Read the id that `str` of an address wrote. Raises NoSuchId."""
     parts = text.split("/", 4)
     if len(parts) < 3 or not all(parts[:3]):
         raise NoSuchId(f"{text!r} is no id", next_step=_SHAPE)
@@ -75,51 +71,41 @@ def address(text: str) -> Address:
     return Address(run, worker, span, section, key)
 
 
-def _written(part: str) -> str:
-    """`%2D` is the name that would be taken for nothing."""
-    if part == _NONE:
-        return "%2D"
-    return quote(part, _PLAIN, errors="surrogatepass") or _NONE
+def _quoted(part: str, safe: str) -> str:
+    return quote(part, safe, errors="surrogatepass")
 
 
-# The tables of a report: every list of rows in it, under the name of its field, with the place that it is
-# about. Nothing is listed here: a new field of rows in `SpanReport`, `Compile` or `JobReport` is a new
-# section.
-
-
-LEVELS = {
-    "runs": "run",
-    "workers": "worker",
-    "spans": "span",
-}  # lists of places, and the field that names each
+# lists of places, and the field that names each
+LEVELS = {"runs": "run", "workers": "worker", "spans": "span"}
 OF_LOGDIR = ("findings", "all_runs")  # tables of all runs together
 HALVES = ("compile", "job")  # of which a place is made: their tables are its own
 
 
 class Table:
-    """rows: structs of one kind. place: what they are about; a row that tells a place of its own is there."""
+    """Rows of one kind, and what they are about. A row that names a place of its own is there."""
 
     def __init__(self, place: Address, section: str, rows: list[msgspec.Struct]) -> None:
         self.place, self.section, self.rows = place, section, rows
 
     @cached_property
     def ids(self) -> list[str]:
-        """Of each row, as it is asked for. Of rows that say the same the second one is `…~2`."""
+        """The id of each row. Of rows with the same id the second one is `…~2`."""
         seen: Counter[str] = Counter()
-        made = []
+        ids = []
         for row in self.rows:
-            id = str(_place_of(row, self.place).row(self.section, key_of(row)))
+            own = Address(*(getattr(row, level, None) or "" for level in LEVELS.values()))
+            id = str((self.place if self.place.run else own).row(self.section, key_of(row)))
             seen[id] += 1
-            made.append(id if seen[id] == 1 else f"{id}~{seen[id]}")
-        return made
+            ids.append(id if seen[id] == 1 else f"{id}~{seen[id]}")
+        return ids
 
     @property
     def id_field(self) -> str:
-        """What its id is called in a row: one that has another `id`, as a fix has, keeps it."""
+        """The name of the id in a row: a row that has another `id`, as a fix has, keeps it."""
         return "address" if "id" in self.rows[0].__struct_fields__ else "id"
 
     def identified(self) -> list[msgspec.Raw]:
-        """Each row as JSON, its id first."""
+        """Return each row as JSON, its id first."""
         head = b'{"' + self.id_field.encode() + b'":'
         rows = zip(self.ids, self.rows)
         return [
@@ -129,25 +115,20 @@ class Table:
 
 
 def outline(report: Report) -> dict[str, Any]:
-    """The fields of a report, with a `Table` where rows are."""
+    """Return the fields of a report, with a `Table` where rows are."""
     return _outline(report, Address(), "")
 
 
 def tables(report: Report) -> Iterator[Table]:
-    """What to change first, then run by run. Findings of a job are in the list of all."""
+    """Yield what to change first, then the tables run by run. Findings of a job are in the list of all."""
     fields = outline(report)
     yield from _tables({name: fields[name] for name in OF_LOGDIR})
-    yield from (one for one in _tables({"runs": fields["runs"]}) if one.section != "findings")
+    yield from (table for table in _tables({"runs": fields["runs"]}) if table.section != "findings")
 
 
 def encoded(report: Report) -> bytes:
-    """`report --json`: all of it, each row of each table with its id."""
-    return msgspec.json.encode(outline(report), enc_hook=_rows)
-
-
-def _rows(value: Any) -> list[msgspec.Raw]:
-    assert isinstance(value, Table)
-    return value.identified()
+    """Return `report --json`: all of it, each row of each table with its id."""
+    return msgspec.json.encode(outline(report), enc_hook=Table.identified)
 
 
 def _outline(struct: msgspec.Struct, place: Address, path: str) -> dict[str, Any]:
@@ -163,14 +144,8 @@ def _field(field: str, value: Any, place: Address, path: str) -> Any:
     if not isinstance(value, list | tuple) or not value or not isinstance(value[0], msgspec.Struct):
         return value
     if (level := LEVELS.get(field)) and hasattr(value[0], level):
-        return [_outline(one, place._replace(**{level: getattr(one, level)}), "") for one in value]
+        return [_outline(item, place._replace(**{level: getattr(item, level)}), "") for item in value]
     return Table(place, path + field, [*value])
-
-
-def _place_of(row: msgspec.Struct, place: Address) -> Address:
-    if place.run:
-        return place
-    return Address(*(getattr(row, level, None) or "" for level in LEVELS.values()))
 
 
 def _tables(fields: Mapping[str, Any]) -> Iterator[Table]:
@@ -180,8 +155,8 @@ def _tables(fields: Mapping[str, Any]) -> Iterator[Table]:
         elif isinstance(value, Mapping):
             yield from _tables(value)
         elif name in LEVELS and isinstance(value, list):
-            for one in value:
-                yield from _tables(one) if isinstance(one, Mapping) else ()
+            for item in value:
+                yield from _tables(item) if isinstance(item, Mapping) else ()
 
 
 _TIME = re.compile(r"_(us|s)$")
@@ -195,77 +170,71 @@ class NoSuchSection(WrongArgument):
 
 
 class Section(msgspec.Struct, frozen=True):
-    """rows: the JSON schema of a row, by what there is one such table of. time: the field of which a share is told,
-    None where rows have no time. route: the answer over HTTP that it is, or is a part of, None where it is none by
-    name."""
+    """A section of a report."""
 
-    rows: dict[str, dict[str, Any]]
-    time: str | None
+    rows: dict[str, dict[str, Any]]  # the JSON schema of a row, by what there is one such table of
+    time: str | None  # the field of which a share is shown, null where rows have no time
+    # the answer over HTTP that it is, or is a part of; null where there is none of that name
     route: str | None
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """`tb-torchcompile schema --json`. definitions: what the rows refer to as `#/definitions/NAME`."""
+    """The answer of `tb-torchcompile schema --json`."""
 
     sections: dict[str, Section]
-    definitions: dict[str, Any]
+    definitions: dict[str, Any]  # what the rows refer to as `#/definitions/NAME`
     schema_version: int = SCHEMA_VERSION
 
 
 @cache
 def schema() -> Schema:
-    """All sections, in the order of a report."""
+    """Return all sections, in the order of a report."""
     kinds = _kinds()
-    every = [kind for tables in kinds.values() for kind in tables.values()]
-    made, definitions = msgspec.json.schema_components(every, ref_template="#/definitions/{name}")
-    of = dict(zip(every, made))
-    return Schema(
-        {
-            name: Section(
-                {about: of[kind] for about, kind in tables.items()},
-                time_of(next(iter(tables.values()))),
-                _route(name),
-            )
-            for name, tables in kinds.items()
-        },
-        definitions,
-    )
+    rows = [kind for tables in kinds.values() for kind in tables.values()]
+    schemas, definitions = msgspec.json.schema_components(rows, ref_template="#/definitions/{name}")
+    schema_of = dict(zip(rows, schemas))
+    sections = {}
+    for name, tables in kinds.items():
+        route = name.partition(".")[0]
+        sections[name] = Section(
+            {about: schema_of[kind] for about, kind in tables.items()},
+            time_of(next(iter(tables.values()))),
+            route if route in ROUTES else None,
+        )
+    return Schema(sections, definitions)
 
 
 def chosen(sections: Collection[str]) -> list[str]:
-    """Those that are meant, in the order in which they are asked for; `gpu_utilization` is all that begin so. Raises
-    NoSuchSection."""
-    known = list(_kinds())
+    """Return the sections that are meant, in the order in which they are asked for. Raises NoSuchSection.
+
+    `gpu_utilization` means all that begin so.
+    """
+    every = list(_kinds())
     names: dict[str, None] = {}
     for section in sections:
-        mine = [name for name in known if name == section or name.startswith(f"{section}.")]
-        if not mine:
-            near = difflib.get_close_matches(section, known, 4, 0.4) or known[:8]
+        selected = [name for name in every if name == section or name.startswith(f"{section}.")]
+        if not selected:
+            near = difflib.get_close_matches(section, every, 4, 0.4) or every[:8]
             raise NoSuchSection(
                 f"there is no section {section!r}",
                 next_step=f"There are {', '.join(near)}, …: tb-torchcompile schema lists all",
             )
-        names.update(dict.fromkeys(mine))
+        names.update(dict.fromkeys(selected))
     return list(names)
 
 
 @cache
 def time_of(kind: type[msgspec.Struct]) -> str | None:
-    """The field that says how long a row took: what is left out of a table is told as a share of its sum."""
+    """Return the field that shows how long a row took; rows that are left out are counted as a share of its sum."""
     fields = kind.__struct_fields__
-    known = [field for field in ("time_us", "kernel_us", "duration_s") if field in fields]
+    usual = [field for field in ("time_us", "kernel_us", "duration_s") if field in fields]
     times = (field for field in fields if _TIME.search(field) and not _NO_SUM.search(field))
-    return next(iter((*known, *times)), None)
-
-
-def _route(section: str) -> str | None:
-    name = section.partition(".")[0]
-    return name if name in ROUTES else None
+    return next(iter((*usual, *times)), None)
 
 
 @cache
 def _kinds() -> dict[str, dict[str, type[msgspec.Struct]]]:
-    """By the name of a section the types of its rows, by what they are about."""
+    """Return by the name of a section the types of its rows, by what they are about."""
     kinds: dict[str, dict[str, type[msgspec.Struct]]] = {}
     for name, about, kind in _walk(Report, "logdir", ""):
         kinds.setdefault(name, {})[about] = kind
@@ -289,7 +258,7 @@ def _walk(
 
 
 def _structs_in(kind: Any, of_list: bool) -> Iterator[type[msgspec.Struct]]:
-    """Those that a field may hold, or the rows of its list."""
+    """Yield the structs that a field may hold, or the rows of its list."""
     for option in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
         if of_list and get_origin(option) in (list, tuple):
             yield from _structs_in(get_args(option)[0], of_list=False)

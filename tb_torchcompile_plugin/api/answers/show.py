@@ -20,9 +20,6 @@ from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table
 from tb_torchcompile_plugin.api.report import Report, RunFinding
 from tb_torchcompile_plugin.api.session import Session
 
-# Where the tab shows a row: the fragment that follows TensorBoard's address, as the tab itself writes it.
-
-
 _PLUGIN = "torch_compile"
 _UNQUOTED_IN_TAB = "!~*'()/:,"  # as the tab leaves it
 _PANELS = frozenset(get_args(Panel))
@@ -67,15 +64,17 @@ _KEYS: dict[str, Callable[[Any], str]] = {
 
 
 def fragment(place: Address, row: msgspec.Struct | None = None) -> str:
-    """`#torch_compile&p.torch_compile.run=…`: the panel of a section, with the row open where the tab can."""
+    """Return `#torch_compile&p.torch_compile.run=…`: the panel of a section, with the row open where the tab can."""
     panel, key = seen_at(place, row)
-    said = {"run": place.run, "worker": place.worker, "span": place.span, "panel": panel, "row": key}
-    parts = (f"p.{_PLUGIN}.{name}={quote(text, _UNQUOTED_IN_TAB)}" for name, text in said.items() if text)
+    parameters = {"run": place.run, "worker": place.worker, "span": place.span, "panel": panel, "row": key}
+    parts = (
+        f"p.{_PLUGIN}.{name}={quote(text, _UNQUOTED_IN_TAB)}" for name, text in parameters.items() if text
+    )
     return "&".join((f"#{_PLUGIN}", *parts))
 
 
 def seen_at(place: Address, row: msgspec.Struct | None) -> tuple[str, str]:
-    """The panel of the tab and the row of it, "TABLE:KEY"; "" for the first panel, and for none."""
+    """Return the panel of the tab and its row, "TABLE:KEY"; "" for the first panel, and for no row."""
     if place.section == "findings" and row is not None:
         return str(getattr(row, "panel", "")), str(getattr(row, "row", None) or "")
     name = place.section.partition(".")[0]
@@ -90,79 +89,74 @@ _NEAR = 4
 
 
 class Verify(msgspec.Struct, frozen=True):
-    """How to see whether mending brought what it should. record: what to do first. compare: asked then. expect: the
-    step that is predicted, None where nothing predicts one. what_if: where a step goes then, None where no model
-    tells."""
+    """How to see whether a fix brought what it should."""
 
-    record: str
-    compare: str
-    expect: str | None
-    what_if: str | None
+    record: str  # what to do first
+    compare: str  # what to ask then
+    expect: str | None  # the predicted step, null where nothing predicts one
+    what_if: str | None  # how the step is predicted, null where no model does
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """row: all its fields. kernel: of a kernel its launches, configurations and source. verify: of a finding. tab:
-    what follows TensorBoard's address to see it there. next: what else there is to ask."""
+    """A row with all its fields, and what else there is to ask."""
 
     id: str
     section: str
     row: dict[str, Any]
-    kernel: KernelDetails | None
-    verify: Verify | None
-    tab: str
+    kernel: KernelDetails | None  # launches, configurations and source of a kernel
+    verify: Verify | None  # of a finding
+    tab: str  # what follows TensorBoard's address to see it there
     next: list[str]
 
 
 def shown(session: Session, report: Report, id: str, asking: Asking) -> Shown:
-    """report: with the run that the id names. Raises NoSuchId, which tells ids that are like it."""
-    known = list(tables(report))
-    table, row = _row_of(known, id)
+    """Return the row of an id. report: with the run that the id names. Raises NoSuchId, which names similar ids."""
+    every = list(tables(report))
+    table, row = _row_of(every, id)
     place = _located(table, row, address(id))
     return Shown(
         id=id,
         section=table.section,
         row=msgspec.to_builtins(row),
-        kernel=_kernel(session, place, row),
-        verify=_verify(place, row, asking, len(session.runs().runs) > 1),
+        kernel=_kernel(session, place, row) if isinstance(row, Kernel) else None,
+        verify=_verify(place, row, asking, len(session.runs().runs) > 1)
+        if isinstance(row, Finding)
+        else None,
         tab=fragment(place, row),
-        next=[asking.show(one) for one in _related(known, place, row)],
+        next=[asking.show(related) for related in _related(every, place, row)],
     )
 
 
 def nearest(ids: Sequence[str], id: str) -> list[str]:
-    """Those that are most like it: of its section, if there is one of that name."""
+    """Return the most similar ids, of the same section if there is one of that name."""
     section = id.split("/", 4)[3:4]
-    mine = [one for one in ids if one.split("/", 4)[3:4] == section] or list(ids)
-    return difflib.get_close_matches(id, mine, _NEAR, 0.3) or mine[:_NEAR]
+    candidates = [other for other in ids if other.split("/", 4)[3:4] == section] or list(ids)
+    return difflib.get_close_matches(id, candidates, _NEAR, 0.3) or candidates[:_NEAR]
 
 
-def _row_of(known: Sequence[Table], id: str) -> tuple[Table, msgspec.Struct]:
+def _row_of(tables: Sequence[Table], id: str) -> tuple[Table, msgspec.Struct]:
     section = address(id).section
-    for table in known:
+    for table in tables:
         if table.section == section and id in table.ids:
             return table, table.rows[table.ids.index(id)]
-    near = nearest([one for table in known for one in table.ids], id)
+    near = nearest([known_id for table in tables for known_id in table.ids], id)
     raise NoSuchId(
         f"there is no row {id!r}", next_step=f"Near are: {' '.join(near) or 'none: nothing was read'}"
     )
 
 
 def _located(table: Table, row: msgspec.Struct, asked: Address) -> Address:
-    """Its address, with the key as the tab knows it."""
+    """Return the row's address, with the key as the tab knows it."""
     return asked.row(table.section, getattr(row, "key", "") or asked.key)
 
 
-def _kernel(session: Session, place: Address, row: msgspec.Struct) -> KernelDetails | None:
-    if not isinstance(row, Kernel):
-        return None
+def _kernel(session: Session, place: Address, row: Kernel) -> KernelDetails:
     profile = session.profile(*place[:3])
     return kernel_details(profile, str(row.device), row.name, row.compile_id or "", row.graph_key or "")
 
 
-def _verify(place: Address, row: msgspec.Struct, asking: Asking, several: bool) -> Verify | None:
+def _verify(place: Address, row: Finding, asking: Asking, several: bool) -> Verify:
     """several: whether the run is one of several of its logdir."""
-    if not isinstance(row, Finding):
-        return None
     return Verify(
         record=f"Record the mended program as before, into {f'a run {AFTER} of the logdir' if several else AFTER}",
         compare=asking.compare(place.run, several),
@@ -179,33 +173,18 @@ def _expected(row: Finding) -> str | None:
     return f"a step takes {after} instead of {duration(step.step_us)}"
 
 
-def _related(known: Sequence[Table], place: Address, row: msgspec.Struct) -> Iterator[str]:
-    """Ids of rows that tell more of the same matter."""
-    if isinstance(row, RunFinding) and row.row:
-        yield from _seen_there(known, place, row)
-    elif isinstance(row, GraphBreak):
-        yield from _sites(known, place, row)
-
-
-def _seen_there(known: Sequence[Table], place: Address, finding: RunFinding) -> Iterator[str]:
-    """The row of the tab that a finding points to, of its span or of what the worker compiled."""
-    for table in known:
-        if _is_about(table, place):
-            for id, row in zip(table.ids, table.rows):
-                if seen_at(_located(table, row, address(id)), row)[1] == finding.row:
+def _related(tables: Sequence[Table], place: Address, row: msgspec.Struct) -> Iterator[str]:
+    """Yield the ids of the rows that a finding points to, or those of the costs of a graph break."""
+    for table in tables:
+        span = table.place.span
+        if (table.place.run, table.place.worker) != (place.run, place.worker):
+            continue
+        for id, other in zip(table.ids, table.rows):
+            if isinstance(row, RunFinding):
+                is_of_span = bool(row.row) and span in ("", place.span)
+                if is_of_span and seen_at(_located(table, other, address(id)), other)[1] == row.row:
                     yield id
-
-
-def _is_about(table: Table, place: Address) -> bool:
-    """The same span, or what its worker compiled."""
-    at = table.place
-    return (at.run, at.worker) == (place.run, place.worker) and at.span in ("", place.span)
-
-
-def _sites(known: Sequence[Table], place: Address, row: GraphBreak) -> Iterator[str]:
-    """Where it is priced."""
-    for table in known:
-        if table.place.run == place.run and table.place.worker == place.worker and table.place.span:
-            for id, other in zip(table.ids, table.rows):
-                if isinstance(other, GraphBreakSite) and (other.file, other.line) == (row.file, row.line):
+            elif isinstance(row, GraphBreak) and isinstance(other, GraphBreakSite):
+                is_same = (other.file, other.line) == (row.file, row.line)
+                if is_same and span:
                     yield id

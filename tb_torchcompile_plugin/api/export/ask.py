@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations
 from typing import Any, TypeAlias, get_args
@@ -26,10 +26,6 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import ApiErrorBody, UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
-
-# Answers without any text of the user's program, of graphs and of generated code: numbers, names and places
-# stay.
-
 
 CODE_LEFT_OUT = "left out of this file (--no-code)"
 # What torch writes behind a guard, wherever that is told: the line that asked for it, and its stack.
@@ -55,13 +51,13 @@ CODE_ROUTES = frozenset({"artifact", "code_kernels"})
 
 
 def without_code(answer: Any) -> Any:
-    """The same answer, those texts left out wherever they stand in it."""
+    """Return the same answer without texts of the user's program, of graphs and of generated code."""
     if isinstance(answer, str):
         return _QUOTED.sub("", answer)
     if isinstance(answer, list | tuple):
-        return type(answer)(without_code(one) for one in answer)
+        return type(answer)(without_code(item) for item in answer)
     if isinstance(answer, dict):
-        return {key: without_code(one) for key, one in answer.items()}
+        return {key: without_code(item) for key, item in answer.items()}
     if not isinstance(answer, msgspec.Struct):
         return answer
     left = _FIELDS.get(type(answer), {})
@@ -83,19 +79,19 @@ _ANY = {
 
 
 def names_of(route: Route[Any]) -> list[str]:
-    """The parameters that tell its questions apart, in order."""
+    """Return the parameters that distinguish the questions of a route, in order."""
     parameters = (*route.subject.ids, *route.parameters)
     every = [name for parameter in parameters for name in parameter.names]
     return [name for name in every if name not in _ANY.get(route.name, ())]
 
 
 def key_of(name: str, texts: Texts) -> str:
-    """By what an answer is found in the file; lines within a text have no order. The browser makes the same."""
-    parts = ["\n".join(sorted(texts.get(one, "").split("\n"))) for one in names_of(ROUTES[name])]
+    """Return the key of an answer in the file. Lines within a text have no order. The browser builds the same key."""
+    parts = ["\n".join(sorted(texts.get(parameter, "").split("\n"))) for parameter in names_of(ROUTES[name])]
     return "\x1f".join((name, *parts))
 
 
-class Asker:
+class RouteReader:
     """Asks the routes, and keeps what they answer in a pack."""
 
     def __init__(self, session: Session, pack: Pack, code: bool, advance: Advance | None = None) -> None:
@@ -103,7 +99,7 @@ class Asker:
         self._advance = advance
 
     def ask(self, name: str, texts: Texts) -> Any:
-        """The answer to one question, however long it takes. Raises UserError."""
+        """Return the answer to one question, however long it takes. Raises UserError."""
         while isinstance(answer := poll(self.session, ROUTES[name], texts), Progress):
             if self._advance:
                 self._advance(answer)
@@ -111,7 +107,7 @@ class Asker:
         return answer if self.code else without_code(answer)
 
     def keep(self, name: str, texts: Texts) -> Any:
-        """The same, kept; None where it failed: then that is what the file answers."""
+        """Return the same, and keep it; None where it failed: then the error is what the file answers."""
         try:
             answer = self.ask(name, texts)
         except UserError as error:
@@ -121,7 +117,7 @@ class Asker:
         return answer
 
     def keep_all(self, name: str, every: Iterator[Texts]) -> Iterator[bytes]:
-        """Many of one route, each once, with the blocks that get ready meanwhile."""
+        """Keep many answers of one route, each once; yield the blocks that get ready meanwhile."""
         for texts in every:
             if key_of(name, texts) not in self.pack:
                 self.keep(name, texts)
@@ -129,7 +125,7 @@ class Asker:
 
 
 def body_of(answer: Answer) -> Body:
-    """As the server sends it."""
+    """Return an answer as the server sends it."""
     assert not isinstance(answer, Download)
     if isinstance(answer, str):
         return Body("text/plain", text_body(answer))
@@ -139,18 +135,13 @@ def body_of(answer: Answer) -> Body:
 
 
 def failure(error: UserError) -> Body:
-    """In the one shape of errors."""
+    """Return an error as the server sends it."""
     notice = error.notice
     body = ApiErrorBody(error.code, notice.problem, notice.file, notice.next_step)
     return Body("application/json", json_body({"error": body}), error.status)
 
 
-# What the questions that have parameters are asked with: values that the rows of other answers name. A
-# route without required parameters is asked once about each subject. Every other one has its values here,
-# or is left out, which the file says (`tests/api/test_export.py` compares this with the table of routes).
-
-
-Values: TypeAlias = Callable[[Asker, Texts], Iterator[Texts]]
+Values: TypeAlias = Callable[[RouteReader, Texts], Iterator[Texts]]
 
 _ALL_SUBSETS = 5  # fixes of which every combination is there; of more each alone, and the largest together
 
@@ -166,41 +157,40 @@ COMPARED = frozenset({"compare", "compare_tables", "compare_jobs"})
 TIMELINE = frozenset({"timeline", "timeline_window", "timeline_slice", "timeline_search"})
 
 
-def _of(name: str, asker: Asker, ids: Texts) -> Any:
-    """An answer that was kept before; None where there is none."""
+def _of(name: str, reader: RouteReader, ids: Texts) -> Any:
+    """Return an answer that was kept before; None where there is none."""
     try:
-        return asker.ask(name, ids)
+        return reader.ask(name, ids)
     except UserError:
         return None
 
 
-def _compilations(asker: Asker, ids: Texts) -> Iterator[Texts]:
-    compiled, overview = _of("compile", asker, ids), _of("compilations", asker, ids)
+def _rows(name: str, reader: RouteReader, ids: Texts) -> Sequence[Any]:
+    table = _of(name, reader, ids)
+    return table.rows if table else ()
+
+
+def _compilations(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
+    compiled, overview = _of("compile", reader, ids), _of("compilations", reader, ids)
     rows = [*(compiled.compilations if compiled else ()), *(overview.others if overview else ())]
     for epoch, compile_id in dict.fromkeys((row.epoch, row.compile_id) for row in rows):
         yield {**ids, "epoch": str(epoch), "compile_id": compile_id}
 
 
-def _artifacts(asker: Asker, ids: Texts, only: str = "") -> Iterator[Texts]:
+def _artifacts(reader: RouteReader, ids: Texts, only: str = "") -> Iterator[Texts]:
     worker = {name: ids[name] for name in ("run", "worker")}
-    for of in _compilations(asker, worker):
-        details = _of("compilation", asker, of) if of["compile_id"] else None
+    for of in _compilations(reader, worker):
+        details = _of("compilation", reader, of) if of["compile_id"] else None
         for artifact in details.artifacts if details else ():
             if only in ("", artifact.name):
                 yield {**ids, "id": str(artifact.id)}
-    overview = _of("compilations", asker, worker)
+    overview = _of("compilations", reader, worker)
     for other in overview.others if overview else ():
         yield from ({**ids, "id": str(artifact.id)} for artifact in other.artifacts if not only)
 
 
-def _kernels(asker: Asker, ids: Texts) -> Iterator[Texts]:
-    table = _of("kernels", asker, ids)
-    for row in table.rows if table else ():
-        yield {**ids, **kernel_texts(row)}
-
-
 def kernel_texts(row: Kernel) -> Texts:
-    """The drawer of a row."""
+    """Return the parameters of the drawer of a row."""
     return {
         "device": str(row.device),
         "name": row.name,
@@ -209,56 +199,48 @@ def kernel_texts(row: Kernel) -> Texts:
     }
 
 
-def _fixes(name: str, asker: Asker, ids: Texts) -> Iterator[Texts]:
-    """Those that can be ticked together, as far as that are not too many; and what findings lead to is one of them."""
-    offered: Scenario | None = _of(name, asker, ids)
-    known = [fix.id for fix in offered.fixes] if offered else []
-    for picked in _together(known):
-        yield {**ids, "fixes": "\n".join(picked)}
+def _fixes(name: str, reader: RouteReader, ids: Texts) -> Iterator[Texts]:
+    """Yield sets of fixes that can be ticked together, among them those that findings lead to."""
+    offered: Scenario | None = _of(name, reader, ids)
+    fixes = [fix.id for fix in offered.fixes] if offered else []  # largest gain first
+    sizes = range(1, len(fixes) + 1)
+    if len(fixes) <= _ALL_SUBSETS:
+        picked = list(chain.from_iterable(combinations(fixes, size) for size in sizes))
+    else:
+        picked = [*((fix,) for fix in fixes), *(tuple(fixes[:size]) for size in sizes[1:])]
+    for together in picked:
+        yield {**ids, "fixes": "\n".join(together)}
 
 
-def _together(known: list[str]) -> Iterator[tuple[str, ...]]:
-    """known: largest gain first."""
-    if len(known) <= _ALL_SUBSETS:
-        yield from chain.from_iterable(combinations(known, size) for size in range(1, len(known) + 1))
-        return
-    yield from ((one,) for one in known)
-    yield from (tuple(known[:size]) for size in range(2, len(known) + 1))
-
-
-def _measures(asker: Asker, ids: Texts) -> Iterator[Texts]:
-    yield from ({**ids, "measure": measure} for measure in get_args(Measure))
-
-
-def _steps(asker: Asker, ids: Texts) -> Iterator[Texts]:
-    first = _of("side_by_side", asker, ids)
+def _steps(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
+    first = _of("side_by_side", reader, ids)
     yield from ({**ids, "step": step} for step in (first.steps if first else ()))
 
 
-def _ranks(asker: Asker, ids: Texts) -> Iterator[Texts]:
-    """Those whose traces are there."""
-    job = _of("job", asker, ids)
-    traced = {worker.worker for run in asker.session.runs().runs for worker in run.workers if worker.spans}
+def _ranks(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
+    """Yield the ranks whose traces are there."""
+    job = _of("job", reader, ids)
+    traced = {worker.worker for run in reader.session.runs().runs for worker in run.workers if worker.spans}
     for rank, worker in zip(job.map.ranks, job.map.workers) if job else ():
         if worker in traced:
             yield {**ids, "rank": str(rank)}
 
 
-def _fixes_of_ranks(asker: Asker, ids: Texts) -> Iterator[Texts]:
-    for one in _ranks(asker, ids):
-        yield one
-        yield from _fixes("rank_what_if", asker, one)
+def _fixes_of_ranks(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
+    for rank in _ranks(reader, ids):
+        yield rank
+        yield from _fixes("rank_what_if", reader, rank)
 
 
 # By route, beside the question without any.
 VALUES: Mapping[str, Values] = {
-    "compilation": lambda asker, ids: (one for one in _compilations(asker, ids) if one["compile_id"]),
-    "guards": lambda asker, ids: (one for one in _compilations(asker, ids) if one["compile_id"]),
+    "compilation": lambda reader, ids: (texts for texts in _compilations(reader, ids) if texts["compile_id"]),
+    "guards": lambda reader, ids: (texts for texts in _compilations(reader, ids) if texts["compile_id"]),
     "artifact": _artifacts,
     "code_kernels": partial(_artifacts, only=OUTPUT_CODE),
-    "kernel": _kernels,
+    "kernel": lambda reader, ids: ({**ids, **kernel_texts(row)} for row in _rows("kernels", reader, ids)),
     "what_if": partial(_fixes, "what_if"),
-    "job_map": _measures,
+    "job_map": lambda _, ids: ({**ids, "measure": measure} for measure in get_args(Measure)),
     "rank_findings": _ranks,
     "rank_collectives": _ranks,
     "rank_what_if": _fixes_of_ranks,

@@ -17,7 +17,6 @@ from tb_torchcompile_plugin.api.catalog import (
     Ids,
     RunRef,
     Runs,
-    WorkerRef,
     newest_span,
     only_run,
     plugin_version,
@@ -29,17 +28,17 @@ from tb_torchcompile_plugin.api.export.ask import (
     TIMELINE,
     VALUES,
     Advance,
-    Asker,
+    RouteReader,
     Texts,
     body_of,
     key_of,
     names_of,
 )
 from tb_torchcompile_plugin.api.export.page import Body, Pack
-from tb_torchcompile_plugin.api.export.timeline_part import Detailed, TimelinePart, wanted_stretches
+from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
 from tb_torchcompile_plugin.api.routes import (
-    FILES,
     JOB,
+    LAST,
     RANK,
     ROUTES,
     RUN,
@@ -53,39 +52,36 @@ from tb_torchcompile_plugin.api.routes import (
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
 
-# What a file says of itself: where it is from, what it holds and what was left out, and why.
-
 
 class Held(msgspec.Struct, frozen=True):
-    """A line of the list: what, and how much of it or why not."""
+    """A line of the list of contents: what, and how much of it or why not."""
 
     what: str
     text: str
 
 
 class FileContents(msgspec.Struct, frozen=True):
-    """made: when, UTC. place: the address that the file opens with. parameters: by route, what tells its questions
-    apart. reasons: by route, why what was not embedded is not there; instead: what to do about it."""
+    """What a file shows of itself: where it is from, what it holds, what was left out, and why."""
 
     title: str
-    made: str
+    made: str  # when, UTC
     version: str
-    place: dict[str, str]
+    place: dict[str, str]  # the address that the file opens with
     holds: list[Held]
     left_out: list[Held]
-    parameters: dict[str, list[str]]
-    reasons: dict[str, str]
-    instead: str
+    parameters: dict[str, list[str]]  # by route, what distinguishes its questions
+    reasons: dict[str, str]  # by route, why an answer is not in the file
+    instead: str  # what to do about it
 
 
 def parameters() -> dict[str, list[str]]:
-    """By route."""
+    """Return by route the names of the parameters that distinguish its questions."""
     return {name: names_of(route) for name, route in ROUTES.items()}
 
 
 def reasons(code: bool) -> dict[str, str]:
-    """By route, as a sentence without its end."""
-    known = {
+    """Return by route why an answer is left out, as a sentence without its end."""
+    why = {
         **LEFT_OUT,
         "timeline": "The timeline of this span is left out of this file",
         "timeline_search": "This file can be searched for the names of its kernels, operators and compilations alone",
@@ -97,14 +93,12 @@ def reasons(code: bool) -> dict[str, str]:
         "compare": "This comparison is left out of this file",
     }
     if not code:
-        known |= dict.fromkeys(
-            ("artifact", "code_kernels"), "Code and graphs are left out of this file (--no-code)"
-        )
-    return known
+        why |= dict.fromkeys(CODE_ROUTES, "Code and graphs are left out of this file (--no-code)")
+    return why
 
 
 def counted(number: int, one: str, length: int) -> str:
-    """ "1,024 answers, 3.4 MB"."""
+    """Return "1,024 answers, 3.4 MB"."""
     return f"{plural(number, one)}, {size(length)}"
 
 
@@ -115,25 +109,23 @@ PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was pi
 
 @dataclass(frozen=True)
 class Chosen:
-    """What goes into a file. run, worker, span: as ids, "" for what the tab opens with. compare: another run of the
-    logdir, "" for none. step, window (ns): what of the timeline is wanted at full detail. code: with the texts of
-    graphs, generated code and the user's program. logdir: as its reader knows it, for what is said of it."""
+    """What goes into a file."""
 
-    run: str = ""
+    run: str = ""  # an id, as worker and span; "" for what the tab opens with
     worker: str = ""
     span: str = ""
-    compare: str = ""
-    step: str = ""
-    window: tuple[int, int] | None = None
-    code: bool = True
+    compare: str = ""  # another run of the logdir, "" for none
+    step: str = ""  # what of the timeline is wanted at full detail
+    window: tuple[int, int] | None = None  # ns
+    code: bool = True  # with the texts of graphs, generated code and the user's program
     timeline_bytes: int = TIMELINE_BYTES
     panels_bytes: int = PANELS_BYTES
-    logdir: str = "LOGDIR"
+    logdir: str = "LOGDIR"  # as its reader knows it
 
 
 @dataclass
 class Export:
-    """A file on its way."""
+    """A run as one file, which is computed while it is written."""
 
     session: Session
     chosen: Chosen
@@ -144,7 +136,7 @@ class Export:
     def __post_init__(self) -> None:
         """Raises UserError where there is no such run, worker or span."""
         self.pack = Pack()
-        self.asker = Asker(self.session, self.pack, self.chosen.code, self.advance)
+        self.reader = RouteReader(self.session, self.pack, self.chosen.code, self.advance)
         every = self.session.runs()
         self.ids = pick(every, self.chosen)
         self.base = pick(every, Chosen(run=self.chosen.compare)) if self.chosen.compare else None
@@ -154,20 +146,23 @@ class Export:
 
     @property
     def title(self) -> str:
-        """The run, by the name of the logdir where it is that itself."""
+        """The name of the run, or that of the logdir where the run is the logdir itself."""
         run = self.ids[0]
         return os.path.basename(os.path.abspath(self.chosen.logdir)) if run == "." else run
 
     def blocks(self) -> Iterator[bytes]:
-        """The file. What cannot be read is in it as the error that the tab would show. Raises UserError before anything
-        is made where nothing of what was picked can be."""
+        """Yield the file. What cannot be read is in it as the error that the tab would show.
+
+        Raises UserError before the first block where nothing of what was picked can be read.
+        """
         self._look()
         yield page.head(f"torch.compile: {self.title}")
         yield from page.bundle()
         self.pack.add(key_of("runs", {}), body_of(self.runs))
-        self.asker.keep("sheets", {})
+        self.reader.keep("sheets", {})
         yield from self._first()
-        yield from self._rest()
+        yield from self._compared()
+        yield from self._others()
         self.pack.add("terms", Body("application/json", msgspec.json.encode(terms())))
         self.pack.add("definitions", Body("text/plain", SOURCE.read_bytes()))
         self.pack.close()
@@ -175,20 +170,18 @@ class Export:
         yield from page.tail(self.contents(), self.pack.index())
 
     def _look(self) -> None:
-        """Either half is enough; but a part of the timeline that is asked for must be there."""
+        """Check that there is a trace or compile data, and the part of the timeline that is asked for."""
         run, worker, span = self.ids
         try:
             self.session.compile_data(run, worker)
         except UserError:
-            self.asker.ask("findings", _span_texts(run, worker, span))
+            self.reader.ask("findings", _span_texts(run, worker, span))
         if self.chosen.step or self.chosen.window:
-            self._stretches(self.session.profile(run, worker, span).of(Timeline))
-
-    def _stretches(self, timeline: Timeline) -> list[Detailed]:
-        return wanted_stretches(timeline, self.chosen.step, self.chosen.window)
+            timeline = self.session.profile(run, worker, span).of(Timeline)
+            wanted_stretches(timeline, self.chosen.step, self.chosen.window)
 
     def _first(self) -> Iterator[bytes]:
-        """All about the span that was picked; what is seen first lies together."""
+        """Yield all about the span that was picked; what is shown first lies together."""
         run, worker, span = self.ids
         yield from self._worker_once(run, worker)
         yield from self._span_once(run, worker, span)
@@ -202,46 +195,40 @@ class Export:
             yield from self._job(run, span)
             yield from self._timeline()
 
-    def _rest(self) -> Iterator[bytes]:
-        yield from self._compared()
-        yield from self._others()
-
     def _worker_once(self, run: str, worker: str) -> Iterator[bytes]:
         yield from self._once({"run": run, "worker": worker}, WORKER, STARTS)
         yield from self._once({"run": run}, RUN)
 
     def _span_once(self, run: str, worker: str, span: str) -> Iterator[bytes]:
-        subjects = (SPAN, FILES, SPAN_OR_WORKER) if span else (SPAN_OR_WORKER,)
+        subjects = (SPAN, LAST, SPAN_OR_WORKER) if span else (SPAN_OR_WORKER,)
         yield from self._once(_span_texts(run, worker, span), *subjects)
 
     def _once(self, ids: Texts, *subjects: object) -> Iterator[bytes]:
-        """What is asked without anything else."""
+        """Yield the answers to the questions that need nothing but these ids."""
         for route in ROUTES.values():
-            if (
-                any(route.subject is one for one in subjects)
-                and not _asks_more(route)
-                and self._wanted(route)
-            ):
-                self.asker.keep(route.name, ids)
+            is_plain = route.name not in TIMELINE and all(
+                parameter.optional for parameter in route.parameters
+            )
+            if route.subject in subjects and is_plain and self._wanted(route):
+                self.reader.keep(route.name, ids)
                 yield from self.pack.take()
 
     def _details(self, subject: object, ids: Texts) -> Iterator[bytes]:
-        """What rows lead to."""
+        """Yield the answers that rows lead to."""
         for name, values in VALUES.items():
             if ROUTES[name].subject is subject and self._wanted(ROUTES[name]):
-                yield from self.asker.keep_all(name, values(self.asker, ids))
+                yield from self.reader.keep_all(name, values(self.reader, ids))
 
     def _wanted(self, route: Route[Any]) -> bool:
         return route.name not in LEFT_OUT and (self.chosen.code or route.name not in CODE_ROUTES)
 
     def _job(self, run: str, span: str) -> Iterator[bytes]:
-        """The ranks together. Of another rank of the job it is the same question."""
+        """Yield the ranks together. Asked of another rank of the job, it is the same question."""
         if self.run.ranks < 2:
             return
         ids = {"run": run, "span": span}
         before = len(self.pack.places)
-        job = self.asker.keep("job", ids)
-        if job is None:
+        if (job := self.reader.keep("job", ids)) is None:
             return
         yield from self._once(ids, SIDE_BY_SIDE)
         for subject in (JOB, RANK, SIDE_BY_SIDE):
@@ -254,13 +241,13 @@ class Export:
         )
 
     def _same_job(self, ids: Texts, spans: list[str]) -> None:
-        mine = f"\x1f{ids['run']}\x1f{ids['span']}"
+        prefix = f"\x1f{ids['run']}\x1f{ids['span']}"
         jobs = {route.name for route in ROUTES.values() if route.subject in (JOB, RANK, SIDE_BY_SIDE)}
         for key in list(self.pack.places):
             name, _, rest = key.partition("\x1f")
-            if name in jobs and f"\x1f{rest}".startswith(mine):
+            if name in jobs and f"\x1f{rest}".startswith(prefix):
                 for span in spans:
-                    self.pack.alias(f"{name}\x1f{ids['run']}\x1f{span}{key[len(name) + len(mine) :]}", key)
+                    self.pack.alias(f"{name}\x1f{ids['run']}\x1f{span}{key[len(name) + len(prefix) :]}", key)
 
     def _timeline(self) -> Iterator[bytes]:
         ids = _span_texts(*self.ids)
@@ -269,38 +256,38 @@ class Export:
         except UserError as error:
             self.left_out.append(Held("Timeline", str(error)))
             return
-        part = TimelinePart(self.asker, ids, timeline, self.chosen.timeline_bytes)
+        part = TimelinePart(self.reader, ids, timeline, self.chosen.timeline_bytes)
         before = self.pack.bytes
-        yield from part.keep(self._stretches(timeline), self._searched(ids))
+        stretches = wanted_stretches(timeline, self.chosen.step, self.chosen.window)
+        yield from part.keep(stretches, self._searched(ids))
         self.holds.append(Held("Timeline", f"{part.sentence()}, {size(self.pack.bytes - before)}"))
         details = f"of {plural(part.slices, 'slice')}; {plural(part.searched, 'name')} can be searched for"
         self.holds.append(Held("Details on the timeline", details))
 
     def _searched(self, ids: Texts) -> Iterator[str]:
-        """What links search the timeline for, in the order in which they matter."""
+        """Yield what links search the timeline for, most important first."""
         for name in ("kernels", "operators"):
-            answer = self.asker.ask(name, ids)
+            answer = self.reader.ask(name, ids)
             for row in answer.rows[:100]:
                 yield row.name[:100]
-        for region in self.asker.ask("span", ids).compiled_regions:
+        for region in self.reader.ask("span", ids).compiled_regions:
             yield from (f"Region: {region.compile_id}", region.compile_id)
-        yield from (row.name[:100] for row in self.asker.ask("operators", ids).rows[100:])
+        yield from (row.name[:100] for row in self.reader.ask("operators", ids).rows[100:])
 
     def _compared(self) -> Iterator[bytes]:
-        """With what was named, and with spans of the same run, both ways."""
-        own = [one for one in _every([self.run]) if one != self.ids and bool(one[2]) == bool(self.ids[2])]
+        """Yield comparisons with the run that was named, and with spans of the same run, both ways."""
+        own = [
+            other for other in _every([self.run]) if other != self.ids and bool(other[2]) == bool(self.ids[2])
+        ]
         others = [*([self.base] if self.base else []), *own[:_COMPARED]]
+        are_jobs = min(run.ranks for run in self.runs.runs) > 1
         for a, b in ((a, b) for other in others for a, b in ((other, self.ids), (self.ids, other))):
             sides = {**_span_texts(*a), **{f"{name}2": text for name, text in _span_texts(*b).items()}}
-            self.asker.keep("compare", sides)
-            self.asker.keep("compare_tables", sides)
-            if (
-                a[2]
-                and b[2]
-                and min(run.ranks for run in self.runs.runs) > 1
-                and (a[0] != b[0] or a[1] == b[1])
-            ):
-                self.asker.keep("compare_jobs", sides)
+            self.reader.keep("compare", sides)
+            self.reader.keep("compare_tables", sides)
+            of_two_jobs = a[0] != b[0] or a[1] == b[1]  # of two ranks of one job there is one job
+            if are_jobs and of_two_jobs and a[2] and b[2]:
+                self.reader.keep("compare_jobs", sides)
             yield from self.pack.take()
         if others:
             names = ", ".join(f"{run} {worker}" for run, worker, _ in others)
@@ -309,7 +296,7 @@ class Export:
             self.left_out.append(Held("Comparisons with other runs", "--compare names one"))
 
     def _others(self) -> Iterator[bytes]:
-        """Panels of the other spans and workers, as far as there is room."""
+        """Yield panels of the other spans and workers, as far as there is room."""
         budget, kept, missing = self.pack.bytes + self.chosen.panels_bytes, 0, 0
         for run, worker, span in _every(self.runs.runs):
             if (run, worker, span) == self.ids:
@@ -331,25 +318,17 @@ class Export:
             self.left_out.append(Held("Panels of other spans", why))
 
     def contents(self) -> FileContents:
-        """What the file says of itself; whole when its blocks have been made."""
-        run, worker, span = self.ids
+        """Return what the file shows of itself; complete once its blocks have been written."""
         never = dict.fromkeys(what.removesuffix(" left out of this file") for what in LEFT_OUT.values())
-        left = [
-            *self.left_out,
-            *(Held(what.rpartition(" ")[0], "needs the logdir, in TensorBoard") for what in never),
-        ]
+        needs = "needs the logdir, in TensorBoard"
+        left = [*self.left_out, *(Held(what.rpartition(" ")[0], needs) for what in never)]
         if not self.chosen.code:
             left.insert(0, Held("Code and graphs", "--no-code"))
         return FileContents(
             title=self.title,
             made=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
             version=plugin_version() or "unknown",
-            place={
-                "run": run,
-                "worker": worker,
-                "span": span,
-                **({"run2": self.base[0]} if self.base else {}),
-            },
+            place=_span_texts(*self.ids) | ({"run2": self.base[0]} if self.base else {}),
             holds=self.holds,
             left_out=left,
             parameters=parameters(),
@@ -359,23 +338,19 @@ class Export:
 
 
 def pick(runs: Runs, chosen: Chosen) -> Ids:
-    """Run, worker and span that a file is of. Raises UserError."""
+    """Return the run, worker and span that a file is about. Raises UserError."""
     kept = only_run(runs, chosen.run)
     fitting = [_fitting(run, chosen) for run in kept.runs]
     return newest_span(msgspec.structs.replace(kept, runs=fitting), chosen.logdir)
 
 
 def _fitting(run: RunRef, chosen: Chosen) -> RunRef:
-    workers = [_with_span(one, chosen.span) for one in run.workers if chosen.worker in ("", one.worker)]
+    workers = []
+    for worker in run.workers:
+        if chosen.worker in ("", worker.worker):
+            spans = [span for span in worker.spans if chosen.span in ("", span.span)]
+            workers.append(msgspec.structs.replace(worker, spans=spans))
     return msgspec.structs.replace(run, workers=workers)
-
-
-def _with_span(worker: WorkerRef, span: str) -> WorkerRef:
-    return msgspec.structs.replace(worker, spans=[one for one in worker.spans if span in ("", one.span)])
-
-
-def _asks_more(route: Route[Any]) -> bool:
-    return any(not parameter.optional for parameter in route.parameters) or route.name in TIMELINE
 
 
 def _span_texts(run: str, worker: str, span: str) -> Texts:

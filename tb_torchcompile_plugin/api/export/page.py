@@ -18,22 +18,17 @@ from typing import NamedTuple
 
 import msgspec
 
-# Answers by their questions, packed into blocks of a file: each body once, in chunks that are compressed. A
-# chunk is gzip in base64 inside of a `<script>` that is no script. The index tells where in which chunk an
-# answer lies.
-
-
 _CHUNK_BYTES = 1 << 19  # before they are compressed: what is decompressed for one answer
 _LEVEL = 6
 _GZIP = 31  # zlib's word for its own window with gzip's header
 
 
 class Body(NamedTuple):
-    """An answer as it travels. type: its MIME type. status: 200, or that of an error."""
+    """An answer as it is sent."""
 
-    type: str
+    type: str  # its MIME type
     data: bytes
-    status: int = 200
+    status: int = 200  # 200, or that of an error
 
 
 class Location(msgspec.Struct, frozen=True, array_like=True):
@@ -47,15 +42,19 @@ class Location(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Chunk(NamedTuple):
-    """What is written of it, and by key where in it a body begins; numbered when it is taken in."""
+    """Bodies that are compressed together; numbered when the chunk is added to the file."""
 
     block: bytes
-    starts: dict[str, int]
+    starts: dict[str, int]  # by key, where in it a body begins
     bodies: dict[str, Body]
 
 
 class Pack:
-    """What is in the file so far. Blocks are taken as they get ready, so that none is held longer than that."""
+    """The answers of a file by their questions, each body once, packed into chunks.
+
+    A chunk is gzip in base64 inside of a `<script>` that is no script; the index shows where in which chunk an answer
+    lies. Blocks are taken as they get ready, so that none is held longer than that.
+    """
 
     def __init__(self) -> None:
         self.places: dict[str, Location] = {}
@@ -69,9 +68,9 @@ class Pack:
         return key in self.places or key in self._open
 
     def add(self, key: str, body: Body) -> None:
-        """A body that is there already is not written again."""
-        if (place := self._known.get(_digest(body))) is not None:
-            self.places[key] = place
+        """Add a body. One that is there already is not written again."""
+        if (location := self._known.get(_digest(body))) is not None:
+            self.places[key] = location
             return
         self._open[key] = body
         self._open_bytes += len(body.data)
@@ -79,41 +78,41 @@ class Pack:
             self.close()
 
     def alias(self, key: str, of: str) -> None:
-        """The same answer to another question."""
+        """Give the same answer to another question."""
         if of in self._open:
             self.close()
         if of in self.places:
             self.places.setdefault(key, self.places[of])
 
     def close(self) -> None:
-        """What is open becomes a chunk: what comes next is not decompressed with it."""
+        """Write what is open as a chunk, so that what comes next is not decompressed with it."""
         if self._open:
             self.append(chunk_of(self._open))
         self._open, self._open_bytes = {}, 0
 
     def append(self, chunk: Chunk) -> None:
-        """A chunk that was made apart, because of its size."""
+        """Add a chunk that was built apart, because of its size."""
         for key, start in chunk.starts.items():
             body = chunk.bodies[key]
-            place = Location(self._chunks, start, len(body.data), body.type, body.status)
-            self.places[key] = self._known[_digest(body)] = place
+            location = Location(self._chunks, start, len(body.data), body.type, body.status)
+            self.places[key] = self._known[_digest(body)] = location
         block = b'<script type="application/octet-stream+base64" data-chunk="%d">%s</script>\n'
         self._ready.append(block % (self._chunks, chunk.block))
         self.bytes += len(self._ready[-1])
         self._chunks += 1
 
     def take(self) -> Iterator[bytes]:
-        """The blocks that got ready since the last call."""
+        """Yield the blocks that got ready since the last call."""
         ready, self._ready = self._ready, []
         yield from ready
 
     def index(self) -> bytes:
-        """Where everything lies."""
+        """Return where everything lies."""
         return msgspec.json.encode(self.places)
 
 
 def chunk_of(bodies: dict[str, Body]) -> Chunk:
-    """Bodies beside each other; equal ones lie at one place."""
+    """Put bodies next to each other; equal ones lie at one place."""
     starts, seen, parts, at = dict[str, int](), dict[bytes, int](), list[bytes](), 0
     for key, body in bodies.items():
         digest = _digest(body)
@@ -126,15 +125,15 @@ def chunk_of(bodies: dict[str, Body]) -> Chunk:
 
 
 def packed(parts: Iterable[bytes]) -> bytes:
-    """gzip in base64: no character of it means anything in HTML."""
+    """Compress with gzip and encode as base64, none of whose characters means anything in HTML."""
     squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
     return base64.b64encode(b"".join([*map(squeeze.compress, parts), squeeze.flush()]))
 
 
 def _digest(body: Body) -> bytes:
-    known = hashlib.blake2b(body.data, digest_size=16)
-    known.update(f"{body.type} {body.status}".encode())
-    return known.digest()
+    hashed = hashlib.blake2b(body.data, digest_size=16)
+    hashed.update(f"{body.type} {body.status}".encode())
+    return hashed.digest()
 
 
 STATIC = Path(__file__).parents[2] / "static"
@@ -161,13 +160,13 @@ _HEAD = """<!doctype html>
 
 
 def head(title: str) -> bytes:
-    """Until where blocks begin."""
+    """Return the page up to where blocks begin."""
     page = _HEAD.format(policy=policy(script()), title=html.escape(title), without=_WITHOUT_SCRIPTS)
     return page.encode("utf-8", "replace")
 
 
 def policy(text: str) -> str:
-    """What the page may do: run the one script and what that makes, ask nobody for anything."""
+    """Return what the page may do: run the one script and what that builds, ask nobody for anything."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{digest}' blob:; worker-src blob:; "
@@ -176,12 +175,12 @@ def policy(text: str) -> str:
 
 
 def script() -> str:
-    """As it is built. Raises OSError."""
+    """Return the script as it is built. Raises OSError."""
     return (STATIC / SCRIPT).read_text(encoding="utf-8")
 
 
 def bundle() -> Iterator[bytes]:
-    """Blocks of the tab's files, each behind those that it imports before it runs."""
+    """Yield the tab's files, each behind those that it imports before it runs."""
     files = {path.name: path for path in STATIC.iterdir() if path.name != SCRIPT}
     imports = {name: _STATIC_IMPORT.findall(path.read_text("utf-8")) for name, path in files.items()}
     for name in TopologicalSorter(imports).static_order():
@@ -189,14 +188,14 @@ def bundle() -> Iterator[bytes]:
 
 
 def tail(contents: msgspec.Struct, index: bytes) -> Iterator[bytes]:
-    """Where everything lies, what it is, and the script that begins."""
+    """Yield where everything lies, what the file holds, and the script that starts."""
     yield block('id="index"', index)
     yield block('id="contents"', msgspec.json.encode(contents))
     yield f'<script type="module">{script()}</script>\n</body>\n</html>\n'.encode()
 
 
 def block(attributes: str, data: bytes) -> bytes:
-    """Data that the script reads."""
+    """Return data that the script reads."""
     return b'<script type="application/octet-stream+base64" %s>%s</script>\n' % (
         attributes.encode(),
         packed([data]),

@@ -12,17 +12,11 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.timeline.lanes import TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
-from tb_torchcompile_plugin.analysis.timeline.timeline import StepSpan, Timeline
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.analysis.timeline.wire import encoded
-from tb_torchcompile_plugin.api.export.ask import Asker, Texts, body_of, key_of, without_code
+from tb_torchcompile_plugin.api.export.ask import RouteReader, Texts, body_of, key_of, without_code
 from tb_torchcompile_plugin.api.export.page import Body, Chunk, chunk_of
 from tb_torchcompile_plugin.errors import WrongArgument
-
-# The timeline in tiles, as the tab asks for them: all of the time as an overview, and some of it at full
-# detail. A tile is 1,024 buckets of 2^level ns. One in which every slice is by itself needs none below it,
-# so a stretch is there at full detail when each tile over it either is of that kind, or has both its
-# halves.
-
 
 BUCKETS = 1024
 _OVERVIEW = 3  # levels of which all tiles are there
@@ -45,15 +39,19 @@ class TileName(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """What the server answers to it. whole: every slice of it is by itself, at its own time."""
+    """What the server answers to a request for a tile."""
 
     name: TileName
     data: bytes
-    whole: bool
+    whole: bool  # every slice of it is by itself, at its own time
 
 
 class Tiles:
-    """Of one timeline; each is made once."""
+    """The tiles of one timeline, each computed once.
+
+    A tile is 1,024 buckets of 2^level ns. Below one in which every slice is by itself none is needed, so a stretch is
+    there at full detail when each tile of it has such a tile above.
+    """
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -63,15 +61,16 @@ class Tiles:
         self.lowest = max(0, root - _OVERVIEW + 1)  # level of which all tiles are there
 
     def overview(self) -> Iterator[Tile]:
-        """The coarsest levels of all of the time."""
+        """Yield the coarsest levels of all of the time."""
         yield from self._below(self.root, *self._timeline.extent, lowest=self.lowest)
 
     def detail(self, start: int, end: int) -> Iterator[Tile]:
-        """What is not there yet of a stretch, level by level, until every slice in it is by itself."""
+        """Yield what is missing of a stretch, level by level, until every slice in it is by itself."""
         yield from self._below(self.root, start, end, lowest=0)
 
     def _below(self, level: int, start: int, end: int, lowest: int) -> Iterator[Tile]:
         length = BUCKETS << level
+        first, last = self._timeline.extent
         names = [TileName(level, number) for number in range(start // length, end // length + 1)]
         while names:
             for name in names:
@@ -83,11 +82,8 @@ class Tiles:
                 if name.level > lowest and not self._whole[name]
                 for half in name.halves()
             ]
-            names = [name for name in halves if name.start < end and name.end > start and self._holds(name)]
-
-    def _holds(self, name: TileName) -> bool:
-        first, last = self._timeline.extent
-        return name.end >= first and name.start <= last
+            names = [half for half in halves if half.start < end and half.end > start]
+            names = [name for name in names if name.end >= first and name.start <= last]
 
     def _make(self, name: TileName) -> Tile:
         timeline = self._timeline
@@ -110,7 +106,7 @@ _AROUND = 100  # bytes that a block has around its chunk
 
 
 class Detailed(NamedTuple):
-    """What is wanted at full detail; ns of the timeline."""
+    """What is wanted at full detail, in ns of the timeline."""
 
     name: str
     start: int
@@ -120,8 +116,8 @@ class Detailed(NamedTuple):
 class TimelinePart:
     """What is kept of a timeline, and in words what that is."""
 
-    def __init__(self, asker: Asker, ids: Texts, timeline: Timeline, budget: int) -> None:
-        self._asker, self._ids, self._timeline = asker, ids, timeline
+    def __init__(self, reader: RouteReader, ids: Texts, timeline: Timeline, budget: int) -> None:
+        self._reader, self._ids, self._timeline = reader, ids, timeline
         self._left = budget
         self._tiles = Tiles(timeline)
         self.detailed: list[Detailed] = []
@@ -131,7 +127,7 @@ class TimelinePart:
         self.slices = self.searched = self._tiles_kept = 0
 
     def keep(self, stretches: list[Detailed], names: Iterable[str]) -> Iterator[bytes]:
-        """Blocks of all of it. stretches: the most wanted first. names: what links search for."""
+        """Yield blocks of all of it. stretches: the most wanted first. names: what links search for."""
         yield from self._some(map(self._tile, self._tiles.overview()))
         if not self._tiles_kept:
             return
@@ -144,29 +140,34 @@ class TimelinePart:
         yield from self._describe(stretches)
 
     def _stretch(self, stretch: Detailed) -> Generator[bytes, None, bool]:
-        """A stretch as a whole, else the levels of it that fit. Returns whether it is whole."""
+        """Yield a stretch as a whole, otherwise its levels that fit. Returns whether it is whole."""
         levels: list[int] = []
-        chunks, whole = self._fitting(self._noted(stretch, levels), self._left)
+
+        def entries() -> Iterator[Entry]:
+            for tile in self._tiles.detail(stretch.start, stretch.end):
+                levels.append(tile.name.level)
+                yield self._tile(tile)
+
+        chunks, whole = self._fitting(entries(), self._left)
         if whole:
-            others = (one for one in self.detailed if one.start < stretch.start or one.end > stretch.end)
+            others = (
+                detailed
+                for detailed in self.detailed
+                if detailed.start < stretch.start or detailed.end > stretch.end
+            )
             self.detailed = [*others, stretch]
         else:
             self.cut, self._finest = stretch, levels[sum(len(chunk.bodies) for chunk in chunks)] + 1
         yield from self._append(chunks)
         return whole
 
-    def _noted(self, stretch: Detailed, levels: list[int]) -> Iterator[Entry]:
-        for tile in self._tiles.detail(stretch.start, stretch.end):
-            levels.append(tile.name.level)
-            yield self._tile(tile)
-
     def _some(self, entries: Iterator[Entry], most: int | None = None) -> Iterator[bytes]:
-        """As many as fit."""
+        """Yield as many entries as fit."""
         chunks, _ = self._fitting(entries, self._left if most is None else most)
         yield from self._append(chunks)
 
     def _fitting(self, entries: Iterator[Entry], most: int) -> tuple[list[Chunk], bool]:
-        """Chunks of at most so many bytes, and whether they are all."""
+        """Return chunks of at most so many bytes, and whether they are all."""
         chunks = list[Chunk]()
         for bodies in _together(entries):
             chunk = chunk_of(bodies)
@@ -177,7 +178,7 @@ class TimelinePart:
         return chunks, True
 
     def _append(self, chunks: list[Chunk]) -> Iterator[bytes]:
-        pack = self._asker.pack
+        pack = self._reader.pack
         pack.close()
         yield from pack.take()
         for chunk in chunks:
@@ -194,29 +195,27 @@ class TimelinePart:
     def _searches(self, names: Iterable[str]) -> Iterator[Entry]:
         for name in names:
             texts = {**self._ids, "q": name, "at": str(_FIRST), "limit": str(_HITS)}
-            answer = self._asker.ask("timeline_search", texts)
+            answer = self._reader.ask("timeline_search", texts)
             self.searched += 1
             self._hits += [(hit.lane, hit.row) for hit in answer.hits[:_SHOWN]]
             yield key_of("timeline_search", texts), body_of(answer)
 
     def _details(self, stretches: list[Detailed]) -> Iterator[Entry]:
-        """Of slices that links lead to, then of the longest ones in the first stretch, and in the next; a link need not
-        name the lane of one of the trace."""
+        """Yield slices that links lead to, then the longest ones of each stretch, in their order.
+
+        A link need not name the lane of a slice of the trace.
+        """
         longest = chain.from_iterable(self._longest(stretch) for stretch in stretches)
         for lane, row in islice(dict.fromkeys(chain(self._hits, longest)), _DETAILS):
-            body = body_of(self._slice(lane, row))
+            answer = timeline_slice(self._timeline, lane, row)
+            body = body_of(answer if self._reader.code else without_code(answer))
             self.slices += 1
             yield key_of("timeline_slice", {**self._ids, "lane": str(lane), "row": str(row)}), body
             if isinstance(self._timeline.slices[lane], TrackSlices):
                 yield key_of("timeline_slice", {**self._ids, "row": str(row)}), body
 
-    def _slice(self, lane: int, row: int) -> msgspec.Struct:
-        answer = timeline_slice(self._timeline, lane, row)
-        kept: msgspec.Struct = answer if self._asker.code else without_code(answer)
-        return kept
-
     def _longest(self, stretch: Detailed) -> list[tuple[int, int]]:
-        """(lane, row), longest first."""
+        """Return (lane, row) of the longest slices, longest first."""
         parts = [
             (np.full(len(runs.row), lane), runs.row, runs.longest)
             for lane, slices in self._timeline.slices.items()
@@ -229,19 +228,19 @@ class TimelinePart:
         return list(zip(lanes[order].tolist(), rows[order].tolist()))
 
     def _describe(self, stretches: list[Detailed]) -> Iterator[bytes]:
-        """It opens where it is at full detail."""
+        """Yield the description, which opens the timeline where it is at full detail."""
         answer = self._timeline.describe()
-        shown = next((one for one in stretches if one in self.detailed), None)
+        shown = next((stretch for stretch in stretches if stretch in self.detailed), None)
         home = answer.home if shown is None or self._has_all() else [shown.start, shown.end]
-        said = msgspec.structs.replace(answer, notes=[*answer.notes, self.sentence()], home=home)
-        yield from self._some(iter([(key_of("timeline", self._ids), body_of(said))]))
+        description = msgspec.structs.replace(answer, notes=[*answer.notes, self.sentence()], home=home)
+        yield from self._some(iter([(key_of("timeline", self._ids), body_of(description))]))
 
     def _has_all(self) -> bool:
         first, last = self._timeline.extent
-        return any(one.start <= first and one.end >= last for one in self.detailed)
+        return any(detailed.start <= first and detailed.end >= last for detailed in self.detailed)
 
     def sentence(self) -> str:
-        """What is there, for the timeline itself and for the list of what the file holds."""
+        """Return what is there, for the timeline itself and for the list of what the file holds."""
         first, last = self._timeline.extent
         if not self._tiles_kept:
             return "The timeline does not fit into its budget"
@@ -249,14 +248,17 @@ class TimelinePart:
             return "This file holds every slice of it"
         everywhere = self.cut is not None and self.cut.end - self.cut.start >= last - first
         merged = f"slices below {_bucket(self._finest if everywhere else self._tiles.lowest)} merged"
+        if not self.detailed and (everywhere or not self.cut):
+            return f"This file holds an overview, {merged}"
         if self.detailed:
-            return (
-                f"This file holds {_names(self.detailed)} at full detail; the rest as an overview, {merged}"
-            )
-        if self.cut and not everywhere:
+            in_order = sorted(self.detailed, key=lambda stretch: stretch.start)
+            names = in_order[0].name
+            if len(in_order) > 1:
+                names += f" – {in_order[-1].name} ({plural(len(in_order), 'step')})"
+            part = f"{names} at full detail"
+        elif self.cut:
             part = f"{self.cut.name} with slices below {_bucket(self._finest)} merged"
-            return f"This file holds {part}; the rest as an overview, {merged}"
-        return f"This file holds an overview, {merged}"
+        return f"This file holds {part}; the rest as an overview, {merged}"
 
 
 def _bucket(level: int) -> str:
@@ -264,7 +266,7 @@ def _bucket(level: int) -> str:
 
 
 def _together(entries: Iterator[Entry]) -> Iterator[dict[str, Body]]:
-    """What is compressed at a time."""
+    """Yield the entries that are compressed together."""
     bodies, length = dict[str, Body](), 0
     for key, body in entries:
         bodies[key] = body
@@ -276,43 +278,29 @@ def _together(entries: Iterator[Entry]) -> Iterator[dict[str, Body]]:
         yield bodies
 
 
-def _names(stretches: list[Detailed]) -> str:
-    in_order = sorted(stretches, key=lambda one: one.start)
-    if len(in_order) == 1:
-        return in_order[0].name
-    return f"{in_order[0].name} – {in_order[-1].name} ({plural(len(in_order), 'step')})"
-
-
 def wanted_stretches(timeline: Timeline, step: str, window: tuple[int, int] | None) -> list[Detailed]:
-    """What is wanted at full detail: what was asked for, else the middle step; then the steps beside it, then
-    everything. Raises WrongArgument for a step that there is not, UserError for a window where nothing is."""
+    """Return what is wanted at full detail: what was asked for or the middle step, its neighbours, then everything.
+
+    Raises WrongArgument for a step that does not exist, UserError for a window where nothing is.
+    """
     first, last = timeline.extent
     everything = Detailed("everything", first, last)
     if window is not None:
         timeline.check(*window)
         return [_window(*window), everything]
     steps = timeline.describe().steps
-    names = [one.name for one in steps]
+    names = [listed.name for listed in steps]
     if step and step not in names:
         raise WrongArgument(f"there is no step {step!r}", next_step=f"There are {', '.join(names) or 'none'}")
-    if not steps:
-        return [*_from_the_middle(first, last), everything]
+    if not steps:  # more and more from the middle on
+        middle = (first + last) // 2
+        halves = [(last - first) // part // 2 for part in (1024, 256, 64, 16, 4, 2)]
+        windows = [_window(max(first, middle - half), min(last, middle + half + 1)) for half in halves]
+        return [*windows, everything]
     middle = names.index(step) if step else len(steps) // 2
-    order = sorted(range(len(steps)), key=lambda place: (abs(place - middle), place))
-    return [*(_with_gpu_work(timeline, steps[place], place) for place in order), everything]
-
-
-def _from_the_middle(first: int, last: int) -> Iterator[Detailed]:
-    """More and more of it."""
-    middle = (first + last) // 2
-    for part in (1024, 256, 64, 16, 4, 2):
-        half = (last - first) // part // 2
-        yield _window(max(first, middle - half), min(last, middle + half + 1))
+    order = sorted(range(len(steps)), key=lambda index: (abs(index - middle), index))
+    return [*(Detailed(names[index], *timeline.around_step(index)) for index in order), everything]
 
 
 def _window(start: int, end: int) -> Detailed:
     return Detailed(f"{duration(start / 1000)} to {duration(end / 1000)}", start, end)
-
-
-def _with_gpu_work(timeline: Timeline, step: StepSpan, place: int) -> Detailed:
-    return Detailed(step.name, *timeline.around_step(place))

@@ -21,17 +21,16 @@ from tb_torchcompile_plugin.reader.cache.store import open_trace
 
 
 class ToRead(NamedTuple):
-    """summary: of the same cycle, None where it was not written. cache: whether it is read into that, digest: whether
-    one is made of it."""
+    """A trace that was just written, and what to do with it."""
 
     trace: str
-    summary: str | None
-    cache: bool
-    digest: bool
+    summary: str | None  # of the same cycle, None where it was not written
+    cache: bool  # whether it is read into the cache
+    digest: bool  # whether a digest is written
 
 
 class _Waiting:
-    """The traces that are still to be read, as another thread is told of them."""
+    """The traces that are still to be read; another thread adds to them."""
 
     def __init__(self) -> None:
         self._traces: list[ToRead] = []
@@ -39,7 +38,7 @@ class _Waiting:
         self.complete = False
 
     def listen(self, lines: Iterable[str]) -> None:
-        """Ends the process where the lines end before all was said."""
+        """Add what stdin names. Ends the process where stdin ends before the final `null`."""
         for line in lines:
             trace = json.loads(line)
             with self._changed:
@@ -50,14 +49,14 @@ class _Waiting:
             os._exit(1)
 
     def newest(self) -> ToRead | None:
-        """Waits for one; None when there are no more."""
+        """Wait for a trace; None when there are no more."""
         with self._changed:
             self._changed.wait_for(lambda: self._traces or self.complete)
             return self._traces.pop() if self._traces else None
 
 
 def main(parent: int) -> None:
-    """Read what it is told to, until there is no more. What cannot be read is passed over."""
+    """Read traces until there are no more. What cannot be read is passed over."""
     waiting = _Waiting()
     threading.Thread(target=waiting.listen, args=(sys.stdin,), daemon=True).start()
     end_with(parent, over=lambda: waiting.complete)
@@ -68,16 +67,16 @@ def main(parent: int) -> None:
             print(error, file=sys.stderr)
 
 
-def _read(one: ToRead) -> None:
-    """Once, whatever it is read for."""
-    trace = open_trace(one.trace, workers=1) if one.cache else None
-    if not one.digest:
+def _read(trace: ToRead) -> None:
+    """Read a trace once, whatever it is read for."""
+    opened = open_trace(trace.trace, workers=1) if trace.cache else None
+    if not trace.digest:
         return
-    run = run_of_files(list(filter(None, (one.trace, one.summary))))
+    run = run_of_files(list(filter(None, (trace.trace, trace.summary))))
     for worker in run.workers.values():
         for span in worker.spans:
             path = os.path.join(run.folder, digest_name(worker.worker, span.span))
-            write_digest(Order(worker, span, path), trace)
+            write_digest(Order(worker, span, path), opened)
 
 
 if __name__ == "__main__":

@@ -7,76 +7,63 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from tb_torchcompile_plugin.api.catalog import Catalog
+from tb_torchcompile_plugin.api.catalog import Catalog, Ids
 from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order, in_processes, on_cluster
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.errors import Notice, UserError
-from tb_torchcompile_plugin.job.job import members
-from tb_torchcompile_plugin.logdir.discovery import RunFiles, SpanFile, WorkerFiles, digest_name
+from tb_torchcompile_plugin.logdir.discovery import SpanFile, digest_name
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, plain_path
 
 Done = Callable[[Order, Attempted], None]
-_Digests = dict[tuple[str, str, str], File]  # by run, worker and span
 
 
 @dataclass
 class Indexed:
-    """What became of a logdir. warnings: what could not be looked at, then what could not be read, each by name."""
+    """What became of a logdir."""
 
     written: int = 0
     there_already: int = 0
+    # what could not be looked at, then what could not be read
     warnings: list[Notice] = field(default_factory=list)
 
 
 def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
-    """A digest of each span, to be written beside it, or below `out` in a folder of the run's name; and what could not
-    be looked at. Raises UserError where there is no such logdir."""
+    """Return an order for the digest of each span, and what could not be looked at.
+
+    It is written next to the span, or below `out` in a folder of the run's name. Raises UserError where there is no
+    such logdir.
+    """
     check(logdir)
     root, target = _absolute(logdir), _absolute(out) if out else ""
     look = Catalog([("", root)]).look()
-    there = _digests_in(target or root)
+    there: dict[Ids, File] = {}
+    if is_remote(target or root):  # to look for a local file is cheap
+        there = {
+            (run.run, worker.worker, span): file
+            for run, workers in Catalog([("", target or root)]).look().runs
+            for worker in workers
+            for span, file in worker.digests.items()
+        }
     notices, orders = list(look.notices), []
     for run, workers in look.runs:
-        folder = _folder(run, target)
-        ranks = max(1, len(members(workers)))
+        folder = run.folder if not target else target if run.run == "." else os.path.join(target, run.run)
         for worker in workers:
             nameable = [span for span in worker.spans if span.span.isdigit()]
             notices += [_nameless(span) for span in worker.spans if span not in nameable]
             for span in nameable:
                 path = os.path.join(folder, digest_name(worker.worker, span.span))
                 beside = worker.digests.get(span.span) if target else None
-                known = there.get((run.run, worker.worker, span.span))
-                orders.append(Order(_alone(worker), span, path, known, beside, ranks))
+                existing = there.get((run.run, worker.worker, span.span))
+                # without what the digest is not made of: it travels with each order
+                alone = replace(worker, spans=[], digests={})
+                orders.append(Order(alone, span, path, existing, beside))
     return orders, notices
 
 
 def _absolute(path: str) -> str:
-    """Processes elsewhere have another working directory."""
+    """Return an absolute path: processes elsewhere have another working directory."""
     plain = plain_path(path)
     return plain if is_remote(plain) else os.path.abspath(plain)
-
-
-def _digests_in(root: str) -> _Digests:
-    """Of stores alone: to look for a local file is cheap."""
-    if not is_remote(root):
-        return {}
-    return {
-        (run.run, worker.worker, span): file
-        for run, workers in Catalog([("", root)]).look().runs
-        for worker in workers
-        for span, file in worker.digests.items()
-    }
-
-
-def _folder(run: RunFiles, target: str) -> str:
-    if not target:
-        return run.folder
-    return target if run.run == "." else os.path.join(target, run.run)
-
-
-def _alone(worker: WorkerFiles) -> WorkerFiles:
-    """Without what its digests are not made of: it travels with each of them."""
-    return replace(worker, spans=[], digests={})
 
 
 def _nameless(span: SpanFile) -> Notice:
@@ -88,24 +75,22 @@ def _nameless(span: SpanFile) -> Notice:
 
 
 def index(orders: Sequence[Order], workers: int, scheduler: str, done: Done) -> Indexed:
-    """Carries them out in so many processes, or where a scheduler of Dask says. done: is told of each as it is done.
+    """Carry out orders in so many processes, or on a cluster of Dask, and call `done` after each.
+
     Raises UserError where the disk is full, as nothing else would fit either, and where there is no scheduler; what was
-    written stays."""
+    written stays.
+    """
     result = Indexed()
     answers = on_cluster(orders, scheduler) if scheduler else in_processes(orders, workers)
     with closing(answers):
         for order, outcome in answers:
             if outcome.kind == "no room" and outcome.notice:
                 raise _no_room(outcome.notice, result)
-            _count(result, outcome)
+            result.written += outcome.kind == "written"
+            result.there_already += outcome.kind == "there already"
+            result.warnings += [outcome.notice] if outcome.kind == "failed" and outcome.notice else []
             done(order, outcome)
     return result
-
-
-def _count(result: Indexed, outcome: Attempted) -> None:
-    result.written += outcome.kind == "written"
-    result.there_already += outcome.kind == "there already"
-    result.warnings += [outcome.notice] if outcome.kind == "failed" and outcome.notice else []
 
 
 def _no_room(where: Notice, result: Indexed) -> UserError:

@@ -23,65 +23,58 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.api.joined import unexpected
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.digest.file import is_current, load, save
-from tb_torchcompile_plugin.job.digest.make import claimed, digest
-from tb_torchcompile_plugin.job.job import calls_of_each
+from tb_torchcompile_plugin.job.digest.make import digest
 from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, local_file
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache import copies
 from tb_torchcompile_plugin.reader.cache.store import is_stored, open_trace
-from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
+from tb_torchcompile_plugin.reader.compile_data import read_compile_data
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
-
-# A process that was started to help ends with the one that started it, also where that was killed.
-
 
 _LOOK_S = 0.5  # how often it looks whether it was left alone
 
 
 def end_with(parent: int, over: Callable[[], bool] = lambda: False) -> None:
-    """From now on, on a thread of its own. over: from when on it may finish alone what it is at.
+    """End this process when `parent` has gone; a thread watches it. over: from when on it may finish alone.
 
-    Pipes do not tell: other children of the parent may hold their other ends open, and so do processes of one pool.
+    Pipes do not show it: other children of the parent may hold their other ends open, and so do processes of one pool.
     """
-    threading.Thread(target=_watch, args=(parent, over), daemon=True).start()
 
+    def watch() -> None:
+        while not over():
+            if os.getppid() != parent:
+                os._exit(1)
+            time.sleep(_LOOK_S)
 
-def _watch(parent: int, over: Callable[[], bool]) -> None:
-    while not over():
-        if os.getppid() != parent:
-            os._exit(1)
-        time.sleep(_LOOK_S)
-
-
-# Writes the digest of one trace beside it, or elsewhere; one that is there already is left alone.
+    threading.Thread(target=watch, daemon=True).start()
 
 
 _compiled = Memo(1)  # the spans of a worker come one after the other
 
 
 class Order(NamedTuple):
-    """worker, span: what the digest is made of. path: where it goes to, a path or URL. there: what lies at a URL.
-    beside: the digest beside the trace, where it goes elsewhere. ranks: how many are there, for traces that do not tell
-    how large their job is."""
+    """One digest to write."""
 
-    worker: WorkerFiles
+    worker: WorkerFiles  # whose digest it is, without its spans
     span: SpanFile
-    path: str
-    there: File | None = None
-    beside: File | None = None
-    ranks: int = 1
+    path: str  # where it goes, a path or URL
+    there: File | None = None  # what lies at a URL
+    beside: File | None = None  # the digest next to the trace, where it is written elsewhere
 
 
 def write_digest(order: Order, trace: Trace | None = None) -> Literal["written", "there already"]:
-    """In this process alone. trace: where it was read already. Raises UserError, OSError where the digest cannot be
-    written, and whatever a question about the trace raises."""
+    """Write a digest in this process, unless a current one is there. trace: where it was already read.
+
+    Raises UserError, OSError where the digest cannot be written, and whatever a question about the trace raises.
+    """
     there = order.there if is_remote(order.path) else local_file(order.path)
     if is_current(there, order.span.file):
         return "there already"
@@ -89,29 +82,23 @@ def write_digest(order: Order, trace: Trace | None = None) -> Literal["written",
         save(load(order.beside), order.path)
         return "written"
     _check_writable(order.path)
-    save(_profile(order, trace or _read(order.span.file)).of(digest), order.path)
+    files = order.worker.compile_files
+    read = partial(read_compile_data, order.worker)
+    data = _compiled.get(files, read, keep=lambda _: True)[0] if files else None
+    profile = Profile(trace or _read(order.span.file), data, order.span)
+    save(profile.of(digest), order.path)
     return "written"
 
 
 def _read(file: File) -> Trace:
-    """Nothing is kept of it; what is in the cache already is used."""
+    """Read a trace. Nothing of it is stored; what is in the cache already is used."""
     with copies.local(file, keep=False) as path:
         trace = (open_trace if is_stored(path) else read_trace)(path, workers=1)
     return replace(trace, notices=copies.named(trace.notices, path, file))
 
 
-def _profile(order: Order, trace: Trace) -> Profile:
-    ranks = claimed(trace, "world_size") or order.ranks  # whoever of the job has left traces here
-    return Profile(trace, _compile_data(order.worker), order.span, calls_of_each(ranks))
-
-
-def _compile_data(worker: WorkerFiles) -> CompileData | None:
-    files = worker.compile_files
-    return _compiled.get(files, lambda: read_compile_data(worker), keep=lambda _: True)[0] if files else None
-
-
 def _check_writable(path: str) -> None:
-    """Before the trace is read for nothing."""
+    """Raise UserError before the trace is read for nothing."""
     folder = os.path.dirname(path)
     if not is_remote(path) and os.path.isdir(folder) and not os.access(folder, os.W_OK):
         raise UserError(
@@ -119,21 +106,18 @@ def _check_writable(path: str) -> None:
         )
 
 
-# One digest is written, or why not: an answer that comes back from whichever process or machine made it.
-
-
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Attempted(NamedTuple):
-    """notice: why it failed; of `no room`, which costs all others, too, where."""
+    """What became of an order, on whichever process or machine."""
 
     kind: Literal["written", "there already", "failed", "no room"]
-    notice: Notice | None = None
+    notice: Notice | None = None  # why it failed; of `no room`, which costs all others too, where
 
 
 def attempt(order: Order) -> Attempted:
-    """Never raises an Exception."""
+    """Carry out one order. Never raises an Exception."""
     try:
         return Attempted(write_digest(order))
     except UserError as error:
@@ -150,13 +134,16 @@ def attempt(order: Order) -> Attempted:
 
 
 def failed(order: Order, problem: str, next_step: str) -> Attempted:
-    """What is said of its trace."""
+    """Return why the trace of an order has no digest."""
     return Attempted("failed", Notice(order.span.file.path, problem, next_step=next_step))
 
 
 def in_processes(orders: Iterable[Order], workers: int) -> Generator[tuple[Order, Attempted], None, None]:
-    """Each with its outcome, as they are done. What was being read when a process was killed is read once more, with
-    nothing else beside it, and is to blame if that is killed, too."""
+    """Carry out orders in processes of this machine; yield each with its outcome as it is done.
+
+    What was being read when a process was killed is read once more, with nothing else at the same time, and is to blame
+    if that is killed, too.
+    """
     waiting = deque(orders)
     while waiting:
         lost = yield from _until_broken(waiting, workers)
@@ -167,7 +154,7 @@ def in_processes(orders: Iterable[Order], workers: int) -> Generator[tuple[Order
 def _until_broken(
     waiting: deque[Order], workers: int
 ) -> Generator[tuple[Order, Attempted], None, list[Order]]:
-    """Returns what was lost, [] at the end. No more is handed out than is being read, so that nothing else is."""
+    """Return what was lost, [] at the end. No more is handed out than is being read, so that nothing else is lost."""
     running: dict[Future[Attempted], Order] = {}
     with _pool(min(workers, len(waiting))) as pool, suppress(BrokenProcessPool):
         while waiting or running:
@@ -195,8 +182,11 @@ def _alone(order: Order) -> Attempted:
 
 
 def _hand_out(pool: ProcessPoolExecutor, order: Order) -> Future[Attempted]:
-    """Processes are started by the first one. They inherit that Ctrl-C waits, which is for the parent alone: they would
-    say a traceback where it came while they still import. What was begun is finished."""
+    """Submit an order.
+
+    Processes, which the first one starts, inherit that Ctrl-C is blocked: it is for the parent alone. They would print
+    a traceback where it came while they still import. What was begun is finished.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         return pool.submit(attempt, order)
@@ -205,13 +195,10 @@ def _hand_out(pool: ProcessPoolExecutor, order: Order) -> Future[Attempted]:
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
-    """Processes that begin anew: this one may have threads, which a fork would not bring along."""
+    """Start fresh processes: this one may have threads, which a fork would not bring along."""
     context = multiprocessing.get_context("spawn")
     # A pool waits for all of its processes, and each of them for the others.
     return ProcessPoolExecutor(workers, context, initializer=end_with, initargs=(os.getpid(),))
-
-
-# Orders carried out where a scheduler of Dask says, which also tries again what a worker was killed at.
 
 
 _log = logging.getLogger(__name__)
@@ -221,23 +208,22 @@ _NOT_INSTALLED = "Run: pip install 'tb-torchcompile-plugin[cluster]'"
 
 
 def on_cluster(orders: Iterable[Order], address: str) -> Generator[tuple[Order, Attempted], None, None]:
-    """Each with its outcome, as they are done. What workers were killed at too often for the scheduler is read once
-    more at the end, one after the other: others may have been to blame. Raises UserError where there is no scheduler,
-    or none any more."""
+    """Carry out orders where a scheduler of Dask decides; yield each with its outcome as it is done.
+
+    What workers were killed at too often for the scheduler is read once more at the end, one after the other: others
+    may have been to blame. Raises UserError where there is no scheduler, or none any more.
+    """
     with _executor(address) as executor:
         running = {executor.submit(attempt, order): order for order in orders}
         lost: list[Order] = []
         for future in as_completed(running):
-            if type(_error(future)).__name__ == _KILLED:
+            error = None if future.cancelled() else future.exception()
+            if type(error).__name__ == _KILLED:
                 lost.append(running[future])
             else:
                 yield running[future], _outcome(future, running[future], address)
         for order in lost:
             yield order, _outcome(executor.submit(attempt, order), order, address)
-
-
-def _error(future: Future[Attempted]) -> BaseException | None:
-    return None if future.cancelled() else future.exception()
 
 
 def _outcome(future: Future[Attempted], order: Order, address: str) -> Attempted:

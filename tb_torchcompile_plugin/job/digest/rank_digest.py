@@ -6,8 +6,7 @@ UserError where the tables of a file are damaged or contradict each other: such 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeVar, cast, get_args
 
@@ -23,10 +22,10 @@ from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind, RankCalls
 from tb_torchcompile_plugin.logdir.filesystem import File
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.model.attribution import CAUSES
+from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 
 Section = TypeVar("Section", bound=Message)
-Answer = TypeVar("Answer")
 _FAR_NS = 1 << 61  # no recording has times beyond: sums of two of them still fit 64 bits
 
 
@@ -103,20 +102,13 @@ class DigestColumns(NamedTuple):
 
 
 @dataclass(eq=False)
-class RankDigest:
+class RankDigest(Memoized):
     """One rank of a job; worker and span name its files."""
 
     rank: int
     worker: str
     span: str
     columns: DigestColumns
-    _answers: dict[Callable[[RankDigest], object], object] = field(default_factory=dict, repr=False)
-
-    def of(self, question: Callable[[RankDigest], Answer]) -> Answer:
-        """The answer, made when first asked for. There are thousands of these: two threads may make one twice."""
-        if question not in self._answers:
-            self._answers[question] = question(self)
-        return cast(Answer, self._answers[question])
 
     @property
     def base_ns(self) -> int:

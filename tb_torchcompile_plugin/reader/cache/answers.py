@@ -1,81 +1,169 @@
-"""Whole answers about a trace on disk, so that the second opening of a large one makes nothing anew.
+"""Answers that outlive their process: what was computed from some files is there the next time that somebody asks.
 
-They lie in the trace's own entry (see `store`), are counted and evicted with it, and are gone with whatever they were
-made of: the trace, its compile data, or a line of this package. Small traces have no entry and are asked again.
+Each question about a first file (a trace, or compile data) has one file on disk, below the user's cache directory. It
+holds a key of what the answer was computed from, so that an outdated answer is computed again and then replaced. It is
+written under a temporary name and renamed. One that is damaged is as good as none. What cannot be written is known to
+this process alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Sequence
-from functools import cache as once
+from collections.abc import Callable
+from functools import cache, partial
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote
-from tb_torchcompile_plugin.reader.cache.cache import name_of, write_whole
-from tb_torchcompile_plugin.reader.cache.store import entry_of
+from tb_torchcompile_plugin.reader.cache.cache import (
+    ANSWERS,
+    cache_directory,
+    mark_used,
+    max_cache_bytes,
+    name_of,
+    write_whole,
+)
+from tb_torchcompile_plugin.reader.cache.store import is_worth_storing
+from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.torch_names.devices import VARIABLE as PEAKS
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
+FORMAT_VERSION = 1  # of the files that hold answers; what an answer says is versioned with the package
+MAX_FILES = (
+    20_000  # on disk, least recently used first out; chosen by hand: a line of 2 kB for each of 10,000 runs
+)
+_FILE = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _PACKAGE = Path(__file__).parents[2]
-_ENDING = ".answer"
 
 
-class MadeOf(NamedTuple):
-    """files: all that an answer was made of, the trace first. settings: what else it depends on, as JSON holds it."""
+class AnswerSource(NamedTuple):
+    """What an answer is computed from."""
 
-    files: Sequence[File]
-    settings: tuple[object, ...]
+    files: tuple[File, ...]  # the one that it is about comes first
+    baseline: str = (
+        ""  # the run that it is compared with, which the answer names; its files are among `files`
+    )
 
 
-def kept(question: str, kind: type[Answer], made_of: MadeOf) -> Answer | None:
-    """What was answered before; None where nothing is known."""
-    place = _place(question, *made_of)
-    if place is None:
-        return None
+class AnswerStore:
+    """Answers in memory, and below it on disk."""
+
+    def __init__(self, most: int, *, large_files_only: bool) -> None:
+        """Hold so many answers in memory.
+
+        large_files_only: whether answers stay in memory that are about a file that is read as fast as an answer.
+        """
+        self._memory = Memo(most)
+        self._large_files_only = large_files_only
+
+    def get(
+        self,
+        question: str,
+        kind: type[Answer],
+        source: AnswerSource,
+        compute: Callable[[], Answer] | None = None,
+    ) -> Answer | None:
+        """Return the answer from memory, otherwise from disk, otherwise computed and then kept in both.
+
+        None where it is in neither and there is no `compute`. Raises what `compute` raises.
+        """
+        find = partial(self._find, question, kind, source, compute)
+        return self._memory.get((question, source), find, keep=_is_known)
+
+    def _find(
+        self, question: str, kind: type[Answer], source: AnswerSource, compute: Callable[[], Answer] | None
+    ) -> Answer | None:
+        is_on_disk = bool(source.files) and (not self._large_files_only or _is_large(source.files[0]))
+        answer = load(question, kind, source) if is_on_disk else None
+        if answer is None and compute is not None:
+            answer = compute()
+            if is_on_disk:
+                save(question, answer, source)
+        return answer
+
+
+def _is_known(answer: object) -> bool:
+    return answer is not None
+
+
+def _is_large(file: File) -> bool:
+    return not is_remote(file.path) and is_worth_storing(file.size)
+
+
+def load(question: str, kind: type[Answer], source: AnswerSource) -> Answer | None:
+    """Return the answer on disk; None where there is none that can be read, or it is outdated."""
+    path = _path(question, source)
     try:
-        return msgspec.msgpack.decode(place.read_bytes(), type=kind)
+        key, answer = _FILE.decode(path.read_bytes())
+        if key != _key(source):
+            return None
+        decoded = msgspec.msgpack.decode(answer, type=kind)
     except (OSError, msgspec.MsgspecError, UnicodeError):
         return None
+    mark_used(path)
+    return decoded
 
 
-def keep(question: str, answer: msgspec.Struct, made_of: MadeOf) -> None:
-    """Write it down in place of an older one; where that cannot be done it is made again the next time."""
-    place = _place(question, *made_of)
-    if place is None or not place.parent.is_dir():
-        return
-    with contextlib.suppress(OSError, ValueError, OverflowError):  # a full disk, a name that is no UTF-8
-        write_whole(place, msgspec.msgpack.encode(answer))
-        for other in place.parent.glob(f"{question}-*{_ENDING}"):
-            if other != place:
-                other.unlink(missing_ok=True)
-
-
-def _place(question: str, files: Sequence[File], settings: tuple[object, ...]) -> Path | None:
-    """The file of an answer; None where the trace has no entry of its own, or nobody knows what answers are made by."""
-    if not files or is_remote(files[0].path) or not (code := _code()):
-        return None
-    entry = entry_of(files[0].path)
-    identity = [
-        code,
-        os.environ.get(PEAKS, ""),
-        *settings,
-        *([file.path, file.size, file.tag or file.mtime_ns] for file in files),
-    ]
-    return entry and entry / f"{question}-{name_of(identity)}{_ENDING}"
-
-
-@once
-def _code() -> str:
-    """What the package's files are told apart by from those of another version, or of before an edit."""
+def save(question: str, answer: msgspec.Struct, source: AnswerSource) -> bool:
+    """Write the answer in place of an older one; False where that cannot be done."""
+    if max_cache_bytes() <= 0:
+        return False
+    path = _path(question, source)
     try:
-        known = [(path, path.stat()) for path in sorted(_PACKAGE.rglob("*.py"))]
-    except OSError:
-        return ""
-    rows = [[str(path), status.st_size, status.st_mtime_ns] for path, status in known]
-    return name_of(rows) if rows else ""
+        content = msgspec.msgpack.encode((_key(source), answer))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
+        _remove_surplus(path.parent)
+    except (
+        OSError,
+        ValueError,
+        OverflowError,
+    ):  # a full disk, a name that is no UTF-8, a number above 64 bits
+        return False
+    return True
+
+
+def _path(question: str, source: AnswerSource) -> Path:
+    """Return where the answer lies: whatever it is computed from, there is one for each question about a file."""
+    first = _real(source.files[0].path) if source.files else ""
+    return cache_directory() / ANSWERS / f"{question}-{name_of([first])}.msgpack"
+
+
+def _key(source: AnswerSource) -> str:
+    """Return what the answer depends on. Which bandwidth a device has, users may say in an environment variable."""
+    files = [[_real(file.path), file.size, file.tag or file.mtime_ns] for file in source.files]
+    return name_of([FORMAT_VERSION, package_version(), os.environ.get(PEAKS, ""), source.baseline, *files])
+
+
+def _real(path: str) -> str:
+    return path if is_remote(path) else os.path.realpath(path)
+
+
+@cache
+def package_version() -> str:
+    """Return the version of this package. In a checkout it includes the time of the last change of its code.
+
+    That is the newest time of all its files, as an editor that writes in place leaves the folder's time alone. It is
+    read once per process (300 files take 2 ms).
+    """
+    try:
+        version = metadata.version("tb-torchcompile-plugin")
+    except metadata.PackageNotFoundError:  # only the source is there
+        version = ""
+    if not (_PACKAGE.parent / "pyproject.toml").is_file():
+        return version
+    return f"{version}+{max(path.stat().st_mtime_ns for path in _PACKAGE.rglob('*.py'))}"
+
+
+def _remove_surplus(folder: Path) -> None:
+    """Remove the least recently used tenth of too many files, and with them what killed processes left behind."""
+    names = os.listdir(folder)
+    if len(names) <= MAX_FILES:
+        return
+    paths = sorted((folder / name for name in names), key=lambda path: path.stat().st_mtime)
+    for path in paths[: len(paths) - MAX_FILES * 9 // 10]:
+        path.unlink(missing_ok=True)

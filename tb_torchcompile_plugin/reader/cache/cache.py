@@ -1,6 +1,6 @@
-"""The user's cache directory: entries that are made whole or not at all, the ones used longest ago evicted first.
+"""Manage the user's cache directory: entries are complete or absent, and the least recently used go first.
 
-An entry is a directory under a name that tells what it was made of. It is filled under a temporary name and then
+An entry is a directory whose name depends on what it was computed from. It is filled under a temporary name and then
 renamed, so a killed process leaves no wrong entry, and of two servers one wins. Its modification time is its last use.
 """
 
@@ -21,12 +21,12 @@ from pathlib import Path
 
 import platformdirs
 
-MAX_CACHE_BYTES = 20 << 30
+MAX_CACHE_BYTES = 20 << 30  # chosen by hand
 _CACHE_VARIABLE = "TB_TORCHCOMPILE_CACHE"
 _LIMIT_VARIABLE = "TB_TORCHCOMPILE_CACHE_MAX_BYTES"
-_ABANDONED_S = 24 * 3600.0
+_ABANDONED_S = 24 * 3600.0  # longer than any trace takes to read
 _TEMPORARY = ".tmp-"
-ROWS = "rows"  # the folder of what is no entry: small, and seldom gone
+ANSWERS = "answers"  # the folder whose files are evicted one by one
 
 _guard = threading.Lock()
 _locks: dict[str, threading.Lock] = {}
@@ -34,12 +34,12 @@ _in_use: Counter[str] = Counter()
 
 
 def cache_directory() -> Path:
-    """Where entries live: TB_TORCHCOMPILE_CACHE, else the user's cache directory of this platform."""
+    """Return where entries live: TB_TORCHCOMPILE_CACHE, or the user's cache directory of this platform."""
     return Path(os.environ.get(_CACHE_VARIABLE) or platformdirs.user_cache_dir("tb_torchcompile_plugin"))
 
 
 def max_cache_bytes() -> int:
-    """How much all entries may take together: 20 GiB, or TB_TORCHCOMPILE_CACHE_MAX_BYTES; 0 stores nothing."""
+    """Return how much all entries may take: 20 GiB, or TB_TORCHCOMPILE_CACHE_MAX_BYTES; 0 stores nothing."""
     try:
         return int(os.environ[_LIMIT_VARIABLE])
     except (KeyError, ValueError):
@@ -48,7 +48,7 @@ def max_cache_bytes() -> int:
 
 @contextlib.contextmanager
 def lock(key: str) -> Iterator[None]:
-    """One thread of this process at a time makes an entry; others find it made."""
+    """Let one thread of this process at a time create an entry; others find it complete."""
     with _guard:
         own = _locks.setdefault(key, threading.Lock())
     with own:
@@ -57,7 +57,7 @@ def lock(key: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_use(name: str) -> Iterator[None]:
-    """While it lasts, this process does not evict the entry."""
+    """Keep this process from evicting the entry inside the context."""
     with _guard:
         _in_use[name] += 1
     try:
@@ -71,7 +71,7 @@ def in_use(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def filling(root: Path) -> Iterator[Path]:
-    """A temporary directory beside the entries, gone afterwards unless it was moved. Raises OSError."""
+    """Give a temporary directory next to the entries, removed afterwards unless it was moved. Raises OSError."""
     root.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(root)
     temporary = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=root))
@@ -83,7 +83,7 @@ def filling(root: Path) -> Iterator[Path]:
 
 
 def move(temporary: Path, entry: Path, valid: Callable[[], bool]) -> None:
-    """Make the temporary directory the entry. A valid entry of somebody faster stays, a damaged one goes."""
+    """Rename the temporary directory to the entry. A valid entry of a faster process stays, a damaged one goes."""
     for _ in range(3):
         try:
             temporary.rename(entry)
@@ -95,7 +95,7 @@ def move(temporary: Path, entry: Path, valid: Callable[[], bool]) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """A file that is there whole or not at all, whoever else writes it. Raises OSError."""
+    """Write a file that is complete or absent, whoever else writes it. Raises OSError."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -107,7 +107,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def mark_used(entry: Path) -> None:
-    """Where nothing can be written nothing is evicted either."""
+    """Set the time of the last use. Where nothing can be written nothing is evicted either."""
     with contextlib.suppress(OSError):
         os.utime(entry)
 
@@ -121,13 +121,13 @@ def remove(entry: Path) -> None:
 
 
 def name_of(identity: Sequence[object]) -> str:
-    """By what is kept of a file: what tells it from all others, as JSON can hold it."""
+    """Return a name for what distinguishes a file from all others, as JSON can hold it."""
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:40]
 
 
 def evict(root: Path, keep: str) -> None:
-    """Remove the entries used longest ago until all together fit; `keep` and those in use stay."""
-    limit, entries = max_cache_bytes(), list(_entries(root))
+    """Remove the least recently used entries and answers until all together fit; `keep` and those in use stay."""
+    limit, entries = max_cache_bytes(), [*_entries(root), *_answers(root)]
     total = sum(size for _, size, _ in entries)
     with _guard:
         stay = {keep, *_in_use}
@@ -136,14 +136,25 @@ def evict(root: Path, keep: str) -> None:
             return
         if path.name in stay:
             continue
-        remove(path)
+        if path.parent == root:
+            remove(path)
+        else:
+            path.unlink(missing_ok=True)
         total -= size
 
 
+def _answers(root: Path) -> Iterator[tuple[float, int, Path]]:
+    """Yield the last use, the bytes and the path of each answer."""
+    for path in root.glob(f"{ANSWERS}/*"):
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            yield status.st_mtime, status.st_size, path
+
+
 def _entries(root: Path) -> Iterator[tuple[float, int, Path]]:
-    """(last use, bytes, directory) of each entry; what vanishes meanwhile is left out."""
+    """Yield the last use, the bytes and the directory of each entry. What vanishes meanwhile is left out."""
     for path in root.iterdir():
-        if path.name.startswith(_TEMPORARY) or path.name == ROWS:
+        if path.name.startswith(_TEMPORARY) or path.name == ANSWERS:
             continue
         with contextlib.suppress(OSError):
             status = path.stat()
@@ -152,12 +163,12 @@ def _entries(root: Path) -> Iterator[tuple[float, int, Path]]:
 
 @lru_cache(1 << 16)
 def _size(entry: Path, changed_ns: int) -> int:
-    """Bytes of an entry. What is put into it changes its time: the files of the others are not looked at again."""
+    """Return the bytes of an entry. What is put into it changes its time: the other entries are not read again."""
     return sum(file.stat().st_size for file in entry.iterdir())
 
 
 def _remove_abandoned(root: Path) -> None:
-    """Remove what killed processes left behind."""
+    """Remove what killed processes left behind: of processes that are gone, or a day old."""
     for path in root.glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError, ValueError):
             owner = int(path.name.removeprefix(_TEMPORARY).split("-")[0])

@@ -1,6 +1,6 @@
-"""Remote files as local ones: fetched once into the cache directory, and again when they change.
+"""Fetch remote files once into the cache directory, and again when they change.
 
-A copy is an entry of the cache like a parsed trace: made whole or not at all, evicted when it was used longest ago.
+A copy is an entry of the cache like a parsed trace: complete or absent, and evicted when it is the least recently used.
 Readers get a path and know nothing of all this; local files cost nothing here. Nothing is written to a logdir.
 """
 
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 def local(
     file: File, progress: Advance | None = None, cancelled: Cancel | None = None, *, keep: bool = True
 ) -> Iterator[str]:
-    """A path to read `file` from, good inside the context. Errors raised there name the file, not the copy.
+    """Give a path to read `file` from, good inside the context. Errors raised there name the file, not the copy.
 
     progress, cancelled: as for `read_trace`, while a remote file is fetched. keep: for the next time; a copy that is
     there is used either way. Raises UserError, Cancelled.
@@ -50,13 +50,13 @@ def local(
 
 
 def named(notices: list[Notice], path: str, file: File) -> list[Notice]:
-    """The notices about a copy, as notices about its file."""
+    """Return the notices about a copy as notices about its file."""
     return [replace(notice, file=file.path) if notice.file == path else notice for notice in notices]
 
 
 @contextlib.contextmanager
 def ends(file: File) -> Iterator[str]:
-    """A path to a file that begins and ends with the same 512 KiB, for who looks at no more. Raises UserError."""
+    """Give a path to a file that begins and ends with the same 512 KiB, for readers of no more. Raises UserError."""
     if not filesystem.is_remote(file.path):
         yield file.path
         return
@@ -77,7 +77,7 @@ def _ends(file: File) -> bytes:
 
 @contextlib.contextmanager
 def _copy(file: File, progress: Advance | None, cancelled: Cancel | None, keep: bool) -> Iterator[Path]:
-    """The copy in the cache; where nothing is to be kept, one that is gone afterwards."""
+    """Give the copy in the cache; where nothing is to be kept, one that is removed afterwards."""
     if cache.max_cache_bytes() > 0 and (keep or _whole(cache.cache_directory(), file)):
         try:
             entry = _entry(file, progress, cancelled)
@@ -116,20 +116,19 @@ def _entry(file: File, progress: Advance | None, cancelled: Cancel | None) -> Pa
 
 
 def _key(file: File) -> str:
-    identity = [file.path, file.size, file.tag or file.mtime_ns]
-    return copy_name(cache.name_of(identity))
+    return copy_name(cache.name_of([file.path, file.size, file.tag or file.mtime_ns]))
 
 
 def _whole(root: Path, file: File) -> Path | None:
-    """The entry of this very file, marked as used now; None where there is none of its size."""
+    """Return the entry of this very file, marked as used now; None where there is none of its size."""
     entry = root / _key(file)
     try:
-        there = (entry / file.name).stat().st_size == file.size
+        if (entry / file.name).stat().st_size != file.size:
+            return None
     except OSError:
         return None
-    if there:
-        cache.mark_used(entry)
-    return entry if there else None
+    cache.mark_used(entry)
+    return entry
 
 
 def _now(file: File) -> File:
@@ -140,7 +139,7 @@ def _now(file: File) -> File:
 
 
 def _fetch(file: File, folder: Path, progress: Advance | None, cancelled: Cancel | None) -> File:
-    """Put the whole file into the folder; it is returned as it was then. Raises UserError, Cancelled, OSError."""
+    """Fetch the whole file into the folder; return it as it was then. Raises UserError, Cancelled, OSError."""
     for _ in range(_TRIES):
         path = folder / file.name
         fetched = _write(file, path, progress, cancelled)

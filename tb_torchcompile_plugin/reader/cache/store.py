@@ -1,12 +1,13 @@
-"""Parsed traces on disk: `open_trace` reads a file once and maps its columns from the user's cache ever after.
+"""Store parsed traces: `open_trace` reads a file once and maps its columns from the user's cache ever after.
 
 An entry is a directory of .npy columns plus `contents.json`, which holds all else and a checksum of every file.
-It is named after the trace's path, size, modification time and the format version; `cache` makes it whole or not at
-all. An entry that does not check out is thrown away and read anew. Nothing is ever written beside the trace.
+It is named after the trace's path, size, modification time and the format version. An entry that does not check out
+is thrown away, and the trace read again. Nothing is ever written next to the trace.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -21,7 +22,6 @@ from isal import isal_zlib
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.cache import cache
 from tb_torchcompile_plugin.reader.cache.cache import cache_directory, max_cache_bytes
-from tb_torchcompile_plugin.reader.trace.codes import Array
 from tb_torchcompile_plugin.reader.trace.ingest import Result, ingest
 from tb_torchcompile_plugin.reader.trace.kineto import (
     Advance,
@@ -44,14 +44,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Stored:
-    """contents.json. sums: column → CRC-32 of its file. metadata: JSON text, for it may hold any number."""
+    """The file contents.json."""
 
     format_version: int
     path: str
     contents: Contents
-    metadata: str
+    metadata: str  # JSON text, for it may hold any number
     notices: list[Notice]
-    sums: dict[str, int] = field(default_factory=dict)
+    sums: dict[str, int] = field(default_factory=dict)  # column → CRC-32 of its file
 
 
 def open_trace(
@@ -61,7 +61,7 @@ def open_trace(
     cancelled: Cancel | None = None,
     workers: int | None = None,
 ) -> Trace:
-    """The trace in `path`, from the cache if it is there; else it is read (see `read_trace`) and stored.
+    """Return the trace in `path` from the cache if it is there; otherwise read it (see `read_trace`) and store it.
 
     Where the cache cannot be written the trace is read all the same. Raises what `read_trace` raises.
     """
@@ -82,31 +82,30 @@ def open_trace(
 
 
 def is_stored(path: str) -> bool:
-    """Whether `open_trace` would find an entry, not looking into it."""
+    """Whether `open_trace` would find an entry, without reading it."""
     key = _key(os.fspath(path))
     return key is not None and (cache_directory() / key / "contents.json").is_file()
 
 
-def entry_of(path: str) -> Path | None:
-    """Where the trace lies once it was read; None for one that is not there, or that is not stored."""
-    key = _key(os.fspath(path)) if max_cache_bytes() > 0 else None
-    return None if key is None else cache_directory() / key
+def is_worth_storing(size: int) -> bool:
+    """Whether opening a trace of so many bytes from the cache is faster than reading it."""
+    return size >= _WORTH_STORING
 
 
 def _key(path: str) -> str | None:
-    """The entry's name; None where the file is not there or too small to be stored."""
+    """Return the entry's name; None where the file is not there or too small to be stored."""
     try:
         status = os.stat(path)
     except OSError:
         return None
-    if status.st_size < _WORTH_STORING:
+    if not is_worth_storing(status.st_size):
         return None
     identity = [os.path.realpath(path), status.st_size, status.st_mtime_ns, FORMAT_VERSION]
     return cache.name_of(identity)
 
 
 def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | None:
-    """The stored trace; None where there is none or it is damaged in any way."""
+    """Return the stored trace; None where there is none or it is damaged in any way."""
     try:
         stored = msgspec.json.decode((entry / "contents.json").read_bytes(), type=_Stored)
         if stored.format_version != FORMAT_VERSION:
@@ -127,7 +126,7 @@ def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | No
 
 
 def _in_turn(entry: Path, stored: _Stored, progress: Advance | None) -> Iterator[str]:
-    """The names of the columns; whoever waits hears as which share of the trace they count."""
+    """Yield the names of the columns, and report which share of the trace is loaded."""
     sizes = {name: (entry / f"{name}.npy").stat().st_size for name in stored.sums}
     whole, size, done, begun = max(1, sum(sizes.values())), stored.contents.file[0], 0, time.monotonic()
     for name in stored.sums:
@@ -135,11 +134,8 @@ def _in_turn(entry: Path, stored: _Stored, progress: Advance | None) -> Iterator
         done += sizes[name]
         if progress is not None:
             left = (time.monotonic() - begun) * (whole - done) / max(1, done)
-            progress(
-                BytesRead(
-                    stored.path, size * done // whole, size, stored.contents.events * done // whole, left
-                )
-            )
+            events = stored.contents.events * done // whole
+            progress(BytesRead(stored.path, size * done // whole, size, events, left))
 
 
 def _checksum(path: Path) -> int:
@@ -159,16 +155,11 @@ def _read_and_store(
             _seal(result, temporary)
             cache.move(temporary, entry, lambda: _load(entry, "") is not None)
     cache.evict(entry.parent, entry.name)
-    columns = _mapped_again(entry, result.columns)
+    columns = result.columns
+    with contextlib.suppress(OSError, ValueError):  # somebody may have removed the entry already
+        # by the names that the files have now, so that it is noticed when they are cut off
+        columns = {name: load_column(entry, name) for name in columns}
     return make_trace(path, columns, result.contents, result.metadata, result.notices)
-
-
-def _mapped_again(entry: Path, columns: dict[str, Array]) -> dict[str, Array]:
-    """By the names that the files have now, so that it is noticed when they are cut off."""
-    try:
-        return {name: load_column(entry, name) for name in columns}
-    except (OSError, ValueError):  # somebody has removed it already
-        return columns
 
 
 def _seal(result: Result, directory: Path) -> None:

@@ -6,6 +6,7 @@ line.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -120,8 +121,11 @@ def payload_at(path: str, offset: int, size: int, name: str) -> str:
     except OSError as error:
         raise cannot_open(path, error) from error
     head = HEAD.match(raw)
-    envelope = _envelope(head["json"]) if head and len(raw) == size else None
-    if head is None or envelope is None:
+    envelope = None
+    if head and len(raw) == size:
+        with contextlib.suppress(ValueError):
+            envelope = json.loads(head["json"].decode("utf-8", "replace"))
+    if head is None or not isinstance(envelope, dict):
         raise UserError("has changed since it was read", file=path, next_step="Reload")
     if name in CONFIG_FIELDS:
         metrics = envelope.get(METRICS)
@@ -133,14 +137,6 @@ def payload_at(path: str, offset: int, size: int, name: str) -> str:
     return (unix if has_md5(unix, envelope.get(PAYLOAD_MD5)) else payload).decode("utf-8", "replace")
 
 
-def _envelope(text: bytes) -> dict[str, object] | None:
-    try:
-        decoded = json.loads(text.decode("utf-8", "replace"))
-    except ValueError:
-        return None
-    return decoded if isinstance(decoded, dict) else None
-
-
 def _bytes_at(path: str, offset: int, size: int) -> bytes:
     """Of a gz everything before has to be decompressed, which is what a gz costs."""
     with opened(path) as file:
@@ -148,13 +144,11 @@ def _bytes_at(path: str, offset: int, size: int) -> bytes:
             file.seek(offset)
             return file.read(size)
         data = b""
-        try:
+        with contextlib.suppress(CutOffError):
             for piece in content(file):
                 if offset < len(piece):
                     data += piece[offset : offset + size - len(data)]
                 offset = max(0, offset - len(piece))
                 if len(data) == size:
                     break
-        except CutOffError:
-            pass
         return data

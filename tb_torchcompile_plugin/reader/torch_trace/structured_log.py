@@ -30,9 +30,6 @@ from tb_torchcompile_plugin.torch_names.caches import is_ahead
 from tb_torchcompile_plugin.torch_names.python_frames import resumed_from
 from tb_torchcompile_plugin.torch_names.records import CHROMIUM_EVENT, PAYLOAD_MD5
 
-# What torch 2.4 does not log: graph breaks and recompiles. What it compiled tells of them all the same.
-
-
 _NO_REASON = "torch 2.4 does not log the reason"
 
 
@@ -46,13 +43,13 @@ def add_unlogged(summary: pb.CompileSummary) -> None:
         return
     forwards = (row for row in summary.compilations if row.direction == pb.FORWARD and row.key.compile_id)
     rows = [row for row in forwards if not is_ahead(row.key.compile_id)]
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if row.key.compile_id.rpartition("/")[2] != "0":
             summary.recompiles.append(pb.Recompile(key=row.key, file=row.file, line=row.line))
-        elif (broke := resumed_from(row.function)) and (broken := _broken(rows[:place], row)):
+        elif (resumed := resumed_from(row.function)) and (broken := _broken(rows[:index], row)):
             reason = next(iter(broken.restart_reasons), _NO_REASON)
             summary.graph_breaks.append(
-                pb.GraphBreak(key=broken.key, reason=reason, file=row.file, line=broke[1], count=1)
+                pb.GraphBreak(key=broken.key, reason=reason, file=row.file, line=resumed[1], count=1)
             )
 
 
@@ -97,11 +94,14 @@ def log_identity(path: str) -> LogIdentity:
     Of a gz only the beginning is read: its end_ns is None. Raises UserError if it cannot be opened.
     """
     try:
-        head = _head(path)
-        tail = b"" if log_records.is_gzip(path) else _tail(path)
+        head, tail = _head(path), b""
+        if not log_records.is_gzip(path):
+            with opened(path) as file:
+                file.seek(max(0, os.path.getsize(path) - _EDGE))
+                tail = file.read()
     except OSError as error:
         raise log_records.cannot_open(path, error) from error
-    starts, ends = _TIME.search(head), _TIME.findall(tail or b"")
+    starts, ends = _TIME.search(head), _TIME.findall(tail)
     return LogIdentity(
         rank=rank_of(path, head),
         pid=next((_pid(match["pid"]) for match in log_records.HEAD.finditer(head)), None),
@@ -137,14 +137,6 @@ def _loads(text: str) -> Any:
         return loads(text)
 
 
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _head(path: str) -> bytes:
     head = b""
     with opened(path) as file, contextlib.suppress(log_records.CutOffError):
@@ -153,12 +145,6 @@ def _head(path: str) -> bytes:
             if len(head) >= _EDGE:
                 break
     return head
-
-
-def _tail(path: str) -> bytes:
-    with opened(path) as file:
-        file.seek(max(0, os.path.getsize(path) - _EDGE))
-        return file.read()
 
 
 class _LogReader:
@@ -241,13 +227,11 @@ class _LogReader:
     def _take(self, raw: bytes, offset: int, is_last: bool) -> None:
         head = log_records.HEAD.match(raw)
         if head is None:
+            is_cut_off = is_last and raw[:1] == b"V"
             if raw.strip():
-                cause = (
-                    "the last line is cut off"
-                    if is_last and raw[:1] == b"V"
-                    else "no record (garbage between records)"
+                self._damage(
+                    "the last line is cut off" if is_cut_off else "no record (garbage between records)"
                 )
-                self._damage(cause)
             return
         metadata = self._envelope(head["json"], is_last)
         if metadata is None:
@@ -255,9 +239,9 @@ class _LogReader:
         if self._pid is None:
             self._pid = _pid(head["pid"])
         self._records += 1
-        known = self._damages
+        damages_before = self._damages
         payload = self._payload(raw, head.end(), metadata.get(PAYLOAD_MD5), is_last)
-        damaged = self._damages > known
+        damaged = self._damages > damages_before
         self._log.add(Record(metadata, payload, damaged=damaged, place=(offset, len(raw))))
 
     def _damage(self, cause: str) -> None:
@@ -265,19 +249,18 @@ class _LogReader:
         self._damages += 1
 
     def _envelope(self, text: bytes, is_last: bool) -> dict[str, Any] | None:
-        """The metadata, or None if it is no JSON. With invalid UTF-8 in a name it is still worth reading."""
-        try:
+        """Return the metadata, or None if it is no JSON. With invalid UTF-8 in a name it is still worth reading."""
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass
+        readable = text.decode("utf-8", "replace")
         try:
-            metadata = _loads(text.decode("utf-8", "replace"))
+            metadata = _loads(readable)
         except (ValueError, RecursionError):
             metadata = None
         if not isinstance(metadata, dict):
             self._damage("the last line is cut off" if is_last else "an envelope is no JSON")
             return None
-        if not _is_utf8(text):
+        if readable.encode("utf-8", "surrogatepass") != text:
             self._damage("invalid UTF-8")
         return metadata
 
@@ -289,14 +272,14 @@ class _LogReader:
             return None
         payload = log_records.without_tabs(raw, start)
         if not log_records.has_md5(payload, md5):
-            payload = self._mended(raw[start:], md5, is_last)
+            payload = self._repaired(raw[start:], md5, is_last)
         try:
             return payload.decode()
         except UnicodeDecodeError:
             self._damage("invalid UTF-8")
             return payload.decode("utf-8", "replace")
 
-    def _mended(self, body: bytes, md5: object, is_last: bool) -> bytes:
+    def _repaired(self, body: bytes, md5: object, is_last: bool) -> bytes:
         payload, foreign = log_records.untab(body)
         if foreign:
             self._damage("lines that belong to no record")

@@ -1,7 +1,7 @@
-"""Codes for what events say: one for (ph, cat, name, pid, tid), its *combo*, which tells the kind of event and with it
-the args that become columns, and one for each text among those.
+"""Give codes to what events say: one for (ph, cat, name, pid, tid), the *combo* of an event, and one for each text.
 
-All codes are private to the dictionaries that gave them; `table` brings those of several together.
+A combo determines the kind of event, and with it the args that become columns. All codes are private to the
+dictionaries that gave them; `table` brings those of several together.
 """
 
 from __future__ import annotations
@@ -148,13 +148,13 @@ class Dictionaries:
         return values
 
     def _interned(self, args: Sequence[Any], name: str) -> Array:
-        look_up = self.interners[name].__getitem__
-        codes = np.fromiter(map(look_up, map(bytes, map(attrgetter(name), args))), np.int32, len(args))
+        def codes_of(attribute: str) -> Array:
+            texts = map(bytes, map(attrgetter(attribute), args))
+            return np.fromiter(map(self.interners[name].__getitem__, texts), np.int32, len(args))
+
+        codes = codes_of(name)
         if name == "input_dims" and (codes < 0).any():
-            old = np.fromiter(
-                map(look_up, map(bytes, map(attrgetter("input_dims_old"), args))), np.int32, len(args)
-            )
-            return np.where(codes < 0, old, codes)
+            return np.where(codes < 0, codes_of("input_dims_old"), codes)
         return codes
 
 

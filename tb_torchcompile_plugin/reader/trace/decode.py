@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import compress
 from operator import attrgetter
@@ -43,8 +44,8 @@ from tb_torchcompile_plugin.reader.trace.events import (
     exact_ns,
     whole,
 )
-from tb_torchcompile_plugin.reader.trace.layout.layout import Laid, Layout
-from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
+from tb_torchcompile_plugin.reader.trace.layout.layout import Layout, ParsedEvents
+from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.source import open_source
 
 _ARGS = attrgetter("args")
@@ -105,7 +106,7 @@ class Decoder:
         return self._part.events
 
     def lose(self, why: str, offset: int = -1, count: int = 1) -> None:
-        """Count something that was dropped or mended; the first byte offset of each reason is kept."""
+        """Count something that was dropped or repaired; the first byte offset of each reason is kept."""
         if count:
             before, first = self._part.losses.get(why, (0, offset))
             self._part.losses[why] = (before + count, first)
@@ -115,7 +116,7 @@ class Decoder:
         self._part.chunks.append((start, end, event))
 
     def take(self) -> DecodedPart:
-        """The finished part; the decoder starts a new one."""
+        """Return the finished part; the decoder starts a new one."""
         part = self._part
         part.columns = {name: np.concatenate(pieces) for name, pieces in self._pieces.items()}
         part.phases = {ph: int(n) for ph, n in zip(self.combos.phases, self._phase_counts) if n}
@@ -127,32 +128,31 @@ class Decoder:
 
         Raises msgspec.DecodeError, TypeError or ValueError, with nothing added, where it cannot.
         """
-        laid = self._layout.read(text, end)
-        if laid is None or not self._feed_laid(laid):
+        parsed = self._layout.read(text, end)
+        batch = self._parsed_batch(parsed) if parsed is not None else None
+        if batch is None:
             self._feed_json(b"[" + text[:end] + b"]")
+        else:
+            self._add(batch)
 
-    def _feed_laid(self, laid: Laid) -> bool:
-        """False, with nothing added, where an odd one cannot be decoded, or not be put into order with the others."""
-        none = np.zeros(len(laid.codes), bool)
-        batch = _Batch(laid.codes, laid.ts, none, laid.dur, none.copy(), laid.args, [])
-        if laid.texts and not self._take_in(batch, laid):
-            return False
-        self._add(batch)
-        return True
-
-    def _take_in(self, batch: _Batch, laid: Laid) -> bool:
+    def _parsed_batch(self, parsed: ParsedEvents) -> _Batch | None:
+        """Return None where an odd event cannot be decoded, or not be put into order with the others."""
+        none = np.zeros(len(parsed.codes), bool)
+        batch = _Batch(parsed.codes, parsed.ts, none, parsed.dur, none.copy(), parsed.args, [])
+        if not parsed.texts:
+            return batch
         try:
-            events = [event_from_text(text) for text in laid.texts]
+            events = [event_from_text(text) for text in parsed.texts]
             odd = self._batch(events, _exact_stamps(events))
         except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError):
-            return False
+            return None
         if any(kind in _MOMENTS for kind, _, _ in odd.columns):
-            return False
-        at = laid.odd
+            return None
+        at = parsed.odd
         batch.codes[at], batch.ts[at], batch.dur[at] = odd.codes, odd.ts, odd.dur
         batch.no_ts[at], batch.no_dur[at], batch.meta = odd.no_ts, odd.no_dur, odd.meta
-        batch.columns += [(kind, at[places], columns) for kind, places, columns in odd.columns]
-        return True
+        batch.columns += [(kind, at[indices], columns) for kind, indices, columns in odd.columns]
+        return batch
 
     def _feed_json(self, text: bytes) -> None:
         if not self._exact:
@@ -166,13 +166,11 @@ class Decoder:
 
     def _decode(self, text: bytes) -> Sequence[Event]:
         if self._common:
-            try:
+            with suppress(msgspec.ValidationError):
                 return decode_common_events(text)
-            except msgspec.ValidationError:
-                events = decode_events(text)
-                self._common = False
-                return events
-        return decode_events(text)
+        events = decode_events(text)
+        self._common = False
+        return events
 
     def feed_exact(self, events: Sequence[ExactEvent]) -> None:
         """Add events whose time stamps are text."""
@@ -184,7 +182,10 @@ class Decoder:
         kinds = self.combos.kinds[codes]
         batch = _Batch(codes, *stamps, np.zeros(count, np.int64), np.zeros(count, bool), [], [])
         slices = kinds <= LAST_SLICE_KIND
-        batch.dur[slices], batch.no_dur[slices] = _durations(_select(events, slices))
+        us = _floats(_select(events, slices), "dur")
+        is_bad = ~(np.abs(us) < EXACT_FROM)
+        batch.dur[slices] = _to_ns(np.where(is_bad, 0.0, us) if is_bad.any() else us)[0]
+        batch.no_dur[slices] = is_bad
         batch.columns.extend(self._columns(events, kinds))
         batch.meta.extend(map(_meta, _select(events, kinds == META)))
         return batch
@@ -194,11 +195,8 @@ class Decoder:
             mask = kinds == kind
             if mask.any():
                 args = list(map(_ARGS, _select(events, mask)))
-                yield (
-                    kind,
-                    np.flatnonzero(mask),
-                    {name: self._dictionaries.column(args, name) for name in fields},
-                )
+                columns = {name: self._dictionaries.column(args, name) for name in fields}
+                yield kind, np.flatnonzero(mask), columns
         flow = kinds == FLOW
         if flow.any():
             yield FLOW, np.flatnonzero(flow), {"id": numbers(_select(events, flow), "id", np.int64, whole)}
@@ -206,22 +204,27 @@ class Decoder:
     def _add(self, batch: _Batch) -> None:
         kinds = self.combos.kinds[batch.codes]
         numbering, kept = self._add_slices(batch, kinds <= LAST_SLICE_KIND)
-        for kind, places, columns in batch.columns:
+        for kind, indices, columns in batch.columns:
+            prefix = KIND_NAMES.get(kind) or _MOMENTS[kind]
             if kind in _MOMENTS:
-                self._put_moments(_MOMENTS[kind], batch, places)
+                self._put(f"{prefix}.code", batch.codes[indices].astype(np.int32, copy=False))
+                self._put(f"{prefix}.ts", batch.ts[indices])
+                self._put(f"{prefix}.event", (indices + self._part.events).astype(np.int32))
             else:
-                kept_here = kept[places]
-                if not kept_here.all():
-                    places, columns = places[kept_here], {k: v[kept_here] for k, v in columns.items()}
-                self._put(f"{KIND_NAMES[kind]}.row", numbering[places])
+                is_kept = kept[indices]
+                if not is_kept.all():
+                    indices, columns = indices[is_kept], {k: v[is_kept] for k, v in columns.items()}
+                self._put(f"{prefix}.row", numbering[indices])
             for name, values in columns.items():
-                self._put(f"{KIND_NAMES.get(kind) or _MOMENTS[kind]}.{name}", values)
+                self._put(f"{prefix}.{name}", values)
         self._part.meta.extend(batch.meta)
-        self._count_phases(batch.codes)
+        counts = np.bincount(self.combos.phase_codes[batch.codes], minlength=len(self._phase_counts))
+        counts[: len(self._phase_counts)] += self._phase_counts
+        self._phase_counts = counts
         self._part.events += len(kinds)
 
     def _add_slices(self, batch: _Batch, is_slice: Array) -> tuple[Array, Array]:
-        """The number of each slice in this part, and whether it was kept."""
+        """Return the number of each slice in this part, and whether it was kept."""
         if batch.no_dur.any() or batch.no_ts.any() or batch.dur.min(initial=0) < 0:
             is_slice = self._drop(is_slice, batch)
         rows = np.flatnonzero(is_slice)
@@ -244,16 +247,6 @@ class Decoder:
             self.lose(why, count=int((is_slice & lost).sum()))
             kept &= ~lost
         return kept
-
-    def _put_moments(self, kind: str, batch: _Batch, places: Array) -> None:
-        self._put(f"{kind}.code", batch.codes[places].astype(np.int32, copy=False))
-        self._put(f"{kind}.ts", batch.ts[places])
-        self._put(f"{kind}.event", (places + self._part.events).astype(np.int32))
-
-    def _count_phases(self, codes: Array) -> None:
-        counts = np.bincount(self.combos.phase_codes[codes], minlength=len(self._phase_counts))
-        counts[: len(self._phase_counts)] += self._phase_counts
-        self._phase_counts = counts
 
     def _put(self, name: str, values: Array) -> None:
         self._pieces.setdefault(name, []).append(values)
@@ -292,22 +285,15 @@ def _to_ns(us: Array) -> tuple[Array, Array]:
     return base.astype(np.int64) * 1000 + np.rint((us - base) * 1000).astype(np.int64), missing
 
 
-def _durations(events: Sequence[Any]) -> tuple[Array, Array]:
-    dur = _floats(events, "dur")
-    bad = ~(np.abs(dur) < EXACT_FROM)
-    return _to_ns(np.where(bad, 0.0, dur) if bad.any() else dur)[0], bad
-
-
-# One event's JSON object, fetched from the file when somebody asks for it.
-
-
 _CHUNKS = 2  # of about 2 MB: slices that are asked for one after the other lie in as many
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class ArgsReader:
-    """Finds events by the chunk table. A gzip file is inflated up to the event's chunk, unless that is one of the last
-    few that were asked for."""
+    """Finds events by the chunk table.
+
+    A gzip file is inflated up to the event's chunk, unless that is one of the last few that were asked for.
+    """
 
     def __init__(self, path: str, columns: Mapping[str, Array], identity: tuple[int, int] | None) -> None:
         self._path, self._identity = path, identity
@@ -315,29 +301,23 @@ class ArgsReader:
         self._chunks = Memo(_CHUNKS)
 
     def read(self, event: int) -> tuple[int, dict[str, Any]]:
-        """(byte offset, object) of an event. Raises UserError where the file is not the one that was read."""
+        """Return (byte offset, object) of an event. Raises UserError where the file is not the one that was read."""
         chunk = int(np.searchsorted(self._event, event, "right")) - 1
         start, end = int(self._start[chunk]), int(self._end[chunk])
         events = self._chunks.get(chunk, lambda: _split(self._read_text(start, end - start)), keep=bool)
-        place = event - int(self._event[chunk])
-        if self._has_changed() or place >= len(events):
+        index = event - int(self._event[chunk])
+        if self._has_changed() or index >= len(events):
             raise self._changed()
-        at, raw = events[place]
-        args = load_object(raw, float) or (mend(raw, float) or (None,))[0]
+        at, raw = events[index]
+        args = load_object(raw, float) or (repair_object(raw, float) or (None,))[0]
         if args is None:
             raise self._changed()
         return start + at, args
 
     def _read_text(self, start: int, count: int) -> bytes:
-        source = open_source(self._path)
-        try:
-            if self._has_changed():
+        with closing(open_source(self._path)) as source:
+            if self._has_changed() or len(text := source.read(start, count)) < count:
                 raise self._changed()
-            text = source.read(start, count)
-        finally:
-            source.close()
-        if len(text) < count:
-            raise self._changed()
         return text
 
     def _has_changed(self) -> bool:
@@ -351,13 +331,13 @@ class ArgsReader:
 
 
 def file_identity(path: str) -> tuple[int, int]:
-    """(size, mtime_ns): what tells one state of a file from another."""
+    """Return (size, mtime_ns), which distinguish one state of a file from another."""
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
 
 
 def _split(text: bytes) -> list[tuple[int, bytes]]:
-    """Each event of a chunk, and where in it that begins."""
+    """Return each event of a chunk, and where in it that begins."""
     try:
         raws = _raw_list.decode(b"[" + text + b"]")
     except (msgspec.DecodeError, RecursionError):
@@ -368,9 +348,6 @@ def _split(text: bytes) -> list[tuple[int, bytes]]:
         end = at + len(raw)
         events.append((at, raw))
     return events
-
-
-# A file in pieces: parts of columns, each with the vocabulary that its codes belong to.
 
 
 @dataclass

@@ -98,8 +98,6 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=ARG_NAMES):
 
 
 NO_ARGS = Args()
-
-
 _Phase = Literal["X", "s", "f", "i", "M"]
 
 
@@ -118,8 +116,10 @@ class Event(msgspec.Struct, gc=False):
 
 
 class CommonEvent(Event, gc=False):
-    """The same for the phases and categories that nearly all files have: msgspec reuses their strings, already
-    hashed, and does not make them anew. Others fail to decode."""
+    """The same for the phases and categories that nearly all files have; others fail to decode.
+
+    msgspec reuses their strings, already hashed, and does not create them again.
+    """
 
     ph: _Phase | Literal[""] = ""
     cat: Cat | None = None
@@ -140,46 +140,47 @@ _decode_exact_event = msgspec.json.Decoder(ExactEvent).decode
 
 
 def float_us_to_ns(value: float) -> int:
-    """µs to ns for |value| < EXACT_FROM: the integer part first, so that the fraction keeps its three decimals."""
+    """Convert µs to ns for |value| < EXACT_FROM: the integer part first, so that the fraction keeps three decimals."""
     base = math.floor(value)
     return base * 1000 + round((value - base) * 1000)
 
 
 def exact_ns(text: bytes) -> int | None:
-    """A time stamp in µs, as written, in ns. None where the text is no number, or one past the year 2116."""
-    nanoseconds = _exact_ns(text)
-    return None if nanoseconds is None or abs(nanoseconds) >= 2**62 else nanoseconds
-
-
-def _exact_ns(text: bytes) -> int | None:
+    """Return a time stamp in µs, as written, in ns. None where the text is no number, or one past the year 2116."""
     if text[-4:-3] == b"." and text[-3:].isdigit():
         try:
-            return int(text[:-4] + text[-3:])
+            return _possible(int(text[:-4] + text[-3:]))
         except ValueError:
             pass
     value = finite(text.decode("ascii", "replace").strip('"'))
-    if value is None or abs(value) < EXACT_FROM:
-        return None if value is None else float_us_to_ns(value)
-    return int((Decimal(text.decode().strip('"')) * 1000).to_integral_value()) if abs(value) < 2**62 else None
+    if value is None or abs(value) >= 2**62:
+        return None
+    if abs(value) < EXACT_FROM:
+        return float_us_to_ns(value)
+    return _possible(int((Decimal(text.decode().strip('"')) * 1000).to_integral_value()))
+
+
+def _possible(nanoseconds: int) -> int | None:
+    return nanoseconds if abs(nanoseconds) < 2**62 else None
 
 
 def event_from_text(text: bytes) -> ExactEvent:
-    """The event in the text of one JSON object. Raises msgspec.DecodeError or TypeError where it is odd."""
+    """Decode the text of one JSON object. Raises msgspec.DecodeError or TypeError where it is odd."""
     event = _decode_exact_event(text)
     hash((event.name, event.pid, event.tid))
     return event
 
 
 def event_from_object(fields: dict[str, Any]) -> ExactEvent:
-    """The event in a decoded JSON object of any shape: what has the wrong type counts as missing."""
-    args = fields.get("args")
+    """Return the event in a decoded JSON object of any shape: what has the wrong type counts as missing."""
+    args, ts = fields.get("args"), fields.get("ts")
     return ExactEvent(
         ph=_text(fields.get("ph")) or "",
         cat=_text(fields.get("cat")),
         name=_hashable(fields.get("name")),
         pid=_hashable(fields.get("pid")),
         tid=_hashable(fields.get("tid")),
-        ts=Raw(_number_text(fields.get("ts"))),
+        ts=Raw(b"" if isinstance(ts, bool) or finite(ts) is None else str(ts).encode()),
         dur=finite(fields.get("dur")),
         args=_args_from_object(args) if isinstance(args, dict) else NO_ARGS,
         id=_hashable(fields.get("id")),
@@ -187,21 +188,17 @@ def event_from_object(fields: dict[str, Any]) -> ExactEvent:
 
 
 def _args_from_object(args: dict[str, Any]) -> Args:
-    known = {}
+    values = {}
     for field in Args.__struct_fields__:
         key = ARG_NAMES.get(field, field)
         if key in args:
-            value = args[key]
-            known[field] = Raw(msgspec.json.encode(value)) if getattr(NO_ARGS, field) is _NO_TEXT else value
-    return Args(**known)
-
-
-def _number_text(value: Any) -> bytes:
-    return b"" if isinstance(value, bool) or finite(value) is None else str(value).encode()
+            is_text = getattr(NO_ARGS, field) is _NO_TEXT
+            values[field] = Raw(msgspec.json.encode(args[key])) if is_text else args[key]
+    return Args(**values)
 
 
 def finite(value: Any) -> float | None:
-    """A number, or the number in a string; None for all else."""
+    """Return a number, or the number in a string; None for all else."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -210,7 +207,7 @@ def finite(value: Any) -> float | None:
 
 
 def whole(value: Any) -> int:
-    """An integer id; -1 for all that is none."""
+    """Return an integer id; -1 for all that is none."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
     number = None if isinstance(value, bool) else finite(value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
+from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.source import Source
 
 _MAX_HEAD = 32 << 20
@@ -38,7 +38,7 @@ class Surroundings:
 
 
 def find_head(source: Source) -> Head:
-    """Where the events start. Raises UserError for a file that holds no trace."""
+    """Find where the events start. Raises UserError for a file that holds no trace."""
     count = 64 << 10
     while True:
         text = source.read(0, count)
@@ -75,63 +75,45 @@ def _without_bom(text: bytes) -> bytes:
 
 
 def _array_start(text: bytes) -> int | None:
+    """Return the offset behind the `[`, of the document itself or of its traceEvents; None where there is none."""
     body = _without_bom(text).lstrip()
     if body[:1] == b"[":
-        return _bare_array_start(text)
+        start = text.index(b"[") + 1
+        return start if text[start:].lstrip()[:1] in (b"{", b"]") else None
     if body[:1] != b"{":
         return None
     depth = 0
     for token in _TOKEN.finditer(text):
         first = token.group(0)[:1]
-        if first == b'"':
-            array = (
-                _ARRAY.match(text, token.end()) if depth == 1 and token.group(0) == b'"traceEvents"' else None
-            )
-            if array:
-                return array.end(1)
-        else:
+        if first != b'"':
             depth += 1 if first in (b"{", b"[") else -1
+        elif depth == 1 and token.group(0) == b'"traceEvents"' and (array := _ARRAY.match(text, token.end())):
+            return array.end(1)
     return None
 
 
-def _bare_array_start(text: bytes) -> int | None:
-    start = text.index(b"[") + 1
-    return start if text[start:].lstrip()[:1] in (b"{", b"]") else None
-
-
 def read_surroundings(head: Head, tail: bytes | None) -> Surroundings:
-    """The metadata, from the text before the array and behind its `]` (None where the file is cut off before it)."""
+    """Read the metadata before the array and behind its `]` (None where the file is cut off before it)."""
     if not head.text.strip():
-        return Surroundings(
-            problem="" if tail is None or not tail.strip() else "something follows the event array"
-        )
-    around = Surroundings()
+        return Surroundings(problem="something follows the event array" if tail and tail.strip() else "")
     text = head.text + (b"[]}" if tail is None else b"[]" + tail)
-    end = _document_end(text)
-    if end is not None:
-        around.metadata = load_object(text[:end], float) or {}
-        rest = text[end:].strip(b" \t\r\n\0")
-        around.second_document_events = len(_EVENT_KEY.findall(rest))
-        around.problem = "something follows the end of the trace and was ignored" if rest else ""
+    start = len(text) - len(text.lstrip())
+    try:
+        end = start + json.JSONDecoder(strict=False).raw_decode(text[start:].decode("latin-1"))[1]
+    except (ValueError, RecursionError):
+        around = _salvaged(head.text, text)
     else:
-        _salvage(around, head.text, text)
+        rest = text[end:].strip(b" \t\r\n\0")
+        problem = "something follows the end of the trace and was ignored" if rest else ""
+        metadata = load_object(text[:end], float) or {}
+        around = Surroundings(metadata, problem, len(_EVENT_KEY.findall(rest)))
     around.metadata.pop("traceEvents", None)
     return around
 
 
-def _document_end(text: bytes) -> int | None:
-    start = len(text) - len(text.lstrip())
-    try:
-        return start + json.JSONDecoder(strict=False).raw_decode(text[start:].decode("latin-1"))[1]
-    except (ValueError, RecursionError):
-        return None
-
-
-def _salvage(around: Surroundings, head: bytes, text: bytes) -> None:
-    around.problem = "the metadata around the events is damaged or cut off"
-    mended = mend(text, float)
-    metadata = (mended and mended[0]) or load_object(head + b"[]}", float) or {}
-    base = _BASE_NS.search(text)
-    if base:
+def _salvaged(head: bytes, text: bytes) -> Surroundings:
+    repaired = repair_object(text, float)
+    metadata = dict((repaired and repaired[0]) or load_object(head + b"[]}", float) or {})
+    if base := _BASE_NS.search(text):
         metadata.setdefault("baseTimeNanoseconds", int(base.group(1)))
-    around.metadata = dict(metadata)
+    return Surroundings(metadata, "the metadata around the events is damaged or cut off")

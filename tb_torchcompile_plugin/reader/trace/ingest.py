@@ -38,7 +38,10 @@ _SEGMENTS = 16
 _BYTES_PER_WORKER = 16 << 20  # below, starting a process costs more than it saves
 _MAX_WORKERS = 8
 _MAX_GZIP_WORKERS = 4  # each one inflates the whole file
-_TYPICAL_PACKING = 10
+_TYPICAL_PACKING = 10  # bytes of JSON in a byte of gzip
+_DENSE_LIMIT = (
+    1 << 22
+)  # ids up to here are looked up in a table (32 MB at most), larger ones in a sorted list
 
 
 @dataclass
@@ -102,7 +105,7 @@ def _spool(source: Source, directory: Path | None) -> Iterator[str]:
 
 
 def _worker_count(workers: int | None, source: Source) -> int:
-    """As many as asked for; else one per core, if the file is worth starting processes for."""
+    """Return as many as asked for; otherwise one per core, if the file is worth starting processes for."""
     if workers is None:
         packed = isinstance(source, GzipSource)
         size = source.size * (_TYPICAL_PACKING if packed else 1)
@@ -112,7 +115,7 @@ def _worker_count(workers: int | None, source: Source) -> int:
 
 
 def usable_cores() -> int:
-    """That this process may run on."""
+    """Return the number of cores that this process may run on."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -122,17 +125,16 @@ def usable_cores() -> int:
 def _finish(
     outcome: Outcome, size: int, directory: Path | None, meter: Meter
 ) -> tuple[Contents, dict[str, Array]]:
+    def into(sink: Sink) -> tuple[Contents, dict[str, Array]]:
+        return build(outcome.pieces, sink, meter.check), sink.columns()
+
     if directory is not None:
-        return _build(outcome, FileSink(directory), meter)
+        return into(FileSink(directory))
     if size >= SEGMENT_BYTES:
         # the maps keep the data when their files are unlinked, so nothing can be left behind
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="tb_torchcompile_") as folder:
-            return _build(outcome, FileSink(Path(folder)), meter)
-    return _build(outcome, MemorySink(), meter)
-
-
-def _build(outcome: Outcome, sink: Sink, meter: Meter) -> tuple[Contents, dict[str, Array]]:
-    return build(outcome.pieces, sink, meter.check), sink.columns()
+            return into(FileSink(Path(folder)))
+    return into(MemorySink())
 
 
 def _changed(path: str, before: os.stat_result) -> list[Notice]:
@@ -142,11 +144,8 @@ def _changed(path: str, before: os.stat_result) -> list[Notice]:
         return [Notice(path, "the file was removed while it was read", "what was read is shown")]
     if (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns):
         return []
-    return [
-        Notice(
-            path, "the file changed while it was read", "its state at the start of reading is shown", "Reload"
-        )
-    ]
+    kept = "its state at the start of reading is shown"
+    return [Notice(path, "the file changed while it was read", kept, "Reload")]
 
 
 def _notices(path: str, outcome: Outcome, contents: Contents, around: Surroundings) -> list[Notice]:
@@ -175,29 +174,19 @@ def _notices(path: str, outcome: Outcome, contents: Contents, around: Surroundin
     return notices
 
 
-# Joins by small integer ids: dense look-up where the ids allow it, sorted search where they do not.
-
-
-_DENSE_LIMIT = 1 << 22
-
-
 def first_row_of(ids: Array, rows: Array, wanted: Array) -> Array:
-    """For each id in `wanted` the first of `rows` whose id (in `ids`, same order) equals it; -1 for none or id < 0."""
-    known = ids >= 0
-    ids, rows = ids[known], rows[known]
+    """Return for each id in `wanted` the first of `rows` that has it in `ids` (same order); -1 for none or id < 0."""
+    has_id = ids >= 0
+    ids, rows = ids[has_id], rows[has_id]
     if not len(ids):
         return np.full(len(wanted), -1, np.int64)
     if int(ids.max()) <= max(_DENSE_LIMIT, 4 * len(ids)):
-        return _dense(ids, rows, wanted)
-    unique, first = np.unique(ids, return_index=True)
-    at = np.minimum(np.searchsorted(unique, wanted), len(unique) - 1)
-    matches: Array = np.where(unique[at] == wanted, rows[first[at]], -1)
-    return matches
-
-
-def _dense(ids: Array, rows: Array, wanted: Array) -> Array:
-    table = np.full(int(ids.max()) + 2, -1, np.int64)
-    table[ids[::-1]] = rows[::-1]  # the last assignment wins: the first row
-    inside = (wanted >= 0) & (wanted < len(table))
-    matches: Array = table[np.where(inside, wanted, len(table) - 1)]
+        table = np.full(int(ids.max()) + 2, -1, np.int64)
+        table[ids[::-1]] = rows[::-1]  # the last assignment wins: the first row
+        is_inside = (wanted >= 0) & (wanted < len(table))
+        matches: Array = table[np.where(is_inside, wanted, len(table) - 1)]
+    else:
+        unique, first = np.unique(ids, return_index=True)
+        at = np.minimum(np.searchsorted(unique, wanted), len(unique) - 1)
+        matches = np.where(unique[at] == wanted, rows[first[at]], -1)
     return matches

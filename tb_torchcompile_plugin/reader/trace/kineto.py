@@ -108,7 +108,7 @@ class Trace:
 
     @property
     def base_ns(self) -> int:
-        """baseTimeNanoseconds of the file; 0 where it has none (its time stamps are epoch time then)."""
+        """The baseTimeNanoseconds of the file; 0 where it has none (its time stamps are epoch time then)."""
         try:
             base = int(self.metadata.get("baseTimeNanoseconds", 0))
         except (TypeError, ValueError, OverflowError):
@@ -117,17 +117,17 @@ class Trace:
 
     @property
     def distributed(self) -> dict[str, Any]:
-        """What torch tells of the job that this process is of; {} where it tells nothing."""
+        """What torch recorded of the job that this process is part of; {} where it recorded nothing."""
         info = self.metadata.get("distributedInfo")
         return info if isinstance(info, dict) else {}
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the file ends before its events do: of no moment it is known what else happened then."""
+        """Whether the file ends before its events do: of no moment is it known what else happened then."""
         return any(notice.tells_of_a_cut for notice in self.notices)
 
     def is_whole(self) -> bool:
-        """Whether its columns can still be touched; else it is to be read anew. Of those in memory always."""
+        """Whether its columns can still be touched; otherwise it must be read again."""
         return are_whole(self.columns.values())
 
     def sparse(self, column: str) -> tuple[Array, Array]:
@@ -144,12 +144,15 @@ class Trace:
         return self.columns[f"{column}.row"], self.columns[column]
 
     def memory(self) -> dict[str, Array]:
-        """The profiler's [memory] instants by time: ts (ns), track, memory_bytes (negative: freed), total_allocated,
-        total_reserved, address, device_type (0: CPU, 1: CUDA), device_id; -1 where unknown."""
+        """Return the profiler's [memory] instants by time; -1 where unknown.
+
+        ts (ns), track, memory_bytes (negative: freed), total_allocated, total_reserved, address, device_type (0: CPU,
+        1: CUDA), device_id.
+        """
         return self._group("memory.")
 
     def flows(self) -> dict[str, Array]:
-        """The ends of forward → backward arrows by time: ts (ns), track, id, start (true at the forward end)."""
+        """Return the ends of forward → backward arrows by time: ts (ns), track, id, start."""
         return self._group("flow.")
 
     def _group(self, prefix: str) -> dict[str, Array]:
@@ -158,7 +161,7 @@ class Trace:
         }
 
     def select(self, *, cat: str | Iterable[str] | None = None, name: str | None = None) -> Array:
-        """Rows (int64, ascending) of the slices of these categories and this name."""
+        """Return rows (int64, ascending) of the slices of these categories and this name."""
         masks = []
         if cat is not None:
             wanted = {cat} if isinstance(cat, str) else set(cat)
@@ -170,15 +173,15 @@ class Trace:
         return np.flatnonzero(np.logical_and(*masks) if len(masks) > 1 else masks[0])
 
     def window(self) -> tuple[int, int]:
-        """(start of the first slice, end of the last one) in ns, without the profiler's own "Trace" slices and, where
-        there are slices of torch's categories, without those of others, whatever writes them.
+        """Return (start of the first slice, end of the last one) in ns; (0, 0) where there is none.
 
-        (0, 0) where there is none.
+        The profiler's own "Trace" slices do not count, nor do those of categories that are not torch's where there are
+        slices of torch's.
         """
         return self._window
 
     def extent(self) -> tuple[int, int]:
-        """The same with slices of any category but "Trace"."""
+        """Return the same with slices of any category but "Trace"."""
         return self._limits({cat for cat in self.cats if cat != "Trace"})
 
     @once
@@ -202,7 +205,7 @@ class Trace:
         return narrow(launch)
 
     def launch_of(self) -> Array:
-        """Length n: for each GPU slice the row of the call that launched it (same correlation), else -1."""
+        """Return for each GPU slice the row of the call that launched it (same correlation), otherwise -1."""
         return self._launch_rows
 
     @once
@@ -216,11 +219,11 @@ class Trace:
         return narrow(first_row_of(self.external_id[ops], ops, np.asarray(self.external_id)))
 
     def op_of(self) -> Array:
-        """Length n: for each slice with an External id the row of the host op that has it, else -1."""
+        """Return for each slice with an External id the row of the host op that has it, otherwise -1."""
         return self._op_rows
 
     def slices_of(self, column: str, value: int) -> Array:
-        """Rows where an id column (correlation, external_id, python_id, …) has this value."""
+        """Return rows where an id column (correlation, external_id, python_id, …) has this value."""
         return np.flatnonzero(self.columns[column] == value)
 
     @once
@@ -228,16 +231,16 @@ class Trace:
         return ArgsReader(self.path, self.columns, self.file)
 
     def args(self, row: int) -> dict[str, Any]:
-        """All args of one slice, fetched from the file. Raises UserError where the file has changed or gone."""
+        """Fetch all args of one slice from the file. Raises UserError where the file has changed or gone."""
         args = self.event_object(row).get("args")
         return args if isinstance(args, dict) else {}
 
     def event_object(self, row: int) -> dict[str, Any]:
-        """The slice's JSON object, fetched from the file. Raises UserError where the file has changed or gone."""
+        """Fetch the slice's JSON object from the file. Raises UserError where the file has changed or gone."""
         return self._args_reader.read(int(self.event[row]))[1]
 
     def offset(self, row: int) -> int:
-        """The byte offset of the slice's `{` in the (inflated) file."""
+        """Return the byte offset of the slice's `{` in the (inflated) file."""
         return self._args_reader.read(int(self.event[row]))[0]
 
 
@@ -263,7 +266,7 @@ def read_trace(
 def make_trace(
     path: str, columns: dict[str, Array], contents: Contents, metadata: dict[str, Any], notices: list[Notice]
 ) -> Trace:
-    """A trace from its columns and contents, read just now or stored."""
+    """Build a trace from its columns and contents, read just now or stored."""
     return Trace(
         path=path,
         columns=columns,

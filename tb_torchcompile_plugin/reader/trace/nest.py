@@ -22,57 +22,43 @@ _MANY = 0.25  # from a larger share of all slices it is faster to climb from all
 
 
 def nest(ts: Array, dur: Array) -> tuple[Array, Array, Array, int]:
-    """parent (-1: none), depth, self time in ns, and the number of slices that outlast their parent.
+    """Return parent (-1: none), depth, self time in ns, and the number of slices that outlast their parent.
 
     ts, dur: int64 ns of the slices of one track, ordered by (ts, -dur).
     """
-    parent, clamped, rounds, rest = _parents(ts, dur)
-    depth = _depths(parent, rounds, rest)
-    own = clamped - ts
-    return parent, depth, own - _sum_children(parent, own), int((clamped < ts + dur).sum())
-
-
-def _parents(ts: Array, dur: Array) -> tuple[Array, Array, list[tuple[Array, Array]], Array]:
-    """parent, the ends that its ends leave to each slice, and in which rounds it was found."""
     parent = np.full(len(ts), -1, np.int64)
-    end = ts + dur
+    end = ts + dur  # of each slice, clamped to that of its parent
     rounds, rest = _set_aside(ts, end)
     _stack(ts, end, parent, rest)
     for rows, before in reversed(rounds):
         _put_back(ts, end, parent, rows, before)
     assert (parent < np.arange(len(parent))).all(), "what is around a slice comes before it"
-    return parent, end, rounds, rest
-
-
-def _sum_children(parent: Array, own: Array) -> Array:
-    below = np.zeros(len(parent), np.int64)
+    clamped = end - ts
+    children = np.zeros(len(parent), np.int64)
     rows = np.flatnonzero(parent >= 0)
-    np.add.at(below, parent[rows], own[rows])
-    return below
+    np.add.at(children, parent[rows], clamped[rows])
+    return parent, _depths(parent, rounds, rest), clamped - children, int((end < ts + dur).sum())
 
 
 def _set_aside(ts: Array, end: Array) -> tuple[list[tuple[Array, Array]], Array]:
-    """[(rows set aside, the remaining row before each or -1)], and the rows that remain."""
+    """Return [(rows set aside, the remaining row before each or -1)], and the rows that remain."""
     rounds: list[tuple[Array, Array]] = []
     rest = np.arange(len(ts), dtype=np.int64)
     while len(rest) > 1:
-        over = np.ones(len(rest), bool)
-        np.less_equal(end[rest[:-1]], ts[rest[1:]], out=over[:-1])
-        if over.sum() < max(1, _WORTHWHILE * len(rest)):
+        is_over = np.ones(len(rest), bool)
+        np.less_equal(end[rest[:-1]], ts[rest[1:]], out=is_over[:-1])
+        if is_over.sum() < max(1, _WORTHWHILE * len(rest)):
             break
-        kept = ~over
-        position = np.cumsum(kept)[over] - 1
-        survivors = rest[kept]
-        before = (
-            np.where(position >= 0, survivors[position], -1) if len(survivors) else np.full(len(position), -1)
-        )
-        rounds.append((rest[over], before))
-        rest = survivors
+        kept = np.cumsum(~is_over)[is_over]
+        remaining = rest[~is_over]
+        before = np.concatenate(([-1], remaining))[kept]
+        rounds.append((rest[is_over], before))
+        rest = remaining
     return rounds, rest
 
 
 def _stack(ts: Array, end: Array, parent: Array, rows: Array) -> None:
-    """The definition itself, over `rows`; clamps `end` in place."""
+    """Apply the definition itself to `rows`; clamps `end` in place."""
     stack: list[tuple[int, int]] = []
     parents, ends = [], []
     for row, start, stop in zip(rows.tolist(), ts[rows].tolist(), end[rows].tolist()):
@@ -99,10 +85,10 @@ def _put_back(ts: Array, end: Array, parent: Array, rows: Array, before: Array) 
 
 def _depths(parent: Array, rounds: list[tuple[Array, Array]], rest: Array) -> Array:
     depth = np.zeros(len(parent), np.int32)
-    known: dict[int, int] = {-1: -1}
+    depth_of: dict[int, int] = {-1: -1}
     for row, above in zip(rest.tolist(), parent[rest].tolist()):
-        known[row] = known[above] + 1
-    depth[rest] = [known[row] for row in rest.tolist()]
+        depth_of[row] = depth_of[above] + 1
+    depth[rest] = [depth_of[row] for row in rest.tolist()]
     for rows, _ in reversed(rounds):
         above = parent[rows]
         depth[rows] = np.where(above >= 0, depth[above] + 1, 0)
@@ -110,14 +96,14 @@ def _depths(parent: Array, rounds: list[tuple[Array, Array]], rest: Array) -> Ar
 
 
 def climb(parent: Array, start: Array, wanted: Array) -> Array:
-    """From each of `start` up to the first that is `wanted`, itself included; -1 where none is, and for -1."""
+    """Climb from each of `start` to the first that is `wanted`, itself included; -1 where none is, and for -1."""
     if len(start) > _MANY * len(parent):
         return _all_climbed(parent, wanted)[start]
     return climb_to(parent, start, lambda _, at: wanted[at])
 
 
 def _all_climbed(parent: Array, wanted: Array) -> Array:
-    """`climb` from every slice, and from -1 at the end: each round goes twice as far as the one before."""
+    """Climb from every slice, and from -1 at the end: each round goes twice as far as the one before."""
     at = np.append(parent, parent.dtype.type(-1))
     np.copyto(at[:-1], np.arange(len(parent), dtype=parent.dtype), where=wanted)
     for _ in range(len(parent).bit_length() + 1):
@@ -130,9 +116,9 @@ def _all_climbed(parent: Array, wanted: Array) -> Array:
 
 
 def climb_to(parent: Array, start: Array, there: Callable[[Array, Array], Array]) -> Array:
-    """From each of `start` up to the first where it is `there`, itself included; -1 where none is, and for -1.
+    """Climb from each of `start` to the first where it is `there`, itself included; -1 where none is, and for -1.
 
-    there(which, at): for places in `start` and where each has come to, whether it goes no further.
+    there(which, at): for indices in `start` and where each has come to, whether it goes no further.
     """
     reached: Array = start.copy()
     going = np.flatnonzero(reached >= 0)
@@ -146,7 +132,7 @@ def climb_to(parent: Array, start: Array, there: Callable[[Array, Array], Array]
 
 
 def ways_up(parent: Array, start: Array) -> Iterator[tuple[Array, Array]]:
-    """(places in `start`, where each has come to), from themselves up by rounds, without those that are through."""
+    """Yield (indices in `start`, where each has come to), from themselves up, without those that are at the top."""
     which = np.flatnonzero(start >= 0)
     at = start[which]
     for _ in _rounds(parent):
@@ -159,5 +145,5 @@ def ways_up(parent: Array, start: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def _rounds(parent: Array) -> range:
-    """As many as the highest tree of so many slices takes, and one to see that it is done."""
+    """Return as many rounds as the highest tree of so many slices takes, and one to see that it is done."""
     return range(len(parent) + 1)

@@ -33,11 +33,6 @@ from tb_torchcompile_plugin.reader.trace.segment import MAX_TAIL, NO_LIMIT, Segm
 from tb_torchcompile_plugin.reader.trace.serial import Outcome, Task, read_tail, without_gc
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 
-# The process that reads segments for `pool`: commands on stdin, reports on stdout, columns in a file.
-# Started with `-c`, not through multiprocessing: the caller's `__main__` is never imported again, no thread
-# state is forked, and a process whose caller has died ends at its next message, because the pipe is closed.
-
-
 _LENGTH = struct.Struct("<Q")
 _EVERY = 0.1  # seconds between progress messages
 
@@ -116,13 +111,8 @@ class SegmentWorker:
         stop = self._reader.run(start, begin + self._job.segment, self._tick)
         self._consumed += max(0, self._source.consumed(stop.offset) - self._origin)
         self._events += self._decoder.events
-        report = SegmentReport(
-            index,
-            start,
-            stop,
-            spool_part(self._decoder.take(), self._job.spool),
-            problem=self._source.problem,
-        )
+        part = spool_part(self._decoder.take(), self._job.spool)
+        report = SegmentReport(index, start, stop, part, problem=self._source.problem)
         if stop.state == "end":
             report.tail = self._source.read(stop.offset + 1, MAX_TAIL)
         self._report(report)
@@ -155,7 +145,11 @@ class SegmentWorker:
 
 
 def main() -> None:
-    """Serve commands until stdin ends: an index, or (first, step) for stripes."""
+    """Serve commands until stdin ends: an index, or (first, step) for stripes.
+
+    A worker is started with `-c`, not through multiprocessing: the caller's `__main__` is never imported again, no
+    thread state is forked, and a process whose caller has died ends at its next message, because the pipe is closed.
+    """
     commands, out = sys.stdin.buffer, sys.stdout.buffer
     gc.disable()
     worker = SegmentWorker(receive(commands), out)
@@ -284,10 +278,9 @@ class PoolReader:
                 talking -= 1
             elif isinstance(message, WorkerProgress):
                 moved[process.number] = message
-                share = [m.consumed for m in moved.values()]
-                self._task.meter.at(
-                    max(share) if packed else sum(share), sum(m.events for m in moved.values())
-                )
+                consumed = [worker.consumed for worker in moved.values()]
+                events = sum(worker.events for worker in moved.values())
+                self._task.meter.at(max(consumed) if packed else sum(consumed), events)
             else:
                 process.vocabulary.learn_words(message.combos, message.texts)
                 self._reports[message.index] = message, process.vocabulary
@@ -339,14 +332,9 @@ class _Assembly:
 
     def _read_again(self, offset: int, limit: int) -> Stop:
         if self._again is None:
-            known, decoder = self._task.source, Decoder()
-            source = open_source(known.path, known.size)
-            self._again = (
-                SegmentReader(source, decoder, self._task.chunk_bytes),
-                decoder,
-                Vocabulary(),
-                source,
-            )
+            source, decoder = open_source(self._task.source.path, self._task.source.size), Decoder()
+            reader = SegmentReader(source, decoder, self._task.chunk_bytes)
+            self._again = reader, decoder, Vocabulary(), source
         reader, decoder, vocabulary, _ = self._again
         with without_gc():
             stop = reader.run(offset, limit, lambda _: self._task.meter.check())
@@ -362,7 +350,7 @@ class _Assembly:
 
 
 def _lean() -> dict[str, str]:
-    """The environment of a worker; what the user has set holds."""
+    """Return the environment of a worker. What the user has set is kept."""
     tunables = filter(None, (_LARGE_PAGES, os.environ.get("GLIBC_TUNABLES")))
     return {**_LEAN, **os.environ, "GLIBC_TUNABLES": ":".join(tunables)}
 

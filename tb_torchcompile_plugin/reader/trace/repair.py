@@ -1,4 +1,4 @@
-"""Mending the text of one event that is not valid JSON, by what profilers are known to write wrongly.
+"""Repair the text of one event that is not valid JSON, by what profilers are known to write wrongly.
 
 Each repair is tried on top of the ones before, in this order, until the text decodes to an object.
 """
@@ -102,7 +102,7 @@ def _without_surrogates(value: Any) -> Any:
     return value
 
 
-def mend(text: bytes, number: Callable[[str], Any] = exact) -> tuple[dict[str, Any], str] | None:
+def repair_object(text: bytes, number: Callable[[str], Any] = exact) -> tuple[dict[str, Any], str] | None:
     """The object in broken text, and what was mended last; None where no repair helps."""
     for what, repair in REPAIRS:
         mended = repair(text)

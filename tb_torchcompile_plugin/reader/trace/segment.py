@@ -1,7 +1,7 @@
-"""Reads the events of one stretch of the file into a decoder: fast in chunks, slowly where a chunk will not decode.
+"""Read the events of one segment of the file into a decoder: fast in chunks, slowly where a chunk does not decode.
 
 A chunk is cut at a separator, `}, {"key":`. In valid JSON a raw `"` cannot stand inside a string, so a separator
-is structural; only its depth may be wrong, and then the chunk does not decode. By induction every chunk that
+is structural. Only its depth may be wrong, and then the chunk does not decode. By induction every chunk that
 decodes starts and ends between two events. What the slow path decides depends on the bytes at an event's start
 only, never on chunks, so the result is the same for every chunk size and every number of workers.
 """
@@ -18,7 +18,7 @@ import msgspec
 
 from tb_torchcompile_plugin.reader.trace.decode import Decoder
 from tb_torchcompile_plugin.reader.trace.events import ExactEvent, event_from_object, event_from_text
-from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
+from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.source import Source
 
 CHUNK_BYTES = 2 << 20  # what is read at all places of it at once outweighs what numpy costs a call
@@ -33,7 +33,7 @@ _EVENT_END = re.compile(rb"(\})(?=\s*(?:,\s*\{" + _KEY + rb'|\]\s*(?:\}|,\s*"|\Z
 _ARRAY_END = re.compile(rb'\]\s*(?:\}|,\s*")')
 # an object that is no value of a key and no first item of a list, or the array's end
 _RESYNC = re.compile(rb"[^:\[\s]\s*(\{)(?=" + _KEY + rb')|(\])(?=\s*(?:\}|,\s*"))')
-_BETWEEN = re.compile(rb"[\s,]*")
+_BETWEEN = b" \t\n\r\f\v,"
 _NAME = rb'"name"'
 _ENDS_IN_NAME = re.compile(_NAME + rb'\s*:\s*"[^"\\]*"\s*\}\Z')
 _CANDIDATES = 4
@@ -103,8 +103,9 @@ class SegmentReader:
                 return stop
 
     def _feed(self, text: bytes, end: int, offset: int) -> bool:
+        """Return False, with nothing added, where the chunk does not decode."""
         tail = text[max(end - 64, 0) : end - 1].rstrip()
-        if tail[-1:] in (b'"', b"") and _ends_in_name(text[:end]) and self._torn(offset + end):
+        if tail[-1:] in (b'"', b"") and _ends_in_name(text[:end]) and self._is_torn(offset + end):
             return False
         first = self._decoder.events
         try:
@@ -114,12 +115,12 @@ class SegmentReader:
         self._decoder.mark(offset, offset + end, first)
         return True
 
-    def _torn(self, offset: int) -> bool:
+    def _is_torn(self, offset: int) -> bool:
         for count in _WINDOWS:
             text = self._source.read(offset, count)
-            verdict = _unreadable(text, 0, len(text) < count)
-            if verdict is not None:
-                return verdict
+            is_unreadable = _is_unreadable(text, 0, len(text) < count)
+            if is_unreadable is not None:
+                return is_unreadable
         return False
 
     def _run_slowly(self, position: int, until: int, limit: int, tick: Callable[[int], None]) -> Stop:
@@ -134,7 +135,7 @@ class SegmentReader:
                 events.append(step.event)
             if step.kind in ("end", "eof"):
                 state = step.kind
-            elif step.next > limit and self._another(step.next):
+            elif step.next > limit and self._is_followed(step.next):
                 state = "more"
             position = step.next
             tick(position)
@@ -143,7 +144,7 @@ class SegmentReader:
             position += len(_between(self._source.read(position, _WINDOWS[0])))
         return Stop(state, position)
 
-    def _another(self, offset: int) -> bool:
+    def _is_followed(self, offset: int) -> bool:
         text = self._source.read(offset, _WINDOWS[0])
         gap = _between(text)
         return b"," in gap and text[len(gap) : len(gap) + 1] == b"{"
@@ -160,20 +161,22 @@ class SegmentReader:
 
 
 def _ends_in_name(events: bytes) -> bool:
-    """Whether the last thing in them is a name: it would be the last that is called so, as none holds a quote, or the
-    last but one, of what is itself called "name"."""
+    """Whether a name is the last thing in `events`.
+
+    It is the last key of that name, as no name holds a quote, or the last but one, where an event is called "name".
+    """
     last = events.rfind(_NAME)
     before = events.rfind(_NAME, 0, max(last, 0))
     return any(at >= 0 and _ENDS_IN_NAME.match(events, at) for at in (last, before))
 
 
 def _between(text: bytes) -> bytes:
-    match = _BETWEEN.match(text)
-    return match.group(0) if match else b""
+    """Return the spaces and commas at the start of `text`."""
+    return text[: len(text) - len(text.lstrip(_BETWEEN))]
 
 
 def _find_cut(text: bytes, limit: int) -> tuple[tuple[int, int] | None, bool]:
-    """(end of the events, start of the next) of the cut to make, and whether it is the segment's last one."""
+    """Return (end of the events, start of the next) of the cut to make, and whether it is the segment's last one."""
     if limit < len(text):
         match = SEPARATOR.search(text, max(limit, 0))
         if match:
@@ -190,7 +193,7 @@ def _find_cut(text: bytes, limit: int) -> tuple[tuple[int, int] | None, bool]:
 
 
 def _decide(text: bytes, complete: bool) -> ScanStep | None:
-    """The step at the start of `text`; None where more text is needed. `complete`: the file ends here."""
+    """Return the step at the start of `text`; None where more text is needed. complete: the file ends here."""
     at = len(_between(text))
     first = text[at : at + 1]
     if not first:
@@ -230,29 +233,22 @@ def _skip_value(text: bytes, at: int, complete: bool) -> ScanStep | None:
 def _decide_event(text: bytes, at: int, complete: bool) -> ScanStep | None:
     try:
         length = _scan(text, at)
-        torn = _torn_in_name(text, at, length, complete)
+        # a name that held quotes ends the object, and something unreadable that looks like an event follows
+        ends_in_name = _ends_in_name(text[at : at + length])
+        is_torn = _is_unreadable(text, at + length, complete) if ends_in_name else False
     except json.JSONDecodeError as error:
-        torn = None if _ran_out(text, at, error) and not complete else True
+        is_torn = None if _ran_out(text, at, error) and not complete else True
     except RecursionError:
-        torn = True
-    if torn is None:
+        is_torn = True
+    if is_torn is None:
         return None
-    if torn:
+    if is_torn:
         return _decide_broken(text, at, complete)
     return ScanStep("event", at, at + length, *_read_valid(text[at : at + length]))
 
 
-def _torn_in_name(text: bytes, at: int, length: int, complete: bool) -> bool | None:
-    """Whether an object that ends in its name is followed by something unreadable that looks like an event.
-
-    Then the name held quotes and what comes with them. None: more text is needed.
-    """
-    if not _ends_in_name(text[at : at + length]):
-        return False
-    return _unreadable(text, at + length, complete)
-
-
-def _unreadable(text: bytes, at: int, complete: bool) -> bool | None:
+def _is_unreadable(text: bytes, at: int, complete: bool) -> bool | None:
+    """Whether what follows looks like an event and is none. None: more text is needed."""
     following = at + len(_between(text[at:]))
     if text[following : following + 1] != b"{":
         return False if complete or following < len(text) else None
@@ -283,26 +279,25 @@ def _decide_broken(text: bytes, at: int, complete: bool) -> ScanStep | None:
     ends = []
     for match in _EVENT_END.finditer(text, at):
         ends.append(match.end(1))
-        mended = mend(text[at : match.end(1)])
+        mended = repair_object(text[at : match.end(1)])
         if mended:
             problem = f"events with {mended[1]}, mended"
             return ScanStep("event", at, match.end(1), event_from_object(mended[0]), problem)
-        if len(ends) == _CANDIDATES or _sound_after(text, match.end(1)):
-            return ScanStep("skip", at, ends[0], problem=DAMAGED)
-    if not complete:
-        return None
-    if ends:
-        return ScanStep("skip", at, ends[0], problem=DAMAGED)
-    return ScanStep("eof", at, len(text), problem=CUT_OFF)
+        if len(ends) == _CANDIDATES or _is_object(text, match.end(1)):
+            break  # an event ended here, whatever is wrong with it
+    else:
+        if not complete:
+            return None
+        if not ends:
+            return ScanStep("eof", at, len(text), problem=CUT_OFF)
+    return ScanStep("skip", at, ends[0], problem=DAMAGED)
 
 
-def _sound_after(text: bytes, at: int) -> bool:
-    """Whether a sound object follows: then an event ended here, whatever is wrong with it."""
+def _is_object(text: bytes, at: int) -> bool:
+    """Whether a sound object follows."""
     following = at + len(_between(text[at:]))
-    if text[following : following + 1] != b"{":
-        return False
     try:
-        return _scan(text, following) > 0
+        return text[following : following + 1] == b"{" and _scan(text, following) > 0
     except (ValueError, RecursionError):
         return False
 

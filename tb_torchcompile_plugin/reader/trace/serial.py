@@ -42,16 +42,16 @@ Cancel = Callable[[], bool]  # asked now and then; true ends the reading with `C
 
 @dataclass
 class Outcome:
-    """What came of the event array: pieces in file order, where it stopped, what follows it, why it broke off."""
+    """What came of the event array."""
 
-    pieces: list[Piece]
-    stop: Stop
-    tail: bytes | None
-    problem: str
+    pieces: list[Piece]  # in file order
+    stop: Stop  # where it stopped
+    tail: bytes | None  # what follows it
+    problem: str  # why it broke off
 
 
 class Meter:
-    """Tells the caller how far reading is, at most every `_EVERY` seconds, and asks whether to go on."""
+    """Reports how far reading is, at most every `_EVERY` seconds, and asks whether to go on."""
 
     _EVERY = 0.1
 
@@ -67,7 +67,7 @@ class Meter:
             raise Cancelled(f"reading {self._path} was cancelled")
 
     def at(self, consumed: int, events: int) -> None:
-        """So many bytes of the file and events are read."""
+        """Report that so many bytes of the file and events are read."""
         self.check()
         now = time.monotonic()
         if self._progress is None or now - self._last < self._EVERY:
@@ -78,12 +78,12 @@ class Meter:
         self._progress(BytesRead(self._path, min(consumed, self._total), self._total, events, left))
 
     def read(self, events: int) -> None:
-        """All is read; tables are still to be made of it, nobody knows how long."""
+        """Report that all is read; how long the tables take is unknown."""
         if self._progress is not None:
             self._progress(BytesRead(self._path, self._total, self._total, events, None))
 
     def done(self, events: int) -> None:
-        """The tables are there, too."""
+        """Report that the tables are there, too."""
         if self._progress is not None:
             self._progress(BytesRead(self._path, self._total, self._total, events, 0.0))
 
@@ -99,7 +99,7 @@ class Task(NamedTuple):
 
 
 def read_in_process(task: Task, spool: str = "") -> Outcome:
-    """The event array, read by this process, one segment after the other. Parts go to the file `spool`, if named."""
+    """Read the event array in this process, one segment after the other, its parts into the file `spool`, if named."""
     source, head, meter, chunk_bytes, segment = task
     decoder = Decoder()
     reader = SegmentReader(source, decoder, chunk_bytes)
@@ -124,7 +124,7 @@ def read_in_process(task: Task, spool: str = "") -> Outcome:
 
 
 def read_tail(source: Source, stop: Stop) -> bytes | None:
-    """What follows the `]` of the event array; None where it was not reached."""
+    """Return what follows the `]` of the event array; None where it was not reached."""
     return source.read(stop.offset + 1, MAX_TAIL) if stop.state == "end" else None
 
 
@@ -140,15 +140,14 @@ def without_gc() -> Iterator[None]:
             gc.enable()
 
 
-# Where finished columns go: memory, or one .npy file each that is read back as a memory map.
-
-
 _NARROW = np.iinfo(np.int32)
 
 
 def narrow(values: Array) -> Array:
-    """Codes, ids or rows (-1: none) as int32, in half of the room, where all fit, else as they are. Not for what is
-    counted with: numbers of 32 bits overflow in silence."""
+    """Return codes, ids or rows (-1: none) as int32, in half of the room, where all fit, otherwise as they are.
+
+    Not for what is counted with: numbers of 32 bits overflow in silence.
+    """
     fit = not len(values) or (values.min() >= _NARROW.min and values.max() <= _NARROW.max)
     return values.astype(np.int32, copy=False) if fit else values
 
@@ -197,7 +196,7 @@ class FileSink:
 
 
 def load_column(directory: Path, name: str) -> Array:
-    """A column that a `FileSink` wrote, as a read-only memory map (an empty one as an array)."""
+    """Return a column that a `FileSink` wrote, as a read-only memory map (an empty one as an array)."""
     path = directory / f"{name}.npy"
     try:
         # as a plain array: those of the class memmap take six times as long to give a single element
@@ -208,8 +207,10 @@ def load_column(directory: Path, name: str) -> Array:
 
 
 def are_whole(columns: Iterable[Array]) -> bool:
-    """Whether no mapped file is shorter than its column: to touch what is missing would end the process (SIGBUS). What
-    has no name any more nobody cuts."""
+    """Whether no mapped file is shorter than its column.
+
+    To touch what is missing would end the process (SIGBUS). What has no name any more nobody cuts.
+    """
     return not any(map(_is_cut_off, columns))
 
 

@@ -60,7 +60,7 @@ def open_source(path: str, size: int | None = None) -> Source:
 
     Raises UserError for what is no regular, readable, non-empty file, or is packed in another way.
     """
-    descriptor = _open_regular(path)
+    descriptor = open_readable(path)
     try:
         return _source_for(path, descriptor, size)
     except BaseException:
@@ -83,7 +83,8 @@ def _source_for(path: str, descriptor: int, size: int | None) -> Source:
     return PlainSource(path, descriptor, size)
 
 
-def _open_regular(path: str) -> int:
+def open_readable(path: str) -> int:
+    """Open a regular file. Raises UserError for all else, and where it may not be read."""
     try:
         return open_regular(path)
     except OSError as error:
@@ -104,10 +105,7 @@ class PlainSource:
         if count <= 0:
             return b""
         parts = []
-        while count > 0:
-            part = self._pread(offset, count)
-            if not part:
-                break
+        while count > 0 and (part := self._pread(offset, count)):
             parts.append(part)
             offset, count = offset + len(part), count - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -150,17 +148,14 @@ class GzipSource:
         if offset < self._base:
             self._restart()
         while not self._done and self._base + len(self._window) < offset + count:
-            self._drop_before(offset)
+            surplus = min(offset - self._base, len(self._window))
+            # rarely, so that the window is not moved for every chunk
+            if surplus > (1 << 20) or surplus == len(self._window):
+                del self._window[:surplus]
+                self._base += surplus
             self._inflate_some()
         start = offset - self._base
         return bytes(self._window[start : start + count])
-
-    def _drop_before(self, offset: int) -> None:
-        # rarely, so that the window is not moved for every chunk
-        surplus = min(offset - self._base, len(self._window))
-        if surplus > (1 << 20) or surplus == len(self._window):
-            del self._window[:surplus]
-            self._base += surplus
 
     def _inflate_some(self) -> None:
         if not self._input:

@@ -36,17 +36,11 @@ _DENSE = (
     *("python_id", "python_parent"),
 )
 _NAMES = {"external_id": "external"}  # of a column among the args
-_NUMBERS = (
-    "registers",
-    "shared_memory",
-    "occupancy",
-    "bytes",
-    "kernel_num_gb",
-    "kernel_flop",
-    "python_module",
+SPARSE = (
+    *("registers", "shared_memory", "occupancy", "bytes", "kernel_num_gb", "kernel_flop", "python_module"),
     *COLLECTIVE_FIELDS,
+    *TEXT_FIELDS,
 )
-SPARSE = (*_NUMBERS, *TEXT_FIELDS)
 
 
 @dataclass
@@ -118,8 +112,9 @@ class _Builder:
         assert sum(self._contents.phases.values()) == self._contents.events, "the phases do not add up"
 
     def _number(self) -> dict[str, dict[int, Array]]:
-        """Look-up tables from each vocabulary's codes to the numbers of names, categories and tracks."""
+        """Return look-up tables from each vocabulary's codes to the numbers of names, categories and tracks."""
         used = self._used_combos()
+        values_of: dict[str, list[Any]] = {}
         combos = [(v, code) for v in self._vocabularies for code in used[id(v)]]
         keys: dict[str, Callable[[Combo], Any]] = {
             "name": _name,
@@ -127,23 +122,18 @@ class _Builder:
             "track": lambda combo: (_as_id(combo[3]), _as_id(combo[4])),
         }
         luts: dict[str, dict[int, Array]] = {}
-        for what, key in keys.items():
+        for kind, key in keys.items():
             values = [key(v.combos[code]) for v, code in combos]
             numbers = _numbered(set(values))
-            luts[what] = {id(v): np.zeros(max(len(v.combos), 1), np.int32) for v in self._vocabularies}
+            luts[kind] = {id(v): np.zeros(max(len(v.combos), 1), np.int32) for v in self._vocabularies}
             for (v, code), value in zip(combos, values):
-                luts[what][id(v)][code] = numbers[value]
-            self._keep(what, list(numbers))
+                luts[kind][id(v)][code] = numbers[value]
+            values_of[kind] = list(numbers)
+        processes, threads = self._labels()
+        tracks = [(p, t, processes.get(p, ""), threads.get((p, t), "")) for p, t in values_of["track"]]
+        self._contents.names, self._contents.cats = values_of["name"], values_of["cat"]
+        self._contents.tracks = tracks
         return luts
-
-    def _keep(self, what: str, values: list[Any]) -> None:
-        if what == "name":
-            self._contents.names = values
-        elif what == "cat":
-            self._contents.cats = values
-        else:
-            processes, threads = self._labels()
-            self._contents.tracks = [(p, t, processes.get(p, ""), threads.get((p, t), "")) for p, t in values]
 
     def _labels(self) -> tuple[dict[Any, str], dict[Any, str]]:
         processes: dict[Any, str] = {}
@@ -202,11 +192,11 @@ class _Builder:
         self._whole("depth", depth, np.int32)
         self._whole("self_ns", own, np.int64)
 
-    def _rows(self, kind: str) -> Array:
-        return self._positions[self._gather(f"{kind}.row", np.int32, self._slice_base, np.int64)]
-
     def _args(self) -> None:
-        rows = {kind: self._rows(name) for kind, name in KIND_NAMES.items()}
+        rows = {
+            kind: self._positions[self._gather(f"{name}.row", np.int32, self._slice_base, np.int64)]
+            for kind, name in KIND_NAMES.items()
+        }
         for column in _DENSE:
             name = _NAMES.get(column, column)
             parts = {
@@ -229,11 +219,11 @@ class _Builder:
             dtype = FLOATS.get(column, np.int64)
             parts = [self._gather(f"{KIND_NAMES[kind]}.{column}", dtype) for kind in kinds]
         values = np.concatenate(parts)
-        known = values >= 0
-        row = np.concatenate([rows[kind] for kind in kinds])[known]
+        has_value = values >= 0
+        row = np.concatenate([rows[kind] for kind in kinds])[has_value]
         order = np.argsort(row, kind="stable")
         self._narrow(f"{column}.row", row[order])
-        self._whole(column, values[known][order], values.dtype)
+        self._whole(column, values[has_value][order], values.dtype)
 
     def _texts(self, column: str, kinds: list[str]) -> list[Array]:
         """Codes of interned texts, by kind, numbered over all vocabularies in the order of the normalised text."""
@@ -262,23 +252,19 @@ class _Builder:
             self._whole(f"{kind}.track", self._codes(luts["track"], f"{kind}.code")[order], np.int32)
             for name in fields:
                 self._whole(f"{kind}.{name}", self._gather(f"{kind}.{name}", np.int64)[order], np.int64)
-        starts = {
+        # `order` is that of the flows now, which came last
+        is_start = {
             id(v): np.array([combo[0] == "s" for combo in v.combos] or [False]) for v in self._vocabularies
         }
-        ts = self._gather("flow.ts", np.int64)
-        self._whole(
-            "flow.start",
-            self._codes(starts, "flow.code").astype(bool)[np.argsort(ts, kind="stable")],
-            np.bool_,
-        )
+        self._whole("flow.start", self._codes(is_start, "flow.code").astype(bool)[order], np.bool_)
 
     def _chunks(self) -> None:
-        chunks = [np.array(piece.part.chunks, np.int64).reshape(-1, 3) for piece in self._pieces]
-        table = (
-            np.concatenate([chunk + np.array([0, 0, base]) for chunk, base in zip(chunks, self._event_base)])
-            if chunks
-            else np.zeros((0, 3), np.int64)
-        )
+        parts = [np.zeros((0, 3), np.int64)]
+        for piece, base in zip(self._pieces, self._event_base):
+            chunks = np.array(piece.part.chunks, np.int64).reshape(-1, 3)
+            chunks[:, 2] += base
+            parts.append(chunks)
+        table = np.concatenate(parts)
         for index, name in enumerate(("chunk.start", "chunk.end", "chunk.event")):
             self._whole(name, np.ascontiguousarray(table[:, index]), np.int64)
 
@@ -329,8 +315,8 @@ def _sort_key(value: Any) -> Any:
 
 
 def _name(combo: Combo) -> str:
-    text = _as_text(combo[2])
-    return without_descriptor(text) if combo[1] == KERNEL else text
+    _, cat, name, _, _ = combo
+    return without_descriptor(_as_text(name)) if cat == KERNEL else _as_text(name)
 
 
 def _as_text(value: Any) -> str:
@@ -341,9 +327,9 @@ _IDS_END = 1 << 63
 
 
 def _as_id(value: Any) -> int | str:
-    """A number that columns can hold, else a text."""
-    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    return int(value) if whole and abs(value) < _IDS_END else _as_text(value)
+    """Return a number that columns can hold, otherwise a text."""
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return int(value) if is_whole and abs(value) < _IDS_END else _as_text(value)
 
 
 def _normal(text: bytes) -> str:

@@ -14,7 +14,7 @@ from isal import isal_zlib
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.trace.decode import file_identity
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
+from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.source import Source, open_source
 
 Flags = npt.NDArray[np.bool_]
@@ -98,7 +98,7 @@ def _odd(text: bytes, wanted: Flags, start: int, end: int) -> Iterator[bytes]:
     except (msgspec.DecodeError, RecursionError):
         objects = [(text, load_object(text))]
     for flag, (raw, decoded) in zip(wanted.tolist(), objects):
-        sound = decoded or (mend(raw) or (None,))[0]
+        sound = decoded or (repair_object(raw) or (None,))[0]
         if sound is not None and (flag or _is_kept(_head_of(sound), start, end)):
             yield raw if _is_json(raw) else msgspec.json.encode(sound)
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,15 +151,16 @@ def test_the_trace_that_workers_are_killed_at_is_blamed(
 def test_a_scheduler_that_goes_away_is_said_and_nothing_is_lost(
     cluster: Cluster, job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = index._count
+    on_cluster = index.on_cluster
 
-    def kill_after_the_first(*arguments: object) -> None:
-        count(*arguments)  # type: ignore[arg-type]
-        cluster.scheduler.send_signal(signal.SIGKILL)
+    def kill_after_the_first(*arguments: Any) -> Iterator[object]:
+        for outcome in on_cluster(*arguments):
+            yield outcome
+            cluster.scheduler.send_signal(signal.SIGKILL)
 
     cluster.work()
     with monkeypatch.context() as patch:
-        patch.setattr(index, "_count", kill_after_the_first)
+        patch.setattr(index, "on_cluster", kill_after_the_first)
         began = time.monotonic()
         status = main(["index", str(job), "--scheduler", cluster.address])
     out, err = capsys.readouterr()

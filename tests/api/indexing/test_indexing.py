@@ -362,7 +362,7 @@ def test_a_pool_that_breaks_between_two_goes_on(job: Path, monkeypatch: pytest.M
 
 def test_orders_carry_no_more_than_a_digest_needs(job: Path) -> None:
     (first, *_), _ = index.plan(str(job))
-    assert first.worker.spans == [] and first.worker.digests == {} and first.ranks == 3
+    assert first.worker.spans == [] and first.worker.digests == {}
     assert first == replace_worker(first)
 
 

@@ -1,21 +1,27 @@
-"""Answers about a large trace, kept in its entry: the same the second time, and gone with what they were made of."""
+"""Answers on disk: the same the second time, and computed again when what they were computed from has changed."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from served import wait_for
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.routes import ROUTES, SPAN, SPAN_OR_WORKER, Route, poll
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.reader.cache import answers, store
+from tb_torchcompile_plugin.logdir.filesystem import File
+from tb_torchcompile_plugin.reader.cache import answers, cache, store
+from tb_torchcompile_plugin.reader.cache.answers import AnswerSource, AnswerStore
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 pytestmark = pytest.mark.slow
@@ -61,7 +67,7 @@ def test_what_they_were_made_of_has_changed(
 ) -> None:
     report(logdir)
     if changed == "the package":
-        monkeypatch.setattr(answers, "_code", lambda: "another version")
+        monkeypatch.setattr(answers, "package_version", lambda: "another version")
     elif changed == "the peaks":
         monkeypatch.setenv("TB_TORCHCOMPILE_PEAKS", '{"NVIDIA H200": {"bandwidth_gb_s": 1}}')
     elif changed == "who compiles packages":
@@ -75,7 +81,7 @@ def test_what_they_were_made_of_has_changed(
 
 def test_a_damaged_answer_is_made_again(logdir: Path, opened: list[str], tmp_path: Path) -> None:
     first = report(logdir)
-    (kept,) = (tmp_path / "cache").rglob("report-*.answer")
+    (kept,) = (tmp_path / "cache").rglob("report-*.msgpack")
     kept.write_bytes(kept.read_bytes()[:-1])
     assert report(logdir) == first
     assert len(opened) == 2
@@ -92,7 +98,7 @@ def test_nothing_is_kept_of_columns_that_were_cut_off(
 
 def test_no_older_answer_stays(logdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for version in ("1", "2"):
-        monkeypatch.setattr(answers, "_code", lambda version=version: version)
+        monkeypatch.setattr(answers, "package_version", lambda version=version: version)
         report(logdir)
     assert len(list((tmp_path / "cache").rglob("report-*"))) == 1
 
@@ -149,3 +155,142 @@ def _answer(session: Session, route: Route[Any], ids: dict[str, str]) -> bytes:
     while isinstance(answer := poll(session, route, ids), Progress):
         session.profile(*ids.values())
     return msgspec.json.encode(answer)
+
+
+# The store itself, without a trace.
+
+
+class Row(msgspec.Struct, frozen=True):
+    number: int
+
+
+class Named(msgspec.Struct, frozen=True):
+    name: str
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> File:
+    monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
+    return File(str(tmp_path / "x.pt.trace.json"), 7, 8)
+
+
+def new_store() -> AnswerStore:
+    """The store of another process: nothing is in memory."""
+    return AnswerStore(10, large_files_only=False)
+
+
+def test_memory_is_asked_before_the_disk_and_the_disk_before_it_is_computed(file: File) -> None:
+    source, computed = AnswerSource((file,)), iter(range(10))
+
+    def compute() -> Row:
+        return Row(next(computed))
+
+    store_ = new_store()
+    assert store_.get("row", Row, source) is None
+    first = store_.get("row", Row, source, compute)
+    assert first == Row(0) and store_.get("row", Row, source, compute) is first
+    assert new_store().get("row", Row, source, compute) == Row(0)
+    assert new_store().get("row", Row, AnswerSource((replace(file, mtime_ns=9),)), compute) == Row(1)
+    assert new_store().get("other", Row, source, compute) == Row(2)
+
+
+def test_two_threads_that_ask_at_once_compute_it_once(file: File) -> None:
+    store_, asked, may_end = new_store(), [], threading.Event()
+
+    def compute() -> Row:
+        asked.append(threading.current_thread())
+        assert may_end.wait(60)
+        return Row(1)
+
+    with ThreadPoolExecutor(2) as pool:
+        answers_ = [pool.submit(store_.get, "row", Row, AnswerSource((file,)), compute) for _ in range(2)]
+        wait_for(lambda: bool(asked))
+        may_end.set()
+        assert answers_[0].result(60) is answers_[1].result(60)
+    assert len(asked) == 1
+
+
+def test_a_failure_is_not_kept(file: File) -> None:
+    store_, source = new_store(), AnswerSource((file,))
+    with pytest.raises(ZeroDivisionError):
+        store_.get("row", Row, source, lambda: Row(1 // 0))
+    assert store_.get("row", Row, source, lambda: Row(1)) == Row(1)
+
+
+def test_processes_that_write_one_answer_at_once_leave_a_whole_one(file: File) -> None:
+    source = AnswerSource((file,))
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda number: answers.save("row", Row(number), source), range(200)))
+    assert answers.load("row", Row, source) is not None
+    assert len(list(answers._path("row", source).parent.iterdir())) == 1
+
+
+@pytest.mark.parametrize("room", ["none", "not wanted"])
+def test_where_nothing_can_be_written_it_is_known_to_this_process(
+    tmp_path: Path, file: File, monkeypatch: pytest.MonkeyPatch, room: str
+) -> None:
+    if room == "none":
+        (tmp_path / "cache").write_text("a file")
+    else:
+        monkeypatch.setenv("TB_TORCHCOMPILE_CACHE_MAX_BYTES", "0")
+    source, store_ = AnswerSource((file,)), new_store()
+    assert not answers.save("row", Row(1), source)
+    assert store_.get("row", Row, source, lambda: Row(1)) == store_.get("row", Row, source) == Row(1)
+    assert new_store().get("row", Row, source) is None and not (tmp_path / "cache").is_dir()
+
+
+def test_names_that_are_no_utf_8(file: File) -> None:
+    source = AnswerSource((replace(file, path="\udcff"),))
+    assert answers.save("row", Row(1), source) and answers.load("row", Row, source) == Row(1)
+    assert not answers.save("name", Named("\udcff"), source)
+
+
+def test_an_answer_of_another_kind_or_cut_off_does_not_count(file: File) -> None:
+    source = AnswerSource((file,))
+    assert answers.save("row", Row(1), source) and answers.load("row", Named, source) is None
+    path = answers._path("row", source)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert answers.load("row", Row, source) is None
+    assert new_store().get("row", Row, source, lambda: Row(2)) == Row(2) == answers.load("row", Row, source)
+
+
+def test_of_too_many_the_least_recently_used_go_first(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "MAX_FILES", 10)
+    source = AnswerSource((file,))
+    for number in range(10):
+        assert answers.save(f"row{number}", Row(number), source)
+        os.utime(answers._path(f"row{number}", source), (number, number))
+    assert answers.load("row0", Row, source) == Row(0), "which counts as a use"
+    assert answers.save("row10", Row(10), source)
+    kept = [number for number in range(11) if answers.load(f"row{number}", Row, source)]
+    assert kept == [0, 3, 4, 5, 6, 7, 8, 9, 10]
+
+
+def test_answers_count_for_the_limit_of_the_cache(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = AnswerSource((file,))
+    for number in range(4):
+        assert answers.save(f"row{number}", Named("x" * 1000), source)
+        os.utime(answers._path(f"row{number}", source), (number, number))
+    monkeypatch.setenv("TB_TORCHCOMPILE_CACHE_MAX_BYTES", "2500")
+    cache.evict(cache.cache_directory(), "")
+    assert [bool(answers.load(f"row{number}", Named, source)) for number in range(4)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_the_version_of_an_installed_package_is_not_read_from_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site-packages" / "package"
+    package.mkdir(parents=True)
+    monkeypatch.setattr(answers, "_PACKAGE", package)
+    version = answers.package_version.__wrapped__
+    installed = version()
+    assert "+" not in installed
+    (package.parent / "pyproject.toml").touch()
+    (package / "module.py").touch()
+    os.utime(package / "module.py", ns=(5, 5))
+    assert version() == f"{installed}+5"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kineto_helpers import as_json_alone, assert_same
 from tb_torchcompile_plugin.reader.trace.codes import Dictionaries
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
-from tb_torchcompile_plugin.reader.trace.layout.layout import Laid, Layout
+from tb_torchcompile_plugin.reader.trace.layout.layout import Layout, ParsedEvents
 from tb_torchcompile_plugin.reader.trace.layout.numbers import (
     PADDING,
     TextWords,
@@ -157,7 +157,7 @@ def assert_as_json(path: Path, text: bytes) -> None:
         assert_same(laid, read_trace(str(path), chunk_bytes=_CHUNK))
 
 
-def laid(events: list[str]) -> Laid | None:
+def laid(events: list[str]) -> ParsedEvents | None:
     text = document(events)[_HEAD:]
     return Layout(Dictionaries()).read(text, len(text) - 3)
 
@@ -283,7 +283,7 @@ def test_recordings_have_this_layout(
     understood = []
     read_laid = Layout.read
 
-    def read_and_count(layout: Layout, text: bytes, end: int) -> Laid | None:
+    def read_and_count(layout: Layout, text: bytes, end: int) -> ParsedEvents | None:
         answer = read_laid(layout, text, end)
         understood.append(len(answer.codes) - len(answer.odd) if answer else 0)
         return answer

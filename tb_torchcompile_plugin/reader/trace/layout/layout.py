@@ -49,14 +49,11 @@ from tb_torchcompile_plugin.reader.trace.layout.numbers import (
     whole_numbers,
 )
 
-# What stands before the time stamp of an event: phase, category, name and track, the same for many events.
-
-
 _MOST = 1 << 16  # heads that are remembered; their names are, all the same
 _decode_event = msgspec.json.Decoder(Event).decode
 
 
-class Heads(dict[bytes, int]):
+class EventPrefixes(dict[bytes, int]):
     """Head → code of its combo; -1 where it is no sound JSON.
 
     opening: what belongs to each of them and stands before it; `but_not`: what a head may not hold, for it would say
@@ -69,13 +66,13 @@ class Heads(dict[bytes, int]):
         self._combos, self._opening, self._but_not = dictionaries.combos, opening, but_not
 
     def of(self, lines: Lines, starts: Array, ends: Array) -> Array:
-        """The codes of some stretches of the text."""
+        """Return the codes of some stretches of the text."""
         text = lines.text
         heads = [text[start:end] for start, end in zip(starts.tolist(), ends.tolist())]
         return np.fromiter(map(self.__getitem__, heads), np.int64, len(heads))
 
     def of_alike(self, lines: Lines, starts: Array, ends: Array) -> Array:
-        """The same, faster where most are as the first of them."""
+        """Return the same, faster where most are as the first of them."""
         if not len(starts):
             return np.zeros(0, np.int64)
         first = lines.text[starts[0] : ends[0]]
@@ -85,7 +82,7 @@ class Heads(dict[bytes, int]):
         return codes
 
     def of_both(self, lines: Lines, starts: Array, ends: Array, line: Array) -> Array:
-        """The codes of stretches, and of what each of some lines says beside."""
+        """Return the codes of stretches, each joined with one of some lines."""
         parts = zip(starts.tolist(), ends.tolist(), lines.start[line].tolist(), lines.end[line].tolist())
         heads = [lines.text[start:end] + b"," + lines.text[begin:stop] for start, end, begin, stop in parts]
         return np.fromiter(map(self.__getitem__, heads), np.int64, len(heads))
@@ -125,7 +122,7 @@ _MOST_ODD = 0.2  # of the events; with more of them it is faster to decode all
 
 
 @dataclass
-class Laid:
+class ParsedEvents:
     """The events of a text in their order: code of the combo, ts and dur in ns (0 where it has none).
 
     odd: places of those that must be decoded from their `texts`; what the columns say of them means nothing.
@@ -145,9 +142,9 @@ class Layout:
 
     def __init__(self, dictionaries: Dictionaries) -> None:
         self._combos = dictionaries.combos
-        self._heads = Heads(dictionaries)
+        self._heads = EventPrefixes(dictionaries)
         self._flows = {
-            phase: Heads(dictionaries, b'"ph":"%s",' % phase, (b'"id"', b'"ts"', b"\\"))
+            phase: EventPrefixes(dictionaries, b'"ph":"%s",' % phase, (b'"id"', b'"ts"', b"\\"))
             for phase in (b"s", b"f")
         }
         self._args = {
@@ -155,25 +152,25 @@ class Layout:
             for kinds, running in _RUNNING.items()
         }
 
-    def read(self, text: bytes, end: int) -> Laid | None:
-        """The events of `{…}, {…}`, where `text` stands up to `end`; None where many are laid out in another way."""
+    def read(self, text: bytes, end: int) -> ParsedEvents | None:
+        """Read the events of `{…}, {…}`, up to `end`; None where many are parsed out in another way."""
         lines = find_lines(text, end)
         if lines is None:
             return None
         count = len(lines.first)
-        laid = Laid(np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64))
+        parsed = ParsedEvents(np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64))
         odd = np.ones(count, bool)
-        odd[self._read_flows(lines, laid)] = False
+        odd[self._read_flows(lines, parsed)] = False
         for head in (_SLICE_HEAD, _MOMENT_HEAD):
-            odd[self._read_timed(lines, laid, head)] = False
-        laid.odd = np.flatnonzero(odd)
-        if len(laid.odd) > _MOST_ODD * count:
+            odd[self._read_timed(lines, parsed, head)] = False
+        parsed.odd = np.flatnonzero(odd)
+        if len(parsed.odd) > _MOST_ODD * count:
             return None
-        laid.texts = lines.texts(laid.odd)
-        return laid
+        parsed.texts = lines.texts(parsed.odd)
+        return parsed
 
-    def _read_flows(self, lines: Lines, laid: Laid) -> Array:
-        """Places of the flows that were understood. Those that become no column are counted alone."""
+    def _read_flows(self, lines: Lines, parsed: ParsedEvents) -> Array:
+        """Return the indices of the flows that were understood. Those that become no column are counted alone."""
         flows = np.flatnonzero(lines.count == _FLOW_LINES)
         ids, kinds = np.zeros(len(flows), np.int64), np.full(len(flows), -1)
         for phase, heads in self._flows.items():
@@ -185,32 +182,37 @@ class Layout:
             kinds[rows] = np.where(flow.sound & (codes >= 0), self._combos.kinds[codes], -1)
             joined = np.flatnonzero(kinds[rows] == FLOW)
             codes[joined] = heads.of_both(lines, flow.track[joined], flow.track_end[joined], line[joined] + 1)
-            laid.codes[flows[rows]], laid.ts[flows[rows]], ids[rows] = codes, flow.ts, flow.id
+            parsed.codes[flows[rows]], parsed.ts[flows[rows]], ids[rows] = codes, flow.ts, flow.id
         joined = np.flatnonzero(kinds == FLOW)
         if len(joined):
-            laid.args.append((FLOW, flows[joined], {"id": ids[joined]}))
+            parsed.args.append((FLOW, flows[joined], {"id": ids[joined]}))
         understood: Array = flows[(kinds == FLOW) | (kinds == UNUSED)]
         return understood
 
-    def _read_timed(self, lines: Lines, laid: Laid, head_lines: int) -> Array:
-        """Places of the slices, or moments, that were understood: so many lines stand before their time stamp."""
-        places = np.flatnonzero(lines.count == head_lines + _LINES_BESIDE_HEAD)
-        head = lines.first[places] + 1
+    def _read_timed(self, lines: Lines, parsed: ParsedEvents, head_lines: int) -> Array:
+        """Return the indices of the slices, or moments, that were understood.
+
+        head_lines: how many lines stand before their time stamp.
+        """
+        indices = np.flatnonzero(lines.count == head_lines + _LINES_BESIDE_HEAD)
+        head = lines.first[indices] + 1
         args = head + head_lines + 2
-        behind, sound = _read_times(lines, lines.end[head + head_lines - 1] - 1, places, laid, head_lines)
+        behind, sound = _read_times(lines, lines.end[head + head_lines - 1] - 1, indices, parsed, head_lines)
         sound &= behind == lines.start[args]
         sound &= goes_on(lines.words, lines.end[args], _BEHIND_ARGS)
         look_up = self._heads.of if head_lines == _SLICE_HEAD else self._heads.of_alike
         codes = look_up(lines, lines.start[head], lines.end[head + head_lines - 1] - 1)
-        laid.codes[places] = codes
+        parsed.codes[indices] = codes
         kinds = self._combos.kinds[codes]
         sound &= (codes >= 0) & (kinds <= LAST_SLICE_KIND if head_lines == _SLICE_HEAD else kinds == MEMORY)
         rows = np.flatnonzero(sound)
-        return self._read_args(lines, laid, args[rows], places[rows], kinds[rows])
+        return self._read_args(lines, parsed, args[rows], indices[rows], kinds[rows])
 
-    def _read_args(self, lines: Lines, laid: Laid, args: Array, places: Array, kinds: Array) -> Array:
-        """Those of the places whose line of args was understood."""
-        sound = np.zeros(len(places), bool)
+    def _read_args(
+        self, lines: Lines, parsed: ParsedEvents, args: Array, indices: Array, kinds: Array
+    ) -> Array:
+        """Return those of the events whose line of args was understood."""
+        sound = np.zeros(len(indices), bool)
         readers = _READER_OF[kinds]
         for number, (own, reader) in enumerate(self._args.items()):
             rows = np.flatnonzero(readers == number)
@@ -218,10 +220,10 @@ class Layout:
                 columns, sound[rows] = reader.read(lines, args[rows])
                 for kind in own:
                     chosen = np.flatnonzero(sound[rows] & (kinds[rows] == kind))
-                    those = {name: columns[name][chosen] for name in ARGS_FIELDS[kind]}
+                    selected = {name: columns[name][chosen] for name in ARGS_FIELDS[kind]}
                     if len(chosen):
-                        laid.args.append((kind, places[rows[chosen]], those))
-        return places[sound]
+                        parsed.args.append((kind, indices[rows[chosen]], selected))
+        return indices[sound]
 
 
 class _FlowLine(NamedTuple):
@@ -246,7 +248,7 @@ def _read_flow_line(lines: Lines, at: Array) -> _FlowLine:
 
 
 def _behind_tracks(lines: Lines, at: Array) -> tuple[Array, Array]:
-    """(where time stamps begin, whether all is as it should be) of what follows the ids of flows: most say the same."""
+    """Return (where time stamps begin, whether all is well) behind the ids of flows, most of which say the same."""
     if not len(at):
         return at, np.zeros(0, bool)
     first, is_sound = _behind_track(lines.words, at[:1])
@@ -266,16 +268,18 @@ def _behind_track(words: TextWords, at: Array) -> tuple[Array, Array]:
     return at + len(_BEFORE_STAMP), sound & goes_on(words, at, _BEFORE_STAMP)
 
 
-def _read_times(lines: Lines, at: Array, places: Array, laid: Laid, head_lines: int) -> tuple[Array, Array]:
-    """(where args begin, whether all is as it should be) of what follows the heads."""
+def _read_times(
+    lines: Lines, at: Array, indices: Array, parsed: ParsedEvents, head_lines: int
+) -> tuple[Array, Array]:
+    """Return (where args begin, whether all is well) of what follows the heads."""
     words = lines.words
     sound = goes_on(words, at, _BEFORE_TS)
-    laid.ts[places], at, read = thousandths(words, at + len(_BEFORE_TS))
+    parsed.ts[indices], at, read = thousandths(words, at + len(_BEFORE_TS))
     sound &= read
     if head_lines == _SLICE_HEAD:
         sound &= goes_on(words, at, _BEFORE_DUR)
         dur, at, read = thousandths(words, at + len(_BEFORE_DUR))
-        laid.dur[places] = dur
+        parsed.dur[indices] = dur
         sound &= read
         sound &= dur < _LONGEST_DUR
     sound &= goes_on(words, at, _BEFORE_ARGS)

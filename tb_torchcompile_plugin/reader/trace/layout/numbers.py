@@ -18,10 +18,6 @@ import numpy.typing as npt
 from tb_torchcompile_plugin.reader.trace.codes import Dictionaries
 from tb_torchcompile_plugin.reader.trace.events import ARG_NAMES, NO_ARGS, Args
 
-# Numbers and literals at many places of a text at once: eight bytes are one word, the first its lowest
-# byte.
-
-
 Array = npt.NDArray[Any]
 
 # or as much else, behind a text: so that there is a word at each place that is looked at
@@ -46,18 +42,21 @@ _TO_PAIRS, _TO_FOURS, _TO_EIGHT = np.uint64(2561), np.uint64(6553601), np.uint64
 
 
 class TextWords:
-    """The words at any places of a text with `PADDING`."""
+    """The words at any offsets of a text with `PADDING`.
+
+    Eight bytes are one word, the first its lowest byte, so that numpy works at many offsets at once.
+    """
 
     def __init__(self, text: bytes) -> None:
         self._text = text
         self._views: dict[int, Array] = {}
 
     def __getitem__(self, at: Array) -> npt.NDArray[np.uint64]:
-        """The one at each place."""
+        """Return the word at each offset."""
         return self.from_on(at, 1)[:, 0]
 
     def from_on(self, at: Array, count: int) -> npt.NDArray[np.uint64]:
-        """So many from each place on: a row each."""
+        """Return so many words from each offset on: a row each."""
         rows: npt.NDArray[np.uint64] = self._view(count)[at].view("<u8").reshape(len(at), count)
         return rows
 
@@ -65,19 +64,19 @@ class TextWords:
         """The text as blocks of so many words, one at each byte: numpy copies a block in one go."""
         view = self._views.get(count)
         if view is None:
-            places = len(self._text) - 8 * count + 1
-            view = np.ndarray((places,), f"V{8 * count}", self._text, strides=(1,))
+            offsets = len(self._text) - 8 * count + 1
+            view = np.ndarray((offsets,), f"V{8 * count}", self._text, strides=(1,))
             self._views[count] = view
         return view
 
 
 def goes_on(words: TextWords, at: Array, literal: bytes) -> Array:
-    """Whether the text goes on with `literal`, of at most as many bytes as `PADDING`, at each place."""
+    """Return whether the text goes on with `literal`, of at most as many bytes as `PADDING`, at each offset."""
     pieces, mask = _pieces(literal)
     rows = words.from_on(at, len(pieces))
     same: Array = (rows[:, -1] & mask) == pieces[-1]
-    for place, piece in enumerate(pieces[:-1]):
-        same &= rows[:, place] == piece
+    for index, piece in enumerate(pieces[:-1]):
+        same &= rows[:, index] == piece
     return same
 
 
@@ -93,14 +92,14 @@ def _as_word(part: bytes) -> Any:
 
 
 def digits_before(words: TextWords, at: Array) -> Array:
-    """How many digits, at most eight, stand right before each place (8 or more)."""
+    """Return how many digits, at most eight, stand right before each offset (8 or more)."""
     bits = _leading(words[at - 8].byteswap())[1]
     counts: Array = bits.view(np.int64) >> 3
     return counts
 
 
 def whole_numbers(words: TextWords, at: Array) -> tuple[Array, Array, Array]:
-    """(value as int64, place behind it, whether there is one) of a JSON integer of at most 15 digits at each place."""
+    """Read a JSON integer of at most 15 digits at each offset: value, offset behind it, whether there is one."""
     first = words[at]
     values, counts = _digits(first)
     first &= _FIRST
@@ -117,14 +116,14 @@ def whole_numbers(words: TextWords, at: Array) -> tuple[Array, Array, Array]:
 
 
 def signed_numbers(words: TextWords, at: Array) -> tuple[Array, Array, Array]:
-    """The same of integers that may have a minus."""
+    """Read the same of integers that may have a minus."""
     negative = (words[at] & _FIRST) == _MINUS
     values, end, read = whole_numbers(words, at + negative)
     return np.where(negative, -values, values), end, read
 
 
 def thousandths(words: TextWords, at: Array) -> tuple[Array, Array, Array]:
-    """The same of numbers without a sign and with three decimals, times 1,000: of µs in ns."""
+    """Read the same of numbers without a sign and with three decimals, times 1,000: of µs in ns."""
     values, end, read = whole_numbers(words, at)
     decimals = words[end]
     decimals ^= _POINT_AND_ZEROS
@@ -140,7 +139,7 @@ def thousandths(words: TextWords, at: Array) -> tuple[Array, Array, Array]:
 
 
 def _digits(words: npt.NDArray[np.uint64]) -> tuple[Array, Array]:
-    """The number that the digits are with which each word begins, and how many they are."""
+    """Return the number that the digits are with which each word begins, and how many they are."""
     digits, bits = _leading(words)
     digits <<= np.uint64(64) - bits
     bits >>= np.uint64(3)
@@ -163,7 +162,7 @@ def _leading(words: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], npt
 
 
 def _value(digits: npt.NDArray[np.uint64]) -> Array:
-    """Of eight digits in a word each, the first in its lowest byte; they are used up."""
+    """Return the number that eight digits are in a word each, the first in its lowest byte; they are used up."""
     digits *= _TO_PAIRS
     digits >>= np.uint64(8)
     digits &= _PAIRS
@@ -175,9 +174,6 @@ def _value(digits: npt.NDArray[np.uint64]) -> Array:
     return digits.view(np.int64)
 
 
-# The lines of a text of events, and which of them belong to which event.
-
-
 _NEWLINE = ord("\n")
 _SPACE = b" \t\r\n"
 _OPENING, _BETWEEN, _CLOSING = b"  {", b"  },", b"\n  }"
@@ -185,34 +181,34 @@ _OPENING, _BETWEEN, _CLOSING = b"  {", b"  },", b"\n  }"
 
 @dataclass(frozen=True)
 class Lines:
-    """start, end: of each line, in bytes of `text`, the newline not among them.
-    first, count: of each event, its first line and how many they are.
-    """
+    """The lines of a text of events, and which of them belong to which event."""
 
     text: bytes
     words: TextWords
-    start: Array
-    end: Array
-    first: Array
-    count: Array
+    start: Array  # of each line, in bytes of `text`
+    end: Array  # of each line, without the newline
+    first: Array  # of each event, its first line
+    count: Array  # of each event, how many lines it has
 
     def are(self, starts: Array, ends: Array, text: bytes) -> Array:
-        """Whether each of some stretches is that text."""
+        """Return whether each of some stretches is that text."""
         if len(text) > len(PADDING):
             return np.zeros(len(starts), bool)  # not to be seen at once
         same: Array = (ends - starts == len(text)) & goes_on(self.words, starts, text)
         return same
 
     def texts(self, events: Array) -> list[bytes]:
-        """Of some events, each from `{` to `}`."""
+        """Return the text of some events, each from `{` to `}`."""
         starts = self.start[self.first[events]]
         ends = self.end[self.first[events] + self.count[events] - 1]
         return [self.text[start:end].removesuffix(b",") for start, end in zip(starts.tolist(), ends.tolist())]
 
 
 def find_lines(text: bytes, end: int) -> Lines | None:
-    """The lines of `{…}, {…}`, where `text` stands up to `end`; None where there are no lines between the events that
-    are a brace alone."""
+    """Find the lines of `{…}, {…}`, where `text` stands up to `end`.
+
+    None where there are no lines between the events that are a brace alone.
+    """
     if text[:1] in _SPACE:
         length = len(text)
         text = text.lstrip(_SPACE)
@@ -253,12 +249,12 @@ class ArgsLines:
         numbers = [*running, *(name for field in running for name, _ in _SOMETIMES.get(field, ()))]
         said = {name: none for name, none in self._none.items() if name not in numbers}
         self._slots = [
-            _Slot(dictionaries, said, field, numbers, is_first=place == 0)
-            for place, field in enumerate([*running, ""])
+            _Slot(dictionaries, said, field, numbers, is_first=index == 0)
+            for index, field in enumerate([*running, ""])
         ]
 
     def read(self, lines: Lines, which: Array) -> tuple[dict[str, Array], Array]:
-        """(field → column, whether it was understood) of some lines."""
+        """Return (field → column, whether it was understood) of some lines."""
         at, end = lines.start[which], lines.end[which]
         columns: dict[str, Array] = {}
         sound, seen = np.ones(len(at), bool), np.zeros(len(at), np.int64)
@@ -328,7 +324,7 @@ class _Slot(dict[bytes, int]):
         self._usual: list[bytes] = []
 
     def find(self, lines: Lines, at: Array, end: Array) -> tuple[Array, Array]:
-        """(code, place behind it) of the stretch at each place."""
+        """Return (code, offset behind it) of the stretch at each offset."""
         if self._bytes > _MOST_BYTES:
             self._forget()
         codes, behind = np.zeros(len(at), np.int64), at.copy()
@@ -354,8 +350,8 @@ class _Slot(dict[bytes, int]):
         stops = end - digits_before(lines.words, end)
         others = np.flatnonzero(~goes_on(lines.words, stops - length, key))
         for row, start, stop in zip(others.tolist(), at[others].tolist(), end[others].tolist()):
-            place = lines.text.find(key, start, stop)
-            stops[row] = place + length if place >= 0 else stop
+            found = lines.text.find(key, start, stop)
+            stops[row] = found + length if found >= 0 else stop
         return stops
 
     def _look_up(self, text: bytes, starts: list[int], stops: list[int]) -> Array:
@@ -367,7 +363,7 @@ class _Slot(dict[bytes, int]):
         return codes
 
     def _prefer(self, stretches: list[bytes], codes: Array) -> None:
-        """From now on look first whether it is the one that most of these are."""
+        """Look first for the stretch that most of these are, from now on."""
         most = int(np.bincount(codes).argmax())
         is_most = codes == most
         text = stretches[int(is_most.argmax())]
