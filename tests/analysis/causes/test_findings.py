@@ -609,7 +609,7 @@ def test_every_rule_has_a_case_on_either_side() -> None:
     others |= {
         "attention",  # test_attention.py
         "dense_embedding",  # test_dense_embedding.py
-        # analysis/what_if/test_fixes.py
+        # test_fixes.py
         *(
             "debug_backend",
             "recomputed",  # and test_recomputed.py

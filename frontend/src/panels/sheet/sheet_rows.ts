@@ -78,7 +78,7 @@ export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<
   });
 }
 
-/** Compute the key like the server (`api/keys.py`). */
+/** Compute the key like the server (`api/sheets.py`). */
 export function sheetKey({ names }: SheetTable, row: SheetRow): string {
   const values = names.map((name) => row[name]).filter((value) => value !== null && value !== '');
   return [...new Set(values.map(String))].join() || 'all';
