@@ -27,13 +27,12 @@ from tb_torchcompile_plugin.analysis.runtime.step_words import idle_of
 from tb_torchcompile_plugin.profile.columns import alike
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
-from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy, device_names, gpu_work, layers
+from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import launching, step_slices
 from tb_torchcompile_plugin.profile.units import share_percent, us
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
 ON_DEVICE: tuple[Bound, ...] = ("compute", "copy", "communication")
@@ -160,15 +159,12 @@ class _Windows:
 
     device: int
     wall: Int64s
+    busy: Int64s  # the sum of the next three
     compute: Int64s
     communication: Int64s  # exposed
     memory: Int64s  # exposed
     causes: npt.NDArray[np.int64]
     launched: Int64s  # the work launched in the window, whenever it ran: columns are of ON_DEVICE
-
-    @property
-    def busy(self) -> Int64s:
-        return self.compute + self.communication + self.memory
 
 
 def gpu_utilization(profile: Profile) -> GpuUtilization:
@@ -217,19 +213,21 @@ def gpus(profile: Profile) -> list[Gpu]:
     names, rows = device_names(trace), []
     for device in np.unique(work.device).tolist():
         covered = layers(trace, work.where(work.device == device))
-        span = int(covered.memory.ends[-1] - covered.memory.starts[0])
+        window = Intervals(covered.memory.starts[:1], covered.memory.ends[-1:])
+        idle, span = subtract(window, covered.memory).total_ns, window.total_ns
         compute, with_communication, total = (layer.total_ns for layer in covered)
-        assert 0 <= compute <= with_communication <= total <= span
+        communication, memory = with_communication - compute, total - with_communication
+        assert compute + communication + memory + idle == span, "the parts do not sum to the span"
         row = Gpu(
             device=device,
             name=names.get(device),
             span_us=us(span),
             busy_us=us(total),
             busy_percent=share_percent(total, span),
-            idle_us=us(span - total),
+            idle_us=us(idle),
             compute_us=us(compute),
-            exposed_communication_us=us(with_communication - compute),
-            exposed_memory_us=us(total - with_communication),
+            exposed_communication_us=us(communication),
+            exposed_memory_us=us(memory),
         )
         rows.append(row)
     return rows
@@ -247,7 +245,20 @@ def utilization(profile: Profile) -> Utilization | None:
         ends = (trace.ts[work.index] + trace.dur[work.index]).max(keepdims=True)
     devices = [_windows(profile, device, begins, ends) for device in profile.of(idle_gaps)]
     names = [trace.names[name] for name in trace.name[steps]] or [None]
-    rows = [_step(profile, name, begins, devices, index) for index, name in enumerate(names)]
+    rows = []
+    for index, (name, begin, end) in enumerate(zip(names, begins, ends)):
+        launches = profile.of(launch_calls).between(begin, end)
+        row = StepUtilization(
+            step=name,
+            start_us=us(begin - trace.window()[0]),
+            wall_us=us(end - begin),
+            devices=[_device(device, np.array([index])) for device in devices],
+            verdict=_verdict(devices, np.array([index])),
+            launches=launches.launches,
+            launch_call_us=us(launches.time_ns),
+            graph_replays=launches.replays,
+        )
+        rows.append(row)
     every = np.arange(len(begins))
     total = _verdict(devices, every)
     mean = _device(next(device for device in devices if device.device == total.device), every)
@@ -262,41 +273,21 @@ def _windows(profile: Profile, device: int, begins: Int64s, ends: Int64s) -> _Wi
     compute, communication, memory = (covered_ns(layer, begins, ends) for layer in layers(trace, on_device))
     causes = causes_in(profile.of(idle_gaps)[device], profile.of(ThreadActivity), begins, ends)
     assert np.array_equal(memory + causes.sum(axis=1), ends - begins)
+    window_of = launching(Intervals(begins, ends), trace, trace.launch_of()[on_device.index])
+    launched = np.zeros((len(begins), len(ON_DEVICE)), np.int64)
+    for same in alike(np.flatnonzero(window_of >= 0), window_of):
+        computing, communicating, active = (layer.total_ns for layer in layers(trace, on_device.where(same)))
+        parts = computing, active - communicating, communicating - computing
+        launched[window_of[same[0]]] = parts
     return _Windows(
         device=device,
         wall=ends - begins,
+        busy=memory,
         compute=compute,
         communication=communication - compute,
         memory=memory - communication,
         causes=causes,
-        launched=_launched(trace, on_device, begins, ends),
-    )
-
-
-def _launched(trace: Trace, work: GpuWork, begins: Int64s, ends: Int64s) -> Int64s:
-    """Return for each window the time in which any GPU event launched in it ran, by ON_DEVICE."""
-    window_of = launching(Intervals(begins, ends), trace, trace.launch_of()[work.index])
-    total = np.zeros((len(begins), len(ON_DEVICE)), np.int64)
-    for same in alike(np.flatnonzero(window_of >= 0), window_of):
-        compute, communicating, active = (layer.total_ns for layer in layers(trace, work.where(same)))
-        total[window_of[same[0]]] = compute, active - communicating, communicating - compute
-    return total
-
-
-def _step(
-    profile: Profile, name: str | None, begins: Int64s, devices: list[_Windows], index: int
-) -> StepUtilization:
-    begin, wall, indices = begins[index], devices[0].wall[index], np.array([index])
-    launches = profile.of(launch_calls).between(begin, begin + wall)
-    return StepUtilization(
-        step=name,
-        start_us=us(begin - profile.trace.window()[0]),
-        wall_us=us(wall),
-        devices=[_device(device, indices) for device in devices],
-        verdict=_verdict(devices, indices),
-        launches=launches.launches,
-        launch_call_us=us(launches.time_ns),
-        graph_replays=launches.replays,
+        launched=launched,
     )
 
 

@@ -154,7 +154,14 @@ def kernel_categories(profile: Profile) -> list[KernelCategory]:
 def step_categories(profile: Profile) -> list[StepCategory]:
     """Return one row per step, device and category that it launched; steps in order of time, most time first."""
     steps, length = profile.of(StepWindows), profile.of(step_ns)
-    figures = [(rows.device, *_by_step(profile, rows)) for rows in profile.of(kernel_launches)]
+    figures = []  # of each device: time (ns) and number of the launches of each step (row) and category (column)
+    for rows in profile.of(kernel_launches):
+        step_of = steps.launching(profile.trace, rows.launch)
+        time, count = np.zeros((2, len(steps), len(CATEGORIES)), np.int64)
+        cells = step_of[step_of >= 0], rows.category[step_of >= 0]
+        np.add.at(time, cells, rows.dur[step_of >= 0])
+        np.add.at(count, cells, 1)
+        figures.append((rows.device, time, count))
     return [
         StepCategory(
             step=name,
@@ -170,18 +177,6 @@ def step_categories(profile: Profile) -> list[StepCategory]:
         for code in np.argsort(-time[step], kind="stable").tolist()
         if count[step, code]
     ]
-
-
-def _by_step(profile: Profile, rows: Launches) -> tuple[Int64s, Int64s]:
-    """Return time (ns) and number of the launches of each step (row) and category (column)."""
-    steps = profile.of(StepWindows)
-    step = steps.launching(profile.trace, rows.launch)
-    time, count = np.zeros((2, len(steps), len(CATEGORIES)), np.int64)
-    launched = step >= 0
-    cells = step[launched], rows.category[launched]
-    np.add.at(time, cells, rows.dur[launched])
-    np.add.at(count, cells, 1)
-    return time, count
 
 
 def distinct_kernels(profile: Profile) -> int:
