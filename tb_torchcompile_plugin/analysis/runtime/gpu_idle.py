@@ -63,9 +63,8 @@ class HeldUp(msgspec.Struct, frozen=True):
     share_percent: float  # of the device's idle time
     calls: float | None
     pattern: str  # in which steps it occurs; "" for less than two steps
-    longest_start_us: (
-        float | None
-    )  # the longest call, from the span's first event; None where none was recorded
+    # The longest call, from the span's first event; None where none was recorded.
+    longest_start_us: float | None
     longest_us: float | None
     longest_row: int | None
 

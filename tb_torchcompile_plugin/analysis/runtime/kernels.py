@@ -90,15 +90,13 @@ class KernelDetails(msgspec.Struct, frozen=True):
     """One kernel: its launches, how it was launched, and its source as inductor generated it."""
 
     launches: KernelLaunches
-    idle_before_us: (
-        float | None
-    )  # mean idle time of the device before a launch; None where unknown, and on the CPU
+    # Mean idle time of the device before a launch; None where unknown, and on the CPU.
+    idle_before_us: float | None
     longest_idle_before_us: float | None
     configs: list[LaunchConfig]
     compile_config: str | None  # block sizes and warps that torch chose, where recorded
-    context: list[
-        Frame
-    ]  # the user's lines, and those around them that other operators of the graph come from
+    # The user's lines, and those around them that other operators of the graph come from.
+    context: list[Frame]
     graph: GraphPiece | None  # the nodes that it computes
     source: str | None
     language: str | None

@@ -95,11 +95,7 @@ class HeldMemory(NamedTuple):
     device: int
     held: int | None  # None where no memory was recorded
     capacity: int | None  # None where the header has none
-
-    @property
-    def share_percent(self) -> float | None:
-        """Return the share of the device's memory that is held."""
-        return 100 * self.held / self.capacity if self.held is not None and self.capacity else None
+    share_percent: float | None  # of the device's memory
 
     def sentence(self) -> str:
         """Return "torch holds 12 GB of GPU 0, 8.0 % of its memory"."""
@@ -267,14 +263,15 @@ def _name(names: list[str], code: int) -> str | None:
 def held_memory(profile: Profile) -> list[HeldMemory]:
     """Return one row per device whose memory was recorded; where none was, per device in the header."""
     events, capacities = profile.trace.memory(), _capacities(profile.trace)
-    on_gpus = np.flatnonzero(np.isin(events["device_type"], DEVICE_TYPES))
-    if not len(on_gpus):
-        return [HeldMemory(device, None, capacity) for device, capacity in sorted(capacities.items())]
+    most_held: dict[int, int] = {}
+    for same in alike(np.flatnonzero(np.isin(events["device_type"], DEVICE_TYPES)), events["device_id"]):
+        sizes = (int(events[column][same].max()) for column in ("total_reserved", "total_allocated"))
+        most_held[int(events["device_id"][same[0]])] = max(sizes)
     rows = []
-    for same in alike(on_gpus, events["device_id"]):
-        device = int(events["device_id"][same[0]])
-        held = max(int(events[column][same].max()) for column in ("total_reserved", "total_allocated"))
-        rows.append(HeldMemory(device, held, capacities.get(device)))
+    for device in most_held or sorted(capacities):
+        held, capacity = most_held.get(device), capacities.get(device)
+        share = 100 * held / capacity if held is not None and capacity else None
+        rows.append(HeldMemory(device, held, capacity, share))
     return rows
 
 

@@ -41,9 +41,8 @@ class PythonFunction(msgspec.Struct, frozen=True):
     whose: Whose
     calls: int
     self_us: float  # while nothing that it called ran, operators included
-    own_us: (
-        float | None
-    )  # while it was the user's innermost function, with the backward of that; None for others
+    # While it was the user's innermost function, with the backward of that; None for others.
+    own_us: float | None
     total_us: float  # counts recursion once
 
 

@@ -21,7 +21,6 @@ from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
 from tb_torchcompile_plugin.profile.columns import codes_of, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -61,10 +60,7 @@ class _Graph(NamedTuple):
     begin: int
     end: int
     heavy: list[_Heavy]
-
-    @property
-    def products(self) -> int:
-        return sum(call.kind == "product" for call in self.heavy)
+    products: int  # how many of them are products of matrices
 
 
 def recomputed(profile: Profile) -> list[Recomputed]:
@@ -142,7 +138,8 @@ def _by_id(profile: Profile, runs: Iterable[tuple[str, int, int, int]]) -> dict[
         calls = profile.of(_heavy_calls).get(int(profile.trace.track[row]), [])
         first, last = (bisect_left(calls, time, key=attrgetter("begin")) for time in (begin, end))
         if first < last:
-            graphs[name].append(_Graph(name, begin, end, calls[first:last]))
+            products = sum(call.kind == "product" for call in calls[first:last])
+            graphs[name].append(_Graph(name, begin, end, calls[first:last], products))
     return graphs
 
 
@@ -161,25 +158,19 @@ def _heavy_calls(profile: Profile) -> dict[int, list[_Heavy]]:
 
 
 def _kernels(profile: Profile) -> dict[int, set[int]]:
-    """Return the operators that launched heavy work, with the name codes of the kernels that they launched."""
+    """Return the outermost operators of heavy work, with the name codes of the kernels that they launched."""
     trace, queue = profile.trace, profile.of(gpu_queue)
-    operator = _outermost(profile, profile.of(host_lane).row[queue.point].astype(np.int64))
-    generated = mask_of(trace.names, lambda name: name.startswith("triton_"))
-    kernels: dict[int, set[int]] = defaultdict(set)
-    for row, code in zip(operator.tolist(), trace.name[queue.row].tolist()):
-        if row >= 0:  # generated kernels have other numbers in each graph: their operator identifies them
-            kernels[row] |= set() if generated[code] else {code}
-    return kernels
-
-
-def _outermost(profile: Profile, calls: Int64s) -> Int64s:
-    """Return the outermost operator of heavy work around each call; -1 for none."""
-    trace = profile.trace
     is_heavy = mask_of(trace.names, lambda name: heavy_work(name) is not None)
-    outermost = np.full(len(calls), -1)
     if not is_heavy.any():
-        return outermost
+        return {}
+    calls = profile.of(host_lane).row[queue.point].astype(np.int64)
+    outermost = np.full(len(calls), -1)
     for climbing, at in ways_up(trace.parent, calls):
         heavy = is_heavy[trace.name[at]]
         outermost[climbing[heavy]] = at[heavy]
-    return outermost
+    generated = mask_of(trace.names, lambda name: name.startswith("triton_"))
+    kernels: dict[int, set[int]] = defaultdict(set)
+    for row, code in zip(outermost.tolist(), trace.name[queue.row].tolist()):
+        if row >= 0:  # generated kernels have other numbers in each graph: their operator identifies them
+            kernels[row] |= set() if generated[code] else {code}
+    return kernels

@@ -58,15 +58,12 @@ class LineLaunches(NamedTuple):
     rows: Launches
     at: Int64s  # indices of the launches in `rows`
     lines: list[UserLine]  # [] where unknown
-    modules: list[
-        str
-    ]  # paths in the compiled module, see `GraphCode.modules`; [] where unknown, and in eager code
+    # Paths in the compiled module, see `GraphCode.modules`; [] where unknown, and in eager code.
+    modules: list[str]
     backward: bool
 
 
-_Part = tuple[
-    Int64s, list[UserLine], list[str]
-]  # indices of launches, the lines and modules that they compute
+_Part = tuple[Int64s, list[UserLine], list[str]]  # indices of launches, their lines and modules
 
 
 class UserLines:

@@ -173,9 +173,8 @@ class Span(msgspec.Struct, frozen=True):
     kernel_categories: list[KernelCategory]
     distinct_kernels: int
     compiled_regions: list[CompiledRegion]
-    graph_break_costs: (
-        list[GraphBreakCost] | None
-    )  # null where resume functions are unknown, as `frame_times`
+    # Null where resume functions are unknown, as `frame_times`.
+    graph_break_costs: list[GraphBreakCost] | None
     graph_break_sites: list[GraphBreakSite]
     break_chain: BreakChain | None
     frame_times: list[FrameTime] | None
