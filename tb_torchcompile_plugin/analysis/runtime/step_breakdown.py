@@ -10,21 +10,23 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_moments
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
-from tb_torchcompile_plugin.profile.columns import Cover, alike, by_track, mask_of
+from tb_torchcompile_plugin.job.digest.host_costs import compile_ns, compile_ns_in
+from tb_torchcompile_plugin.profile.columns import Cover, Floats, alike, by_track, mask_of
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
+from tb_torchcompile_plugin.profile.model.launch_sequence import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, pace, paced_windows, step_slices
+from tb_torchcompile_plugin.profile.steps import StepWindows, pace, paced_windows, step_ns, step_slices
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
@@ -42,6 +44,9 @@ SLOW_DEVIATIONS = 3
 _MIN_STEPS = 3  # of fewer steps none is typical
 _SCALE = 1.4826  # of a normal distribution: standard deviation over median absolute deviation
 _MIN_EXPLAINED = 0.5  # share of the excess that a reason explains at least
+
+# Share of a step spent compiling from which on it is not a steady one; a judgement without a recorded source.
+_COMPILING_SHARE = 0.1
 
 # Where several kernels run at once the first category counts: computation, then communication, then copies.
 _LAST: tuple[Category, ...] = ("communication", "memcpy", "memset")
@@ -125,6 +130,14 @@ class StepReport(msgspec.Struct, frozen=True):
     slow: list[SlowStep]
     window: StepBreakdown | None  # the whole span, if there are no steps and anything ran
     mean_parts: list[MeanPart]  # of the steps or the window: kernels first, the largest in front
+
+
+class Compiling(NamedTuple):
+    """The profiled steps that compile, and the others."""
+
+    steps: int  # how many compile
+    compile_us: float  # that they spend compiling, together
+    others_us: Floats  # how long each other step takes
 
 
 def step_breakdown(profile: Profile) -> StepReport:
@@ -356,3 +369,28 @@ def _reason(growth: dict[Reason, float], excess: float) -> tuple[Reason | None, 
     if growth[reason] < _MIN_EXPLAINED * excess or reason in _NO_REASON:
         return None, None
     return reason, growth[reason]
+
+
+def compiling(profile: Profile) -> Compiling:
+    """Return the steps that compile, on the clock of host or GPU, whichever is slower."""
+    spent = np.array([profile.of(compile_ns)[name] for name in profile.of(StepWindows).names], np.int64)
+    length = profile.of(step_ns)
+    compiles = spent > _COMPILING_SHARE * length
+    return Compiling(int(compiles.sum()), int(spent[compiles].sum()) / 1000, length[~compiles] / 1000)
+
+
+def steps_that_compile(profile: Profile) -> int:
+    """Return how many steps compile or tune a kernel, marked by the profiler or inferred from the loop."""
+    if len(profile.of(StepWindows)):
+        return profile.of(compiling).steps
+    moments = profile.of(loop_steps).moments
+    spent = compile_ns_in(profile, moments[:-1], moments[1:])
+    return int((spent > _COMPILING_SHARE * np.diff(moments)).sum())
+
+
+def span_compiles(profile: Profile) -> bool:
+    """Return whether anything is compiled in a span without steps: then it is not steady."""
+    if len(profile.of(StepWindows)) or len(profile.of(loop_steps).moments):
+        return False
+    first, last = (np.array([moment], np.int64) for moment in profile.trace.window())
+    return bool(compile_ns_in(profile, first, last).any())
