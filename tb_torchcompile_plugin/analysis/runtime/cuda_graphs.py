@@ -112,11 +112,24 @@ class _CompileData(NamedTuple):
 
 def cuda_graphs(profile: Profile) -> CudaGraphReport:
     """Return the CUDA graphs of one span, with what its process did before."""
-    rows, help_ = profile.of(graphed_functions), profile.of(graph_remedy)
+    rows = [_row(profile, graph) for graph in profile.of(graphs)]
+    # What helps the function that is replayed least; where all are, or torch skips them, nothing does.
+    not_replayed = [row for row in rows if row.state in NOT_REPLAYED]
+    worst = min(not_replayed, key=lambda row: row.replayed_calls - row.calls, default=None)
+    help_ = remedy(worst, profile.of(graph_recordings)) if worst else None
     counts = tuple(_counts(profile)) if rows else ()
-    pools = tuple(_pools(profile))
+    pools = tuple(
+        GraphPool(
+            device=tree.device,
+            pool_bytes=known_number(tree, "pool_bytes"),
+            graphs=sum(len(row.recordings) for row in tree.functions),
+            functions=len(tree.functions),
+            warm_ups=known_number(tree, "warm_ups"),
+        )
+        for tree in (profile.summary.cuda_graph_trees if profile.summary else ())
+    )
     return CudaGraphReport(
-        says=tuple(_says(profile, counts, pools)),
+        says=tuple(_says(rows, help_[0] if help_ else "", counts, pools)),
         functions=tuple(rows),
         skipped=tuple(profile.data.of(skipped_graphs)) if profile.data else (),
         recordings=tuple(profile.of(graph_recordings)),
@@ -125,11 +138,6 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
         pools=pools,
         code=help_[1] if help_ else None,
     )
-
-
-def graphed_functions(profile: Profile) -> list[GraphedFunction]:
-    """Return one row per graph in the order of compile ids; [] where torch was not told to use CUDA graphs."""
-    return [_row(profile, graph) for graph in profile.of(graphs)]
 
 
 def graphs(profile: Profile) -> list[Graph]:
@@ -289,17 +297,6 @@ def _count(counted: str, log: int | None, trace: int | None, torch: int | None =
     return GraphCount(counted, log, trace, torch, len(set(numbers)) == 1 if len(numbers) > 1 else None)
 
 
-def _pools(profile: Profile) -> Iterator[GraphPool]:
-    for tree in profile.summary.cuda_graph_trees if profile.summary else ():
-        yield GraphPool(
-            device=tree.device,
-            pool_bytes=known_number(tree, "pool_bytes"),
-            graphs=sum(len(row.recordings) for row in tree.functions),
-            functions=len(tree.functions),
-            warm_ups=known_number(tree, "warm_ups"),
-        )
-
-
 def _replayed_kernels(profile: Profile) -> list[ReplayedKernel]:
     """Return the kernels that graphs replayed, most time first."""
     trace, ownership, calls = profile.trace, profile.of(Ownership), profile.of(launch_calls)
@@ -322,11 +319,12 @@ def _replayed_kernels(profile: Profile) -> list[ReplayedKernel]:
     return sorted(rows, key=lambda row: -row.device_us)
 
 
-def _says(profile: Profile, counts: tuple[GraphCount, ...], pools: tuple[GraphPool, ...]) -> Iterator[str]:
-    rows = profile.of(graphed_functions)
+def _says(
+    rows: list[GraphedFunction], help_: str, counts: tuple[GraphCount, ...], pools: tuple[GraphPool, ...]
+) -> Iterator[str]:
     yield _headline(rows)
-    if (help_ := profile.of(graph_remedy)) is not None:
-        yield f"{help_[0]}."
+    if help_:
+        yield f"{help_}."
     if recordings := sum(row.recordings or 0 for row in rows):
         steps = sum(row.recording_steps or 0.0 for row in rows)
         as_steps = f", the time of {counted(steps, 'step')}" if steps else ""
@@ -387,10 +385,3 @@ def _name(row: GraphedFunction) -> str:
     """Return "forward (model.py:12)" or "the backward of forward (model.py:12)"."""
     name = function_at(row.function, row.file, row.line) or row.compile_id
     return f"the backward of {name}" if row.direction == "backward" else name
-
-
-def graph_remedy(profile: Profile) -> tuple[str, str | None] | None:
-    """Return what helps the function that is replayed least, and its code; None where all are, or torch skips them."""
-    rows = [row for row in profile.of(graphed_functions) if row.state in NOT_REPLAYED]
-    worst = min(rows, key=lambda row: row.replayed_calls - row.calls, default=None)
-    return remedy(worst, profile.of(graph_recordings)) if worst else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -94,14 +93,6 @@ class IdleGap(msgspec.Struct, frozen=True):
     row: int | None  # of the trace: the slice that took most of the gap by itself
 
 
-class _Times(NamedTuple):
-    """Segments of host time and calls in order of time, without overlaps."""
-
-    begin: Int64s
-    end: Int64s
-    row: Int64s  # of the slice that ran, -1 for none
-
-
 def idle_causes(ns: Int64s, windows: int = 1) -> IdleCauses:
     """Return idle times with their names, in the mean of the windows that they are summed over."""
     return IdleCauses(*(us(value) / windows for value in ns))
@@ -131,8 +122,14 @@ def held_up(profile: Profile) -> list[HeldUp]:
     lane, work = profile.of(host_lane), profile.of(gpu_work)
     if len(lane) < 2:
         return []
-    times = _host_times(profile)
-    culprits = culprits_of(profile, times.row)
+    # What the host did in order of time; a call counts from the end of those before it.
+    pieces = profile.of(host_pieces)
+    begin, end = np.concatenate((pieces.begin, lane.begin)), np.concatenate((pieces.end, lane.end))
+    order = np.lexsort((end, begin))
+    begin, end, row = begin[order], end[order], np.concatenate((pieces.row, lane.row))[order]
+    begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])
+    kept = begin < end
+    times, culprits = Intervals(begin[kept], end[kept]), culprits_of(profile, row[kept])
     window = Intervals(lane.begin[lane.marks[:1]], lane.begin[lane.marks[-1:]])
     rows: list[HeldUp] = []
     for device in np.unique(work.device).tolist():
@@ -141,20 +138,8 @@ def held_up(profile: Profile) -> list[HeldUp]:
     return rows
 
 
-def _host_times(profile: Profile) -> _Times:
-    """Return what the host did; a call counts from the end of those before it."""
-    lane, pieces = profile.of(host_lane), profile.of(host_pieces)
-    row = np.concatenate((pieces.row, lane.row))
-    begin, end = np.concatenate((pieces.begin, lane.begin)), np.concatenate((pieces.end, lane.end))
-    order = np.lexsort((end, begin))
-    reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end[order])[:-1]))
-    begin = np.maximum(begin[order], reach)
-    kept = begin < end[order]
-    return _Times(begin[kept], end[order][kept], row[order][kept])
-
-
 def _culprit_rows(
-    profile: Profile, device: int, idle: Intervals, times: _Times, culprits: Culprits
+    profile: Profile, device: int, idle: Intervals, times: Intervals, culprits: Culprits
 ) -> Iterator[HeldUp]:
     trace, steps = profile.trace, profile.of(host_lane).steps
 
@@ -175,13 +160,13 @@ def _culprit_rows(
             longest_row=longest,
         )
 
-    ns = covered_ns(idle, times.begin, times.end)
+    ns = covered_ns(idle, *times)
     by_culprit = sums(culprits.code, ns, len(culprits.culprits))
     order = [code for code in np.argsort(-by_culprit, kind="stable").tolist() if by_culprit[code]][:_MAX_ROWS]
     for code in order:
         selected = np.flatnonzero((culprits.code == code) & (ns > 0))
         calls = np.unique(culprits.call[selected][culprits.call[selected] >= 0])
-        pattern = _pattern(profile, times.begin[selected], calls)
+        pattern = _pattern(profile, times.starts[selected], calls)
         yield row(culprits.culprits[code], int(by_culprit[code]), calls, pattern)
     if rest := idle.total_ns - int(by_culprit[order].sum()):
         yield row(_REST, rest, np.zeros(0, np.int64), "")
@@ -260,7 +245,14 @@ def _longest(rows: Int64s, own: Int64s) -> int | None:
 
 def _own_ns(trace: Trace, track: int, start: int, end: int) -> tuple[Int64s, Int64s]:
     """Return a thread's slices between start and end, and the time of each, cut at its parent, without inner ones."""
-    rows = _running(trace, track, start, end)
+    low, high = int(trace.track_bounds[track]), int(trace.track_bounds[track + 1])
+    first, last = low + np.searchsorted(trace.ts[low:high], (start, end), side="left")
+    around = []  # the first one
+    row = int(first) - 1 if first > low else -1
+    while row >= 0:
+        around.append(row)
+        row = int(trace.parent[row])
+    rows = np.concatenate((np.array(around[::-1], np.int64), np.arange(first, last)))
     nested = trace.parent[rows] >= 0
     parents = np.where(nested, np.searchsorted(rows, trace.parent[rows]), -1)  # indices into `rows`
     ends, depth = np.asarray(trace.ts[rows] + trace.dur[rows]), trace.depth[rows]
@@ -270,17 +262,3 @@ def _own_ns(trace: Trace, track: int, start: int, end: int) -> tuple[Int64s, Int
     own = np.maximum(0, np.minimum(ends, end) - np.maximum(trace.ts[rows], start))
     np.subtract.at(own, parents[nested], own[nested].copy())
     return rows, own
-
-
-def _running(trace: Trace, track: int, start: int, end: int) -> Int64s:
-    """Return the thread's slices that begin between start and end, and those around the first one; ascending."""
-    low, high = int(trace.track_bounds[track]), int(trace.track_bounds[track + 1])
-    first, last = (
-        low + int(index) for index in np.searchsorted(trace.ts[low:high], (start, end), side="left")
-    )
-    around = []
-    row = first - 1 if first > low else -1
-    while row >= 0:
-        around.append(row)
-        row = int(trace.parent[row])
-    return np.concatenate((np.array(around[::-1], np.int64), np.arange(first, last)))

@@ -36,7 +36,6 @@ from tb_torchcompile_plugin.profile.units import share_percent, us
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
 ON_DEVICE: tuple[Bound, ...] = ("compute", "copy", "communication")
-_NOTHING_LAUNCHED = np.zeros(len(ON_DEVICE), np.int64)
 _COMMUNICATION, _INPUT, _COMPILE = (
     CAUSES.index(cause) for cause in ("communication_wait", "data_loading", "compile")
 )
@@ -292,45 +291,32 @@ def _windows(profile: Profile, device: int, begins: Int64s, ends: Int64s) -> _Wi
 
 
 def _verdict(devices: list[_Windows], indices: Int64s) -> Verdict:
-    device = max(devices, key=lambda device: int(device.busy[indices].sum()))
-    columns = device.wall, device.busy, device.communication, device.memory
+    """Return the verdict over these windows, by the device that is busy longest."""
+    windows = max(devices, key=lambda device: int(device.busy[indices].sum()))
+    columns = windows.wall, windows.busy, windows.communication, windows.memory
     wall, busy, communication, memory = (int(column[indices].sum()) for column in columns)
-    causes, launched = device.causes[indices].sum(axis=0), device.launched[indices].sum(axis=0)
-    return verdict(device.device, wall, busy, communication, memory, causes, launched)
-
-
-def verdict(
-    device: int,
-    wall_ns: int,
-    busy_ns: int,
-    exposed_communication_ns: int,
-    exposed_memory_ns: int,
-    causes_ns: Int64s,  # idle time by cause
-    launched: Int64s = _NOTHING_LAUNCHED,  # how long the work launched there takes, by ON_DEVICE
-) -> Verdict:
-    """Return the verdict over one window, or over several whose numbers were summed."""
-    idle = np.asarray(causes_ns)
-    assert wall_ns == busy_ns + int(idle.sum())
+    idle, launched = windows.causes[indices].sum(axis=0), windows.launched[indices].sum(axis=0)
+    assert wall == busy + int(idle.sum()), "the parts do not sum to the windows"
     parts: dict[Bound, int] = {
-        "compute": busy_ns - exposed_communication_ns - exposed_memory_ns,
-        "copy": exposed_memory_ns,
-        "communication": exposed_communication_ns + int(idle[_COMMUNICATION]),
+        "compute": busy - communication - memory,
+        "copy": memory,
+        "communication": communication + int(idle[_COMMUNICATION]),
         "input": int(idle[_INPUT]),
         "compile": int(idle[_COMPILE]),
     }
-    parts["launch"] = wall_ns - sum(parts.values())
+    parts["launch"] = wall - sum(parts.values())
     bound = max(parts, key=lambda name: parts[name])
     launched_ns = int(launched.sum())
-    host_is_ahead = bound == "launch" and launched_ns >= wall_ns
+    host_is_ahead = bound == "launch" and launched_ns >= wall
     if host_is_ahead:
         bound = ON_DEVICE[int(np.argmax(launched))]
     return Verdict(
         bound=bound,
-        share_percent=None if host_is_ahead else share_percent(parts[bound], wall_ns),
-        device=device,
-        wall_us=us(wall_ns),
+        share_percent=None if host_is_ahead else share_percent(parts[bound], wall),
+        device=windows.device,
+        wall_us=us(wall),
         **{f"{name}_us": us(ns) for name, ns in parts.items()},
-        least_us=us(launched_ns if launched_ns >= wall_ns else busy_ns),
+        least_us=us(launched_ns if launched_ns >= wall else busy),
     )
 
 

@@ -100,7 +100,17 @@ def _recomputed(
         if is_certain or asks_for_checkpoints:
             extra = graph.products - 2 * products
             for calls in _chosen(stretches, extra if extra >= _MIN_EXTRA_PRODUCTS else 0):
-                yield _stretch(graph, calls)
+                begin, end = calls[0].begin, calls[-1].end
+                yield Recomputed(
+                    compile_id=graph.compile_id,
+                    rows=[call.row for call in calls],
+                    begin=begin,
+                    end=end,
+                    earliest=max(
+                        (call.end for call in graph.heavy if call.end <= begin), default=graph.begin
+                    ),
+                    latest=min((call.begin for call in graph.heavy if call.begin >= end), default=graph.end),
+                )
 
 
 def _has_forward(stretch: list[_Heavy]) -> bool:
@@ -117,18 +127,6 @@ def _chosen(stretches: list[list[_Heavy]], extra: int) -> list[list[_Heavy]]:
             chosen.append(stretch)
             left -= len(stretch)
     return sorted(chosen)
-
-
-def _stretch(graph: _Graph, calls: list[_Heavy]) -> Recomputed:
-    begin, end = calls[0].begin, calls[-1].end
-    return Recomputed(
-        compile_id=graph.compile_id,
-        rows=[call.row for call in calls],
-        begin=begin,
-        end=end,
-        earliest=max((call.end for call in graph.heavy if call.end <= begin), default=graph.begin),
-        latest=min((call.begin for call in graph.heavy if call.begin >= end), default=graph.end),
-    )
 
 
 def _by_id(profile: Profile, runs: Iterable[tuple[str, int, int, int]]) -> dict[str, list[_Graph]]:

@@ -89,13 +89,14 @@ class UserLines:
                 self._functions[code] = line
                 self.info.setdefault(line, LineInfo(without_resume(function), None, True))
 
-    def of_frames(self, frames: Iterable[Frame]) -> list[UserLine]:
-        """Return each line once, sorted."""
-        return sorted({UserLine(frame.file, frame.line) for frame in frames})
-
     def of_function(self, code: int) -> UserLine | None:
         """Return the line of a function by the code of its name; None if it is not the user's, and for -1."""
         return self._functions.get(code)
+
+
+def _sorted_lines(frames: Iterable[Frame]) -> list[UserLine]:
+    """Return each line once, sorted."""
+    return sorted({UserLine(frame.file, frame.line) for frame in frames})
 
 
 def _recorded(profile: Profile) -> Iterator[Frame]:
@@ -135,11 +136,11 @@ def _parts(profile: Profile, kernel: Kernel, rows: Launches, indices: Int64s) ->
     if code is not None:
         yield from _by_call(profile, code, kernel, rows, indices)
     elif kernel.lines_from == "provenance":
-        yield indices, profile.of(UserLines).of_frames(kernel.lines), []
+        yield indices, _sorted_lines(kernel.lines), []
     else:
         for at, called in profile.of(extern_lines)[rows.device].each(indices):
             if called and (lines := called[0].call_lines(called[1])):
-                yield at, profile.of(UserLines).of_frames(lines), called[0].modules(called[1])
+                yield at, _sorted_lines(lines), called[0].modules(called[1])
             else:
                 yield from _by_function(profile, rows, at)
 
@@ -148,19 +149,19 @@ def _by_call(
     profile: Profile, code: Generated, kernel: Kernel, rows: Launches, indices: Int64s
 ) -> Iterator[_Part]:
     """Yield launches by the call in their graph, which has lines of its own; in CUDA graphs all lines count."""
-    graph, lines = code.code, profile.of(UserLines)
+    graph = code.code
     calls = graph.calls_of(code.definition)
     if len(calls) < 2 or kernel.lines_from == "provenance":
-        yield indices, lines.of_frames(kernel.lines), graph.modules(code.definition)
+        yield indices, _sorted_lines(kernel.lines), graph.modules(code.definition)
         return
     number = profile.of(extern_lines)[rows.device].order(indices, len(calls))
     for same in alike(np.arange(len(indices)), number):
         if number[same[0]] < 0:
             modules = dict.fromkeys(path for call in calls for path in graph.modules(call))
-            yield indices[same], lines.of_frames(kernel.lines), list(modules)
+            yield indices[same], _sorted_lines(kernel.lines), list(modules)
         else:
             call = calls[number[same[0]]]
-            yield indices[same], lines.of_frames(graph.call_lines(call) or kernel.lines), graph.modules(call)
+            yield indices[same], _sorted_lines(graph.call_lines(call) or kernel.lines), graph.modules(call)
 
 
 def _by_function(profile: Profile, rows: Launches, indices: Int64s) -> Iterator[_Part]:
