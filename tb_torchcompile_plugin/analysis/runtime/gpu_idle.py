@@ -9,8 +9,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause
 from tb_torchcompile_plugin.profile.columns import codes_of, sums
-from tb_torchcompile_plugin.profile.gpu.idle import Gaps, causes_of
-from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
+from tb_torchcompile_plugin.profile.gpu.idle import Gaps, causes_of, working
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
 from tb_torchcompile_plugin.profile.model.attribution import Culprit, Culprits, culprits_of
@@ -119,7 +118,7 @@ def held_up(profile: Profile) -> list[HeldUp]:
     segments of host time and the calls of the launch sequence. The rest is one row without a name: so the rows of a
     device sum to its idle time, to the nanosecond.
     """
-    lane, work = profile.of(host_lane), profile.of(gpu_work)
+    lane = profile.of(host_lane)
     if len(lane) < 2:
         return []
     # What the host did in order of time; a call counts from the end of those before it.
@@ -132,9 +131,8 @@ def held_up(profile: Profile) -> list[HeldUp]:
     times, culprits = Intervals(begin[kept], end[kept]), culprits_of(profile, row[kept])
     window = Intervals(lane.begin[lane.marks[:1]], lane.begin[lane.marks[-1:]])
     rows: list[HeldUp] = []
-    for device in np.unique(work.device).tolist():
-        idle = subtract(window, busy(profile.trace, work.index[work.device == device]))
-        rows += _culprit_rows(profile, device, idle, times, culprits)
+    for device, busy in profile.of(working).items():
+        rows += _culprit_rows(profile, device, subtract(window, busy), times, culprits)
     return rows
 
 

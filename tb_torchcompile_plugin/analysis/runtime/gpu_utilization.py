@@ -146,11 +146,6 @@ class Utilization:
     verdict: Verdict
     mean: DeviceInStep
 
-    @property
-    def windows(self) -> list[StepUtilization]:
-        """Return the steps, or the window."""
-        return self.steps if self.window is None else [self.window]
-
 
 @dataclass(frozen=True, eq=False)
 class _Windows:
@@ -169,15 +164,15 @@ class _Windows:
 def gpu_utilization(profile: Profile) -> GpuUtilization:
     """Return what is known of GPU time except kernels."""
     used = profile.of(utilization)
-    gaps = {device: gaps.inner() for device, gaps in profile.of(idle_gaps).items()}
-    longest = [gap for device in gaps for gap in longest_gaps(profile, device, gaps[device], _MAX_GAPS)]
-    idle = []
-    for device in gaps:
-        causes = causes_of(gaps[device], profile.of(ThreadActivity)).sum(axis=0)
-        total = int((gaps[device].ends - gaps[device].starts).sum())
+    idle: list[DeviceIdle] = []
+    longest: list[IdleGap] = []
+    for device, all_gaps in profile.of(idle_gaps).items():
+        gaps = all_gaps.inner()
+        causes = causes_of(gaps, profile.of(ThreadActivity)).sum(axis=0)
+        total = int((gaps.ends - gaps.starts).sum())
         assert int(causes.sum()) == total, "the causes do not sum to the idle time"
-        histogram = gap_histogram(gaps[device])
-        idle.append(DeviceIdle(device, us(total), len(gaps[device]), idle_causes(causes), histogram))
+        idle.append(DeviceIdle(device, us(total), len(gaps), idle_causes(causes), gap_histogram(gaps)))
+        longest += longest_gaps(profile, device, gaps, _MAX_GAPS)
     return GpuUtilization(
         verdict=used.verdict if used else None,
         mean=used.mean if used else None,

@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import GraphCode
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall
 from tb_torchcompile_plugin.generated_code.user_lines import distinct_lines
-from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of, distinct, mask_of
+from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of, distinct, mask_of, ordinals
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
@@ -73,12 +73,10 @@ class ExternLines(NamedTuple):
         """Return which of so many calls in its graph's code each launch is; -1 if the execution has more or fewer."""
         execution = self.executions[indices]
         order = np.lexsort((self.start[indices], execution))
-        _, first, run_of, count = np.unique(
-            execution[order], return_index=True, return_inverse=True, return_counts=True
-        )
+        _, run_of, count = np.unique(execution, return_inverse=True, return_counts=True)
         number = np.empty(len(indices), np.int64)
-        number[order] = np.where(count[run_of] == calls, np.arange(len(indices)) - first[run_of], -1)
-        return np.where(execution >= 0, number, -1)
+        number[order] = ordinals(execution[order])
+        return np.where((execution >= 0) & (count[run_of] == calls), number, -1)
 
 
 def extern_lines(profile: Profile) -> dict[Device, ExternLines]:

@@ -104,13 +104,6 @@ class KernelName(NamedTuple):
         return f"{self.device},{name},{self.compile_id or ''},{graph}"
 
 
-class UnnamedTriton(NamedTuple):
-    """Time of kernels called `triton_`."""
-
-    all_ns: int
-    named_ns: int  # of those whose launch has a name
-
-
 def brief(name: str) -> str:
     """Return a name that fits into a key: of a long one the start and a hash."""
     if len(name) <= _KEY_NAME:
@@ -184,15 +177,15 @@ def distinct_kernels(profile: Profile) -> int:
     return sum(len(np.unique(rows.name)) for rows in profile.of(kernel_launches))
 
 
-def unnamed_triton(profile: Profile) -> UnnamedTriton:
-    """Return the time of kernels that torch was told not to name."""
+def unnamed_triton(profile: Profile) -> tuple[int, int]:
+    """Return the time (ns) of kernels called `triton_`, as torch was told, and of those whose launch has a name."""
     is_unnamed = mask_of(profile.trace.names, is_anonymous)
     total = named = 0
     for rows in profile.of(kernel_launches):
         unnamed = is_unnamed[profile.trace.name[rows.index]]
         total += int(rows.dur[unnamed].sum())
         named += int(rows.dur[unnamed & ~is_unnamed[rows.name]].sum())
-    return UnnamedTriton(total, named)
+    return total, named
 
 
 def launched_in(profile: Profile, rows: Launches) -> Mask:

@@ -128,7 +128,7 @@ KernelRow = tuple[Kernel, Launches, Int64s]  # with the launches of its device, 
 def kernel_table(profile: Profile) -> Kernels:
     """Return all kernels of a span."""
     rows = [row for row, _, _ in profile.of(kernel_rows)]
-    unnamed, (peaks, warnings) = profile.of(unnamed_triton), profile.of(device_peaks)
+    (unnamed_ns, named_ns), (peaks, warnings) = profile.of(unnamed_triton), profile.of(device_peaks)
     gains = [row.twice_as_fast_percent or 0.0 for row in rows]
     headline = "No kernels in this span."
     if rows:  # "66 launches of 14 kernels took 1.20 ms, 320 µs above the floor."
@@ -146,8 +146,8 @@ def kernel_table(profile: Profile) -> Kernels:
         peaks=peaks,
         no_bytes=_left_out(peaks, rows, "bandwidth_gb_s", "what they move"),
         no_flop=_left_out(peaks, rows, "flop_per_byte", no_flop),
-        unnamed_us=us(unnamed.all_ns),
-        named_us=us(unnamed.named_ns),
+        unnamed_us=us(unnamed_ns),
+        named_us=us(named_ns),
         warnings=warnings,
     )
 

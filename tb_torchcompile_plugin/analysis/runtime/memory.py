@@ -164,10 +164,12 @@ def _device(trace: Trace, events: Moments, device: int, inside: Mask, at_peak: M
     at_peak[alive] = True
     time = events.ts[chosen] - trace.window()[0]
     has_reserved = bool((reserved > 0).any())
+    drawn = _extremes(time, [total, reserved] if has_reserved else [total])
+    reserved_bytes = reserved[drawn].tolist() if has_reserved else None
     return MemoryUse(
         device="cpu" if device < 0 else device,
         capacity_bytes=_capacities(trace).get(device),
-        curve=_curve(time, total, reserved if has_reserved else None),
+        curve=Curve([us(at) for at in time[drawn].tolist()], total[drawn].tolist(), reserved_bytes),
         peak_bytes=int(total[top]),
         peak_us=us(time[top]),
         peak_reserved_bytes=int(reserved.max()) if has_reserved else None,
@@ -184,12 +186,6 @@ def _capacities(trace: Trace) -> dict[int, int]:
     """Return the memory of each device, by the trace's header."""
     sizes = device_property(trace, "totalGlobalMem")
     return {device: size for device, size in sizes.items() if isinstance(size, int)}
-
-
-def _curve(time: Int64s, total: Int64s, reserved: Int64s | None) -> Curve:
-    kept = _extremes(time, [total] if reserved is None else [total, reserved])
-    reserved_bytes = None if reserved is None else reserved[kept].tolist()
-    return Curve([us(at) for at in time[kept].tolist()], total[kept].tolist(), reserved_bytes)
 
 
 def _extremes(ts: Int64s, curves: list[Int64s]) -> Int64s:

@@ -140,17 +140,13 @@ def _headline(rows: list[Operator]) -> str:
         others = f" and {plural(len(rows) - number, 'label or runtime call', 'labels or runtime calls')}"
     host = duration(sum(row.self_host_us for row in rows))
     calls = plural(sum(row.calls for row in rows), "call")
-    return f"{plural(number, 'operator')}{others} took {host} of host time in {calls}{_most(rows)}."
-
-
-def _most(rows: list[Operator]) -> str:
-    """Return which row has most time of its own: on the GPU, where there is one."""
     on_gpu = rows[0].self_device_us is not None
     own = [(row.self_device_us or 0.0) if on_gpu else row.self_host_us for row in rows]
-    if not sum(own):
-        return ""
-    share, where = percent(100 * max(own) / sum(own)), "GPU" if on_gpu else "host"
-    return f"; {rows[own.index(max(own))].name} has {share} of all {where} time"
+    most = ""
+    if sum(own):
+        share, where = percent(100 * max(own) / sum(own)), "GPU" if on_gpu else "host"
+        most = f"; {rows[own.index(max(own))].name} has {share} of all {where} time"
+    return f"{plural(number, 'operator')}{others} took {host} of host time in {calls}{most}."
 
 
 def _by_shape(profile: Profile) -> _Parts:

@@ -148,8 +148,7 @@ def _functions(profile: Profile, position: Int64s, name: Int64s) -> tuple[list[P
     own_ns, steps = sums(plain, profile.of(program_ns), len(names)), profile.of(_steps)
     called = np.flatnonzero(calls)
     order = called[np.argsort(-self_ns[called], kind="stable")]
-    row_of = np.full(len(names), -1, np.int64)
-    row_of[order] = np.arange(len(order))
+    row_of = places_in(order, np.arange(len(names)))
     functions = []
     for code in order.tolist():
         key = names[code]
@@ -200,11 +199,9 @@ def _frames(profile: Profile, position: Int64s, name: Int64s, tracks: Int64s) ->
     whole = sums(track[parent < 0], total[parent < 0], len(trace.tracks))
     longest = np.argsort(-total, kind="stable")[:_MAX_STACKS]
     kept = np.sort(longest[total[longest] * _MAX_RATIO >= whole[track[longest]]])
-    row_of = np.full(len(total) + 1, -1, np.int64)
-    row_of[kept] = np.arange(len(kept))
     frames = StackFrames(
         name=name[kept].tolist(),
-        parent=row_of[parent[kept]].tolist(),
+        parent=places_in(kept, parent[kept]).tolist(),
         thread=places_in(tracks, track[kept]).tolist(),
         calls=calls[kept].tolist(),
         total_us=[us(ns) / steps for ns in total[kept].tolist()],

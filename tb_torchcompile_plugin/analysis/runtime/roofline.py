@@ -123,27 +123,24 @@ def device_peaks(profile: Profile) -> tuple[list[DevicePeak], list[Notice]]:
 
 
 def launched_work(profile: Profile) -> list[Work]:
-    """Return the work of each of `kernel_launches`."""
-    return [work_of(profile.trace, rows) for rows in profile.of(kernel_launches)]
-
-
-def work_of(trace: Trace, rows: Launches) -> Work:
-    """Return bytes and operations of each launch, as far as the trace records them."""
-    count = len(rows.index)
-    types = codes_of(trace, "input_types", rows.op)
-    work = Work(np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, bool), types)
-    copies = np.isin(rows.category, _COPIES)
-    work.bytes[copies] = values_of(trace, "bytes", rows.index)[copies]
-    _add_estimates(trace, rows, work)
-    # Without any operation inductor does not count them for this kernel.
-    generated = np.isin(rows.category, _TRITON)
-    gb, flop = values_of(trace, "kernel_num_gb", rows.op), values_of(trace, "kernel_flop", rows.op)
-    recorded = generated & (gb > 0)
-    work.bytes[recorded] = gb[recorded] * 1e9
-    work.estimated[recorded] = False
-    counted = generated & (flop > 0) & _multiply(trace, rows)
-    work.flop[counted] = flop[counted]
-    return work
+    """Return bytes and operations of each of `kernel_launches`, as far as the trace records them."""
+    trace, all_work = profile.trace, []
+    for rows in profile.of(kernel_launches):
+        count, types = len(rows.index), codes_of(trace, "input_types", rows.op)
+        work = Work(np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, bool), types)
+        copies = np.isin(rows.category, _COPIES)
+        work.bytes[copies] = values_of(trace, "bytes", rows.index)[copies]
+        _add_estimates(trace, rows, work)
+        # Without any operation inductor does not count them for this kernel.
+        generated = np.isin(rows.category, _TRITON)
+        gb, flop = values_of(trace, "kernel_num_gb", rows.op), values_of(trace, "kernel_flop", rows.op)
+        recorded = generated & (gb > 0)
+        work.bytes[recorded] = gb[recorded] * 1e9
+        work.estimated[recorded] = False
+        counted = generated & (flop > 0) & _multiply(trace, rows)
+        work.flop[counted] = flop[counted]
+        all_work.append(work)
+    return all_work
 
 
 def _add_estimates(trace: Trace, rows: Launches, work: Work) -> None:

@@ -158,21 +158,6 @@ class LineTime:
         """Return forward and backward together."""
         return self.forward + self.backward
 
-    def add(self, launches: LineLaunches, ns: int, launch_ns: int) -> None:
-        """Add the part of these launches that is for this line."""
-        if launches.backward:
-            self.backward += ns
-        else:
-            self.forward += ns
-        self.launch += launch_ns
-        kernel = launches.kernel
-        self.kernels[kernel.key] += ns
-        for other in launches.lines if len(launches.lines) > 1 else ():
-            self.shared[other] += ns
-        if kernel.achieved.above_floor_us is not None:
-            above = kernel.achieved.above_floor_us / (kernel.time_us or 1.0)
-            self.above = (self.above or 0.0) + above * ns
-
 
 @dataclass
 class LineTimes:
@@ -252,11 +237,19 @@ def line_times(launches: Iterable[LineLaunches], launch_ns: Mapping[Device, Int6
         if not row.lines:
             unknown += int(ns.sum())
             continue
-        parts = zip(shares(ns, count).tolist(), shares(launch_ns[row.rows.device][row.at], count).tolist())
-        for line, (part, host) in zip(row.lines, parts):
-            by_line.setdefault(line, LineTime()).add(row, part, host)
-    for line, time in by_line.items():
-        time.shared.pop(line, None)
+        launch = shares(launch_ns[row.rows.device][row.at], count)
+        for line, part, host in zip(row.lines, shares(ns, count).tolist(), launch.tolist()):
+            time = by_line.setdefault(line, LineTime())
+            if row.backward:
+                time.backward += part
+            else:
+                time.forward += part
+            time.launch += host
+            time.kernels[row.kernel.key] += part
+            time.shared.update({other: part for other in row.lines if other != line})
+            if row.kernel.achieved.above_floor_us is not None:
+                above = row.kernel.achieved.above_floor_us / (row.kernel.time_us or 1.0)
+                time.above = (time.above or 0.0) + above * part
     assert unknown + sum(time.gpu for time in by_line.values()) == total
     return LineTimes(by_line, unknown, total)
 

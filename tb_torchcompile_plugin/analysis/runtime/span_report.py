@@ -246,12 +246,12 @@ def unnamed_cpu_kernels(profile: Profile) -> str:
 
 
 def _unnamed_triton_kernels(profile: Profile) -> str:
-    unnamed = profile.of(unnamed_triton)
-    if not unnamed.all_ns:
+    unnamed_ns, named_ns = profile.of(unnamed_triton)
+    if not unnamed_ns:
         return ""
     return (
-        f"Triton kernels of {duration(us(unnamed.all_ns))} have no names of their own: unique_kernel_names is off, "
-        f"or this torch is older than 2.6. {duration(us(unnamed.named_ns))} of it is named by the launch; the rest "
+        f"Triton kernels of {duration(us(unnamed_ns))} have no names of their own: unique_kernel_names is off, "
+        f"or this torch is older than 2.6. {duration(us(named_ns))} of it is named by the launch; the rest "
         "is “Triton, other”."
     )
 

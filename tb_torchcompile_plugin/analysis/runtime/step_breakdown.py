@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.job.digest.host_costs import compile_ns, compile_ns_in
 from tb_torchcompile_plugin.profile.columns import Cover, Floats, alike, by_track, mask_of
-from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
+from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps, working
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
@@ -82,9 +82,8 @@ class StepTimes(msgspec.Struct, frozen=True):
 class StepPart(msgspec.Struct, frozen=True):
     """A part of a step."""
 
-    kind: (
-        PartKind  # gpu: kernels of a category run; idle: the device waits for a cause; host: there is no GPU
-    )
+    # gpu: kernels of a category run; idle: the device waits for a cause; host: there is no GPU.
+    kind: PartKind
     part: Part
     time_us: float
 
@@ -252,7 +251,8 @@ def _breakdowns(
 ) -> list[StepBreakdown]:
     """Return the parts of each window; tracks: its thread, which counts where there is no GPU."""
     begins, ends = windows
-    device = _busiest(profile, windows)
+    times = {device: covered_ns(busy, *windows).sum() for device, busy in profile.of(working).items()}
+    device = max(times, key=lambda device: times[device], default=None)  # None without GPU events
     kinds: list[tuple[PartKind, Part]]
     if device is None:
         kinds = [("host", _ON_CPU.get(cause, cause)) for cause in CAUSES]
@@ -273,16 +273,6 @@ def _breakdowns(
         )
         for name, begin, end, column in zip(names, begins, ends, columns.T, strict=True)
     ]
-
-
-def _busiest(profile: Profile, windows: Intervals) -> int | None:
-    """Return the device that works longest in these windows; None without GPU events."""
-    work = profile.of(gpu_work)
-    times: dict[int, int] = {}
-    for device in np.unique(work.device).tolist():
-        working = busy(profile.trace, work.index[work.device == device])
-        times[device] = int(covered_ns(working, *windows).sum())
-    return max(times, key=lambda device: times[device]) if times else None
 
 
 def _working(profile: Profile, device: int, windows: Intervals) -> Int64s:
