@@ -306,16 +306,15 @@ def _replayed_kernels(profile: Profile) -> list[ReplayedKernel]:
         columns = launches.backward.astype(np.int64), launches.compile_id, launches.category, launches.name
         for indices in alike(replayed, *columns):
             index = int(indices[0])
-            rows.append(
-                ReplayedKernel(
-                    kernel=trace.names[int(launches.name[index])],
-                    compile_id=ownership.name(int(launches.compile_id[index])) or "",
-                    direction="backward" if launches.backward[index] else "forward",
-                    category=CATEGORIES[int(launches.category[index])],
-                    launches=len(indices),
-                    device_us=us(int(launches.dur[indices].sum())),
-                )
+            row = ReplayedKernel(
+                kernel=trace.names[int(launches.name[index])],
+                compile_id=ownership.name(int(launches.compile_id[index])) or "",
+                direction="backward" if launches.backward[index] else "forward",
+                category=CATEGORIES[int(launches.category[index])],
+                launches=len(indices),
+                device_us=us(int(launches.dur[indices].sum())),
             )
+            rows.append(row)
     return sorted(rows, key=lambda row: -row.device_us)
 
 

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.operators import is_backward, node
-from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_profiler_hook, is_users
+from tb_torchcompile_plugin.torch_names.python_frames import PythonFrame, frame_of, is_profiler_hook, is_users
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_data_loading, is_optimizer
 
 EagerKind = Literal["op", "backward", "optimizer", "dataloader", "in_region"]
@@ -139,30 +139,29 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
     for row, (name, code, caller) in enumerate(keys.T.tolist()):
         frame = frame_of(trace.names[caller]) if caller >= 0 else None
         file, line, function = frame or (None, None, None)
-        rows.append(
-            EagerOp(
-                name=node(trace.names[name]),
-                kind=kind or _KINDS[code],
-                file=file,
-                line=line,
-                function=function,
-                why="graph_break" if kind else _why(by_function, file, function),
-                calls=int(calls[row]),
-                host_us=us(host[row]),
-                device_us=us(device[row]) if gpu else None,
-            )
+        op = EagerOp(
+            name=node(trace.names[name]),
+            kind=kind or _KINDS[code],
+            file=file,
+            line=line,
+            function=function,
+            why="graph_break" if kind else _why(by_function, frame),
+            calls=int(calls[row]),
+            host_us=us(host[row]),
+            device_us=us(device[row]) if gpu else None,
         )
+        rows.append(op)
     return sorted(rows, key=lambda op: (-op.host_us, op.name))
 
 
-def _why(by_function: dict[str, list[Problem]], file: str | None, function: str | None) -> EagerReason | None:
+def _why(by_function: dict[str, list[Problem]], frame: PythonFrame | None) -> EagerReason | None:
     """Return why a function ran eager; by_function: the problems after which torch ran one eager."""
-    if file is None or function is None:
+    if frame is None:
         return None
-    if is_profiler_hook(function):
+    if is_profiler_hook(frame.function):
         return "profiler_hook"
-    rows = by_function.get(function, ())
-    return next((_REASONS[row.kind] for row in rows if row.file.endswith(file)), "not_compiled")
+    rows = by_function.get(frame.function, ())
+    return next((_REASONS[row.kind] for row in rows if row.file.endswith(frame.file)), "not_compiled")
 
 
 def _callers(trace: Trace, rows: Int64s) -> Int64s:

@@ -130,17 +130,16 @@ def kernel_categories(profile: Profile) -> list[KernelCategory]:
         total = int(rows.dur.sum())
         for same in alike(np.arange(len(rows.dur)), rows.category):
             time = int(rows.dur[same].sum())
-            categories.append(
-                KernelCategory(
-                    device=rows.device,
-                    category=CATEGORIES[rows.category[same[0]]],
-                    launches=len(same),
-                    distinct_kernels=len(np.unique(rows.name[same])),
-                    time_us=us(time),
-                    gpu_time_percent=None if rows.device == "cpu" else share_percent(time, total),
-                    wall_time_percent=share_percent(time, last - first),
-                )
+            row = KernelCategory(
+                device=rows.device,
+                category=CATEGORIES[rows.category[same[0]]],
+                launches=len(same),
+                distinct_kernels=len(np.unique(rows.name[same])),
+                time_us=us(time),
+                gpu_time_percent=None if rows.device == "cpu" else share_percent(time, total),
+                wall_time_percent=share_percent(time, last - first),
             )
+            categories.append(row)
     return sorted(categories, key=lambda row: (str(row.device), -row.time_us))
 
 

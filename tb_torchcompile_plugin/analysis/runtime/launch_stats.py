@@ -111,16 +111,15 @@ def _by_function(trace: Trace, launches: LaunchCalls) -> list[LaunchCall]:
     rows = []
     for same in alike(np.arange(len(launches.call)), trace.name[launches.call]):
         dur = launches.dur[same]
-        rows.append(
-            LaunchCall(
-                name=trace.names[trace.name[launches.call[same[0]]]],
-                calls=len(dur),
-                gpu_events=int(launches.events[same].sum()),
-                time_us=us(dur.sum()),
-                median_us=median_us(dur) or 0.0,
-                max_us=us(dur.max()),
-            )
+        row = LaunchCall(
+            name=trace.names[trace.name[launches.call[same[0]]]],
+            calls=len(dur),
+            gpu_events=int(launches.events[same].sum()),
+            time_us=us(dur.sum()),
+            median_us=median_us(dur) or 0.0,
+            max_us=us(dur.max()),
         )
+        rows.append(row)
     return sorted(rows, key=lambda row: -row.time_us)
 
 

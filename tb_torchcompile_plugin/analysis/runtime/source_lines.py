@@ -74,24 +74,20 @@ class UserLines:
 
     def __init__(self, profile: Profile) -> None:
         self.info: dict[UserLine, LineInfo] = {}
+        self.functions: dict[int, UserLine] = {}  # the lines of the user's functions, by the code of the name
         for frame in _recorded(profile):
             line = UserLine(frame.file, frame.line)
             before = self.info.get(line, UNKNOWN)
             function = without_resume(frame.function) or before.function
             self.info[line] = LineInfo(function, frame.source or before.text, False)
         paths = {line.file for line in self.info}
-        self._functions: dict[int, UserLine] = {}  # by the code of the name
         for code, name in enumerate(profile.trace.names):
             if is_users(name) and (frame_in_stack := frame_of(name)):
                 file, number, function = frame_in_stack
                 whole = [path for path in paths if path.endswith(f"/{file}")]
                 line = UserLine(whole[0] if len(whole) == 1 else file, number)
-                self._functions[code] = line
+                self.functions[code] = line
                 self.info.setdefault(line, LineInfo(without_resume(function), None, True))
-
-    def of_function(self, code: int) -> UserLine | None:
-        """Return the line of a function by the code of its name; None if it is not the user's, and for -1."""
-        return self._functions.get(code)
 
 
 def _sorted_lines(frames: Iterable[Frame]) -> list[UserLine]:
@@ -168,27 +164,25 @@ def _by_function(profile: Profile, rows: Launches, indices: Int64s) -> Iterator[
     """Yield the launches by the user's innermost function around them; no lines where no stack was recorded."""
     site = picked(profile.of(site_names), picked(profile.of(host_tree).place, rows.launch[indices]))
     for same in alike(np.arange(len(indices)), site):
-        line = profile.of(UserLines).of_function(int(site[same[0]]))
+        line = profile.of(UserLines).functions.get(int(site[same[0]]))
         yield indices[same], [line] if line else [], []
 
 
 def _by_direction(kernel: Kernel, rows: Launches, indices: Int64s) -> Iterator[tuple[Int64s, bool]]:
     """Yield launches, and whether they are backward: by their graph, outside of graphs each by itself."""
-    if kernel.direction is not None:
-        yield indices, kernel.direction == "backward"
-        return
     backward = rows.backward[indices]
-    for at in (indices[backward], indices[~backward]):
-        if len(at):
-            yield at, bool(rows.backward[at[0]])
+    if kernel.direction is not None:
+        backward = np.full(len(indices), kernel.direction == "backward")
+    for is_backward in (True, False):
+        if (backward == is_backward).any():
+            yield indices[backward == is_backward], is_backward
 
 
 def function_ns(profile: Profile) -> dict[UserLine, int]:
     """Return the host time of each of the user's functions by its line, see `site_ns`; {} without stacks."""
-    own, lines = profile.of(site_ns), profile.of(UserLines)
-    by_line = Counter[UserLine]()
+    own, by_line = profile.of(site_ns), Counter[UserLine]()
     for code in np.flatnonzero(own).tolist():
-        if line := lines.of_function(code):
+        if line := profile.of(UserLines).functions.get(code):
             by_line[line] += int(own[code])
     return by_line
 

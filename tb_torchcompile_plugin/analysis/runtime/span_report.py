@@ -5,8 +5,7 @@ The rows come from the other packages. Unknown is null, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
@@ -84,8 +83,6 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.records import Phase
 from tb_torchcompile_plugin.torch_names.slices import TORCH_CATS
-
-_Value = TypeVar("_Value", int, str)
 
 
 class Environment(msgspec.Struct, frozen=True):
@@ -261,6 +258,8 @@ def compile_report(data: CompileData) -> Compile:
     summary, records = data.summary, data.summary.records
     rows, of_kernels = data.of(compilations), data.of(generated_kernels)
     results = [cache.result for row in rows for cache in row.cache]
+    # Protobuf's own order of a map differs between processes.
+    counts = records.by_kind, records.unknown, records.unreadable
     counters = grouped(summary.counters, lambda counter: counter.group)
     return Compile(
         source=data.source,
@@ -291,11 +290,11 @@ def compile_report(data: CompileData) -> Compile:
         compile_times=data.of(ct.compile_times),
         compile_times_complete=summary.compile_times_complete,
         counters={group: {row.name: row.value for row in values} for group, values in counters.items()},
-        records=Records(*map(_sorted, (records.by_kind, records.unknown, records.unreadable))),
+        records=Records(*(dict(sorted(row.items())) for row in counts)),
         headlines={
             "compile_time": data.of(compile_time_headline),
             "graph_breaks": data.of(reported_headline),
-            "overview": data.of(compile_headline),
+            "overview": data.of(compiled_sentence),
             "recompiles": data.of(recompiles_headline),
         },
         warnings=[*data.notices, *(Notice(data.file, text) for text in summary.warnings)],
@@ -318,21 +317,11 @@ def _environment(summary: CompileSummary) -> Environment:
         world_size=known_number(recorded, "world_size"),
         capture=recorded.capture or None,
         backends=list(recorded.backends),
-        variables=_sorted(recorded.variables),
+        variables=dict(sorted(recorded.variables.items())),
     )
 
 
-def _sorted(values: Mapping[str, _Value]) -> dict[str, _Value]:
-    """Return a protobuf map in a fixed order: its own differs between processes."""
-    return dict(sorted(values.items()))
-
-
-def compile_headline(data: CompileData) -> str:
-    """Return how much was compiled, by compile data alone."""
-    return compiled_sentence(data, "")
-
-
-def compiled_sentence(data: CompileData | None, inside: str) -> str:
+def compiled_sentence(data: CompileData | None, inside: str = "") -> str:
     """Return how much was compiled; inside: how much of that while the profiler was active."""
     if data is None:
         return "No compile data."
