@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -102,14 +101,6 @@ _HELP_UNKNOWN = (
 )
 
 
-class _CompileData(NamedTuple):
-    """What the compile data holds of one graph."""
-
-    functions: list[CudaGraphFunction]
-    recordings: list[GraphRecording] | None  # None where some recording may be of either direction
-    skip_reason: str
-
-
 def cuda_graphs(profile: Profile) -> CudaGraphReport:
     """Return the CUDA graphs of one span, with what its process did before."""
     rows = [_row(profile, graph) for graph in profile.of(graphs)]
@@ -171,13 +162,15 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
     replayed, recorded = called & runs.replayed, called & runs.recorded
     plain = called & ~runs.recorded & (runs.launches == 0)
     prepared = called & (runs.preparations > 0)
-    data = _compile_data(profile, graph)
-    state = _state(data, *(int(rows.sum()) for rows in (called, replayed, recorded, plain, prepared)))
+    functions, recordings, skip_reason = _compile_data(profile, graph)
+    state = _state(
+        recordings, skip_reason, *(int(rows.sum()) for rows in (called, replayed, recorded, plain, prepared))
+    )
     # Of the latest compilation of this id.
     frames = forward_compilations(profile.summary).items() if profile.summary else ()
     frame = next((row for (_, name), row in reversed([*frames]) if name == compile_id), None)
-    times = [row.recording_us for row in data.recordings or () if row.recording_us is not None]
-    spent = sum(times) if data.recordings is not None and len(times) == len(data.recordings) else None
+    times = [row.recording_us for row in recordings or () if row.recording_us is not None]
+    spent = sum(times) if recordings is not None and len(times) == len(recordings) else None
     # An unprofiled step, else the median of the profiled ones: some may have compiled.
     unprofiled = profile.data.of(unrecorded_step_ns) if profile.data else None
     step = unprofiled / 1000 if unprofiled else median_us(profile.of(step_ns))
@@ -188,13 +181,13 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
         file=frame.file if frame else "",
         line=known_number(frame, "line") if frame else None,
         state=state,
-        why=_why(data, state),
+        why=_why(functions, recordings or [], skip_reason, state),
         calls=int(called.sum()),
         replayed_calls=int(replayed.sum()),
         recorded_calls=int(recorded.sum()),
         plain_calls=int(plain.sum()),
-        recordings=None if data.recordings is None else len(data.recordings),
-        functions=len(data.functions) or None,
+        recordings=None if recordings is None else len(recordings),
+        functions=len(functions) or None,
         recording_us=spent,
         recording_steps=spent / step if spent is not None and step else None,
         recording_call_us=median_us(dur[runs.row[recorded]]),
@@ -204,9 +197,12 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
     )
 
 
-def _compile_data(profile: Profile, graph: Graph) -> _CompileData:
+def _compile_data(
+    profile: Profile, graph: Graph
+) -> tuple[list[CudaGraphFunction], list[GraphRecording] | None, str]:
+    """Return one graph's functions, recordings (None where some may be of either direction) and why torch skips it."""
     if profile.data is None:
-        return _CompileData([], None, "")
+        return [], None, ""
     functions = [
         row
         for row in profile.data.of(graph_functions)
@@ -216,41 +212,49 @@ def _compile_data(profile: Profile, graph: Graph) -> _CompileData:
     recordings = [row for row in rows if row.direction == graph[1]]
     is_certain = all(row.direction is not None for row in rows)
     skips = (row.reason for row in profile.data.of(skipped_graphs) if row.compile_id == graph[0])
-    return _CompileData(functions, recordings if is_certain else None, next(skips, ""))
+    return functions, recordings if is_certain else None, next(skips, "")
 
 
 def _state(
-    data: _CompileData, calls: int, replayed: int, recorded: int, plain: int, prepared: int
+    recordings: list[GraphRecording] | None,
+    skip_reason: str,
+    calls: int,
+    replayed: int,
+    recorded: int,
+    plain: int,
+    prepared: int,
 ) -> GraphState:
     if not calls:
-        return "skipped" if data.skip_reason else "not_run"
+        return "skipped" if skip_reason else "not_run"
     if replayed == calls:
         return "replayed"
-    if data.skip_reason and not replayed and not recorded:
+    if skip_reason and not replayed and not recorded:
         return "skipped"
     if recorded:
-        again = any(row.reason and row.reason != "first" for row in data.recordings or ())
+        again = any(row.reason and row.reason != "first" for row in recordings or ())
         return "recorded_again" if again or recorded > 1 else "recording"
     if 2 * prepared > calls:
         return "new_sizes" if calls > 1 else "recording"
     return "waiting" if plain == calls else "partly"
 
 
-def _why(data: _CompileData, state: GraphState) -> str:
+def _why(
+    functions: list[CudaGraphFunction], recordings: list[GraphRecording], skip_reason: str, state: GraphState
+) -> str:
     if state in ("replayed", "not_run", "recording"):
         return ""
-    if data.skip_reason:
-        return data.skip_reason
-    if any(row.mutates for row in data.functions):
+    if skip_reason:
+        return skip_reason
+    if any(row.mutates for row in functions):
         return "it changes an input in place"
-    if any(row.over_limit for row in data.functions):
+    if any(row.over_limit for row in functions):
         return "torch gave it up: it was recorded again too often"
     if state != "waiting":
-        return "" if state == "new_sizes" else _why_recorded(data.recordings or [])
-    if data.recordings:
+        return "" if state == "new_sizes" else _why_recorded(recordings)
+    if recordings:
         return "it was recorded before"
-    warmed_up = plural(len(data.functions), "function")
-    prepared = f"torch warmed up {warmed_up} and recorded none: " if data.functions else ""
+    warmed_up = plural(len(functions), "function")
+    prepared = f"torch warmed up {warmed_up} and recorded none: " if functions else ""
     return f"{prepared}results of the call before were alive, or waited for their backward"
 
 

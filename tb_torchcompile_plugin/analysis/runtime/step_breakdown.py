@@ -242,8 +242,7 @@ def window_breakdown(profile: Profile) -> StepBreakdown | None:
         rows = np.arange(trace.track_bounds[track], trace.track_bounds[track + 1])
     begins = trace.ts[rows].min(keepdims=True)
     ends = (trace.ts[rows] + trace.dur[rows]).max(keepdims=True)
-    (row,) = _breakdowns(profile, [None], Intervals(begins, ends), np.array([track]))
-    return row
+    return _breakdowns(profile, [None], Intervals(begins, ends), np.array([track]))[0]
 
 
 def _breakdowns(

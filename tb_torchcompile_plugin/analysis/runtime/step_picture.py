@@ -76,7 +76,13 @@ def picture(profile: Profile, changed: Model, like: Sequence[HostPart] = ()) -> 
         keys.append(_GPU_CLOCK)
         host[_GPU_CLOCK] = longer
     parts = [HostPart(*key, time_us=host[key] / steps / 1000) for key in keys]
-    return Picture(step / 1000, parts, _gpus(profile, times, step))
+    gpus = []
+    for device, window in gpu_windows(lane, queue, times).items():
+        on_device = queue.device == device
+        work = union(times.work_begin[on_device], times.work_end[on_device])
+        busy = int(covered_ns(work, *np.array([[window.begin], [window.end]]))[0]) / window.steps
+        gpus.append(GpuPart(device, busy / 1000, max(step - busy, 0.0) / 1000))
+    return Picture(step / 1000, parts, gpus)
 
 
 def _spent(profile: Profile, changed: Model, times: Replayed) -> dict[Key, float]:
@@ -116,14 +122,3 @@ def _by_cause(spent: dict[Key, float], named: Sequence[Key]) -> dict[Key, float]
         merged[key if key in named else (key[0], "", "", 0)] += ns
     edges = np.round(np.cumsum([0.0, *merged.values()]))
     return {key: ns for key, ns in zip(merged, np.diff(edges).tolist()) if ns > 0}
-
-
-def _gpus(profile: Profile, times: Replayed, step_ns: float) -> list[GpuPart]:
-    queue, parts = profile.of(gpu_queue), []
-    for device, window in gpu_windows(profile.of(host_lane), queue, times).items():
-        on_device = queue.device == device
-        work = union(times.work_begin[on_device], times.work_end[on_device])
-        covered = int(covered_ns(work, *np.array([[window.begin], [window.end]]))[0])
-        busy = covered / window.steps
-        parts.append(GpuPart(device, busy / 1000, max(step_ns - busy, 0.0) / 1000))
-    return parts
