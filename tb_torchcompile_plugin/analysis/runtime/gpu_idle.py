@@ -204,6 +204,9 @@ def _gap(trace: Trace, device: int, gaps: Gaps, index: int, causes: Int64s, step
     if track >= 0:
         rows, own = _own_ns(trace, track, start, end)
         thread = trace.tracks[track].thread_name.strip() or str(trace.tracks[track].tid)
+    names, code = np.unique(trace.name[rows], return_inverse=True)
+    time, slices = sums(code, own, len(names)), np.bincount(code, minlength=len(names))
+    by_time = [index for index in np.argsort(-time, kind="stable")[:_MAX_NAMES] if time[index]]
     return IdleGap(
         device=device,
         start_us=us(start - trace.window()[0]),
@@ -215,21 +218,13 @@ def _gap(trace: Trace, device: int, gaps: Gaps, index: int, causes: Int64s, step
         before=_name(trace, int(gaps.following[index])) or "",
         launch=_name(trace, int(gaps.launch[index])),
         thread=thread,
-        host=_host(trace, rows, own),
+        host=[HostTime(trace.names[names[row]], us(time[row]), int(slices[row])) for row in by_time],
         row=_longest(rows, own),
     )
 
 
 def _name(trace: Trace, row: int) -> str | None:
     return trace.names[trace.name[row]] if row >= 0 else None
-
-
-def _host(trace: Trace, rows: Int64s, own: Int64s) -> list[HostTime]:
-    """Return by name what these slices took by themselves, most time first."""
-    names, code = np.unique(trace.name[rows], return_inverse=True)
-    time, slices = sums(code, own, len(names)), np.bincount(code, minlength=len(names))
-    order = [index for index in np.argsort(-time, kind="stable")[:_MAX_NAMES] if time[index]]
-    return [HostTime(trace.names[names[index]], us(time[index]), int(slices[index])) for index in order]
 
 
 def took(trace: Trace, track: int, start: int, end: int) -> int | None:

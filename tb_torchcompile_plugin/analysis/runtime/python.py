@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent
-from tb_torchcompile_plugin.profile.columns import mask_of, places_in, sums
+from tb_torchcompile_plugin.profile.columns import distinct, mask_of, places_in, sums
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.host.host_tree import (
     Mask,
@@ -173,15 +173,13 @@ def _functions(profile: Profile, position: Int64s, name: Int64s) -> tuple[list[P
 
 def _outermost(start: Int64s, end: Int64s, track: Int64s, name: Int64s) -> Mask:
     """Return which calls are in no other call of the same name on their track."""
-    order = np.lexsort((-end, start, track, name))
+    group = distinct(name, track)[1]
+    order = np.lexsort((-end, start, group))
     outermost = np.ones(len(order), bool)
     if not len(order):
         return outermost
-    group = np.cumsum(
-        np.diff(name[order], prepend=-1).astype(bool) | np.diff(track[order], prepend=-1).astype(bool)
-    )
     first = int(start.min())
-    offset = group * (int(end.max()) - first + 1)  # groups follow one another on one axis
+    offset = group[order] * (int(end.max()) - first + 1)  # groups follow one another on one axis
     reach = np.maximum.accumulate(end[order] - first + offset)
     outermost[order[1:]] = (start[order] - first + offset)[1:] >= reach[:-1]
     return outermost

@@ -173,10 +173,14 @@ def source(profile: Profile) -> Program:
     times = profile.of(source_times)
     has_steps = len(profile.of(StepWindows)) > 0
     steps = max(len(profile.of(StepWindows)), 1)
-    lines = dict.fromkeys((*times.by_line, *profile.of(function_ns), *profile.of(marks)))
-    rows = [_row(profile, line, times, steps) for line in lines]
-    rows.sort(key=lambda row: (-(row.kernel_us or 0), -(row.host_us or 0), row.file, row.line))
     gpu = len(profile.of(gpu_work).index) > 0
+    host_from: HostFrom | None = "launches" if gpu else None
+    if PYTHON_FUNCTION in profile.trace.cats:
+        host_from = "stacks"
+    lines = dict.fromkeys((*times.by_line, *profile.of(function_ns), *profile.of(marks)))
+    kernels = {kernel.key: kernel for kernel, _, _ in profile.of(kernel_rows)}
+    rows = [_row(profile, line, times, kernels, host_from) for line in lines]
+    rows.sort(key=lambda row: (-(row.kernel_us or 0), -(row.host_us or 0), row.file, row.line))
     return Program(
         headline=_headline(rows, times, "a step" if has_steps else "in this span"),
         rows=rows,
@@ -186,7 +190,7 @@ def source(profile: Profile) -> Program:
         unknown_us=us(times.unknown) / steps,
         steps=steps,
         has_steps=has_steps,
-        host_from=profile.of(_host_from),
+        host_from=host_from,
     )
 
 
@@ -214,12 +218,6 @@ def _files(rows: list[ProgramLine]) -> list[ProgramFile]:
         kernel_us = sum(row.kernel_us or 0.0 for row in lines)
         files.append(ProgramFile(file, len(lines), kernel_us, sum(host) if host else None))
     return files
-
-
-def _host_from(profile: Profile) -> HostFrom | None:
-    if PYTHON_FUNCTION in profile.trace.cats:
-        return "stacks"
-    return "launches" if len(profile.of(gpu_work).index) else None
 
 
 def source_times(profile: Profile) -> LineTimes:
@@ -280,19 +278,21 @@ def marks(profile: Profile) -> dict[UserLine, Marks]:
     return dict(by_line)
 
 
-def _row(profile: Profile, line: UserLine, times: LineTimes, steps: int) -> ProgramLine:
+def _row(
+    profile: Profile, line: UserLine, times: LineTimes, by_key: dict[str, Kernel], host_from: HostFrom | None
+) -> ProgramLine:
+    steps = max(len(profile.of(StepWindows)), 1)
     info = profile.of(UserLines).info.get(line, UNKNOWN)
     breaks, recompiles, guards = profile.of(marks).get(line, Marks([], [], []))
     time = times.by_line.get(line)
     shared = sorted(time.shared.items(), key=lambda part: (-part[1], part[0])) if time else []
-    by_key = profile.of(_kernels_by_key)
     parts = ((by_key[key], us(ns) / steps) for key, ns in time.kernels.most_common()) if time else ()
     kernels = [
         LineKernel(row.key, row.name, row.compile_id, row.artifact, row.code_line, time_us)
         for row, time_us in parts
     ]
-    host_ns = time.launch if time and profile.of(_host_from) else None
-    if profile.of(_host_from) == "stacks":
+    host_ns = time.launch if time and host_from else None
+    if host_from == "stacks":
         host_ns = profile.of(function_ns).get(line)
     return ProgramLine(
         key=line.key,
@@ -326,7 +326,3 @@ def _no_text(data: CompileData | None, info: LineInfo) -> str:
     if data.source == "torch_trace":
         return "torch’s log holds no text of it; the handler’s summary does"
     return "Its file could not be read when the summary was written"
-
-
-def _kernels_by_key(profile: Profile) -> dict[str, Kernel]:
-    return {kernel.key: kernel for kernel, _, _ in profile.of(kernel_rows)}

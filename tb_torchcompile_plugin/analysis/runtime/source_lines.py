@@ -137,8 +137,12 @@ def _parts(profile: Profile, kernel: Kernel, rows: Launches, indices: Int64s) ->
         for at, called in profile.of(extern_lines)[rows.device].each(indices):
             if called and (lines := called[0].call_lines(called[1])):
                 yield at, _sorted_lines(lines), called[0].modules(called[1])
-            else:
-                yield from _by_function(profile, rows, at)
+                continue
+            # By the user's innermost function around each launch; no lines where no stack was recorded.
+            site = picked(profile.of(site_names), picked(profile.of(host_tree).place, rows.launch[at]))
+            for same in alike(np.arange(len(at)), site):
+                line = profile.of(UserLines).functions.get(int(site[same[0]]))
+                yield at[same], [line] if line else [], []
 
 
 def _by_call(
@@ -158,14 +162,6 @@ def _by_call(
         else:
             call = calls[number[same[0]]]
             yield indices[same], _sorted_lines(graph.call_lines(call) or kernel.lines), graph.modules(call)
-
-
-def _by_function(profile: Profile, rows: Launches, indices: Int64s) -> Iterator[_Part]:
-    """Yield the launches by the user's innermost function around them; no lines where no stack was recorded."""
-    site = picked(profile.of(site_names), picked(profile.of(host_tree).place, rows.launch[indices]))
-    for same in alike(np.arange(len(indices)), site):
-        line = profile.of(UserLines).functions.get(int(site[same[0]]))
-        yield indices[same], [line] if line else [], []
 
 
 def _by_direction(kernel: Kernel, rows: Launches, indices: Int64s) -> Iterator[tuple[Int64s, bool]]:

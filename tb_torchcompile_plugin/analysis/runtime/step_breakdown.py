@@ -216,17 +216,12 @@ def noise_us(a: StepTimes, b: StepTimes) -> float | None:
 def step_breakdowns(profile: Profile) -> list[StepBreakdown]:
     """Return one row per profiled step, in its window on the host; [] without a schedule."""
     steps = profile.of(StepWindows)
-    return _of_steps(profile, Intervals(steps.starts, steps.ends))
+    return _breakdowns(profile, steps.names, Intervals(steps.starts, steps.ends))
 
 
 def paced_breakdowns(profile: Profile) -> list[StepBreakdown]:
     """Return the same on the slower clock: where the host runs ahead, in the steps' windows on the GPU."""
-    return _of_steps(profile, profile.of(paced_windows))
-
-
-def _of_steps(profile: Profile, windows: Intervals) -> list[StepBreakdown]:
-    steps = profile.of(StepWindows)
-    return _breakdowns(profile, steps.names, windows, profile.trace.track[steps.rows].astype(np.int64))
+    return _breakdowns(profile, profile.of(StepWindows).names, profile.of(paced_windows))
 
 
 def window_breakdown(profile: Profile) -> StepBreakdown | None:
@@ -242,19 +237,21 @@ def window_breakdown(profile: Profile) -> StepBreakdown | None:
         rows = np.arange(trace.track_bounds[track], trace.track_bounds[track + 1])
     begins = trace.ts[rows].min(keepdims=True)
     ends = (trace.ts[rows] + trace.dur[rows]).max(keepdims=True)
-    return _breakdowns(profile, [None], Intervals(begins, ends), np.array([track]))[0]
+    return _breakdowns(profile, [None], Intervals(begins, ends), track)[0]
 
 
 def _breakdowns(
-    profile: Profile, names: Sequence[str | None], windows: Intervals, tracks: Int64s
+    profile: Profile, names: Sequence[str | None], windows: Intervals, track: int | None = None
 ) -> list[StepBreakdown]:
-    """Return the parts of each window; tracks: its thread, which counts where there is no GPU."""
+    """Return the parts of each window, without a GPU on `track`, for the windows of steps on the thread of each."""
     begins, ends = windows
     times = {device: covered_ns(busy, *windows).sum() for device, busy in profile.of(working).items()}
     device = max(times, key=lambda device: times[device], default=None)  # None without GPU events
     kinds: list[tuple[PartKind, Part]]
     if device is None:
         kinds = [("host", _ON_CPU.get(cause, cause)) for cause in CAUSES]
+        steps = profile.of(StepWindows).rows
+        tracks = profile.trace.track[steps].astype(np.int64) if track is None else np.array([track])
         columns = profile.of(ThreadActivity).split(begins, ends, tracks).T
     else:
         kinds = [*(("gpu", name) for name in _ORDER), *(("idle", cause) for cause in CAUSES)]
