@@ -231,8 +231,8 @@ def _state(
     if skip_reason and not replayed and not recorded:
         return "skipped"
     if recorded:
-        again = any(row.reason and row.reason != "first" for row in recordings or ())
-        return "recorded_again" if again or recorded > 1 else "recording"
+        again = recorded > 1 or _reasons_again(recordings or [])
+        return "recorded_again" if again else "recording"
     if 2 * prepared > calls:
         return "new_sizes" if calls > 1 else "recording"
     return "waiting" if plain == calls else "partly"

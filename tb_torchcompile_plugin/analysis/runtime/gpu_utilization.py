@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_g
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import launching, step_slices
 from tb_torchcompile_plugin.profile.units import share_percent, us
@@ -207,11 +207,12 @@ def gpus(profile: Profile) -> list[Gpu]:
     names, rows = device_names(trace), []
     for device in np.unique(work.device).tolist():
         covered = layers(trace, work.where(work.device == device))
-        window = Intervals(covered.memory.starts[:1], covered.memory.ends[-1:])
-        idle, span = subtract(window, covered.memory).total_ns, window.total_ns
         compute, with_communication, total = (layer.total_ns for layer in covered)
         communication, memory = with_communication - compute, total - with_communication
+        starts, ends = covered.memory
+        idle, span = int((starts[1:] - ends[:-1]).sum()), int(ends[-1] - starts[0])
         assert compute + communication + memory + idle == span, "the parts do not sum to the span"
+        assert min(compute, communication, memory, idle) >= 0, "a part is negative"
         row = Gpu(
             device=device,
             name=names.get(device),
@@ -271,8 +272,7 @@ def _windows(profile: Profile, device: int, begins: Int64s, ends: Int64s) -> _Wi
     launched = np.zeros((len(begins), len(ON_DEVICE)), np.int64)
     for same in alike(np.flatnonzero(window_of >= 0), window_of):
         computing, communicating, active = (layer.total_ns for layer in layers(trace, on_device.where(same)))
-        parts = computing, active - communicating, communicating - computing
-        launched[window_of[same[0]]] = parts
+        launched[window_of[same[0]]] = computing, active - communicating, communicating - computing
     return _Windows(
         device=device,
         wall=ends - begins,

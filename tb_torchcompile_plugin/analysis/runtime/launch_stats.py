@@ -146,7 +146,7 @@ def cudagraph_skip_reasons(data: CompileData) -> list[str]:
     """Return why inductor did not use CUDA graphs though told to, each reason once."""
     rows = (*data.summary.compilations, *data.summary.runtime_metrics)
     reasons = (skip_reason(row.metrics) for row in rows)
-    return list(dict.fromkeys(reason for reason in reasons if reason))
+    return list(dict.fromkeys(filter(None, reasons)))
 
 
 def skip_reason(metrics: Mapping[str, str]) -> str:

@@ -109,10 +109,10 @@ def memory(profile: Profile, window: tuple[int, int] | None = None) -> Memory:
     """Return the memory of all devices that were used, most first; window: [start, end) ns from the first event."""
     trace, events = profile.trace, profile.of(memory_moments)
     recorded = bool(trace.metadata.get("profile_memory")) or len(events.ts) > 0
-    first = trace.window()[0]
     inside = np.ones(len(events.ts), bool)
     if window is not None:
-        inside = (events.ts >= first + window[0]) & (events.ts < first + window[1])
+        begin, end = (trace.window()[0] + edge for edge in window)
+        inside = (events.ts >= begin) & (events.ts < end)
     at_peak = np.zeros(len(events.ts), bool)
     used = np.unique(events.device[inside]).tolist()
     devices = [_device(trace, events, device, inside, at_peak) for device in used]
