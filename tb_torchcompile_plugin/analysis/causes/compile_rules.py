@@ -14,8 +14,7 @@ from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skippe
 from tb_torchcompile_plugin.analysis.compile.dynamic_shapes import dynamic_shapes, size_advice
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, plural
-from tb_torchcompile_plugin.analysis.runtime.cuda_graph_functions import NOT_REPLAYED, complaint, remedy
-from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import cuda_graphs
+from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import NOT_REPLAYED, complaint, cuda_graphs, remedy
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skips, skip_reason
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.units import to_seconds

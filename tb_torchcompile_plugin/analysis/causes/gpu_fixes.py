@@ -178,8 +178,7 @@ def _slow_movers(profile: Profile) -> dict[str, Speed]:
 def _fused_attention(profile: Profile) -> Iterator[Fix]:
     """Yield attention as one operator: the same operations, and no matrix of weights in memory."""
     parts = profile.of(written_attention)
-    devices = np.unique(profile.of(gpu_queue).device).tolist() if parts else []
-    peaks = {row.device: row for row in device_peaks(profile.trace, devices)[0]}
+    peaks = {row.device: row for row in profile.of(device_peaks)[0]} if parts else {}
     known = [(part, speed) for part in parts if (speed := _attention_speed(profile, part, peaks))]
     forward = [part for part, _ in known if part.way == "forward"]
     if not forward:

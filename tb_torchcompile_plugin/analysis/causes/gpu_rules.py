@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import work_named
 from tb_torchcompile_plugin.analysis.causes.rule import SpanContext, SpanRule
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import counted, often, percent, plural
-from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import asks_for_graphs
+from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import graphs
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import MOVERS, one_dominates
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
@@ -98,7 +98,7 @@ class CudaGraphsUsed(SpanRule, id="cuda_graphs_used", panel="cuda_graphs"):
         profile, calls = context.profile, context.profile.of(launch_calls)
         if not calls.replay.any():
             return
-        if not profile.of(graph_runs).replayed.any() and profile.of(asks_for_graphs):
+        if not profile.of(graph_runs).replayed.any() and profile.of(graphs):
             return  # each was launched where it was recorded, and never again: another rule says why
         counts = [calls.between(begin, end) for begin, end in zip(*context.windows)]
         replays, launches = sum(row.replays for row in counts), sum(row.launches for row in counts)

@@ -39,8 +39,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     without_host_work,
 )
 from tb_torchcompile_plugin.analysis.causes.optimizer_fix import fused_optimizer
-from tb_torchcompile_plugin.analysis.runtime.cuda_graph_functions import graphs
-from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import asks_for_graphs
+from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import graphs
 from tb_torchcompile_plugin.profile.columns import (
     by_track,
     host_slices,
@@ -294,7 +293,7 @@ def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
     CUDA graph would be recorded for each size.
     """
     replayed = bool(profile.of(launch_calls).replay.any())
-    if profile.of(asks_for_graphs):
+    if profile.of(graphs):
         times = profile.of(not_replayed) if replayed else profile.of(graph_times)
         yield from _launched_at_once(profile, "cuda_graphs", "graph_capture", times, replayed)
     elif not replayed:

@@ -17,9 +17,9 @@ from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, significant
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import Coverage, coverage
-from tb_torchcompile_plugin.analysis.runtime.compiling_steps import steps_that_compile
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import bound_unrecorded, gpus, utilization
 from tb_torchcompile_plugin.analysis.runtime.span_report import compiled_sentence
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import steps_that_compile
 from tb_torchcompile_plugin.analysis.runtime.step_words import paced, slowed, told_by
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.model.clock import StepPace, step_clock

@@ -30,7 +30,7 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
 from tb_torchcompile_plugin.analysis.causes.scenario import priced, step_length
 from tb_torchcompile_plugin.analysis.causes.what_if import why_nothing
 from tb_torchcompile_plugin.analysis.formatting import duration, plural, seconds, signed
-from tb_torchcompile_plugin.analysis.runtime.compiling_steps import span_compiles, steps_that_compile
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import span_compiles, steps_that_compile
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile.profile import Profile

@@ -17,11 +17,10 @@ from tb_torchcompile_plugin.analysis.causes.scenario import step_length
 from tb_torchcompile_plugin.analysis.causes.what_if import why_nothing
 from tb_torchcompile_plugin.analysis.compile.caches import saved_ns
 from tb_torchcompile_plugin.analysis.finding import Predicted
-from tb_torchcompile_plugin.analysis.runtime.compiling_steps import compiling
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import launched_in
 from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, noise_us, step_times
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, compiling, noise_us, step_times
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls

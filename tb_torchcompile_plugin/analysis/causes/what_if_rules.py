@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.compilation_details import Elements, guard_checks, most_elements
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding
-from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import asks_for_graphs
+from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import graphs
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skip_reasons, cudagraph_skips
 from tb_torchcompile_plugin.analysis.runtime.memory import HeldMemory, held_memory
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
@@ -105,7 +105,7 @@ def _uses_cuda_graphs(context: SpanContext) -> bool:
     """Whether inductor was told to use CUDA graphs; another rule says what keeps them from being used."""
     data = context.profile.data
     skips = data and (data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
-    return bool(skips) or context.profile.of(asks_for_graphs)
+    return bool(skips or context.profile.of(graphs))
 
 
 def _fullest_memory(context: SpanContext) -> HeldMemory | None:

@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.compare.compare import (
 from tb_torchcompile_plugin.analysis.compare.pairs import Pair, Sides, SpanName, change_of, pair
 from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
-from tb_torchcompile_plugin.analysis.runtime.compiling_steps import compiling
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling
 from tb_torchcompile_plugin.profile.profile import Profile
 
 

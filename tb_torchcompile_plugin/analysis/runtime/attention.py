@@ -44,9 +44,8 @@ class WrittenAttention(NamedTuple):
     product: int  # index of the last product in the GPU queue
     matrix: Shape  # shape of the scores
     flop: float  # operations, as fused attention does them
-    moved: (
-        float  # bytes of queries, keys, values and result, as fused attention moves them; twice in backward
-    )
+    # Bytes of queries, keys, values and result, as fused attention moves them; twice in backward.
+    moved: float
     kind: str  # type of the factors, as the trace names it
 
 

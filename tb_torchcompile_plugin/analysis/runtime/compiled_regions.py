@@ -205,29 +205,30 @@ def frame_times(profile: Profile) -> list[FrameTime] | None:
     """Return one row per compile id, in order of first call; None where resumes and called frames look alike."""
     if profile.of(resumes) is None:
         return None
-    by_id = grouped(frames(profile.of(region_calls)), lambda frame: frame.compile_id)
-    return [_frame_time(profile, *row) for row in by_id.items()]
-
-
-def _frame_time(profile: Profile, compile_id: str, calls: list[RegionCall]) -> FrameTime:
-    parts = Counter[str]()
-    for call in calls:
-        compiled = profile.of(compiling, int(profile.trace.track[call.index]))
-        for part, start, end in frame_parts(call, compiled):
-            parts[part] += end - start
-    whole = sum(call.end - call.begin for call in calls)
-    assert sum(parts.values()) == whole, "the parts do not sum to the frames"
-    return FrameTime(
-        compile_id=compile_id,
-        calls=len(calls),
-        frame_us=us(whole),
-        guards_us=us(parts["guards"]),
-        overhead_us=us(parts["overhead"]) if marks_overhead(profile.trace) else None,
-        graphs_us=us(parts["graphs"]),
-        breaks_us=us(parts["breaks"]),
-        called_us=us(parts["called"]),
-        other_us=us(parts[_OTHER]),
-    )
+    times = []
+    for compile_id, calls in grouped(
+        frames(profile.of(region_calls)), lambda frame: frame.compile_id
+    ).items():
+        parts = Counter[str]()
+        for call in calls:
+            compiled = profile.of(compiling, int(profile.trace.track[call.index]))
+            for part, start, end in frame_parts(call, compiled):
+                parts[part] += end - start
+        whole = sum(call.end - call.begin for call in calls)
+        assert sum(parts.values()) == whole, "the parts do not sum to the frames"
+        row = FrameTime(
+            compile_id=compile_id,
+            calls=len(calls),
+            frame_us=us(whole),
+            guards_us=us(parts["guards"]),
+            overhead_us=us(parts["overhead"]) if marks_overhead(profile.trace) else None,
+            graphs_us=us(parts["graphs"]),
+            breaks_us=us(parts["breaks"]),
+            called_us=us(parts["called"]),
+            other_us=us(parts[_OTHER]),
+        )
+        times.append(row)
+    return times
 
 
 def frame_parts(frame: RegionCall, compiled: Intervals) -> Iterator[tuple[str, int, int]]:

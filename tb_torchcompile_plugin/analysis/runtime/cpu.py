@@ -118,20 +118,15 @@ def _threads_sentence(threads: Sequence[CpuThread], working: Sequence[Intervals]
         part = f" for {percent(most.busy_percent)} of {duration(us(span_ns))}"
     if len(threads) == 1:
         return f"One thread did all the work that was recorded: {most.thread}{part}."
-    together = percent(share_percent(_together_ns(working), span_ns) or 0.0)
-    return (
-        f"{plural(len(threads), 'thread')} worked, most of all {most.thread}{part}; two or more at once for "
-        f"{together} of it."
-    )
-
-
-def _together_ns(working: Sequence[Intervals]) -> int:
-    """Return for how long two or more threads worked at once."""
     times: Int64s = np.concatenate([edges for intervals in working for edges in intervals])
     change = np.concatenate([np.r_[np.ones_like(starts), -np.ones_like(ends)] for starts, ends in working])
     order = np.argsort(times, kind="stable")
     running = np.cumsum(change[order])[:-1]
-    return int(np.diff(times[order])[running >= 2].sum())
+    together_ns = int(np.diff(times[order])[running >= 2].sum())
+    return (
+        f"{plural(len(threads), 'thread')} worked, most of all {most.thread}{part}; two or more at once for "
+        f"{percent(share_percent(together_ns, span_ns) or 0.0)} of it."
+    )
 
 
 def _kernel_sentences(kernels: list[CpuKernel]) -> Iterator[str]:

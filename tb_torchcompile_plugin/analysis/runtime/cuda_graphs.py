@@ -1,48 +1,126 @@
-"""Show whether CUDA graphs work, what recording them cost, and whether the log and the trace agree."""
+"""Show whether CUDA graphs work: what was to run as one, how its calls ran, what recording cost, and what helps.
+
+Where the compile log, the trace and torch's own objects count the same, it shows whether they agree.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
     CudaGraphReport,
     GraphCount,
+    GraphedFunction,
     GraphPool,
+    GraphRecording,
+    GraphState,
     ReplayedKernel,
     graph_functions,
     graph_recordings,
     logged_graphs,
     skipped_graphs,
 )
-from tb_torchcompile_plugin.analysis.formatting import counted, duration, plural, significant
-from tb_torchcompile_plugin.analysis.runtime.cuda_graph_functions import (
-    NOT_REPLAYED,
-    graphed_functions,
-    graphs,
-    headline,
-    remedy,
+from tb_torchcompile_plugin.analysis.formatting import (
+    at_line,
+    both,
+    counted,
+    duration,
+    function_at,
+    often,
+    plural,
+    significant,
 )
-from tb_torchcompile_plugin.compile_log.record import known_number
-from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
+from tb_torchcompile_plugin.analysis.runtime.launch_stats import median_us
+from tb_torchcompile_plugin.compile_log.record import (
+    Direction,
+    Reason,
+    direction_of,
+    forward_compilations,
+    known_number,
+)
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction, PhaseSpan
 from tb_torchcompile_plugin.profile.columns import alike
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches, launch_calls
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import step_ns, unrecorded_step_ns
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 from tb_torchcompile_plugin.torch_names.slices import is_capture
 
+Graph = tuple[str, Direction]  # compile id and direction
+_MAX_NAMES = 3  # in a sentence
+NOT_REPLAYED: tuple[GraphState, ...] = ("recorded_again", "new_sizes", "waiting", "partly")
+_WHY_AGAIN: dict[Reason, str] = {
+    "size": "sizes that it had not seen",
+    "static_input": "inputs that are to stay where they are lay elsewhere",
+    "earlier_result": "results of an earlier graph lay elsewhere",
+    "liveness": "other results of earlier graphs were alive",
+    "order": "it was called behind another graph than before",
+    "first": "it had not been recorded",
+}
+_HELP: dict[Reason, tuple[str, str | None]] = {
+    "size": (
+        "Pad the sizes to a few buckets, so that each is recorded once; or leave CUDA graphs to sizes that repeat",
+        "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True",
+    ),
+    "static_input": (
+        "Keep parameters, buffers and marked inputs in the same memory: write into them with copy_() in place of "
+        "assigning new tensors",
+        "parameter.data.copy_(new)",
+    ),
+    "earlier_result": (
+        "Call the compiled functions in the same order in each step, or clone what one hands to the next",
+        None,
+    ),
+    "liveness": (
+        "Keep no results of compiled functions over steps: clone them, and begin each step with "
+        "torch.compiler.cudagraph_mark_step_begin()",
+        "torch.compiler.cudagraph_mark_step_begin()",
+    ),
+    "order": (
+        "Call the compiled functions in the same order in each step, and begin it with "
+        "torch.compiler.cudagraph_mark_step_begin()",
+        "torch.compiler.cudagraph_mark_step_begin()",
+    ),
+    "first": ("Warm up before what counts: each function is run once and recorded once", None),
+}
+_HELP_WAITING = (
+    "Call backward, or run under torch.no_grad() where none is wanted; keep no results over steps, and begin each with "
+    "torch.compiler.cudagraph_mark_step_begin()",
+    "with torch.no_grad():",
+)
+_HELP_UNKNOWN = (
+    "Give it the same sizes, parameters and inputs in the same memory, and no results that are kept: "
+    "TORCH_LOGS=+cudagraphs tells which of these changed",
+    "TORCH_LOGS=+cudagraphs",
+)
+
 
 def cuda_graphs(profile: Profile) -> CudaGraphReport:
     """Return the CUDA graphs of one span, with what its process did before."""
-    rows, help_ = profile.of(graphed_functions), profile.of(graph_remedy)
+    rows = [_row(profile, graph) for graph in profile.of(graphs)]
+    # What helps the function that is replayed least; where all are, or torch skips them, nothing does.
+    not_replayed = [row for row in rows if row.state in NOT_REPLAYED]
+    worst = min(not_replayed, key=lambda row: row.replayed_calls - row.calls, default=None)
+    help_ = remedy(worst, profile.of(graph_recordings)) if worst else None
     counts = tuple(_counts(profile)) if rows else ()
-    pools = tuple(_pools(profile))
+    pools = tuple(
+        GraphPool(
+            device=tree.device,
+            pool_bytes=known_number(tree, "pool_bytes"),
+            graphs=sum(len(row.recordings) for row in tree.functions),
+            functions=len(tree.functions),
+            warm_ups=known_number(tree, "warm_ups"),
+        )
+        for tree in (profile.summary.cuda_graph_trees if profile.summary else ())
+    )
     return CudaGraphReport(
-        says=tuple(_says(profile, counts, pools)),
+        says=tuple(_says(rows, help_[0] if help_ else "", counts, pools)),
         functions=tuple(rows),
         skipped=tuple(profile.data.of(skipped_graphs)) if profile.data else (),
         recordings=tuple(profile.of(graph_recordings)),
@@ -53,16 +131,148 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
     )
 
 
-def asks_for_graphs(profile: Profile) -> bool:
-    """Return whether torch was told to use CUDA graphs, by the log, torch's own objects or the trace."""
-    return bool(profile.of(graphs))
+def graphs(profile: Profile) -> list[Graph]:
+    """Return what is to run as CUDA graphs, by the trace, the log and torch's own objects."""
+    runs, names = profile.of(graph_runs), profile.of(Ownership).names
+    uses = (runs.launches > 0) | (runs.preparations > 0) | runs.recorded
+    named: set[Graph] = {
+        (names[code], "backward" if backward else "forward")
+        for code, backward in zip(runs.compile_id[uses].tolist(), runs.backward[uses].tolist())
+        if code >= 0
+    }
+    if profile.data is not None:
+        named |= {
+            (row.key.compile_id, direction_of(row.direction)) for row in profile.data.of(graph_functions)
+        }
+        named |= {(row.compile_id, "forward") for row in profile.data.of(skipped_graphs) if row.compile_id}
+        if not named:
+            named = {(row.key.compile_id, "forward") for row in profile.data.of(logged_graphs).preparations}
+
+    def order(graph: Graph) -> tuple[list[int], bool]:
+        numbers = [part.strip("!") for part in graph[0].split("/")]
+        return [int(number) if number.isdigit() else -1 for number in numbers], graph[1] == "backward"
+
+    return sorted((graph for graph in named if graph[0]), key=order)
 
 
-def graph_remedy(profile: Profile) -> tuple[str, str | None] | None:
-    """Return what helps the function that is replayed least, and its code; None where all are, or torch skips them."""
-    rows = [row for row in profile.of(graphed_functions) if row.state in NOT_REPLAYED]
-    worst = min(rows, key=lambda row: row.replayed_calls - row.calls, default=None)
-    return remedy(worst, profile.of(graph_recordings)) if worst else None
+def _row(profile: Profile, graph: Graph) -> GraphedFunction:
+    compile_id, direction = graph
+    runs, code, dur = profile.of(graph_runs), profile.of(Ownership).code(compile_id), profile.trace.dur
+    called = np.asarray((runs.compile_id == code) & (runs.backward == (direction == "backward")))
+    replayed, recorded = called & runs.replayed, called & runs.recorded
+    plain = called & ~runs.recorded & (runs.launches == 0)
+    prepared = called & (runs.preparations > 0)
+    functions, recordings, skip_reason = _compile_data(profile, graph)
+    state = _state(
+        recordings, skip_reason, *(int(rows.sum()) for rows in (called, replayed, recorded, plain, prepared))
+    )
+    # Of the latest compilation of this id.
+    frames = forward_compilations(profile.summary).items() if profile.summary else ()
+    frame = next((row for (_, name), row in reversed([*frames]) if name == compile_id), None)
+    times = [row.recording_us for row in recordings or () if row.recording_us is not None]
+    spent = sum(times) if recordings is not None and len(times) == len(recordings) else None
+    # An unprofiled step, else the median of the profiled ones: some may have compiled.
+    unprofiled = profile.data.of(unrecorded_step_ns) if profile.data else None
+    step = unprofiled / 1000 if unprofiled else median_us(profile.of(step_ns))
+    return GraphedFunction(
+        compile_id=compile_id,
+        direction=direction,
+        function=frame.function if frame else "",
+        file=frame.file if frame else "",
+        line=known_number(frame, "line") if frame else None,
+        state=state,
+        why=_why(functions, recordings or [], skip_reason, state),
+        calls=int(called.sum()),
+        replayed_calls=int(replayed.sum()),
+        recorded_calls=int(recorded.sum()),
+        plain_calls=int(plain.sum()),
+        recordings=None if recordings is None else len(recordings),
+        functions=len(functions) or None,
+        recording_us=spent,
+        recording_steps=spent / step if spent is not None and step else None,
+        recording_call_us=median_us(dur[runs.row[recorded]]),
+        replay_us=median_us(dur[runs.row[replayed]]),
+        replay_kernels=float(runs.events[replayed].mean()) if replayed.any() else None,
+        launches_avoided=int((runs.events - runs.launches)[replayed].sum()) if replayed.any() else None,
+    )
+
+
+def _compile_data(
+    profile: Profile, graph: Graph
+) -> tuple[list[CudaGraphFunction], list[GraphRecording] | None, str]:
+    """Return one graph's functions, recordings (None where some may be of either direction) and why torch skips it."""
+    if profile.data is None:
+        return [], None, ""
+    functions = [
+        row
+        for row in profile.data.of(graph_functions)
+        if (row.key.compile_id, direction_of(row.direction)) == graph
+    ]
+    rows = [row for row in profile.of(graph_recordings) if row.compile_id == graph[0]]
+    recordings = [row for row in rows if row.direction == graph[1]]
+    is_certain = all(row.direction is not None for row in rows)
+    skips = (row.reason for row in profile.data.of(skipped_graphs) if row.compile_id == graph[0])
+    return functions, recordings if is_certain else None, next(skips, "")
+
+
+def _state(
+    recordings: list[GraphRecording] | None,
+    skip_reason: str,
+    calls: int,
+    replayed: int,
+    recorded: int,
+    plain: int,
+    prepared: int,
+) -> GraphState:
+    if not calls:
+        return "skipped" if skip_reason else "not_run"
+    if replayed == calls:
+        return "replayed"
+    if skip_reason and not replayed and not recorded:
+        return "skipped"
+    if recorded:
+        again = recorded > 1 or _reasons_again(recordings or [])
+        return "recorded_again" if again else "recording"
+    if 2 * prepared > calls:
+        return "new_sizes" if calls > 1 else "recording"
+    return "waiting" if plain == calls else "partly"
+
+
+def _why(
+    functions: list[CudaGraphFunction], recordings: list[GraphRecording], skip_reason: str, state: GraphState
+) -> str:
+    if state in ("replayed", "not_run", "recording"):
+        return ""
+    if skip_reason:
+        return skip_reason
+    if any(row.mutates for row in functions):
+        return "it changes an input in place"
+    if any(row.over_limit for row in functions):
+        return "torch gave it up: it was recorded again too often"
+    if state != "waiting":
+        return "" if state == "new_sizes" else _why_recorded(recordings)
+    if recordings:
+        return "it was recorded before"
+    warmed_up = plural(len(functions), "function")
+    prepared = f"torch warmed up {warmed_up} and recorded none: " if functions else ""
+    return f"{prepared}results of the call before were alive, or waited for their backward"
+
+
+def _why_recorded(recordings: Sequence[GraphRecording]) -> str:
+    """Return "sizes that it had not seen, 5 times (x) at model.py:12"; "" where torch's objects were not read."""
+    sentences = []
+    for reason, times in _reasons_again(recordings).most_common():
+        rows = [row for row in recordings if row.reason == reason]
+        names = list(dict.fromkeys(name for row in rows for name in row.inputs))
+        where = next((at_line(row.file, row.line) for row in rows if row.file), "")
+        shown = ", ".join(names[:_MAX_NAMES]) + (" …" if len(names) > _MAX_NAMES else "")
+        inputs, at = f" ({shown})" if shown else "", f" at {where}" if where else ""
+        sentences.append(f"{_WHY_AGAIN[reason]}, {often(times)}{inputs}{at}")
+    return "; ".join(sentences)
+
+
+def _reasons_again(recordings: Sequence[GraphRecording]) -> Counter[Reason]:
+    return Counter(row.reason for row in recordings if row.reason and row.reason != "first")
 
 
 def _counts(profile: Profile) -> Iterator[GraphCount]:
@@ -91,22 +301,33 @@ def _count(counted: str, log: int | None, trace: int | None, torch: int | None =
     return GraphCount(counted, log, trace, torch, len(set(numbers)) == 1 if len(numbers) > 1 else None)
 
 
-def _pools(profile: Profile) -> Iterator[GraphPool]:
-    for tree in profile.summary.cuda_graph_trees if profile.summary else ():
-        yield GraphPool(
-            device=tree.device,
-            pool_bytes=known_number(tree, "pool_bytes"),
-            graphs=sum(len(row.recordings) for row in tree.functions),
-            functions=len(tree.functions),
-            warm_ups=known_number(tree, "warm_ups"),
-        )
+def _replayed_kernels(profile: Profile) -> list[ReplayedKernel]:
+    """Return the kernels that graphs replayed, most time first."""
+    trace, ownership, calls = profile.trace, profile.of(Ownership), profile.of(launch_calls)
+    rows: list[ReplayedKernel] = []
+    for launches in profile.of(kernel_launches):
+        replayed = np.flatnonzero(np.isin(launches.launch, calls.call[calls.replay]))
+        columns = launches.backward.astype(np.int64), launches.compile_id, launches.category, launches.name
+        for indices in alike(replayed, *columns):
+            index = int(indices[0])
+            row = ReplayedKernel(
+                kernel=trace.names[int(launches.name[index])],
+                compile_id=ownership.name(int(launches.compile_id[index])) or "",
+                direction="backward" if launches.backward[index] else "forward",
+                category=CATEGORIES[int(launches.category[index])],
+                launches=len(indices),
+                device_us=us(int(launches.dur[indices].sum())),
+            )
+            rows.append(row)
+    return sorted(rows, key=lambda row: -row.device_us)
 
 
-def _says(profile: Profile, counts: tuple[GraphCount, ...], pools: tuple[GraphPool, ...]) -> Iterator[str]:
-    rows = profile.of(graphed_functions)
-    yield headline(rows)
-    if (help_ := profile.of(graph_remedy)) is not None:
-        yield f"{help_[0]}."
+def _says(
+    rows: list[GraphedFunction], help_: str, counts: tuple[GraphCount, ...], pools: tuple[GraphPool, ...]
+) -> Iterator[str]:
+    yield _headline(rows)
+    if help_:
+        yield f"{help_}."
     if recordings := sum(row.recordings or 0 for row in rows):
         steps = sum(row.recording_steps or 0.0 for row in rows)
         as_steps = f", the time of {counted(steps, 'step')}" if steps else ""
@@ -121,23 +342,49 @@ def _says(profile: Profile, counts: tuple[GraphCount, ...], pools: tuple[GraphPo
             yield f"{count.counted} do not agree: {', '.join(numbers)}."
 
 
-def _replayed_kernels(profile: Profile) -> list[ReplayedKernel]:
-    """Return the kernels that graphs replayed, most time first."""
-    trace, ownership, calls = profile.trace, profile.of(Ownership), profile.of(launch_calls)
-    rows: list[ReplayedKernel] = []
-    for launches in profile.of(kernel_launches):
-        replayed = np.flatnonzero(np.isin(launches.launch, calls.call[calls.replay]))
-        columns = launches.backward.astype(np.int64), launches.compile_id, launches.category, launches.name
-        for indices in alike(replayed, *columns):
-            index = int(indices[0])
-            rows.append(
-                ReplayedKernel(
-                    kernel=trace.names[int(launches.name[index])],
-                    compile_id=ownership.name(int(launches.compile_id[index])) or "",
-                    direction="backward" if launches.backward[index] else "forward",
-                    category=CATEGORIES[int(launches.category[index])],
-                    launches=len(indices),
-                    device_us=us(int(launches.dur[indices].sum())),
-                )
-            )
-    return sorted(rows, key=lambda row: -row.device_us)
+def _headline(rows: Sequence[GraphedFunction]) -> str:
+    """Return one sentence: whether CUDA graphs work."""
+    if not rows:
+        return "CUDA graphs are not used: torch.compile was not told to."
+    unused = [row for row in rows if row.state in (*NOT_REPLAYED, "skipped")]
+    if unused:
+        return "CUDA graphs do not serve all: " + "; ".join(map(complaint, unused[:_MAX_NAMES])) + "."
+    replaying = [row for row in rows if row.replay_us is not None]
+    if not replaying:
+        return "CUDA graphs are on; none was replayed in this span."
+    launches = sum(row.launches_avoided or 0 for row in replaying)
+    calls = sum(row.replayed_calls for row in replaying)
+    names = list(dict.fromkeys(map(_name, replaying)))
+    were = "was" if len(names) == 1 else "were"
+    return (
+        f"CUDA graphs serve: {both(names[:_MAX_NAMES])} {were} replayed {often(calls)}, "
+        f"which saved {plural(launches, 'launch', 'launches')}."
+    )
+
+
+def complaint(row: GraphedFunction) -> str:
+    """Return "forward (model.py:12) was recorded in 4 calls of 9 (sizes that it had not seen, 4 times)"."""
+    verb = {
+        "recorded_again": f"was recorded in {plural(row.recorded_calls, 'call')} of {row.calls:,}",
+        "new_sizes": f"met new sizes in {plural(row.plain_calls, 'call')} of {row.calls:,}, and ran kernel by kernel",
+        "waiting": f"ran kernel by kernel in all of its {plural(row.calls, 'call')}",
+        "skipped": "is skipped",
+    }.get(row.state, f"was replayed in {row.replayed_calls:,} of {plural(row.calls, 'call')}")
+    return f"{_name(row)} {verb}" + (f" ({row.why})" if row.why else "")
+
+
+def remedy(row: GraphedFunction, recordings: Sequence[GraphRecording]) -> tuple[str, str | None]:
+    """Return what helps, and the code of it."""
+    if row.state == "waiting":
+        return _HELP_WAITING
+    graph = row.compile_id, row.direction
+    reasons = _reasons_again([other for other in recordings if (other.compile_id, other.direction) == graph])
+    if reasons:
+        return _HELP[reasons.most_common(1)[0][0]]
+    return _HELP["size"] if row.state == "new_sizes" else _HELP_UNKNOWN
+
+
+def _name(row: GraphedFunction) -> str:
+    """Return "forward (model.py:12)" or "the backward of forward (model.py:12)"."""
+    name = function_at(row.function, row.file, row.line) or row.compile_id
+    return f"the backward of {name}" if row.direction == "backward" else name

@@ -145,7 +145,11 @@ def _embedding(profile: Profile, shape: Table, calls: list[int]) -> DenseEmbeddi
     kept, computed = profile.of(accumulated).count(list(shape)), len(calls)
     if not kept or not computed or sum(calls) > _MAX_LOOKED_UP * shape[0] * computed:
         return None
-    if _is_summed(profile, shape):
+    # A generated kernel that touches two tensors of this shape adds another gradient.
+    rows, names = profile.of(_lookups), profile.trace.names
+    generated = ~mask_of(names, operators.LOOKUP_BACKWARDS.__contains__)[profile.trace.name[rows]]
+    texts = texts_of(profile, "input_dims", rows[generated])
+    if any(shapes_in(text).count(list(shape)) > 1 for _, text in texts):
         return None
     products = sum(sorted(result) == sorted(shape) for result in profile.of(_results))
     sums = _sums(profile, shape)
@@ -157,14 +161,6 @@ def _embedding(profile: Profile, shape: Table, calls: list[int]) -> DenseEmbeddi
     # All micro-batches but the first add to the gradient that is there.
     tables = (kept - _sums(profile, shape, to_kept=True)) or kept
     return DenseEmbedding(shape, sum(calls) / steps, computed, fills, tables * share / steps, share)
-
-
-def _is_summed(profile: Profile, shape: Table) -> bool:
-    """Return whether a generated kernel touches two tensors of this shape: it adds another gradient."""
-    rows, names = profile.of(_lookups), profile.trace.names
-    generated = ~mask_of(names, operators.LOOKUP_BACKWARDS.__contains__)[profile.trace.name[rows]]
-    texts = texts_of(profile, "input_dims", rows[generated])
-    return any(shapes_in(text).count(list(shape)) > 1 for _, text in texts)
 
 
 def _results(profile: Profile) -> list[Shape]:

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.operators import is_backward, node
-from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_profiler_hook, is_users
+from tb_torchcompile_plugin.torch_names.python_frames import PythonFrame, frame_of, is_profiler_hook, is_users
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_data_loading, is_optimizer
 
 EagerKind = Literal["op", "backward", "optimizer", "dataloader", "in_region"]
@@ -38,9 +38,8 @@ class EagerOp(msgspec.Struct, frozen=True):
 
     name: str
     kind: EagerKind  # backward: a node of autograd; in_region: it ran in a compiled region between its graphs
-    file: (
-        str | None
-    )  # this and the next two: the user's innermost function around it; None without Python stacks
+    # This and the next two: the user's innermost function around it; None without Python stacks.
+    file: str | None
     line: int | None  # its first line
     function: str | None
     why: EagerReason | None  # not_compiled: torch.compile never got that function; None where unknown
@@ -88,6 +87,13 @@ def eager_time(profile: Profile) -> EagerTime:
     gpu = len(profile.of(gpu_work).index) > 0
     host, share = us(outside.host_ns.sum()), share_percent(running.sum(), windows.total_ns)
     device_share = share_percent(device, roots.launched_ns(steps)) if gpu else None
+    step_of = steps.of(outside.start)
+    by_step = zip(
+        steps.names,
+        sums(step_of, outside.host_ns, len(steps)),
+        sums(step_of, outside.device_ns, len(steps)),
+        map(share_percent, running, steps.ends - steps.starts),
+    )
     return EagerTime(
         headline=_headline(host, share, device_share, len(steps)) if len(outside.row) else "",
         window="steps" if len(steps) else "span",
@@ -99,7 +105,9 @@ def eager_time(profile: Profile) -> EagerTime:
         device_share_percent=device_share,
         in_region_us=us(inside.host_ns.sum()),
         stacks=len(trace.select(cat=PYTHON_FUNCTION)) > 0,
-        steps=_by_step(steps, outside, running, gpu),
+        steps=[
+            EagerInStep(name, us(ns), us(on_gpu) if gpu else None, of) for name, ns, on_gpu, of in by_step
+        ],
         ops=[*_ops(profile, outside, gpu), *_ops(profile, inside, gpu, "in_region")],
     )
 
@@ -112,18 +120,18 @@ def _headline(host_us: float, share: float | None, device_share: float | None, s
     return f"{host} of host time{part}{gpu}"
 
 
-def _by_step(steps: StepWindows, roots: Roots, running: Int64s, gpu: bool) -> list[EagerInStep]:
-    step_of, length = steps.of(roots.start), steps.ends - steps.starts
-    host, device = (sums(step_of, ns, len(steps)) for ns in (roots.host_ns, roots.device_ns))
-    shares = map(share_percent, running, length)
-    rows = zip(steps.names, host, device, shares)
-    return [EagerInStep(name, us(ns), us(gpu_ns) if gpu else None, share) for name, ns, gpu_ns, share in rows]
-
-
 def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = None) -> list[EagerOp]:
     """Return one row for each operator, kind and calling function, most host time first."""
     trace = profile.trace
-    keys, row_of = distinct(trace.name[roots.row], _kinds(trace, roots.row), _callers(trace, roots.row))
+    conditions = [
+        Cover(trace, host_slices(trace, is_optimizer)).holds(roots.row),
+        Cover(trace, host_slices(trace, is_data_loading)).holds(roots.row),
+        mask_of(trace.names, is_backward)[trace.name[roots.row]],
+    ]
+    kinds = np.select(conditions, [2, 3, 1], 0)  # codes into `_KINDS`
+    keys, row_of = distinct(trace.name[roots.row], kinds, _callers(trace, roots.row))
+    reported = profile.data.of(problems) if profile.data else []
+    by_function = grouped((row for row in reported if row.ran_eager), lambda row: row.function)
     count = keys.shape[1]
     host, device = (sums(row_of, ns, count) for ns in (roots.host_ns, roots.device_ns))
     calls = np.bincount(row_of, minlength=count)
@@ -131,45 +139,29 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
     for row, (name, code, caller) in enumerate(keys.T.tolist()):
         frame = frame_of(trace.names[caller]) if caller >= 0 else None
         file, line, function = frame or (None, None, None)
-        rows.append(
-            EagerOp(
-                name=node(trace.names[name]),
-                kind=kind or _KINDS[code],
-                file=file,
-                line=line,
-                function=function,
-                why="graph_break" if kind else _why(profile, file, function),
-                calls=int(calls[row]),
-                host_us=us(host[row]),
-                device_us=us(device[row]) if gpu else None,
-            )
+        op = EagerOp(
+            name=node(trace.names[name]),
+            kind=kind or _KINDS[code],
+            file=file,
+            line=line,
+            function=function,
+            why="graph_break" if kind else _why(by_function, frame),
+            calls=int(calls[row]),
+            host_us=us(host[row]),
+            device_us=us(device[row]) if gpu else None,
         )
+        rows.append(op)
     return sorted(rows, key=lambda op: (-op.host_us, op.name))
 
 
-def _why(profile: Profile, file: str | None, function: str | None) -> EagerReason | None:
-    if file is None or function is None:
+def _why(by_function: dict[str, list[Problem]], frame: PythonFrame | None) -> EagerReason | None:
+    """Return why a function ran eager; by_function: the problems after which torch ran one eager."""
+    if frame is None:
         return None
-    if is_profiler_hook(function):
+    if is_profiler_hook(frame.function):
         return "profiler_hook"
-    rows = profile.of(_problems).get(function, ())
-    return next((_REASONS[row.kind] for row in rows if row.file.endswith(file)), "not_compiled")
-
-
-def _problems(profile: Profile) -> dict[str, list[Problem]]:
-    """Return by function the problems after which torch ran it eager."""
-    rows = profile.data.of(problems) if profile.data else []
-    return grouped((row for row in rows if row.ran_eager), lambda row: row.function)
-
-
-def _kinds(trace: Trace, rows: Int64s) -> Int64s:
-    """Return codes into `_KINDS`."""
-    conditions = [
-        Cover(trace, host_slices(trace, is_optimizer)).holds(rows),
-        Cover(trace, host_slices(trace, is_data_loading)).holds(rows),
-        mask_of(trace.names, is_backward)[trace.name[rows]],
-    ]
-    return np.select(conditions, [2, 3, 1], 0)
+    rows = by_function.get(frame.function, ())
+    return next((_REASONS[row.kind] for row in rows if row.file.endswith(frame.file)), "not_compiled")
 
 
 def _callers(trace: Trace, rows: Int64s) -> Int64s:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause
 from tb_torchcompile_plugin.profile.columns import codes_of, sums
-from tb_torchcompile_plugin.profile.gpu.idle import Gaps, causes_of
-from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
+from tb_torchcompile_plugin.profile.gpu.idle import Gaps, causes_of, working
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
 from tb_torchcompile_plugin.profile.model.attribution import Culprit, Culprits, culprits_of
@@ -63,9 +61,8 @@ class HeldUp(msgspec.Struct, frozen=True):
     share_percent: float  # of the device's idle time
     calls: float | None
     pattern: str  # in which steps it occurs; "" for less than two steps
-    longest_start_us: (
-        float | None
-    )  # the longest call, from the span's first event; None where none was recorded
+    # The longest call, from the span's first event; None where none was recorded.
+    longest_start_us: float | None
     longest_us: float | None
     longest_row: int | None
 
@@ -95,14 +92,6 @@ class IdleGap(msgspec.Struct, frozen=True):
     row: int | None  # of the trace: the slice that took most of the gap by itself
 
 
-class _Times(NamedTuple):
-    """Segments of host time and calls in order of time, without overlaps."""
-
-    begin: Int64s
-    end: Int64s
-    row: Int64s  # of the slice that ran, -1 for none
-
-
 def idle_causes(ns: Int64s, windows: int = 1) -> IdleCauses:
     """Return idle times with their names, in the mean of the windows that they are summed over."""
     return IdleCauses(*(us(value) / windows for value in ns))
@@ -129,33 +118,26 @@ def held_up(profile: Profile) -> list[HeldUp]:
     segments of host time and the calls of the launch sequence. The rest is one row without a name: so the rows of a
     device sum to its idle time, to the nanosecond.
     """
-    lane, work = profile.of(host_lane), profile.of(gpu_work)
+    lane = profile.of(host_lane)
     if len(lane) < 2:
         return []
-    times = _host_times(profile)
-    culprits = culprits_of(profile, times.row)
+    # What the host did in order of time; a call counts from the end of those before it.
+    pieces = profile.of(host_pieces)
+    begin, end = np.concatenate((pieces.begin, lane.begin)), np.concatenate((pieces.end, lane.end))
+    order = np.lexsort((end, begin))
+    begin, end, row = begin[order], end[order], np.concatenate((pieces.row, lane.row))[order]
+    begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])
+    kept = begin < end
+    times, culprits = Intervals(begin[kept], end[kept]), culprits_of(profile, row[kept])
     window = Intervals(lane.begin[lane.marks[:1]], lane.begin[lane.marks[-1:]])
     rows: list[HeldUp] = []
-    for device in np.unique(work.device).tolist():
-        idle = subtract(window, busy(profile.trace, work.index[work.device == device]))
-        rows += _culprit_rows(profile, device, idle, times, culprits)
+    for device, busy in profile.of(working).items():
+        rows += _culprit_rows(profile, device, subtract(window, busy), times, culprits)
     return rows
 
 
-def _host_times(profile: Profile) -> _Times:
-    """Return what the host did; a call counts from the end of those before it."""
-    lane, pieces = profile.of(host_lane), profile.of(host_pieces)
-    row = np.concatenate((pieces.row, lane.row))
-    begin, end = np.concatenate((pieces.begin, lane.begin)), np.concatenate((pieces.end, lane.end))
-    order = np.lexsort((end, begin))
-    reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end[order])[:-1]))
-    begin = np.maximum(begin[order], reach)
-    kept = begin < end[order]
-    return _Times(begin[kept], end[order][kept], row[order][kept])
-
-
 def _culprit_rows(
-    profile: Profile, device: int, idle: Intervals, times: _Times, culprits: Culprits
+    profile: Profile, device: int, idle: Intervals, times: Intervals, culprits: Culprits
 ) -> Iterator[HeldUp]:
     trace, steps = profile.trace, profile.of(host_lane).steps
 
@@ -176,13 +158,13 @@ def _culprit_rows(
             longest_row=longest,
         )
 
-    ns = covered_ns(idle, times.begin, times.end)
+    ns = covered_ns(idle, *times)
     by_culprit = sums(culprits.code, ns, len(culprits.culprits))
     order = [code for code in np.argsort(-by_culprit, kind="stable").tolist() if by_culprit[code]][:_MAX_ROWS]
     for code in order:
         selected = np.flatnonzero((culprits.code == code) & (ns > 0))
         calls = np.unique(culprits.call[selected][culprits.call[selected] >= 0])
-        pattern = _pattern(profile, times.begin[selected], calls)
+        pattern = _pattern(profile, times.starts[selected], calls)
         yield row(culprits.culprits[code], int(by_culprit[code]), calls, pattern)
     if rest := idle.total_ns - int(by_culprit[order].sum()):
         yield row(_REST, rest, np.zeros(0, np.int64), "")
@@ -222,6 +204,9 @@ def _gap(trace: Trace, device: int, gaps: Gaps, index: int, causes: Int64s, step
     if track >= 0:
         rows, own = _own_ns(trace, track, start, end)
         thread = trace.tracks[track].thread_name.strip() or str(trace.tracks[track].tid)
+    names, code = np.unique(trace.name[rows], return_inverse=True)
+    time, slices = sums(code, own, len(names)), np.bincount(code, minlength=len(names))
+    by_time = [index for index in np.argsort(-time, kind="stable")[:_MAX_NAMES] if time[index]]
     return IdleGap(
         device=device,
         start_us=us(start - trace.window()[0]),
@@ -233,21 +218,13 @@ def _gap(trace: Trace, device: int, gaps: Gaps, index: int, causes: Int64s, step
         before=_name(trace, int(gaps.following[index])) or "",
         launch=_name(trace, int(gaps.launch[index])),
         thread=thread,
-        host=_host(trace, rows, own),
+        host=[HostTime(trace.names[names[row]], us(time[row]), int(slices[row])) for row in by_time],
         row=_longest(rows, own),
     )
 
 
 def _name(trace: Trace, row: int) -> str | None:
     return trace.names[trace.name[row]] if row >= 0 else None
-
-
-def _host(trace: Trace, rows: Int64s, own: Int64s) -> list[HostTime]:
-    """Return by name what these slices took by themselves, most time first."""
-    names, code = np.unique(trace.name[rows], return_inverse=True)
-    time, slices = sums(code, own, len(names)), np.bincount(code, minlength=len(names))
-    order = [index for index in np.argsort(-time, kind="stable")[:_MAX_NAMES] if time[index]]
-    return [HostTime(trace.names[names[index]], us(time[index]), int(slices[index])) for index in order]
 
 
 def took(trace: Trace, track: int, start: int, end: int) -> int | None:
@@ -261,7 +238,14 @@ def _longest(rows: Int64s, own: Int64s) -> int | None:
 
 def _own_ns(trace: Trace, track: int, start: int, end: int) -> tuple[Int64s, Int64s]:
     """Return a thread's slices between start and end, and the time of each, cut at its parent, without inner ones."""
-    rows = _running(trace, track, start, end)
+    low, high = int(trace.track_bounds[track]), int(trace.track_bounds[track + 1])
+    first, last = low + np.searchsorted(trace.ts[low:high], (start, end), side="left")
+    around = []  # the first one
+    row = int(first) - 1 if first > low else -1
+    while row >= 0:
+        around.append(row)
+        row = int(trace.parent[row])
+    rows = np.concatenate((np.array(around[::-1], np.int64), np.arange(first, last)))
     nested = trace.parent[rows] >= 0
     parents = np.where(nested, np.searchsorted(rows, trace.parent[rows]), -1)  # indices into `rows`
     ends, depth = np.asarray(trace.ts[rows] + trace.dur[rows]), trace.depth[rows]
@@ -271,17 +255,3 @@ def _own_ns(trace: Trace, track: int, start: int, end: int) -> tuple[Int64s, Int
     own = np.maximum(0, np.minimum(ends, end) - np.maximum(trace.ts[rows], start))
     np.subtract.at(own, parents[nested], own[nested].copy())
     return rows, own
-
-
-def _running(trace: Trace, track: int, start: int, end: int) -> Int64s:
-    """Return the thread's slices that begin between start and end, and those around the first one; ascending."""
-    low, high = int(trace.track_bounds[track]), int(trace.track_bounds[track + 1])
-    first, last = (
-        low + int(index) for index in np.searchsorted(trace.ts[low:high], (start, end), side="left")
-    )
-    around = []
-    row = first - 1 if first > low else -1
-    while row >= 0:
-        around.append(row)
-        row = int(trace.parent[row])
-    return np.concatenate((np.array(around[::-1], np.int64), np.arange(first, last)))

@@ -27,17 +27,15 @@ from tb_torchcompile_plugin.analysis.runtime.step_words import idle_of
 from tb_torchcompile_plugin.profile.columns import alike
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
-from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy, device_names, gpu_work, layers
+from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import launching, step_slices
 from tb_torchcompile_plugin.profile.units import share_percent, us
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
 ON_DEVICE: tuple[Bound, ...] = ("compute", "copy", "communication")
-_NOTHING_LAUNCHED = np.zeros(len(ON_DEVICE), np.int64)
 _COMMUNICATION, _INPUT, _COMPILE = (
     CAUSES.index(cause) for cause in ("communication_wait", "data_loading", "compile")
 )
@@ -148,11 +146,6 @@ class Utilization:
     verdict: Verdict
     mean: DeviceInStep
 
-    @property
-    def windows(self) -> list[StepUtilization]:
-        """Return the steps, or the window."""
-        return self.steps if self.window is None else [self.window]
-
 
 @dataclass(frozen=True, eq=False)
 class _Windows:
@@ -160,29 +153,26 @@ class _Windows:
 
     device: int
     wall: Int64s
+    busy: Int64s  # the sum of the next three
     compute: Int64s
     communication: Int64s  # exposed
     memory: Int64s  # exposed
     causes: npt.NDArray[np.int64]
     launched: Int64s  # the work launched in the window, whenever it ran: columns are of ON_DEVICE
 
-    @property
-    def busy(self) -> Int64s:
-        return self.compute + self.communication + self.memory
-
 
 def gpu_utilization(profile: Profile) -> GpuUtilization:
     """Return what is known of GPU time except kernels."""
     used = profile.of(utilization)
-    gaps = {device: gaps.inner() for device, gaps in profile.of(idle_gaps).items()}
-    longest = [gap for device in gaps for gap in longest_gaps(profile, device, gaps[device], _MAX_GAPS)]
-    idle = []
-    for device in gaps:
-        causes = causes_of(gaps[device], profile.of(ThreadActivity)).sum(axis=0)
-        total = int((gaps[device].ends - gaps[device].starts).sum())
+    idle: list[DeviceIdle] = []
+    longest: list[IdleGap] = []
+    for device, all_gaps in profile.of(idle_gaps).items():
+        gaps = all_gaps.inner()
+        causes = causes_of(gaps, profile.of(ThreadActivity)).sum(axis=0)
+        total = int((gaps.ends - gaps.starts).sum())
         assert int(causes.sum()) == total, "the causes do not sum to the idle time"
-        histogram = gap_histogram(gaps[device])
-        idle.append(DeviceIdle(device, us(total), len(gaps[device]), idle_causes(causes), histogram))
+        idle.append(DeviceIdle(device, us(total), len(gaps), idle_causes(causes), gap_histogram(gaps)))
+        longest += longest_gaps(profile, device, gaps, _MAX_GAPS)
     return GpuUtilization(
         verdict=used.verdict if used else None,
         mean=used.mean if used else None,
@@ -217,19 +207,22 @@ def gpus(profile: Profile) -> list[Gpu]:
     names, rows = device_names(trace), []
     for device in np.unique(work.device).tolist():
         covered = layers(trace, work.where(work.device == device))
-        span = int(covered.memory.ends[-1] - covered.memory.starts[0])
         compute, with_communication, total = (layer.total_ns for layer in covered)
-        assert 0 <= compute <= with_communication <= total <= span
+        communication, memory = with_communication - compute, total - with_communication
+        starts, ends = covered.memory
+        idle, span = int((starts[1:] - ends[:-1]).sum()), int(ends[-1] - starts[0])
+        assert compute + communication + memory + idle == span, "the parts do not sum to the span"
+        assert min(compute, communication, memory, idle) >= 0, "a part is negative"
         row = Gpu(
             device=device,
             name=names.get(device),
             span_us=us(span),
             busy_us=us(total),
             busy_percent=share_percent(total, span),
-            idle_us=us(span - total),
+            idle_us=us(idle),
             compute_us=us(compute),
-            exposed_communication_us=us(with_communication - compute),
-            exposed_memory_us=us(total - with_communication),
+            exposed_communication_us=us(communication),
+            exposed_memory_us=us(memory),
         )
         rows.append(row)
     return rows
@@ -247,7 +240,20 @@ def utilization(profile: Profile) -> Utilization | None:
         ends = (trace.ts[work.index] + trace.dur[work.index]).max(keepdims=True)
     devices = [_windows(profile, device, begins, ends) for device in profile.of(idle_gaps)]
     names = [trace.names[name] for name in trace.name[steps]] or [None]
-    rows = [_step(profile, name, begins, devices, index) for index, name in enumerate(names)]
+    rows = []
+    for index, (name, begin, end) in enumerate(zip(names, begins, ends)):
+        launches = profile.of(launch_calls).between(begin, end)
+        row = StepUtilization(
+            step=name,
+            start_us=us(begin - trace.window()[0]),
+            wall_us=us(end - begin),
+            devices=[_device(device, np.array([index])) for device in devices],
+            verdict=_verdict(devices, np.array([index])),
+            launches=launches.launches,
+            launch_call_us=us(launches.time_ns),
+            graph_replays=launches.replays,
+        )
+        rows.append(row)
     every = np.arange(len(begins))
     total = _verdict(devices, every)
     mean = _device(next(device for device in devices if device.device == total.device), every)
@@ -262,84 +268,50 @@ def _windows(profile: Profile, device: int, begins: Int64s, ends: Int64s) -> _Wi
     compute, communication, memory = (covered_ns(layer, begins, ends) for layer in layers(trace, on_device))
     causes = causes_in(profile.of(idle_gaps)[device], profile.of(ThreadActivity), begins, ends)
     assert np.array_equal(memory + causes.sum(axis=1), ends - begins)
+    window_of = launching(Intervals(begins, ends), trace, trace.launch_of()[on_device.index])
+    launched = np.zeros((len(begins), len(ON_DEVICE)), np.int64)
+    for same in alike(np.flatnonzero(window_of >= 0), window_of):
+        computing, communicating, active = (layer.total_ns for layer in layers(trace, on_device.where(same)))
+        launched[window_of[same[0]]] = computing, active - communicating, communicating - computing
     return _Windows(
         device=device,
         wall=ends - begins,
+        busy=memory,
         compute=compute,
         communication=communication - compute,
         memory=memory - communication,
         causes=causes,
-        launched=_launched(trace, on_device, begins, ends),
-    )
-
-
-def _launched(trace: Trace, work: GpuWork, begins: Int64s, ends: Int64s) -> Int64s:
-    """Return for each window the time in which any GPU event launched in it ran, by ON_DEVICE."""
-    window_of = launching(Intervals(begins, ends), trace, trace.launch_of()[work.index])
-    total = np.zeros((len(begins), len(ON_DEVICE)), np.int64)
-    for same in alike(np.flatnonzero(window_of >= 0), window_of):
-        compute, communicating, active = (layer.total_ns for layer in layers(trace, work.where(same)))
-        total[window_of[same[0]]] = compute, active - communicating, communicating - compute
-    return total
-
-
-def _step(
-    profile: Profile, name: str | None, begins: Int64s, devices: list[_Windows], index: int
-) -> StepUtilization:
-    begin, wall, indices = begins[index], devices[0].wall[index], np.array([index])
-    launches = profile.of(launch_calls).between(begin, begin + wall)
-    return StepUtilization(
-        step=name,
-        start_us=us(begin - profile.trace.window()[0]),
-        wall_us=us(wall),
-        devices=[_device(device, indices) for device in devices],
-        verdict=_verdict(devices, indices),
-        launches=launches.launches,
-        launch_call_us=us(launches.time_ns),
-        graph_replays=launches.replays,
+        launched=launched,
     )
 
 
 def _verdict(devices: list[_Windows], indices: Int64s) -> Verdict:
-    device = max(devices, key=lambda device: int(device.busy[indices].sum()))
-    columns = device.wall, device.busy, device.communication, device.memory
+    """Return the verdict over these windows, by the device that is busy longest."""
+    windows = max(devices, key=lambda device: int(device.busy[indices].sum()))
+    columns = windows.wall, windows.busy, windows.communication, windows.memory
     wall, busy, communication, memory = (int(column[indices].sum()) for column in columns)
-    causes, launched = device.causes[indices].sum(axis=0), device.launched[indices].sum(axis=0)
-    return verdict(device.device, wall, busy, communication, memory, causes, launched)
-
-
-def verdict(
-    device: int,
-    wall_ns: int,
-    busy_ns: int,
-    exposed_communication_ns: int,
-    exposed_memory_ns: int,
-    causes_ns: Int64s,  # idle time by cause
-    launched: Int64s = _NOTHING_LAUNCHED,  # how long the work launched there takes, by ON_DEVICE
-) -> Verdict:
-    """Return the verdict over one window, or over several whose numbers were summed."""
-    idle = np.asarray(causes_ns)
-    assert wall_ns == busy_ns + int(idle.sum())
+    idle, launched = windows.causes[indices].sum(axis=0), windows.launched[indices].sum(axis=0)
+    assert wall == busy + int(idle.sum()), "the parts do not sum to the windows"
     parts: dict[Bound, int] = {
-        "compute": busy_ns - exposed_communication_ns - exposed_memory_ns,
-        "copy": exposed_memory_ns,
-        "communication": exposed_communication_ns + int(idle[_COMMUNICATION]),
+        "compute": busy - communication - memory,
+        "copy": memory,
+        "communication": communication + int(idle[_COMMUNICATION]),
         "input": int(idle[_INPUT]),
         "compile": int(idle[_COMPILE]),
     }
-    parts["launch"] = wall_ns - sum(parts.values())
+    parts["launch"] = wall - sum(parts.values())
     bound = max(parts, key=lambda name: parts[name])
     launched_ns = int(launched.sum())
-    host_is_ahead = bound == "launch" and launched_ns >= wall_ns
+    host_is_ahead = bound == "launch" and launched_ns >= wall
     if host_is_ahead:
         bound = ON_DEVICE[int(np.argmax(launched))]
     return Verdict(
         bound=bound,
-        share_percent=None if host_is_ahead else share_percent(parts[bound], wall_ns),
-        device=device,
-        wall_us=us(wall_ns),
+        share_percent=None if host_is_ahead else share_percent(parts[bound], wall),
+        device=windows.device,
+        wall_us=us(wall),
         **{f"{name}_us": us(ns) for name, ns in parts.items()},
-        least_us=us(launched_ns if launched_ns >= wall_ns else busy_ns),
+        least_us=us(launched_ns if launched_ns >= wall else busy),
     )
 
 

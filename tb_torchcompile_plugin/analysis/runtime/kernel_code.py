@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,7 +19,7 @@ from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import GraphCode
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall
 from tb_torchcompile_plugin.generated_code.user_lines import distinct_lines
-from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of, distinct, mask_of
+from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of, distinct, mask_of, ordinals
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
@@ -36,30 +37,15 @@ _COLUMNS = ("grid", "block", "registers", "shared_memory", "occupancy")
 Call = tuple[GraphCode, CodeCall]
 
 
-class ExternLines:
+class ExternLines(NamedTuple):
     """The calls in the generated code that the launches of one device are, where known."""
 
-    def __init__(self, profile: Profile, rows: Launches) -> None:
-        trace, ownership, code = profile.trace, profile.of(Ownership), profile.of(generated_code)
-        self._tops, self._executions = _tops(trace, rows)
-        self._start = trace.ts[rows.index]
-        self._calls: dict[int, Call] = {}  # by the row of the outermost operator
-        in_graph = self._tops >= 0
-        columns = rows.compile_id, rows.graph_key, self._tops, self._executions
-        keys, _ = distinct(*(column[in_graph] for column in columns))
-        for (compile_id, key), calls in grouped(keys.T.tolist(), lambda row: (row[0], row[1])).items():
-            graph = code.graph(ownership.name(compile_id), ownership.name(key))
-            if graph is not None:
-                self._match(trace, graph, [(top, execution) for *_, top, execution in calls])
-
-    def _match(self, trace: Trace, graph: GraphCode, calls: list[tuple[int, int]]) -> None:
-        """Match calls (row of the operator, row of the graph's execution) to the calls in the code of their graph."""
-        in_order = sorted(calls, key=lambda call: int(trace.ts[call[0]]))
-        executed = grouped(in_order, lambda call: (call[1], trace.names[trace.name[call[0]]]))
-        for (_, operator), rows in executed.items():
-            written = [call for call in graph.calls if call.operator == operator]
-            if len(rows) == len(written):
-                self._calls |= {row: (graph, call) for (row, _), call in zip(rows, written, strict=True)}
+    tops: (
+        Int64s  # of each launch the row of the outermost operator inside a graph's execution, -1 without one
+    )
+    executions: Int64s  # the row of that execution
+    start: Int64s  # when each launch ran
+    by_top: dict[int, Call]  # by the row of the outermost operator
 
     def of(self, indices: Int64s) -> list[Frame]:
         """Return the distinct lines of these launches."""
@@ -69,14 +55,14 @@ class ExternLines:
 
     def calls(self, indices: Int64s) -> list[Call]:
         """Return each call of these launches, with the graph in whose code it stands."""
-        tops = np.unique(self._tops[indices]).tolist()
-        calls = (self._calls[top] for top in tops if top in self._calls)
+        tops = np.unique(self.tops[indices]).tolist()
+        calls = (self.by_top[top] for top in tops if top in self.by_top)
         return list({id(call): (graph, call) for graph, call in calls}.values())
 
     def each(self, indices: Int64s) -> Iterator[tuple[Int64s, Call | None]]:
         """Yield these launches by their call, None for those of which it is unknown."""
-        tops, top_of = np.unique(self._tops[indices], return_inverse=True)
-        calls = [self._calls.get(top) for top in tops.tolist()]
+        tops, top_of = np.unique(self.tops[indices], return_inverse=True)
+        calls = [self.by_top.get(top) for top in tops.tolist()]
         numbers = {id(call[1]): number for number, call in enumerate(calls) if call}
         number_of = np.array([numbers[id(call[1])] if call else -1 for call in calls], np.int64)[top_of]
         for same in alike(np.arange(len(indices)), number_of):
@@ -85,19 +71,42 @@ class ExternLines:
 
     def order(self, indices: Int64s, calls: int) -> Int64s:
         """Return which of so many calls in its graph's code each launch is; -1 if the execution has more or fewer."""
-        execution = self._executions[indices]
-        order = np.lexsort((self._start[indices], execution))
-        _, first, run_of, count = np.unique(
-            execution[order], return_index=True, return_inverse=True, return_counts=True
-        )
+        execution = self.executions[indices]
+        order = np.lexsort((self.start[indices], execution))
+        _, run_of, count = np.unique(execution, return_inverse=True, return_counts=True)
         number = np.empty(len(indices), np.int64)
-        number[order] = np.where(count[run_of] == calls, np.arange(len(indices)) - first[run_of], -1)
-        return np.where(execution >= 0, number, -1)
+        number[order] = ordinals(execution[order])
+        return np.where((execution >= 0) & (count[run_of] == calls), number, -1)
 
 
 def extern_lines(profile: Profile) -> dict[Device, ExternLines]:
     """Return the calls in the generated code by device."""
-    return {rows.device: ExternLines(profile, rows) for rows in profile.of(kernel_launches)}
+    trace, ownership, code = profile.trace, profile.of(Ownership), profile.of(generated_code)
+    lines: dict[Device, ExternLines] = {}
+    for rows in profile.of(kernel_launches):
+        tops, executions = _tops(trace, rows)
+        in_graph = tops >= 0
+        columns = rows.compile_id, rows.graph_key, tops, executions
+        keys, _ = distinct(*(column[in_graph] for column in columns))
+        by_top: dict[int, Call] = {}
+        for (compile_id, key), calls in grouped(keys.T.tolist(), lambda row: (row[0], row[1])).items():
+            graph = code.graph(ownership.name(compile_id), ownership.name(key))
+            if graph is not None:
+                by_top |= _matched(trace, graph, [(top, execution) for *_, top, execution in calls])
+        lines[rows.device] = ExternLines(tops, executions, trace.ts[rows.index], by_top)
+    return lines
+
+
+def _matched(trace: Trace, graph: GraphCode, calls: list[tuple[int, int]]) -> dict[int, Call]:
+    """Match calls (row of the operator, row of the graph's execution) to the calls in the code of their graph."""
+    in_order = sorted(calls, key=lambda call: int(trace.ts[call[0]]))
+    executed = grouped(in_order, lambda call: (call[1], trace.names[trace.name[call[0]]]))
+    matched: dict[int, Call] = {}
+    for (_, operator), rows in executed.items():
+        written = [call for call in graph.calls if call.operator == operator]
+        if len(rows) == len(written):
+            matched |= {row: (graph, call) for (row, _), call in zip(rows, written, strict=True)}
+    return matched
 
 
 def _tops(trace: Trace, rows: Launches) -> tuple[Int64s, Int64s]:
@@ -141,53 +150,42 @@ class LaunchConfig(msgspec.Struct, frozen=True):
     warps: int | None  # of a block
     registers: int | None
     shared_memory_bytes: int | None
-    occupancy_percent: (
-        int | None
-    )  # CUPTI's estimate; None where it is 0 though each multiprocessor had a warp
+    # CUPTI's estimate; None where it is 0 though each multiprocessor had a warp.
+    occupancy_percent: int | None
     launches: int
     time_us: float
 
 
-class LaunchConfigs:
-    """The configurations of the launches of one device."""
-
-    def __init__(self, trace: Trace, rows: Launches) -> None:
-        self._trace = trace
-        self._dur = rows.dur
-        self._columns = [codes_of(trace, name, rows.index) for name in _COLUMNS]
-        _, self._config_of = distinct(*self._columns[::-1])
-        # A warp has 64 threads on AMD's data center cards.
-        self._warp_size, self._multiprocessors = (
-            _property(trace, "warpSize", 32),
-            _property(trace, "numSms", 1),
-        )
-
-    def of(self, indices: Int64s) -> list[LaunchConfig]:
-        """Return the configurations of these launches, most time first; [] on the CPU and for copies."""
-        launched = indices[self._columns[0][indices] >= 0]
-        configs = [self._config(same) for same in alike(launched, self._config_of)]
-        return sorted(configs, key=lambda row: -row.time_us)
-
-    def _config(self, indices: Int64s) -> LaunchConfig:
-        codes = [int(column[indices[0]]) for column in self._columns]
-        registers, shared_memory, occupancy = (code if code >= 0 else None for code in codes[2:])
-        grid, block = (
-            [*_sizes(self._trace.texts[column][code])] if code >= 0 else []
-            for column, code in zip(_COLUMNS, codes[:2])
-        )
-        warps = math.ceil(math.prod(block) / self._warp_size) if block else None
-        if occupancy == 0 and math.prod(grid) * (warps or 0) >= self._multiprocessors:
-            occupancy = None
-        return LaunchConfig(
-            grid=grid,
-            block=block,
-            warps=warps,
-            registers=registers,
-            shared_memory_bytes=shared_memory,
-            occupancy_percent=occupancy,
-            launches=len(indices),
-            time_us=us(self._dur[indices].sum()),
-        )
+def launch_configs(trace: Trace, rows: Launches, groups: list[Int64s]) -> Iterator[list[LaunchConfig]]:
+    """Yield the configurations of each group of launches, most time first; [] on the CPU and for copies."""
+    columns = [codes_of(trace, name, rows.index) for name in _COLUMNS]
+    _, config_of = distinct(*columns[::-1])
+    # A warp has 64 threads on AMD's data center cards.
+    warp_size, multiprocessors = _property(trace, "warpSize", 32), _property(trace, "numSms", 1)
+    for group in groups:
+        configs = []
+        for indices in alike(group[columns[0][group] >= 0], config_of):
+            codes = [int(column[indices[0]]) for column in columns]
+            registers, shared_memory, occupancy = (code if code >= 0 else None for code in codes[2:])
+            grid, block = (
+                [*_sizes(trace.texts[column][code])] if code >= 0 else []
+                for column, code in zip(_COLUMNS, codes[:2])
+            )
+            warps = math.ceil(math.prod(block) / warp_size) if block else None
+            if occupancy == 0 and math.prod(grid) * (warps or 0) >= multiprocessors:
+                occupancy = None
+            config = LaunchConfig(
+                grid=grid,
+                block=block,
+                warps=warps,
+                registers=registers,
+                shared_memory_bytes=shared_memory,
+                occupancy_percent=occupancy,
+                launches=len(indices),
+                time_us=us(rows.dur[indices].sum()),
+            )
+            configs.append(config)
+        yield sorted(configs, key=lambda row: -row.time_us)
 
 
 def share_of_gpu(trace: Trace, index: Int64s) -> Floats:

@@ -104,13 +104,6 @@ class KernelName(NamedTuple):
         return f"{self.device},{name},{self.compile_id or ''},{graph}"
 
 
-class UnnamedTriton(NamedTuple):
-    """Time of kernels called `triton_`."""
-
-    all_ns: int
-    named_ns: int  # of those whose launch has a name
-
-
 def brief(name: str) -> str:
     """Return a name that fits into a key: of a long one the start and a hash."""
     if len(name) <= _KEY_NAME:
@@ -137,24 +130,30 @@ def kernel_categories(profile: Profile) -> list[KernelCategory]:
         total = int(rows.dur.sum())
         for same in alike(np.arange(len(rows.dur)), rows.category):
             time = int(rows.dur[same].sum())
-            categories.append(
-                KernelCategory(
-                    device=rows.device,
-                    category=CATEGORIES[rows.category[same[0]]],
-                    launches=len(same),
-                    distinct_kernels=len(np.unique(rows.name[same])),
-                    time_us=us(time),
-                    gpu_time_percent=None if rows.device == "cpu" else share_percent(time, total),
-                    wall_time_percent=share_percent(time, last - first),
-                )
+            row = KernelCategory(
+                device=rows.device,
+                category=CATEGORIES[rows.category[same[0]]],
+                launches=len(same),
+                distinct_kernels=len(np.unique(rows.name[same])),
+                time_us=us(time),
+                gpu_time_percent=None if rows.device == "cpu" else share_percent(time, total),
+                wall_time_percent=share_percent(time, last - first),
             )
+            categories.append(row)
     return sorted(categories, key=lambda row: (str(row.device), -row.time_us))
 
 
 def step_categories(profile: Profile) -> list[StepCategory]:
     """Return one row per step, device and category that it launched; steps in order of time, most time first."""
     steps, length = profile.of(StepWindows), profile.of(step_ns)
-    figures = [(rows.device, *_by_step(profile, rows)) for rows in profile.of(kernel_launches)]
+    figures = []  # of each device: time (ns) and number of the launches of each step (row) and category (column)
+    for rows in profile.of(kernel_launches):
+        step_of = steps.launching(profile.trace, rows.launch)
+        time, count = np.zeros((2, len(steps), len(CATEGORIES)), np.int64)
+        cells = step_of[step_of >= 0], rows.category[step_of >= 0]
+        np.add.at(time, cells, rows.dur[step_of >= 0])
+        np.add.at(count, cells, 1)
+        figures.append((rows.device, time, count))
     return [
         StepCategory(
             step=name,
@@ -172,32 +171,20 @@ def step_categories(profile: Profile) -> list[StepCategory]:
     ]
 
 
-def _by_step(profile: Profile, rows: Launches) -> tuple[Int64s, Int64s]:
-    """Return time (ns) and number of the launches of each step (row) and category (column)."""
-    steps = profile.of(StepWindows)
-    step = steps.launching(profile.trace, rows.launch)
-    time, count = np.zeros((2, len(steps), len(CATEGORIES)), np.int64)
-    launched = step >= 0
-    cells = step[launched], rows.category[launched]
-    np.add.at(time, cells, rows.dur[launched])
-    np.add.at(count, cells, 1)
-    return time, count
-
-
 def distinct_kernels(profile: Profile) -> int:
     """Return how many kernels there are by device and name: a name has one row for each graph that launches it."""
     return sum(len(np.unique(rows.name)) for rows in profile.of(kernel_launches))
 
 
-def unnamed_triton(profile: Profile) -> UnnamedTriton:
-    """Return the time of kernels that torch was told not to name."""
+def unnamed_triton(profile: Profile) -> tuple[int, int]:
+    """Return the time (ns) of kernels called `triton_`, as torch was told, and of those whose launch has a name."""
     is_unnamed = mask_of(profile.trace.names, is_anonymous)
     total = named = 0
     for rows in profile.of(kernel_launches):
         unnamed = is_unnamed[profile.trace.name[rows.index]]
         total += int(rows.dur[unnamed].sum())
         named += int(rows.dur[unnamed & ~is_unnamed[rows.name]].sum())
-    return UnnamedTriton(total, named)
+    return total, named
 
 
 def launched_in(profile: Profile, rows: Launches) -> Mask:

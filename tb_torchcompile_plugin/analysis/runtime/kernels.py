@@ -9,10 +9,11 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import (
+    Call,
     ExternLines,
     LaunchConfig,
-    LaunchConfigs,
     extern_lines,
+    launch_configs,
     module_names,
 )
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
@@ -89,15 +90,13 @@ class KernelDetails(msgspec.Struct, frozen=True):
     """One kernel: its launches, how it was launched, and its source as inductor generated it."""
 
     launches: KernelLaunches
-    idle_before_us: (
-        float | None
-    )  # mean idle time of the device before a launch; None where unknown, and on the CPU
+    # Mean idle time of the device before a launch; None where unknown, and on the CPU.
+    idle_before_us: float | None
     longest_idle_before_us: float | None
     configs: list[LaunchConfig]
     compile_config: str | None  # block sizes and warps that torch chose, where recorded
-    context: list[
-        Frame
-    ]  # the user's lines, and those around them that other operators of the graph come from
+    # The user's lines, and those around them that other operators of the graph come from.
+    context: list[Frame]
     graph: GraphPiece | None  # the nodes that it computes
     source: str | None
     language: str | None
@@ -123,43 +122,34 @@ class CodeKernels(msgspec.Struct, frozen=True):
     rows: list[CodeKernel]
 
 
-KernelRow = tuple[
-    Kernel, Launches, Int64s
-]  # a kernel, the launches of its device, and its indices among them
+KernelRow = tuple[Kernel, Launches, Int64s]  # with the launches of its device, and its indices among them
 
 
 def kernel_table(profile: Profile) -> Kernels:
     """Return all kernels of a span."""
     rows = [row for row, _, _ in profile.of(kernel_rows)]
-    unnamed, (peaks, warnings) = profile.of(unnamed_triton), profile.of(_peaks)
+    (unnamed_ns, named_ns), (peaks, warnings) = profile.of(unnamed_triton), profile.of(device_peaks)
     gains = [row.twice_as_fast_percent or 0.0 for row in rows]
+    headline = "No kernels in this span."
+    if rows:  # "66 launches of 14 kernels took 1.20 ms, 320 µs above the floor."
+        launches = plural(sum(row.launches for row in rows), "launch", "launches")
+        distinct, time = plural(profile.of(distinct_kernels), "kernel"), sum(row.time_us for row in rows)
+        above = [row.achieved.above_floor_us for row in rows if row.achieved.above_floor_us is not None]
+        floor = f", {duration(sum(above))} above the floor" if above else ""
+        headline = f"{launches} of {distinct} took {duration(time)}{floor}."
     no_flop = "how many operations they do, or they do no product"
     return Kernels(
-        headline=_headline(rows, profile.of(distinct_kernels)),
+        headline=headline,
         rows=rows,
         best=gains.index(max(gains)) if any(gains) else None,
         step_categories=profile.of(step_categories),
         peaks=peaks,
         no_bytes=_left_out(peaks, rows, "bandwidth_gb_s", "what they move"),
         no_flop=_left_out(peaks, rows, "flop_per_byte", no_flop),
-        unnamed_us=us(unnamed.all_ns),
-        named_us=us(unnamed.named_ns),
+        unnamed_us=us(unnamed_ns),
+        named_us=us(named_ns),
         warnings=warnings,
     )
-
-
-def _peaks(profile: Profile) -> tuple[list[DevicePeak], list[Notice]]:
-    return device_peaks(profile.trace, [rows.device for rows in profile.of(kernel_launches)])
-
-
-def _headline(rows: list[Kernel], distinct: int) -> str:
-    """Return "66 launches of 14 kernels took 1.20 ms, 320 µs above the floor."."""
-    if not rows:
-        return "No kernels in this span."
-    launches = plural(sum(row.launches for row in rows), "launch", "launches")
-    taken = f"{launches} of {plural(distinct, 'kernel')} took {duration(sum(row.time_us for row in rows))}"
-    above = [row.achieved.above_floor_us for row in rows if row.achieved.above_floor_us is not None]
-    return f"{taken}, {duration(sum(above))} above the floor." if above else f"{taken}."
 
 
 def _left_out(peaks: list[DevicePeak], rows: list[Kernel], figure: str, what: str) -> str:
@@ -182,30 +172,28 @@ def kernel_rows(profile: Profile) -> list[KernelRow]:
     """Return each kernel with its launches, most time first."""
     devices = zip(profile.of(kernel_launches), profile.of(launched_work), strict=True)
     rows = [row for launches, work in devices for row in _device_rows(profile, launches, work)]
-
-    def order(row: KernelRow) -> tuple[float, str, str, str]:
-        return -row[0].time_us, row[0].name, row[0].compile_id or "", row[0].graph_key or ""
-
-    return sorted(rows, key=order)
+    return sorted(
+        rows,
+        key=lambda row: (-row[0].time_us, row[0].name, row[0].compile_id or "", row[0].graph_key or ""),
+    )
 
 
 def _device_rows(profile: Profile, rows: Launches, work: Work) -> Iterator[KernelRow]:
     trace, kernels, on_gpu = profile.trace, groups(rows), rows.device != "cpu"
     first, last = trace.window()
     total, counted = int(rows.dur.sum()), launched_in(profile, rows)
-    alone = alone_ns(trace, rows, kernels, counted)
+    alone_of = alone_ns(trace, rows, kernels, counted)
     # Where the host is ahead, steps launch more work than they last.
     busy_ns = busy(trace, rows.index[counted]).total_ns
     wall_ns = max(int(profile.of(step_ns).sum()) or last - first, busy_ns)
-    launched, modules = LaunchConfigs(trace, rows), module_names(trace, rows, kernels)
     externs = profile.of(extern_lines)[rows.device]
-    peak = next((peak for peak in profile.of(_peaks)[0] if peak.device == rows.device), None)
-    for number, indices in enumerate(kernels):
+    peak = next((peak for peak in profile.of(device_peaks)[0] if peak.device == rows.device), None)
+    configs_of, modules_of = launch_configs(trace, rows, kernels), module_names(trace, rows, kernels)
+    for indices, alone, configs, modules in zip(kernels, alone_of, configs_of, modules_of, strict=True):
         kernel, dur = kernel_name(profile, rows, indices), rows.dur[indices]
         direction = _direction(profile, kernel, rows, indices)
         code = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key, direction)
         lines, lines_from = _lines(trace, rows, indices, code, externs)
-        configs = launched.of(indices)
         reached = achieved(trace, rows, work, indices, peak, code.definition if code else None)
         row = Kernel(
             **kernel._asdict(),
@@ -226,14 +214,14 @@ def _device_rows(profile: Profile, rows: Launches, work: Work) -> Iterator[Kerne
             output_code_file=(code.code.file or None) if code else None,
             artifact=code.code.artifact if code else None,
             code_line=code.definition.line if code else None,
-            modules=modules[number] or _graph_modules(code, externs.calls(indices)),
+            modules=modules or _graph_modules(code, externs.calls(indices)),
             config=configs[0] if configs else None,
             configs=len(configs),
             bandwidth_gb_s=reached.bandwidth_gb_s,
             bandwidth_percent=reached.bandwidth_percent,
             achieved=reached,
-            alone_us=us(alone[number]) if on_gpu else None,
-            twice_as_fast_percent=share_percent(alone[number], 2 * wall_ns) if on_gpu else None,
+            alone_us=us(alone) if on_gpu else None,
+            twice_as_fast_percent=share_percent(alone, 2 * wall_ns) if on_gpu else None,
         )
         yield row, rows, indices
 
@@ -260,7 +248,7 @@ def _lines(
     return lines, lines_from or ("comments" if lines else None)
 
 
-def _graph_modules(code: Generated | None, calls: list[tuple[GraphCode, CodeCall]]) -> list[str]:
+def _graph_modules(code: Generated | None, calls: list[Call]) -> list[str]:
     """Return the paths of the modules that a kernel of a compiled graph computes, where the graph names them."""
     parts: list[tuple[GraphCode, CodeCall | Definition]] = [*calls]
     if code is not None:
@@ -301,7 +289,7 @@ def _details(profile: Profile, kernel: KernelName, rows: Launches, indices: Int6
         launches=_launches(profile, rows, indices),
         idle_before_us=us(round(float(idle.mean()))) if len(idle) else None,
         longest_idle_before_us=us(int(idle.max())) if len(idle) else None,
-        configs=LaunchConfigs(profile.trace, rows).of(indices),
+        configs=next(launch_configs(profile.trace, rows, [indices])),
         compile_config=code.code.configs.get(code.definition.name) if code else None,
         context=context,
         graph=graph,

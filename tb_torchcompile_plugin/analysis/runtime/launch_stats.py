@@ -111,16 +111,15 @@ def _by_function(trace: Trace, launches: LaunchCalls) -> list[LaunchCall]:
     rows = []
     for same in alike(np.arange(len(launches.call)), trace.name[launches.call]):
         dur = launches.dur[same]
-        rows.append(
-            LaunchCall(
-                name=trace.names[trace.name[launches.call[same[0]]]],
-                calls=len(dur),
-                gpu_events=int(launches.events[same].sum()),
-                time_us=us(dur.sum()),
-                median_us=median_us(dur) or 0.0,
-                max_us=us(dur.max()),
-            )
+        row = LaunchCall(
+            name=trace.names[trace.name[launches.call[same[0]]]],
+            calls=len(dur),
+            gpu_events=int(launches.events[same].sum()),
+            time_us=us(dur.sum()),
+            median_us=median_us(dur) or 0.0,
+            max_us=us(dur.max()),
         )
+        rows.append(row)
     return sorted(rows, key=lambda row: -row.time_us)
 
 
@@ -147,7 +146,7 @@ def cudagraph_skip_reasons(data: CompileData) -> list[str]:
     """Return why inductor did not use CUDA graphs though told to, each reason once."""
     rows = (*data.summary.compilations, *data.summary.runtime_metrics)
     reasons = (skip_reason(row.metrics) for row in rows)
-    return list(dict.fromkeys(reason for reason in reasons if reason))
+    return list(dict.fromkeys(filter(None, reasons)))
 
 
 def skip_reason(metrics: Mapping[str, str]) -> str:

@@ -95,11 +95,7 @@ class HeldMemory(NamedTuple):
     device: int
     held: int | None  # None where no memory was recorded
     capacity: int | None  # None where the header has none
-
-    @property
-    def share_percent(self) -> float | None:
-        """Return the share of the device's memory that is held."""
-        return 100 * self.held / self.capacity if self.held is not None and self.capacity else None
+    share_percent: float | None  # of the device's memory
 
     def sentence(self) -> str:
         """Return "torch holds 12 GB of GPU 0, 8.0 % of its memory"."""
@@ -113,10 +109,10 @@ def memory(profile: Profile, window: tuple[int, int] | None = None) -> Memory:
     """Return the memory of all devices that were used, most first; window: [start, end) ns from the first event."""
     trace, events = profile.trace, profile.of(memory_moments)
     recorded = bool(trace.metadata.get("profile_memory")) or len(events.ts) > 0
-    first = trace.window()[0]
     inside = np.ones(len(events.ts), bool)
     if window is not None:
-        inside = (events.ts >= first + window[0]) & (events.ts < first + window[1])
+        begin, end = (trace.window()[0] + edge for edge in window)
+        inside = (events.ts >= begin) & (events.ts < end)
     at_peak = np.zeros(len(events.ts), bool)
     used = np.unique(events.device[inside]).tolist()
     devices = [_device(trace, events, device, inside, at_peak) for device in used]
@@ -168,10 +164,12 @@ def _device(trace: Trace, events: Moments, device: int, inside: Mask, at_peak: M
     at_peak[alive] = True
     time = events.ts[chosen] - trace.window()[0]
     has_reserved = bool((reserved > 0).any())
+    drawn = _extremes(time, [total, reserved] if has_reserved else [total])
+    reserved_bytes = reserved[drawn].tolist() if has_reserved else None
     return MemoryUse(
         device="cpu" if device < 0 else device,
         capacity_bytes=_capacities(trace).get(device),
-        curve=_curve(time, total, reserved if has_reserved else None),
+        curve=Curve([us(at) for at in time[drawn].tolist()], total[drawn].tolist(), reserved_bytes),
         peak_bytes=int(total[top]),
         peak_us=us(time[top]),
         peak_reserved_bytes=int(reserved.max()) if has_reserved else None,
@@ -188,12 +186,6 @@ def _capacities(trace: Trace) -> dict[int, int]:
     """Return the memory of each device, by the trace's header."""
     sizes = device_property(trace, "totalGlobalMem")
     return {device: size for device, size in sizes.items() if isinstance(size, int)}
-
-
-def _curve(time: Int64s, total: Int64s, reserved: Int64s | None) -> Curve:
-    kept = _extremes(time, [total] if reserved is None else [total, reserved])
-    reserved_bytes = None if reserved is None else reserved[kept].tolist()
-    return Curve([us(at) for at in time[kept].tolist()], total[kept].tolist(), reserved_bytes)
 
 
 def _extremes(ts: Int64s, curves: list[Int64s]) -> Int64s:
@@ -267,14 +259,15 @@ def _name(names: list[str], code: int) -> str | None:
 def held_memory(profile: Profile) -> list[HeldMemory]:
     """Return one row per device whose memory was recorded; where none was, per device in the header."""
     events, capacities = profile.trace.memory(), _capacities(profile.trace)
-    on_gpus = np.flatnonzero(np.isin(events["device_type"], DEVICE_TYPES))
-    if not len(on_gpus):
-        return [HeldMemory(device, None, capacity) for device, capacity in sorted(capacities.items())]
+    most_held: dict[int, int] = {}
+    for same in alike(np.flatnonzero(np.isin(events["device_type"], DEVICE_TYPES)), events["device_id"]):
+        sizes = (int(events[column][same].max()) for column in ("total_reserved", "total_allocated"))
+        most_held[int(events["device_id"][same[0]])] = max(sizes)
     rows = []
-    for same in alike(on_gpus, events["device_id"]):
-        device = int(events["device_id"][same[0]])
-        held = max(int(events[column][same].max()) for column in ("total_reserved", "total_allocated"))
-        rows.append(HeldMemory(device, held, capacities.get(device)))
+    for device in most_held or sorted(capacities):
+        held, capacity = most_held.get(device), capacities.get(device)
+        share = 100 * held / capacity if held is not None and capacity else None
+        rows.append(HeldMemory(device, held, capacity, share))
     return rows
 
 

@@ -74,6 +74,9 @@ class _Node:
     calls: int | None = None  # None in a graph
     host: int = 0  # with what it called
     self_host: int = 0
+    depth: int = 0
+    all_device: int = 0  # this and the next one: with the modules that it called or contains
+    all_backward: int = 0
 
     @property
     def in_graph(self) -> bool:
@@ -215,26 +218,18 @@ def _graph_nodes(owner: int | str, nodes: dict[str, _Node], first: int) -> list[
 
 def _in_order(nodes: list[_Node], gpu: bool) -> list[Module]:
     """Return the rows as a tree is read: each followed by what it called, the longest first."""
-    depth = [0] * len(nodes)
-    device, backward = [node.device for node in nodes], [node.backward for node in nodes]
-    for index, node in enumerate(nodes):
-        depth[index] = depth[node.parent] + 1 if node.parent >= 0 else 0
-    for index, node in reversed([*enumerate(nodes)]):
+    for node in nodes:
+        node.depth = nodes[node.parent].depth + 1 if node.parent >= 0 else 0
+        node.all_device, node.all_backward = node.device, node.backward
+    for node in reversed(nodes):
         # What a module launched itself includes the graphs that it ran.
         if node.parent >= 0 and node.in_graph == nodes[node.parent].in_graph:
-            device[node.parent] += device[index]
-            backward[node.parent] += backward[index]
-    weight = [
-        device[index] + backward[index] if node.in_graph else node.host for index, node in enumerate(nodes)
-    ]
+            nodes[node.parent].all_device += node.all_device
+            nodes[node.parent].all_backward += node.all_backward
+    weight = [node.all_device + node.all_backward if node.in_graph else node.host for node in nodes]
     order = _tree_order([node.parent for node in nodes], weight)
     row_of = {index: row for row, index in enumerate(order)} | {-1: -1}
-    return [
-        _module(
-            nodes[index], row_of[nodes[index].parent], depth[index], (device[index], backward[index]), gpu
-        )
-        for index in order
-    ]
+    return [_module(nodes[index], row_of[nodes[index].parent], gpu) for index in order]
 
 
 def _tree_order(parents: list[int], weight: list[int]) -> list[int]:
@@ -248,20 +243,20 @@ def _tree_order(parents: list[int], weight: list[int]) -> list[int]:
     return order
 
 
-def _module(node: _Node, parent: int, depth: int, total: tuple[int, int], gpu: bool) -> Module:
+def _module(node: _Node, parent: int, gpu: bool) -> Module:
     host = (None, None) if node.in_graph else (us(node.host), us(node.self_host))
     if node.in_graph and not gpu:
-        host = us(total[0]), us(node.device)
+        host = us(node.all_device), us(node.device)
     return Module(
         name=node.name,
         parent=parent,
-        depth=depth,
+        depth=node.depth,
         in_graph=node.in_graph,
         host_us=host[0],
         self_host_us=host[1],
-        device_us=us(total[0]) if gpu else None,
+        device_us=us(node.all_device) if gpu else None,
         self_device_us=us(node.device) if gpu else None,
-        backward_device_us=us(total[1]) if gpu else None,
+        backward_device_us=us(node.all_backward) if gpu else None,
         calls=node.calls,
         compile_ids=sorted(node.compile_ids),
         slices=None if node.in_graph else node.name,

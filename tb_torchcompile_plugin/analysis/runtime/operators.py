@@ -53,6 +53,7 @@ _KINDS: tuple[OperatorKind, ...] = ("operator", "label", "runtime", "overhead")
 _KIND_OF_CAT: dict[str, int] = {OPERATOR: 0, LABEL: 1, OVERHEAD: 3}
 _RUNTIME = 2
 _MAX_FLOPS = 1 << 56  # no call does as many; sums of them fit into 64 bits
+_Parts = tuple[Int64s, Sequence[str]]  # what calls are split by: each call's code, -1 for none, and the texts
 _COUNTED = (*FLOP_FACTORS, *FLOP_ELEMENTWISE, CONVOLUTION)
 
 
@@ -98,19 +99,12 @@ class Operators(msgspec.Struct, frozen=True):
     recorded: Recorded
 
 
-class _Parts(msgspec.Struct, frozen=True):
-    """What the calls are split by."""
-
-    codes: Int64s  # of each call, -1 for none
-    texts: Sequence[str]  # by code
-
-
 def operators(profile: Profile, split: str | None = None) -> Operators:
     """Return all rows, most self time on the host first; split: one of SPLITS."""
     if split:
         rows, headline = _rows(profile, SPLITS[split](profile)), profile.of(operators).headline
     else:
-        rows = _rows(profile, _Parts(np.full(len(profile.of(operator_calls).index), -1), ()))
+        rows = _rows(profile, (np.full(len(profile.of(operator_calls).index), -1), ()))
         headline = _headline(rows)
     trace = profile.trace
     recorded = Recorded(
@@ -127,7 +121,7 @@ def step_operators(profile: Profile) -> list[Operator]:
     """Return the rows of calls that begin in profiled steps, most self time on the host first."""
     called = profile.trace.ts[profile.of(operator_calls).index]
     in_step = profile.of(StepWindows).of(called) >= 0
-    return [row for row in _rows(profile, _Parts(np.where(in_step, 0, -1), ("step",))) if row.part]
+    return [row for row in _rows(profile, (np.where(in_step, 0, -1), ("step",))) if row.part]
 
 
 def _headline(rows: list[Operator]) -> str:
@@ -140,27 +134,23 @@ def _headline(rows: list[Operator]) -> str:
         others = f" and {plural(len(rows) - number, 'label or runtime call', 'labels or runtime calls')}"
     host = duration(sum(row.self_host_us for row in rows))
     calls = plural(sum(row.calls for row in rows), "call")
-    return f"{plural(number, 'operator')}{others} took {host} of host time in {calls}{_most(rows)}."
-
-
-def _most(rows: list[Operator]) -> str:
-    """Return which row has most time of its own: on the GPU, where there is one."""
     on_gpu = rows[0].self_device_us is not None
     own = [(row.self_device_us or 0.0) if on_gpu else row.self_host_us for row in rows]
-    if not sum(own):
-        return ""
-    share, where = percent(100 * max(own) / sum(own)), "GPU" if on_gpu else "host"
-    return f"; {rows[own.index(max(own))].name} has {share} of all {where} time"
+    most = ""
+    if sum(own):
+        share, where = percent(100 * max(own) / sum(own)), "GPU" if on_gpu else "host"
+        most = f"; {rows[own.index(max(own))].name} has {share} of all {where} time"
+    return f"{plural(number, 'operator')}{others} took {host} of host time in {calls}{most}."
 
 
 def _by_shape(profile: Profile) -> _Parts:
     trace = profile.trace
-    return _Parts(codes_of(trace, "input_dims", profile.of(operator_calls).index), trace.texts["input_dims"])
+    return codes_of(trace, "input_dims", profile.of(operator_calls).index), trace.texts["input_dims"]
 
 
 def _by_call_site(profile: Profile) -> _Parts:
     sites = profile.of(site_names)
-    return _Parts(sites[profile.of(operator_calls).position], profile.trace.names)
+    return sites[profile.of(operator_calls).position], profile.trace.names
 
 
 def _by_label(profile: Profile) -> _Parts:
@@ -169,12 +159,12 @@ def _by_label(profile: Profile) -> _Parts:
     is_annotation = mask_of(trace.cats, LABEL.__eq__)[trace.cat[tree.index]]
     is_label = is_annotation & mask_of(trace.names, is_chosen_label)[trace.name[tree.index]]
     around = tree.nearest(calls.position, is_label)
-    return _Parts(picked(trace.name, picked(tree.index, around)), trace.names)
+    return picked(trace.name, picked(tree.index, around)), trace.names
 
 
 def _by_compilation(profile: Profile) -> _Parts:
     owners = profile.of(Ownership)
-    return _Parts(owners.compile_ids(profile.of(operator_calls).index), owners.names)
+    return owners.compile_ids(profile.of(operator_calls).index), owners.names
 
 
 SPLITS: dict[str, Callable[[Profile], _Parts]] = {
@@ -190,19 +180,19 @@ def _has_memory(trace: Trace) -> bool:
 
 
 def _rows(profile: Profile, parts: _Parts) -> list[Operator]:
-    trace, calls = profile.trace, profile.of(operator_calls)
+    trace, calls, (codes, texts) = profile.trace, profile.of(operator_calls), parts
     # All steps are one row.
     shown = [ALL_STEPS if is_step(name) else name for name in trace.names]
     number_of = {name: number for number, name in enumerate(dict.fromkeys(shown))}
     name = np.array([number_of[name] for name in shown], np.int64)[trace.name[calls.index]]
     kind = np.array([_KIND_OF_CAT.get(cat, _RUNTIME) for cat in trace.cats], np.int64)[trace.cat[calls.index]]
-    keys, row_of = distinct(name, kind, parts.codes)
+    keys, row_of = distinct(name, kind, codes)
     names, whole_us, rows = list(number_of), us(profile.of(profiled_time).total_ns), []
     for (number, kind_code, part), *figures in zip(
         keys.T.tolist(), *_columns(profile, row_of, keys.shape[1])
     ):
         count, self_host_us, host_us, _, _, matrix_us, tensor_core_us, *_ = figures
-        text = parts.texts[part] if part >= 0 else None
+        text = texts[part] if part >= 0 else None
         step_percent = 100 * self_host_us / whole_us if whole_us else None
         tensor_core_percent = 100 * tensor_core_us / matrix_us if matrix_us else None
         derived = host_us / count, step_percent, tensor_core_percent

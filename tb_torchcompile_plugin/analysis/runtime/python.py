@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent
-from tb_torchcompile_plugin.profile.columns import mask_of, places_in, sums
+from tb_torchcompile_plugin.profile.columns import distinct, mask_of, places_in, sums
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.host.host_tree import (
     Mask,
@@ -41,9 +41,8 @@ class PythonFunction(msgspec.Struct, frozen=True):
     whose: Whose
     calls: int
     self_us: float  # while nothing that it called ran, operators included
-    own_us: (
-        float | None
-    )  # while it was the user's innermost function, with the backward of that; None for others
+    # While it was the user's innermost function, with the backward of that; None for others.
+    own_us: float | None
     total_us: float  # counts recursion once
 
 
@@ -149,8 +148,7 @@ def _functions(profile: Profile, position: Int64s, name: Int64s) -> tuple[list[P
     own_ns, steps = sums(plain, profile.of(program_ns), len(names)), profile.of(_steps)
     called = np.flatnonzero(calls)
     order = called[np.argsort(-self_ns[called], kind="stable")]
-    row_of = np.full(len(names), -1, np.int64)
-    row_of[order] = np.arange(len(order))
+    row_of = places_in(order, np.arange(len(names)))
     functions = []
     for code in order.tolist():
         key = names[code]
@@ -175,15 +173,13 @@ def _functions(profile: Profile, position: Int64s, name: Int64s) -> tuple[list[P
 
 def _outermost(start: Int64s, end: Int64s, track: Int64s, name: Int64s) -> Mask:
     """Return which calls are in no other call of the same name on their track."""
-    order = np.lexsort((-end, start, track, name))
+    group = distinct(name, track)[1]
+    order = np.lexsort((-end, start, group))
     outermost = np.ones(len(order), bool)
     if not len(order):
         return outermost
-    group = np.cumsum(
-        np.diff(name[order], prepend=-1).astype(bool) | np.diff(track[order], prepend=-1).astype(bool)
-    )
     first = int(start.min())
-    offset = group * (int(end.max()) - first + 1)  # groups follow one another on one axis
+    offset = group[order] * (int(end.max()) - first + 1)  # groups follow one another on one axis
     reach = np.maximum.accumulate(end[order] - first + offset)
     outermost[order[1:]] = (start[order] - first + offset)[1:] >= reach[:-1]
     return outermost
@@ -201,11 +197,9 @@ def _frames(profile: Profile, position: Int64s, name: Int64s, tracks: Int64s) ->
     whole = sums(track[parent < 0], total[parent < 0], len(trace.tracks))
     longest = np.argsort(-total, kind="stable")[:_MAX_STACKS]
     kept = np.sort(longest[total[longest] * _MAX_RATIO >= whole[track[longest]]])
-    row_of = np.full(len(total) + 1, -1, np.int64)
-    row_of[kept] = np.arange(len(kept))
     frames = StackFrames(
         name=name[kept].tolist(),
-        parent=row_of[parent[kept]].tolist(),
+        parent=places_in(kept, parent[kept]).tolist(),
         thread=places_in(tracks, track[kept]).tolist(),
         calls=calls[kept].tolist(),
         total_us=[us(ns) / steps for ns in total[kept].tolist()],

@@ -21,7 +21,6 @@ from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
 from tb_torchcompile_plugin.profile.columns import codes_of, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -61,10 +60,7 @@ class _Graph(NamedTuple):
     begin: int
     end: int
     heavy: list[_Heavy]
-
-    @property
-    def products(self) -> int:
-        return sum(call.kind == "product" for call in self.heavy)
+    products: int  # how many of them are products of matrices
 
 
 def recomputed(profile: Profile) -> list[Recomputed]:
@@ -104,7 +100,17 @@ def _recomputed(
         if is_certain or asks_for_checkpoints:
             extra = graph.products - 2 * products
             for calls in _chosen(stretches, extra if extra >= _MIN_EXTRA_PRODUCTS else 0):
-                yield _stretch(graph, calls)
+                begin, end = calls[0].begin, calls[-1].end
+                yield Recomputed(
+                    compile_id=graph.compile_id,
+                    rows=[call.row for call in calls],
+                    begin=begin,
+                    end=end,
+                    earliest=max(
+                        (call.end for call in graph.heavy if call.end <= begin), default=graph.begin
+                    ),
+                    latest=min((call.begin for call in graph.heavy if call.begin >= end), default=graph.end),
+                )
 
 
 def _has_forward(stretch: list[_Heavy]) -> bool:
@@ -123,18 +129,6 @@ def _chosen(stretches: list[list[_Heavy]], extra: int) -> list[list[_Heavy]]:
     return sorted(chosen)
 
 
-def _stretch(graph: _Graph, calls: list[_Heavy]) -> Recomputed:
-    begin, end = calls[0].begin, calls[-1].end
-    return Recomputed(
-        compile_id=graph.compile_id,
-        rows=[call.row for call in calls],
-        begin=begin,
-        end=end,
-        earliest=max((call.end for call in graph.heavy if call.end <= begin), default=graph.begin),
-        latest=min((call.begin for call in graph.heavy if call.begin >= end), default=graph.end),
-    )
-
-
 def _by_id(profile: Profile, runs: Iterable[tuple[str, int, int, int]]) -> dict[str, list[_Graph]]:
     """Return by compile id the graphs that do anything heavy; runs: (id, a slice of its thread, begin, end)."""
     graphs: dict[str, list[_Graph]] = defaultdict(list)
@@ -142,7 +136,8 @@ def _by_id(profile: Profile, runs: Iterable[tuple[str, int, int, int]]) -> dict[
         calls = profile.of(_heavy_calls).get(int(profile.trace.track[row]), [])
         first, last = (bisect_left(calls, time, key=attrgetter("begin")) for time in (begin, end))
         if first < last:
-            graphs[name].append(_Graph(name, begin, end, calls[first:last]))
+            products = sum(call.kind == "product" for call in calls[first:last])
+            graphs[name].append(_Graph(name, begin, end, calls[first:last], products))
     return graphs
 
 
@@ -161,25 +156,19 @@ def _heavy_calls(profile: Profile) -> dict[int, list[_Heavy]]:
 
 
 def _kernels(profile: Profile) -> dict[int, set[int]]:
-    """Return the operators that launched heavy work, with the name codes of the kernels that they launched."""
+    """Return the outermost operators of heavy work, with the name codes of the kernels that they launched."""
     trace, queue = profile.trace, profile.of(gpu_queue)
-    operator = _outermost(profile, profile.of(host_lane).row[queue.point].astype(np.int64))
-    generated = mask_of(trace.names, lambda name: name.startswith("triton_"))
-    kernels: dict[int, set[int]] = defaultdict(set)
-    for row, code in zip(operator.tolist(), trace.name[queue.row].tolist()):
-        if row >= 0:  # generated kernels have other numbers in each graph: their operator identifies them
-            kernels[row] |= set() if generated[code] else {code}
-    return kernels
-
-
-def _outermost(profile: Profile, calls: Int64s) -> Int64s:
-    """Return the outermost operator of heavy work around each call; -1 for none."""
-    trace = profile.trace
     is_heavy = mask_of(trace.names, lambda name: heavy_work(name) is not None)
-    outermost = np.full(len(calls), -1)
     if not is_heavy.any():
-        return outermost
+        return {}
+    calls = profile.of(host_lane).row[queue.point].astype(np.int64)
+    outermost = np.full(len(calls), -1)
     for climbing, at in ways_up(trace.parent, calls):
         heavy = is_heavy[trace.name[at]]
         outermost[climbing[heavy]] = at[heavy]
-    return outermost
+    generated = mask_of(trace.names, lambda name: name.startswith("triton_"))
+    kernels: dict[int, set[int]] = defaultdict(set)
+    for row, code in zip(outermost.tolist(), trace.name[queue.row].tolist()):
+        if row >= 0:  # generated kernels have other numbers in each graph: their operator identifies them
+            kernels[row] |= set() if generated[code] else {code}
+    return kernels

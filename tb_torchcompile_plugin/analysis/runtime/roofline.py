@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.generated_code.output_code import Definition
 from tb_torchcompile_plugin.profile.columns import Floats, Mask, alike, codes_of, distinct, mask_of, values_of
-from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
+from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_names
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -104,12 +104,13 @@ class DevicePeak(msgspec.Struct, frozen=True):
 _UNKNOWN_PEAK = DevicePeak(-1, None, False, None, None, None, None)
 
 
-def device_peaks(trace: Trace, devices: list[Device]) -> tuple[list[DevicePeak], list[Notice]]:
+def device_peaks(profile: Profile) -> tuple[list[DevicePeak], list[Notice]]:
     """Return one row per GPU that worked, and what is wrong with the user's own figures."""
-    names = device_names(trace)
+    names = device_names(profile.trace)
     rows: list[DevicePeak] = []
     notices: list[Notice] = []
-    for device in devices:
+    for launched in profile.of(kernel_launches):
+        device = launched.device
         if device == "cpu":
             continue
         try:
@@ -122,27 +123,24 @@ def device_peaks(trace: Trace, devices: list[Device]) -> tuple[list[DevicePeak],
 
 
 def launched_work(profile: Profile) -> list[Work]:
-    """Return the work of each of `kernel_launches`."""
-    return [work_of(profile.trace, rows) for rows in profile.of(kernel_launches)]
-
-
-def work_of(trace: Trace, rows: Launches) -> Work:
-    """Return bytes and operations of each launch, as far as the trace records them."""
-    count = len(rows.index)
-    types = codes_of(trace, "input_types", rows.op)
-    work = Work(np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, bool), types)
-    copies = np.isin(rows.category, _COPIES)
-    work.bytes[copies] = values_of(trace, "bytes", rows.index)[copies]
-    _add_estimates(trace, rows, work)
-    # Without any operation inductor does not count them for this kernel.
-    generated = np.isin(rows.category, _TRITON)
-    gb, flop = values_of(trace, "kernel_num_gb", rows.op), values_of(trace, "kernel_flop", rows.op)
-    recorded = generated & (gb > 0)
-    work.bytes[recorded] = gb[recorded] * 1e9
-    work.estimated[recorded] = False
-    counted = generated & (flop > 0) & _multiply(trace, rows)
-    work.flop[counted] = flop[counted]
-    return work
+    """Return bytes and operations of each of `kernel_launches`, as far as the trace records them."""
+    trace, all_work = profile.trace, []
+    for rows in profile.of(kernel_launches):
+        count, types = len(rows.index), codes_of(trace, "input_types", rows.op)
+        work = Work(np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, bool), types)
+        copies = np.isin(rows.category, _COPIES)
+        work.bytes[copies] = values_of(trace, "bytes", rows.index)[copies]
+        _add_estimates(trace, rows, work)
+        # Without any operation inductor does not count them for this kernel.
+        generated = np.isin(rows.category, _TRITON)
+        gb, flop = values_of(trace, "kernel_num_gb", rows.op), values_of(trace, "kernel_flop", rows.op)
+        recorded = generated & (gb > 0)
+        work.bytes[recorded] = gb[recorded] * 1e9
+        work.estimated[recorded] = False
+        counted = generated & (flop > 0) & _multiply(trace, rows)
+        work.flop[counted] = flop[counted]
+        all_work.append(work)
+    return all_work
 
 
 def _add_estimates(trace: Trace, rows: Launches, work: Work) -> None:
@@ -214,25 +212,26 @@ def achieved(
     first, dur, peak = indices[0], rows.dur[indices], peak or _UNKNOWN_PEAK
     category, name = CATEGORIES[rows.category[first]], trace.names[rows.name[first]]
     is_copy = int(rows.category[first]) in _COPIES
+    top_gb_s = None if is_copy else peak.bandwidth_gb_s
     exact_bytes = code.num_gb * 1e9 if code and code.num_gb else None
     exact_flop = code.flop if code and multiplies(name, category) else None
-    moved, is_estimate = _amount(work.bytes[indices], work.estimated[indices], exact_bytes)
-    flop, is_flop_estimate = _amount(work.flop[indices], work.estimated[indices], exact_flop)
+    moved, gb_s, bytes_from = _rate(work.bytes[indices], work.estimated[indices], exact_bytes, dur)
+    flop, flop_per_ns, flop_from = _rate(work.flop[indices], work.estimated[indices], exact_flop, dur)
+    tflop_s = None if flop_per_ns is None else flop_per_ns / 1e3
     precision = _precision(trace, work.types[indices], name)
     limit: float | None = getattr(peak, f"{precision}_tflop_s") if precision else None
-    gb_s, tflop_s = _rate(moved, dur), _rate(flop, dur, 1e3)
     fastest = limit or peak.bf16_tflop_s
     if tflop_s is not None and fastest is not None and tflop_s > _MAX_OF_PEAK * fastest:
-        flop, tflop_s = np.full(len(flop), np.nan), None
+        flop, tflop_s, flop_from = np.full(len(flop), np.nan), None, None
     both = ~np.isnan(moved) & ~np.isnan(flop) & (moved > 0)
     floor_us, above_us = (None, None) if is_copy else _floor_us(category, moved, flop, dur, peak, limit)
     return Achieved(
         bandwidth_gb_s=gb_s,
-        bandwidth_percent=None if is_copy else _percent(gb_s, peak.bandwidth_gb_s),
-        bandwidth_from="copy" if is_copy and gb_s is not None else _work_from(gb_s, is_estimate),
+        bandwidth_percent=100 * gb_s / top_gb_s if gb_s is not None and top_gb_s else None,
+        bandwidth_from="copy" if is_copy and gb_s is not None else bytes_from,
         tflop_s=tflop_s,
-        tflop_percent=_percent(tflop_s, limit),
-        tflop_from=_work_from(tflop_s, is_flop_estimate),
+        tflop_percent=100 * tflop_s / limit if tflop_s is not None and limit else None,
+        tflop_from=flop_from,
         flop_per_byte=float(flop[both].sum() / moved[both].sum()) if both.any() else None,
         precision=None if tflop_s is None else precision,
         bytes_per_launch=None if np.isnan(moved).all() else float(np.nanmean(moved)),
@@ -241,12 +240,21 @@ def achieved(
     )
 
 
-def _amount(recorded: Floats, estimated: Mask, exact: float | None) -> tuple[Floats, bool]:
-    """Return the amount of each launch, and whether any is an estimate; exact: by the generated code, if counted."""
+def _rate(
+    recorded: Floats, estimated: Mask, exact: float | None, dur_ns: Int64s
+) -> tuple[Floats, float | None, WorkFrom | None]:
+    """Return the amount of each launch, the amount per ns where it is known (bytes give GB/s), and what reported it.
+
+    exact: by the generated code, where inductor counted it.
+    """
     unknown = np.isnan(recorded)
-    if exact:
-        return np.where(unknown | estimated, exact, recorded), False
-    return recorded, bool((estimated & ~unknown).any())
+    amount = np.where(unknown | estimated, exact, recorded) if exact else recorded
+    is_estimate = not exact and bool((estimated & ~unknown).any())
+    known = ~np.isnan(amount)
+    time = int(dur_ns[known].sum())
+    if not time:
+        return amount, None, None
+    return amount, float(amount[known].sum()) / time, "shapes" if is_estimate else "inductor"
 
 
 def _precision(trace: Trace, codes: Int64s, name: str) -> Precision | None:
@@ -259,13 +267,6 @@ def _precision(trace: Trace, codes: Int64s, name: str) -> Precision | None:
         return None
     rounds = rounds_to_tf32(name)
     return None if rounds is None else "tf32" if rounds else "fp32"
-
-
-def _rate(amount: Floats, dur_ns: Int64s, unit: float = 1.0) -> float | None:
-    """Return the amount per ns, over the launches where it is known: bytes give GB/s."""
-    known = ~np.isnan(amount)
-    time = int(dur_ns[known].sum())
-    return float(amount[known].sum()) / time / unit if time else None
 
 
 def _floor_us(
@@ -283,11 +284,3 @@ def _floor_us(
         return None, None
     floor = np.minimum(least[known], dur[known]).round().astype(np.int64)
     return us(floor.sum()), us((dur[known] - floor).sum())
-
-
-def _percent(value: float | None, limit: float | None) -> float | None:
-    return 100 * value / limit if value is not None and limit else None
-
-
-def _work_from(rate: float | None, is_estimate: bool) -> WorkFrom | None:
-    return None if rate is None else "shapes" if is_estimate else "inductor"

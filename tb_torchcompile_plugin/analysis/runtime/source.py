@@ -158,21 +158,6 @@ class LineTime:
         """Return forward and backward together."""
         return self.forward + self.backward
 
-    def add(self, launches: LineLaunches, ns: int, launch_ns: int) -> None:
-        """Add the part of these launches that is for this line."""
-        if launches.backward:
-            self.backward += ns
-        else:
-            self.forward += ns
-        self.launch += launch_ns
-        kernel = launches.kernel
-        self.kernels[kernel.key] += ns
-        for other in launches.lines if len(launches.lines) > 1 else ():
-            self.shared[other] += ns
-        if kernel.achieved.above_floor_us is not None:
-            above = kernel.achieved.above_floor_us / (kernel.time_us or 1.0)
-            self.above = (self.above or 0.0) + above * ns
-
 
 @dataclass
 class LineTimes:
@@ -188,10 +173,14 @@ def source(profile: Profile) -> Program:
     times = profile.of(source_times)
     has_steps = len(profile.of(StepWindows)) > 0
     steps = max(len(profile.of(StepWindows)), 1)
-    lines = dict.fromkeys((*times.by_line, *profile.of(function_ns), *profile.of(marks)))
-    rows = [_row(profile, line, times, steps) for line in lines]
-    rows.sort(key=lambda row: (-(row.kernel_us or 0), -(row.host_us or 0), row.file, row.line))
     gpu = len(profile.of(gpu_work).index) > 0
+    host_from: HostFrom | None = "launches" if gpu else None
+    if PYTHON_FUNCTION in profile.trace.cats:
+        host_from = "stacks"
+    lines = dict.fromkeys((*times.by_line, *profile.of(function_ns), *profile.of(marks)))
+    kernels = {kernel.key: kernel for kernel, _, _ in profile.of(kernel_rows)}
+    rows = [_row(profile, line, times, kernels, host_from) for line in lines]
+    rows.sort(key=lambda row: (-(row.kernel_us or 0), -(row.host_us or 0), row.file, row.line))
     return Program(
         headline=_headline(rows, times, "a step" if has_steps else "in this span"),
         rows=rows,
@@ -201,7 +190,7 @@ def source(profile: Profile) -> Program:
         unknown_us=us(times.unknown) / steps,
         steps=steps,
         has_steps=has_steps,
-        host_from=profile.of(_host_from),
+        host_from=host_from,
     )
 
 
@@ -231,12 +220,6 @@ def _files(rows: list[ProgramLine]) -> list[ProgramFile]:
     return files
 
 
-def _host_from(profile: Profile) -> HostFrom | None:
-    if PYTHON_FUNCTION in profile.trace.cats:
-        return "stacks"
-    return "launches" if len(profile.of(gpu_work).index) else None
-
-
 def source_times(profile: Profile) -> LineTimes:
     """Return kernel time by line, in ns: the sum is that of all kernels."""
     return line_times(profile.of(line_launches), profile.of(launch_ns))
@@ -252,11 +235,19 @@ def line_times(launches: Iterable[LineLaunches], launch_ns: Mapping[Device, Int6
         if not row.lines:
             unknown += int(ns.sum())
             continue
-        parts = zip(shares(ns, count).tolist(), shares(launch_ns[row.rows.device][row.at], count).tolist())
-        for line, (part, host) in zip(row.lines, parts):
-            by_line.setdefault(line, LineTime()).add(row, part, host)
-    for line, time in by_line.items():
-        time.shared.pop(line, None)
+        launch = shares(launch_ns[row.rows.device][row.at], count)
+        for line, part, host in zip(row.lines, shares(ns, count).tolist(), launch.tolist()):
+            time = by_line.setdefault(line, LineTime())
+            if row.backward:
+                time.backward += part
+            else:
+                time.forward += part
+            time.launch += host
+            time.kernels[row.kernel.key] += part
+            time.shared.update({other: part for other in row.lines if other != line})
+            if row.kernel.achieved.above_floor_us is not None:
+                above = row.kernel.achieved.above_floor_us / (row.kernel.time_us or 1.0)
+                time.above = (time.above or 0.0) + above * part
     assert unknown + sum(time.gpu for time in by_line.values()) == total
     return LineTimes(by_line, unknown, total)
 
@@ -287,19 +278,21 @@ def marks(profile: Profile) -> dict[UserLine, Marks]:
     return dict(by_line)
 
 
-def _row(profile: Profile, line: UserLine, times: LineTimes, steps: int) -> ProgramLine:
+def _row(
+    profile: Profile, line: UserLine, times: LineTimes, by_key: dict[str, Kernel], host_from: HostFrom | None
+) -> ProgramLine:
+    steps = max(len(profile.of(StepWindows)), 1)
     info = profile.of(UserLines).info.get(line, UNKNOWN)
     breaks, recompiles, guards = profile.of(marks).get(line, Marks([], [], []))
     time = times.by_line.get(line)
     shared = sorted(time.shared.items(), key=lambda part: (-part[1], part[0])) if time else []
-    by_key = profile.of(_kernels_by_key)
     parts = ((by_key[key], us(ns) / steps) for key, ns in time.kernels.most_common()) if time else ()
     kernels = [
         LineKernel(row.key, row.name, row.compile_id, row.artifact, row.code_line, time_us)
         for row, time_us in parts
     ]
-    host_ns = time.launch if time and profile.of(_host_from) else None
-    if profile.of(_host_from) == "stacks":
+    host_ns = time.launch if time and host_from else None
+    if host_from == "stacks":
         host_ns = profile.of(function_ns).get(line)
     return ProgramLine(
         key=line.key,
@@ -333,7 +326,3 @@ def _no_text(data: CompileData | None, info: LineInfo) -> str:
     if data.source == "torch_trace":
         return "torch’s log holds no text of it; the handler’s summary does"
     return "Its file could not be read when the summary was written"
-
-
-def _kernels_by_key(profile: Profile) -> dict[str, Kernel]:
-    return {kernel.key: kernel for kernel, _, _ in profile.of(kernel_rows)}

@@ -58,15 +58,12 @@ class LineLaunches(NamedTuple):
     rows: Launches
     at: Int64s  # indices of the launches in `rows`
     lines: list[UserLine]  # [] where unknown
-    modules: list[
-        str
-    ]  # paths in the compiled module, see `GraphCode.modules`; [] where unknown, and in eager code
+    # Paths in the compiled module, see `GraphCode.modules`; [] where unknown, and in eager code.
+    modules: list[str]
     backward: bool
 
 
-_Part = tuple[
-    Int64s, list[UserLine], list[str]
-]  # indices of launches, the lines and modules that they compute
+_Part = tuple[Int64s, list[UserLine], list[str]]  # indices of launches, their lines and modules
 
 
 class UserLines:
@@ -77,28 +74,25 @@ class UserLines:
 
     def __init__(self, profile: Profile) -> None:
         self.info: dict[UserLine, LineInfo] = {}
+        self.functions: dict[int, UserLine] = {}  # the lines of the user's functions, by the code of the name
         for frame in _recorded(profile):
             line = UserLine(frame.file, frame.line)
             before = self.info.get(line, UNKNOWN)
             function = without_resume(frame.function) or before.function
             self.info[line] = LineInfo(function, frame.source or before.text, False)
         paths = {line.file for line in self.info}
-        self._functions: dict[int, UserLine] = {}  # by the code of the name
         for code, name in enumerate(profile.trace.names):
             if is_users(name) and (frame_in_stack := frame_of(name)):
                 file, number, function = frame_in_stack
                 whole = [path for path in paths if path.endswith(f"/{file}")]
                 line = UserLine(whole[0] if len(whole) == 1 else file, number)
-                self._functions[code] = line
+                self.functions[code] = line
                 self.info.setdefault(line, LineInfo(without_resume(function), None, True))
 
-    def of_frames(self, frames: Iterable[Frame]) -> list[UserLine]:
-        """Return each line once, sorted."""
-        return sorted({UserLine(frame.file, frame.line) for frame in frames})
 
-    def of_function(self, code: int) -> UserLine | None:
-        """Return the line of a function by the code of its name; None if it is not the user's, and for -1."""
-        return self._functions.get(code)
+def _sorted_lines(frames: Iterable[Frame]) -> list[UserLine]:
+    """Return each line once, sorted."""
+    return sorted({UserLine(frame.file, frame.line) for frame in frames})
 
 
 def _recorded(profile: Profile) -> Iterator[Frame]:
@@ -138,59 +132,53 @@ def _parts(profile: Profile, kernel: Kernel, rows: Launches, indices: Int64s) ->
     if code is not None:
         yield from _by_call(profile, code, kernel, rows, indices)
     elif kernel.lines_from == "provenance":
-        yield indices, profile.of(UserLines).of_frames(kernel.lines), []
+        yield indices, _sorted_lines(kernel.lines), []
     else:
         for at, called in profile.of(extern_lines)[rows.device].each(indices):
             if called and (lines := called[0].call_lines(called[1])):
-                yield at, profile.of(UserLines).of_frames(lines), called[0].modules(called[1])
-            else:
-                yield from _by_function(profile, rows, at)
+                yield at, _sorted_lines(lines), called[0].modules(called[1])
+                continue
+            # By the user's innermost function around each launch; no lines where no stack was recorded.
+            site = picked(profile.of(site_names), picked(profile.of(host_tree).place, rows.launch[at]))
+            for same in alike(np.arange(len(at)), site):
+                line = profile.of(UserLines).functions.get(int(site[same[0]]))
+                yield at[same], [line] if line else [], []
 
 
 def _by_call(
     profile: Profile, code: Generated, kernel: Kernel, rows: Launches, indices: Int64s
 ) -> Iterator[_Part]:
     """Yield launches by the call in their graph, which has lines of its own; in CUDA graphs all lines count."""
-    graph, lines = code.code, profile.of(UserLines)
+    graph = code.code
     calls = graph.calls_of(code.definition)
     if len(calls) < 2 or kernel.lines_from == "provenance":
-        yield indices, lines.of_frames(kernel.lines), graph.modules(code.definition)
+        yield indices, _sorted_lines(kernel.lines), graph.modules(code.definition)
         return
     number = profile.of(extern_lines)[rows.device].order(indices, len(calls))
     for same in alike(np.arange(len(indices)), number):
         if number[same[0]] < 0:
             modules = dict.fromkeys(path for call in calls for path in graph.modules(call))
-            yield indices[same], lines.of_frames(kernel.lines), list(modules)
+            yield indices[same], _sorted_lines(kernel.lines), list(modules)
         else:
             call = calls[number[same[0]]]
-            yield indices[same], lines.of_frames(graph.call_lines(call) or kernel.lines), graph.modules(call)
-
-
-def _by_function(profile: Profile, rows: Launches, indices: Int64s) -> Iterator[_Part]:
-    """Yield the launches by the user's innermost function around them; no lines where no stack was recorded."""
-    site = picked(profile.of(site_names), picked(profile.of(host_tree).place, rows.launch[indices]))
-    for same in alike(np.arange(len(indices)), site):
-        line = profile.of(UserLines).of_function(int(site[same[0]]))
-        yield indices[same], [line] if line else [], []
+            yield indices[same], _sorted_lines(graph.call_lines(call) or kernel.lines), graph.modules(call)
 
 
 def _by_direction(kernel: Kernel, rows: Launches, indices: Int64s) -> Iterator[tuple[Int64s, bool]]:
     """Yield launches, and whether they are backward: by their graph, outside of graphs each by itself."""
-    if kernel.direction is not None:
-        yield indices, kernel.direction == "backward"
-        return
     backward = rows.backward[indices]
-    for at in (indices[backward], indices[~backward]):
-        if len(at):
-            yield at, bool(rows.backward[at[0]])
+    if kernel.direction is not None:
+        backward = np.full(len(indices), kernel.direction == "backward")
+    for is_backward in (True, False):
+        if (backward == is_backward).any():
+            yield indices[backward == is_backward], is_backward
 
 
 def function_ns(profile: Profile) -> dict[UserLine, int]:
     """Return the host time of each of the user's functions by its line, see `site_ns`; {} without stacks."""
-    own, lines = profile.of(site_ns), profile.of(UserLines)
-    by_line = Counter[UserLine]()
+    own, by_line = profile.of(site_ns), Counter[UserLine]()
     for code in np.flatnonzero(own).tolist():
-        if line := lines.of_function(code):
+        if line := profile.of(UserLines).functions.get(code):
             by_line[line] += int(own[code])
     return by_line
 

@@ -5,8 +5,7 @@ The rows come from the other packages. Unknown is null, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
@@ -84,8 +83,6 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.records import Phase
 from tb_torchcompile_plugin.torch_names.slices import TORCH_CATS
-
-_Value = TypeVar("_Value", int, str)
 
 
 class Environment(msgspec.Struct, frozen=True):
@@ -173,9 +170,8 @@ class Span(msgspec.Struct, frozen=True):
     kernel_categories: list[KernelCategory]
     distinct_kernels: int
     compiled_regions: list[CompiledRegion]
-    graph_break_costs: (
-        list[GraphBreakCost] | None
-    )  # null where resume functions are unknown, as `frame_times`
+    # Null where resume functions are unknown, as `frame_times`.
+    graph_break_costs: list[GraphBreakCost] | None
     graph_break_sites: list[GraphBreakSite]
     break_chain: BreakChain | None
     frame_times: list[FrameTime] | None
@@ -247,12 +243,12 @@ def unnamed_cpu_kernels(profile: Profile) -> str:
 
 
 def _unnamed_triton_kernels(profile: Profile) -> str:
-    unnamed = profile.of(unnamed_triton)
-    if not unnamed.all_ns:
+    unnamed_ns, named_ns = profile.of(unnamed_triton)
+    if not unnamed_ns:
         return ""
     return (
-        f"Triton kernels of {duration(us(unnamed.all_ns))} have no names of their own: unique_kernel_names is off, "
-        f"or this torch is older than 2.6. {duration(us(unnamed.named_ns))} of it is named by the launch; the rest "
+        f"Triton kernels of {duration(us(unnamed_ns))} have no names of their own: unique_kernel_names is off, "
+        f"or this torch is older than 2.6. {duration(us(named_ns))} of it is named by the launch; the rest "
         "is “Triton, other”."
     )
 
@@ -262,6 +258,8 @@ def compile_report(data: CompileData) -> Compile:
     summary, records = data.summary, data.summary.records
     rows, of_kernels = data.of(compilations), data.of(generated_kernels)
     results = [cache.result for row in rows for cache in row.cache]
+    # Protobuf's own order of a map differs between processes.
+    counts = records.by_kind, records.unknown, records.unreadable
     counters = grouped(summary.counters, lambda counter: counter.group)
     return Compile(
         source=data.source,
@@ -292,11 +290,11 @@ def compile_report(data: CompileData) -> Compile:
         compile_times=data.of(ct.compile_times),
         compile_times_complete=summary.compile_times_complete,
         counters={group: {row.name: row.value for row in values} for group, values in counters.items()},
-        records=Records(*map(_sorted, (records.by_kind, records.unknown, records.unreadable))),
+        records=Records(*(dict(sorted(row.items())) for row in counts)),
         headlines={
             "compile_time": data.of(compile_time_headline),
             "graph_breaks": data.of(reported_headline),
-            "overview": data.of(compile_headline),
+            "overview": data.of(compiled_sentence),
             "recompiles": data.of(recompiles_headline),
         },
         warnings=[*data.notices, *(Notice(data.file, text) for text in summary.warnings)],
@@ -319,21 +317,11 @@ def _environment(summary: CompileSummary) -> Environment:
         world_size=known_number(recorded, "world_size"),
         capture=recorded.capture or None,
         backends=list(recorded.backends),
-        variables=_sorted(recorded.variables),
+        variables=dict(sorted(recorded.variables.items())),
     )
 
 
-def _sorted(values: Mapping[str, _Value]) -> dict[str, _Value]:
-    """Return a protobuf map in a fixed order: its own differs between processes."""
-    return dict(sorted(values.items()))
-
-
-def compile_headline(data: CompileData) -> str:
-    """Return how much was compiled, by compile data alone."""
-    return compiled_sentence(data, "")
-
-
-def compiled_sentence(data: CompileData | None, inside: str) -> str:
+def compiled_sentence(data: CompileData | None, inside: str = "") -> str:
     """Return how much was compiled; inside: how much of that while the profiler was active."""
     if data is None:
         return "No compile data."

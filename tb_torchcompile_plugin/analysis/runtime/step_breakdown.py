@@ -10,21 +10,23 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_moments
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
-from tb_torchcompile_plugin.profile.columns import Cover, alike, by_track, mask_of
-from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
+from tb_torchcompile_plugin.job.digest.host_costs import compile_ns, compile_ns_in
+from tb_torchcompile_plugin.profile.columns import Cover, Floats, alike, by_track, mask_of
+from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps, working
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
+from tb_torchcompile_plugin.profile.model.launch_sequence import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, pace, paced_windows, step_slices
+from tb_torchcompile_plugin.profile.steps import StepWindows, pace, paced_windows, step_ns, step_slices
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
@@ -42,6 +44,9 @@ SLOW_DEVIATIONS = 3
 _MIN_STEPS = 3  # of fewer steps none is typical
 _SCALE = 1.4826  # of a normal distribution: standard deviation over median absolute deviation
 _MIN_EXPLAINED = 0.5  # share of the excess that a reason explains at least
+
+# Share of a step spent compiling from which on it is not a steady one; a judgement without a recorded source.
+_COMPILING_SHARE = 0.1
 
 # Where several kernels run at once the first category counts: computation, then communication, then copies.
 _LAST: tuple[Category, ...] = ("communication", "memcpy", "memset")
@@ -77,9 +82,8 @@ class StepTimes(msgspec.Struct, frozen=True):
 class StepPart(msgspec.Struct, frozen=True):
     """A part of a step."""
 
-    kind: (
-        PartKind  # gpu: kernels of a category run; idle: the device waits for a cause; host: there is no GPU
-    )
+    # gpu: kernels of a category run; idle: the device waits for a cause; host: there is no GPU.
+    kind: PartKind
     part: Part
     time_us: float
 
@@ -125,6 +129,14 @@ class StepReport(msgspec.Struct, frozen=True):
     slow: list[SlowStep]
     window: StepBreakdown | None  # the whole span, if there are no steps and anything ran
     mean_parts: list[MeanPart]  # of the steps or the window: kernels first, the largest in front
+
+
+class Compiling(NamedTuple):
+    """The profiled steps that compile, and the others."""
+
+    steps: int  # how many compile
+    compile_us: float  # that they spend compiling, together
+    others_us: Floats  # how long each other step takes
 
 
 def step_breakdown(profile: Profile) -> StepReport:
@@ -204,17 +216,12 @@ def noise_us(a: StepTimes, b: StepTimes) -> float | None:
 def step_breakdowns(profile: Profile) -> list[StepBreakdown]:
     """Return one row per profiled step, in its window on the host; [] without a schedule."""
     steps = profile.of(StepWindows)
-    return _of_steps(profile, Intervals(steps.starts, steps.ends))
+    return _breakdowns(profile, steps.names, Intervals(steps.starts, steps.ends))
 
 
 def paced_breakdowns(profile: Profile) -> list[StepBreakdown]:
     """Return the same on the slower clock: where the host runs ahead, in the steps' windows on the GPU."""
-    return _of_steps(profile, profile.of(paced_windows))
-
-
-def _of_steps(profile: Profile, windows: Intervals) -> list[StepBreakdown]:
-    steps = profile.of(StepWindows)
-    return _breakdowns(profile, steps.names, windows, profile.trace.track[steps.rows].astype(np.int64))
+    return _breakdowns(profile, profile.of(StepWindows).names, profile.of(paced_windows))
 
 
 def window_breakdown(profile: Profile) -> StepBreakdown | None:
@@ -230,19 +237,21 @@ def window_breakdown(profile: Profile) -> StepBreakdown | None:
         rows = np.arange(trace.track_bounds[track], trace.track_bounds[track + 1])
     begins = trace.ts[rows].min(keepdims=True)
     ends = (trace.ts[rows] + trace.dur[rows]).max(keepdims=True)
-    (row,) = _breakdowns(profile, [None], Intervals(begins, ends), np.array([track]))
-    return row
+    return _breakdowns(profile, [None], Intervals(begins, ends), track)[0]
 
 
 def _breakdowns(
-    profile: Profile, names: Sequence[str | None], windows: Intervals, tracks: Int64s
+    profile: Profile, names: Sequence[str | None], windows: Intervals, track: int | None = None
 ) -> list[StepBreakdown]:
-    """Return the parts of each window; tracks: its thread, which counts where there is no GPU."""
+    """Return the parts of each window, without a GPU on `track`, for the windows of steps on the thread of each."""
     begins, ends = windows
-    device = _busiest(profile, windows)
+    times = {device: covered_ns(busy, *windows).sum() for device, busy in profile.of(working).items()}
+    device = max(times, key=lambda device: times[device], default=None)  # None without GPU events
     kinds: list[tuple[PartKind, Part]]
     if device is None:
         kinds = [("host", _ON_CPU.get(cause, cause)) for cause in CAUSES]
+        steps = profile.of(StepWindows).rows
+        tracks = profile.trace.track[steps].astype(np.int64) if track is None else np.array([track])
         columns = profile.of(ThreadActivity).split(begins, ends, tracks).T
     else:
         kinds = [*(("gpu", name) for name in _ORDER), *(("idle", cause) for cause in CAUSES)]
@@ -260,16 +269,6 @@ def _breakdowns(
         )
         for name, begin, end, column in zip(names, begins, ends, columns.T, strict=True)
     ]
-
-
-def _busiest(profile: Profile, windows: Intervals) -> int | None:
-    """Return the device that works longest in these windows; None without GPU events."""
-    work = profile.of(gpu_work)
-    times: dict[int, int] = {}
-    for device in np.unique(work.device).tolist():
-        working = busy(profile.trace, work.index[work.device == device])
-        times[device] = int(covered_ns(working, *windows).sum())
-    return max(times, key=lambda device: times[device]) if times else None
 
 
 def _working(profile: Profile, device: int, windows: Intervals) -> Int64s:
@@ -356,3 +355,28 @@ def _reason(growth: dict[Reason, float], excess: float) -> tuple[Reason | None, 
     if growth[reason] < _MIN_EXPLAINED * excess or reason in _NO_REASON:
         return None, None
     return reason, growth[reason]
+
+
+def compiling(profile: Profile) -> Compiling:
+    """Return the steps that compile, on the clock of host or GPU, whichever is slower."""
+    spent = np.array([profile.of(compile_ns)[name] for name in profile.of(StepWindows).names], np.int64)
+    length = profile.of(step_ns)
+    compiles = spent > _COMPILING_SHARE * length
+    return Compiling(int(compiles.sum()), int(spent[compiles].sum()) / 1000, length[~compiles] / 1000)
+
+
+def steps_that_compile(profile: Profile) -> int:
+    """Return how many steps compile or tune a kernel, marked by the profiler or inferred from the loop."""
+    if len(profile.of(StepWindows)):
+        return profile.of(compiling).steps
+    moments = profile.of(loop_steps).moments
+    spent = compile_ns_in(profile, moments[:-1], moments[1:])
+    return int((spent > _COMPILING_SHARE * np.diff(moments)).sum())
+
+
+def span_compiles(profile: Profile) -> bool:
+    """Return whether anything is compiled in a span without steps: then it is not steady."""
+    if len(profile.of(StepWindows)) or len(profile.of(loop_steps).moments):
+        return False
+    first, last = (np.array([moment], np.int64) for moment in profile.trace.window())
+    return bool(compile_ns_in(profile, first, last).any())

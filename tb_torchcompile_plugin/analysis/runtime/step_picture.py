@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, union
+from tb_torchcompile_plugin.profile.intervals import covered_ns, union
 from tb_torchcompile_plugin.profile.model.attribution import CulpritCause, culprits
 from tb_torchcompile_plugin.profile.model.clock import clock, gpu_windows
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -58,19 +58,11 @@ _WAITING: Key = ("waiting", "", "", 0)
 _GPU_CLOCK: Key = ("gpu_clock", "", "", 0)
 
 
-class _LaneTimes(NamedTuple):
-    """Times of each point of the launch sequence (ns); without what overlaps, they sum to the steps."""
-
-    before: Int64s  # on the way to the point
-    call: Int64s
-    waiting: Int64s  # part of the call, until a GPU was done
-
-
 def picture(profile: Profile, changed: Model, like: Sequence[HostPart] = ()) -> Picture:
     """Return the step of a changed model; like: the parts before the change, whose names and order are kept."""
     lane, queue, times = profile.of(host_lane), profile.of(gpu_queue), replay(changed)
     step, steps = clock(lane, queue, times).step, lane.steps
-    spent = _spent(profile, changed, _lane_times(profile, changed, times))
+    spent = _spent(profile, changed, times)
     order: list[Key] = [(part.cause, part.name, part.file, part.line) for part in like]
     if like:
         named = [key for key in order if key[1]]
@@ -84,37 +76,40 @@ def picture(profile: Profile, changed: Model, like: Sequence[HostPart] = ()) -> 
         keys.append(_GPU_CLOCK)
         host[_GPU_CLOCK] = longer
     parts = [HostPart(*key, time_us=host[key] / steps / 1000) for key in keys]
-    return Picture(step / 1000, parts, _gpus(profile, times, step))
+    gpus = []
+    for device, window in gpu_windows(lane, queue, times).items():
+        on_device = queue.device == device
+        work = union(times.work_begin[on_device], times.work_end[on_device])
+        busy = int(covered_ns(work, *np.array([[window.begin], [window.end]]))[0]) / window.steps
+        gpus.append(GpuPart(device, busy / 1000, max(step - busy, 0.0) / 1000))
+    return Picture(step / 1000, parts, gpus)
 
 
-def _lane_times(profile: Profile, changed: Model, times: Replayed) -> _LaneTimes:
-    lane = profile.of(host_lane)
+def _spent(profile: Profile, changed: Model, times: Replayed) -> dict[Key, float]:
+    """Return host time (ns) by culprit: the way to a point counts in the shares that are left of its segments."""
+    pieces, attribution = profile.of(host_pieces), profile.of(culprits)
+    lane, trace = profile.of(host_lane), profile.trace
     inside = slice(int(lane.marks[0]), int(lane.marks[-1]) + 1)
     begin = times.begin[inside]
     end = np.minimum(times.end[inside], begin[-1])
     reach = np.concatenate((begin[:1], np.maximum.accumulate(end)[:-1]))
-    call = np.maximum(end - np.maximum(begin, reach), 0)
+    # Of each point the time on the way to it, and of its call; without what overlaps, they sum to the steps.
+    before, call, waiting = np.zeros((3, len(lane)), np.int64)
+    before[inside] = np.maximum(begin - reach, 0)
+    call[inside] = np.maximum(end - np.maximum(begin, reach), 0)
     beyond = np.maximum((times.end - times.begin - changed.own)[inside], 0)
-    columns = np.zeros((3, len(lane)), np.int64)
-    columns[:, inside] = np.maximum(begin - reach, 0), call, np.minimum(call, beyond)
-    return _LaneTimes(*columns)
-
-
-def _spent(profile: Profile, changed: Model, times: _LaneTimes) -> dict[Key, float]:
-    """Return host time (ns) by culprit: the way to a point counts in the shares that are left of its segments."""
-    pieces, attribution = profile.of(host_pieces), profile.of(culprits)
-    lane, trace = profile.of(host_lane), profile.trace
+    waiting[inside] = np.minimum(call[inside], beyond)  # part of the call, until a GPU was done
     total = np.bincount(pieces.point, changed.host, len(lane))
-    share = np.divide(times.before, total, out=np.zeros(len(lane)), where=total > 0)
+    share = np.divide(before, total, out=np.zeros(len(lane)), where=total > 0)
     weights = changed.host * share[pieces.point]
     by_culprit = np.bincount(attribution.code, weights, len(attribution.culprits))
     spent: dict[Key, float] = defaultdict(float)
-    spent[_NOTHING] = float(times.before[total <= 0].sum())
-    spent[_WAITING] = float(times.waiting.sum())
+    spent[_NOTHING] = float(before[total <= 0].sum())
+    spent[_WAITING] = float(waiting.sum())
     for culprit, ns in zip(attribution.culprits, by_culprit.tolist()):
         spent[culprit.cause, culprit.name, culprit.file, culprit.line] += ns
     called = lane.row >= 0
-    own = np.bincount(trace.name[lane.row[called]], (times.call - times.waiting)[called])
+    own = np.bincount(trace.name[lane.row[called]], (call - waiting)[called])
     for name in np.flatnonzero(own).tolist():
         spent[call_kind(trace.names[name]), "", "", 0] += float(own[name])
     return spent
@@ -127,14 +122,3 @@ def _by_cause(spent: dict[Key, float], named: Sequence[Key]) -> dict[Key, float]
         merged[key if key in named else (key[0], "", "", 0)] += ns
     edges = np.round(np.cumsum([0.0, *merged.values()]))
     return {key: ns for key, ns in zip(merged, np.diff(edges).tolist()) if ns > 0}
-
-
-def _gpus(profile: Profile, times: Replayed, step_ns: float) -> list[GpuPart]:
-    queue, parts = profile.of(gpu_queue), []
-    for device, window in gpu_windows(profile.of(host_lane), queue, times).items():
-        on_device = queue.device == device
-        work = union(times.work_begin[on_device], times.work_end[on_device])
-        covered = int(covered_ns(work, *np.array([[window.begin], [window.end]]))[0])
-        busy = covered / window.steps
-        parts.append(GpuPart(device, busy / 1000, max(step_ns - busy, 0.0) / 1000))
-    return parts

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.compile.compile_time import (
     overlap_headline,
 )
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Gpu, gpus
-from tb_torchcompile_plugin.analysis.runtime.span_report import compile_headline, compile_report, span_report
+from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report, compiled_sentence, span_report
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -74,7 +74,7 @@ def test_it_claims_nothing_that_is_unknown(tmp_path: Path) -> None:
     assert overview(profile(tmp_path, None, devices=())).headline.endswith(
         "all of it on the CPU. No compile data."
     )
-    assert compile_headline(log()) == "Nothing was compiled."
+    assert compiled_sentence(log()) == "Nothing was compiled."
 
 
 def test_what_little_helps_is_of_the_span_where_there_are_no_steps(recording: Callable[[str], Path]) -> None:

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernels import (
     kernel_details,
     kernel_table,
 )
-from tb_torchcompile_plugin.analysis.runtime.roofline import Achieved, DevicePeak, achieved, work_of
+from tb_torchcompile_plugin.analysis.runtime.roofline import Achieved, DevicePeak, achieved, launched_work
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api.session import Session
@@ -272,7 +272,7 @@ def test_what_a_convolution_computes_follows_from_its_shapes(opened: Open) -> No
     (rows,) = span.of(kernel_launches)
     places = np.flatnonzero(rows.op == first)
     main = places[np.argmax(rows.dur[places])]
-    work = work_of(trace, rows)
+    (work,) = span.of(launched_work)
     assert work.flop[main] == 2 * 5 * 64 * 112 * 112 * 3 * 7 * 7 and work.estimated[main]
     assert work.bytes[main] == 4 * (5 * 3 * 224 * 224 + 64 * 3 * 7 * 7 + 5 * 64 * 112 * 112)
     assert np.isnan(work.flop[places[places != main]]).all(), "what prepares it computes nothing of it"
@@ -448,13 +448,14 @@ def test_what_the_output_code_says_of_bytes_and_operations_is_taken(tmp_path: Pa
     name = "triton_tem_fused_mm_0"
     definition = Definition(name, "triton", 1, "", num_gb=0.002, flop=3e9)
     trace = read_trace(str(write_trace(tmp_path, launch(name, 1, 2, 10))), workers=1)
-    (rows,) = Profile(trace, None).of(kernel_launches)
-    figures = achieved(trace, rows, work_of(trace, rows), np.array([0]), None, definition)
+    profile = Profile(trace, None)
+    (rows,), (work,) = profile.of(kernel_launches), profile.of(launched_work)
+    figures = achieved(trace, rows, work, np.array([0]), None, definition)
     assert figures.bandwidth_gb_s == pytest.approx(200) and figures.bandwidth_from == "inductor"
     assert figures.tflop_s == pytest.approx(300) and figures.tflop_from == "inductor"
     assert figures.flop_per_byte == pytest.approx(1500)
     uncounted = Definition(name, "triton", 1, "", num_gb=0.002, flop=0)
-    nothing = achieved(trace, rows, work_of(trace, rows), np.array([0]), None, uncounted)
+    nothing = achieved(trace, rows, work, np.array([0]), None, uncounted)
     assert (nothing.tflop_s, nothing.flop_per_byte) == (None, None)
 
 
@@ -508,9 +509,10 @@ def test_a_key_is_short_and_tells_templates_apart() -> None:
 def reached(folder: Path, name: str, **amounts: float) -> Achieved:
     """One launch of 10 µs on an H200, with what inductor says of it."""
     trace = read_trace(str(write_trace(folder, launch(name, 1, 2, 10))), workers=1)
-    (rows,) = Profile(trace, None).of(kernel_launches)
+    profile = Profile(trace, None)
+    (rows,), (work,) = profile.of(kernel_launches), profile.of(launched_work)
     definition = Definition(name, "triton", 1, "", **amounts)  # type: ignore[arg-type]
-    return achieved(trace, rows, work_of(trace, rows), np.array([0]), H200, definition)
+    return achieved(trace, rows, work, np.array([0]), H200, definition)
 
 
 H200 = DevicePeak(0, "NVIDIA H200", True, 4800.0, 67.0, 494.0, 989.0)

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_idle import idle_causes
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_details, kernel_table
-from tb_torchcompile_plugin.analysis.runtime.roofline import work_of
+from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
 from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.gpu.idle import causes_of, idle_gaps
@@ -119,7 +119,7 @@ def test_attention_is_counted_as_torch_counts_it_less_what_a_mask_hides(
     counted = json.loads((recording("kernels") / "attention" / "flops.json").read_text())
     trace = opened("attention").trace
     (rows,) = opened("attention").of(kernel_launches)
-    work = work_of(trace, rows)
+    (work,) = opened("attention").of(launched_work)
     plain, causal = (2 * 4 * 16 * length * length * 128 for length in (1024, 1536))
     for way, masked in (
         ("flash", (plain, causal / 2)),

@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 
 from profiles import profile_of
-from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import GpuUtilization, gpu_utilization, verdict
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import (
+    ON_DEVICE,
+    GpuUtilization,
+    _verdict,
+    _Windows,
+    gpu_utilization,
+)
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import LaunchStats
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES
@@ -111,7 +117,10 @@ def test_the_largest_part_bounds_a_step(
 ) -> None:
     idle = np.zeros(len(CAUSES), np.int64)
     idle[CAUSES.index(cause)] = 100_000 - busy * 1000
-    answer = verdict(3, 100_000, busy * 1000, communication * 1000, memory * 1000, idle)
+    columns = (100, busy, busy - communication - memory, communication, memory)
+    times = (np.array([1000 * time]) for time in columns)
+    windows = _Windows(3, *times, causes=idle[np.newaxis], launched=np.zeros((1, len(ON_DEVICE)), np.int64))
+    answer = _verdict([windows], np.array([0]))
     assert (answer.bound, answer.device, answer.least_us) == (bound, 3, busy)
     parts = (
         answer.compute_us,
