@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import data_of, profile_of, profile_with
-from tb_torchcompile_plugin.analysis.causes.change import without_calls, without_host_time, without_waiting
+from tb_torchcompile_plugin.analysis.causes.change import with_call_time, without_host_time, without_waiting
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, step_cost, what_if
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.model.attribution import culprits
@@ -120,7 +120,7 @@ def test_a_fix_is_the_model_changed_and_walked_again(tmp_path: Path) -> None:
     assert after_ns(profile, without_host_time(np.where(python, pieces.ns, 0))) == 60_000
     # Without the wait the host needs 55 µs of its own, the GPU 50.
     assert after_ns(profile, without_waiting(lane.synchronises)) == 55_000
-    assert after_ns(profile, without_calls(np.zeros(len(lane), bool))) == 100_000
+    assert after_ns(profile, with_call_time(np.zeros(len(lane), bool), 0)) == 100_000
 
 
 def test_what_writing_slices_cost_is_taken_off_where_an_unrecorded_step_is_known(tmp_path: Path) -> None:

@@ -13,11 +13,10 @@ from tb_torchcompile_plugin.analysis.causes.change import (
     Change,
     fused,
     in_sequence,
+    with_call_time,
     with_durations,
-    without_calls,
     without_host_time,
     without_waiting,
-    without_work,
 )
 from tb_torchcompile_plugin.analysis.causes.fix import (
     Fix,
@@ -35,7 +34,7 @@ from tb_torchcompile_plugin.analysis.causes.optimizer_fix import optimizer_times
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import share_of_gpu
 from tb_torchcompile_plugin.analysis.runtime.recomputed import Recomputed, recomputed
 from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
-from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices
+from tb_torchcompile_plugin.profile.columns import called_by, host_slices
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, joined
@@ -96,24 +95,26 @@ def _one_batch(profile: Profile) -> Iterator[Fix]:
         others[edges[1] : edges[-1]] = True
     work = np.flatnonzero(first[queue.point] & profile.of(are_kernels) & ~profile.of(are_collectives))
     pieces, dropped = profile.of(host_pieces), np.flatnonzero(others[queue.point])
-
-    def batched(filled: Floats | float) -> Change:
-        dur = (queue.dur[work] * np.maximum(1.0, count * filled)).astype(np.int64)
-        return in_sequence(
-            without_host_time(np.where(others[pieces.point], pieces.ns, 0)),
-            without_waiting(others),
-            without_calls(others),
-            fused(dropped, np.zeros(len(dropped), np.int64)),
-            with_durations(work, dur),
+    gone = in_sequence(
+        without_host_time(np.where(others[pieces.point], pieces.ns, 0)),
+        without_waiting(others),
+        with_call_time(others, 0),
+        fused(dropped, 0),
+    )
+    change, conservative, optimistic = (
+        in_sequence(
+            gone,
+            with_durations(work, (queue.dur[work] * np.maximum(1.0, count * filled)).astype(np.int64)),
         )
-
+        for filled in (share_of_gpu(profile.trace, queue.row[work]), 1.0, 0.0)
+    )
     yield Fix(
         kind="batch",
         subject=("", *most_called_at(profile, lane.row[first & (lane.row >= 0)])),
-        change=batched(share_of_gpu(profile.trace, queue.row[work])),
+        change=change,
         times=count,
-        conservative=batched(1.0),
-        optimistic=batched(0.0),
+        conservative=conservative,
+        optimistic=optimistic,
     )
 
 
@@ -136,8 +137,8 @@ def _reduced_once(profile: Profile) -> Iterator[Fix]:
         subject=(profile.trace.names[profile.trace.name[call[0]]], "", 0),
         change=in_sequence(
             without_host_time(time_inside(profile, times)),
-            without_calls(points_inside(profile, times)[0] & early),
-            without_work(work),
+            with_call_time(points_inside(profile, times)[0] & early, 0),
+            with_durations(work, 0),
         ),
         times=len(steps[0]) - 1,
     )
@@ -163,17 +164,6 @@ def _without_anomaly_mode(profile: Profile) -> Iterator[Fix]:
 
 def _backward_once(profile: Profile) -> Iterator[Fix]:
     """Yield one backward of each compiled graph for each time that it ran forward."""
-    repeated = profile.of(repeated_backwards)
-    if len(repeated):
-        yield Fix(
-            kind="repeated_backward",
-            change=_without(profile, slice_times(profile, repeated)),
-            times=len(repeated) / profile.of(host_lane).steps,
-        )
-
-
-def repeated_backwards(profile: Profile) -> Int64s:
-    """Return the backwards of compiled graphs after the first one for each forward, in order of time."""
     trace, ownership = profile.trace, profile.of(Ownership)
     forwards: Counter[str] = Counter()
     for call in every(profile.of(region_calls)):
@@ -186,7 +176,12 @@ def repeated_backwards(profile: Profile) -> Int64s:
         times, rest = divmod(len(rows), forward) if forward else (0, 0)
         if times > 1 and not rest:
             repeated += (row for index, row in enumerate(rows) if index % times)
-    return np.array(sorted(repeated), np.int64)
+    if repeated:
+        yield Fix(
+            kind="repeated_backward",
+            change=_without(profile, slice_times(profile, np.array(sorted(repeated), np.int64))),
+            times=len(repeated) / profile.of(host_lane).steps,
+        )
 
 
 def _checkpointed(profile: Profile) -> Iterator[Fix]:
@@ -294,7 +289,7 @@ def _without(profile: Profile, times: Times) -> Change:
     """Take out what the host does in these times, and what it launches."""
     inside, _ = points_inside(profile, times)
     work = np.flatnonzero(inside[profile.of(gpu_queue).point])
-    return in_sequence(without_host_work(profile, times), without_work(work))
+    return in_sequence(without_host_work(profile, times), with_durations(work, 0))
 
 
 AUTOGRAD_FIXES = _without_anomaly_mode, _backward_once, _checkpointed, _not_zeroed, _one_batch, _reduced_once

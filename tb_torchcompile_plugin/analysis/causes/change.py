@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,9 @@ def without_host_time(ns: Int64s) -> Change:
     # Most segments lose nothing: keep only the others, as there are many changes.
     indices = np.flatnonzero(ns)
     lost = ns[indices]
-
-    def change(model: Model) -> Model:
-        host = model.host.copy()
-        host[indices] = np.maximum(host[indices] - lost, 0)
-        return model._replace(host=host)
-
-    return change
+    return lambda model: model._replace(
+        host=_with_values(model.host, indices, np.maximum(model.host[indices] - lost, 0))
+    )
 
 
 def without_waiting(points: Bools) -> Change:
@@ -41,18 +38,10 @@ def without_waiting(points: Bools) -> Change:
 
 def waiting_for(points: Bools, streams: Int64s) -> Change:
     """Let these calls return only when the work queued on these streams is done, too."""
-
-    def change(model: Model) -> Model:
-        waits = model.waits.copy()
-        waits[np.ix_(points, streams)] = True
-        return model._replace(waits=waits, returns=np.where(points, CALL_NS, model.returns))
-
-    return change
-
-
-def without_calls(points: Bools) -> Change:
-    """Let these calls take no host time."""
-    return with_call_time(points, 0)
+    return lambda model: model._replace(
+        waits=_with_values(model.waits, np.ix_(points, streams), True),
+        returns=np.where(points, CALL_NS, model.returns),
+    )
 
 
 def with_call_time(points: Bools, ns: Int64s | int) -> Change:
@@ -70,49 +59,35 @@ def with_call_share(points: Bools, share: float) -> Change:
     return lambda model: model._replace(own=np.where(points, (model.own * share).astype(np.int64), model.own))
 
 
-def as_one_launch(points: Bools, first: Bools, launch_ns: int) -> Change:
-    """Let the first of these points take `launch_ns` and the others nothing."""
-    return with_call_time(points | first, np.where(first, launch_ns, 0))
-
-
-def with_durations(work: Int64s, dur: Int64s) -> Change:
+def with_durations(work: Int64s, dur: Int64s | int) -> Change:
     """Let this work of the queue take this long."""
-
-    def change(model: Model) -> Model:
-        changed = model.dur.copy()
-        changed[work] = dur
-        return model._replace(dur=changed)
-
-    return change
+    return lambda model: model._replace(dur=_with_values(model.dur, work, dur))
 
 
-def without_work(work: Int64s) -> Change:
-    """Let this work of the queue take no time."""
-    return with_durations(work, np.zeros(len(work), np.int64))
-
-
-def fused(work: Int64s, dur: Int64s) -> Change:
+def fused(work: Int64s, dur: Int64s | int) -> Change:
     """Let this work take this long; where that is less than before, it becomes part of the work before it."""
 
     def change(model: Model) -> Model:
-        changed, gap, latency = model.dur.copy(), model.gap.copy(), model.latency.copy()
-        changed[work], merged = dur, work[dur < model.dur[work]]
-        gap[merged] = np.minimum(gap[merged], 0)
-        latency[merged] = 0
-        return model._replace(dur=changed, gap=gap, latency=latency)
+        merged = work[dur < model.dur[work]]
+        return model._replace(
+            dur=_with_values(model.dur, work, dur),
+            gap=_with_values(model.gap, merged, np.minimum(model.gap[merged], 0)),
+            latency=_with_values(model.latency, merged, 0),
+        )
 
     return change
+
+
+def _with_values(column: Column, index: Any, values: Int64s | int) -> Column:
+    """Return a copy of a column with these values at this index."""
+    changed = column.copy()
+    changed[index] = values
+    return changed
 
 
 def in_sequence(*changes: Change) -> Change:
     """Make one change after the other."""
-
-    def change(model: Model) -> Model:
-        for step in changes:
-            model = step(model)
-        return model
-
-    return change
+    return lambda model: reduce(lambda changed, change: change(changed), changes, model)
 
 
 def apply_all(model: Model, changes: Sequence[Change]) -> Model:
@@ -121,22 +96,14 @@ def apply_all(model: Model, changes: Sequence[Change]) -> Model:
     Each is made by itself and compared with the model as recorded. So their order does not matter, and a change that is
     picked twice, or is inside another one, adds nothing.
     """
-    changed = [change(model) for change in changes]
-    columns: dict[str, Any] = {
-        name: _least_changed(getattr(model, name), [getattr(other, name) for other in changed])
-        for name in model._fields
-        if name != "begin"
-    }
-    return model._replace(**columns)
-
-
-def _least_changed(recorded: Column, changed: list[Column]) -> Column:
-    """Return the smallest changed value where any change touches it, though that may exceed the recorded one."""
-    least = recorded
-    for column in changed:
-        if column is recorded:  # as most columns are of most changes
-            continue
-        differs = column != recorded
-        first = differs & (least == recorded)
-        least = np.where(differs, np.where(first, column, np.minimum(least, column)), least)
-    return least
+    columns: dict[str, Any] = model._asdict()
+    for other in [change(model) for change in changes]:
+        for name, column in other._asdict().items():
+            recorded, least = getattr(model, name), columns[name]
+            if column is recorded:  # as most columns are of most changes
+                continue
+            # The smallest changed value where any change touches it, though that may exceed the recorded one.
+            differs = column != recorded
+            first = differs & (least == recorded)
+            columns[name] = np.where(differs, np.where(first, column, np.minimum(least, column)), least)
+    return Model(**columns)

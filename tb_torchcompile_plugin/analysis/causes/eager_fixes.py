@@ -26,7 +26,6 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     are_kernels,
     as_one_graph,
     compiled_whole,
-    fusible_work,
     launches_kernels,
     on_tracks,
     outermost_operator,
@@ -55,7 +54,7 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.torch_names.operators import is_fusible_in_graphs
+from tb_torchcompile_plugin.torch_names.operators import is_fusible, is_fusible_in_graphs
 from tb_torchcompile_plugin.torch_names.slices import is_on_device
 
 _REACH_NS = 1_000_000  # a launch that is further from a graph break has nothing to do with it
@@ -96,7 +95,7 @@ def joined_graphs(profile: Profile, broken: list[RegionCall]) -> tuple[Change, C
     closed = in_sequence(
         without_host_time(time_inside(profile, times)), without_waiting(inside & lane.synchronises)
     )
-    kernels = profile.of(fusible_work) | profile.of(work_named, is_fusible_in_graphs)
+    kernels = profile.of(work_named, is_fusible) | profile.of(work_named, is_fusible_in_graphs)
     at_seam = place_mask(np.concatenate([points for _, points in seams]), len(lane))
     at_seam = place_mask(queue.point[kernels & at_seam[queue.point]], len(lane))
     # Copies to the host go with the break that made them.
@@ -164,7 +163,7 @@ def _compiled_eager(profile: Profile) -> Iterator[Fix]:
 
 def _as_graphs(profile: Profile, kind: FixKind, points: Bools) -> Fix:
     """Return each run of these launches as a graph."""
-    fusible = profile.of(fusible_work) | profile.of(work_named, is_on_device)
+    fusible = profile.of(work_named, is_fusible) | profile.of(work_named, is_on_device)
     return Fix(
         kind=kind,
         subject=_main_operator(profile, points),

@@ -13,11 +13,10 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.change import (
     Bools,
     Change,
-    as_one_launch,
     fused,
     in_sequence,
+    with_call_time,
     with_call_time_at_most,
-    without_calls,
     without_host_time,
     without_waiting,
 )
@@ -174,7 +173,7 @@ def without_host_work(profile: Profile, times: Times, kept: Bools | None = None)
     return in_sequence(
         without_host_time(time_inside(profile, times)),
         without_waiting(inside),
-        without_calls(inside if kept is None else inside & ~kept),
+        with_call_time(inside if kept is None else inside & ~kept, 0),
     )
 
 
@@ -210,8 +209,8 @@ def are_kernels(profile: Profile) -> Bools:
 
 def work_named(profile: Profile, matches: Callable[[str], bool]) -> Bools:
     """Return which work of the queue has a name that matches."""
-    names = profile.trace.names
-    return np.asarray(mask_of(names, matches)[profile.trace.name[profile.of(gpu_queue).row]])
+    trace = profile.trace
+    return np.asarray(mask_of(trace.names, matches)[trace.name[profile.of(gpu_queue).row]])
 
 
 def are_collectives(profile: Profile) -> Bools:
@@ -240,14 +239,9 @@ def outermost_operator(trace: Trace, rows: Int64s) -> Int64s:
     return outermost
 
 
-def fusible_work(profile: Profile) -> Bools:
-    """Return which work of the queue is a kernel of ATen that inductor would fuse."""
-    return work_named(profile, is_fusible)
-
-
 def compiled_whole(profile: Profile, points: Bools) -> Change:
     """Make each run of these points one graph, including its copies and fills."""
-    fusible = profile.of(fusible_work) | ~profile.of(are_kernels)
+    fusible = profile.of(work_named, is_fusible) | ~profile.of(are_kernels)
     return as_one_graph(profile, points, fusible, call_ns=CALL_OF_GRAPH_NS)
 
 
@@ -277,7 +271,7 @@ def as_one_graph(
     before_quicker = np.isin(pieces.point, np.flatnonzero(quicker))
     return in_sequence(
         without_host_time(np.where(before_quicker, np.minimum(pieces.ns, thresholds.USUAL_CALL_NS), 0)),
-        as_one_launch(points & fused_away & ~first, called, call_ns or 0),
+        with_call_time((points & fused_away & ~first) | called, np.where(called, call_ns or 0, 0)),
         with_call_time_at_most(quicker & ~fused_away, CALL_NS),
         fused(work, dur),
     )

@@ -11,12 +11,10 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.causes.change import (
     Bools,
-    Change,
     in_sequence,
     with_call_share,
     with_durations,
     without_host_time,
-    without_work,
 )
 from tb_torchcompile_plugin.analysis.causes.fix import (
     Fix,
@@ -160,7 +158,7 @@ def _deterministic(profile: Profile) -> Iterator[Fix]:
         subject=(trace.names[trace.name[scattering]], *most_called_at(profile, sorting)),
         change=in_sequence(
             without_host_work(profile, times, kept),
-            without_work(np.flatnonzero(inside[queue.point] & ~needed)),
+            with_durations(np.flatnonzero(inside[queue.point] & ~needed), 0),
         ),
         times=int(points_inside(profile, slice_times(profile, sorting))[1].sum()) / lane.steps,
     )
@@ -231,18 +229,18 @@ def _fix(
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
     largest = trace.names[trace.name[queue.row[work[np.argmax(queue.dur[work])]]]]
     affected = queue.dur[work] if part is None else part
-
-    def left(share: Floats | float) -> Change:
-        return with_durations(work, queue.dur[work] - affected + (affected * share).astype(np.int64))
-
+    change, conservative, optimistic = (
+        with_durations(work, queue.dur[work] - affected + (affected * share).astype(np.int64))
+        for share in speed
+    )
     yield Fix(
         id=f"{kind}:{name}",
         kind=kind,
         subject=(name or largest, *most_called_at(profile, lane.row[queue.point[work]])),
-        change=left(speed.likely),
+        change=change,
         times=len(work) / lane.steps,
-        conservative=left(speed.most),
-        optimistic=left(speed.least),
+        conservative=conservative,
+        optimistic=optimistic,
     )
 
 
@@ -264,16 +262,13 @@ def _fewer_collectives(profile: Profile) -> Iterator[Fix]:
         without_host_time((time_inside(profile, times) * (1 - left)).astype(np.int64)),
         with_call_share(points, left),
     )
-
-    def on_gpu(share: float) -> Change:
-        return in_sequence(on_host, with_durations(work, (queue.dur[work] * share).astype(np.int64)))
-
+    fewer = with_durations(work, (queue.dur[work] * left).astype(np.int64))
     yield Fix(
         kind="small_collectives",
         subject=(trace.names[trace.name[calls[0]]], "", 0),
-        change=on_gpu(left),
+        change=in_sequence(on_host, fewer),
         times=len(calls) / lane.steps,
-        conservative=on_gpu(1.0),
+        conservative=on_host,
     )
 
 
@@ -290,8 +285,8 @@ def _movable(profile: Profile) -> tuple[Int64s, Int64s]:
     known = (call >= 0) & (moved >= 0) & (element > 0)
     order = np.argsort(trace.ts[call[known]], kind="stable")
     call, moved = call[known][order], moved[known][order]
-    can_merge = _can_merge(profile, call)
-    return call[can_merge], moved[can_merge]
+    mergeable = _can_merge(profile, call)
+    return call[mergeable], moved[mergeable]
 
 
 def _can_merge(profile: Profile, call: Int64s) -> Bools:

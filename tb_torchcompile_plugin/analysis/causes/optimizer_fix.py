@@ -10,7 +10,6 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.causes.change import (
     Change,
-    as_one_launch,
     fused,
     in_sequence,
     waiting_for,
@@ -82,7 +81,7 @@ def _in_few_launches(profile: Profile, passes: float) -> Change:
     data_ns = queue.dur[work] - queue.dur[work].min(initial=np.iinfo(np.int64).max)
     return in_sequence(
         without_host_time(time_inside(profile, times)),
-        as_one_launch(inside & lane.launches, first, _FUSED_NS),
+        with_call_time(inside & lane.launches, np.where(first, _FUSED_NS, 0)),
         fused(work, (data_ns * passes).astype(np.int64)),
     )
 
