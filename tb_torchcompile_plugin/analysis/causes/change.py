@@ -80,7 +80,7 @@ def fused(work: Int64s, dur: Int64s | int) -> Change:
 
 def _with_values(column: Column, index: Any, values: Int64s | int) -> Column:
     """Return a copy of a column with these values at this index."""
-    changed = column.copy()
+    changed: Column = column.copy()
     changed[index] = values
     return changed
 

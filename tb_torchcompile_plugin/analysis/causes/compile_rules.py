@@ -68,13 +68,10 @@ class CudaGraphsSkipped(CompileRule, SpanRule, id="cudagraphs_skipped", panel="c
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield a finding for each reason; the first one with its price."""
         data = context.profile.data
-        return self._skipped(data, context) if data else iter(())
+        return self.evaluate_data(data, context) if data else iter(())
 
-    def evaluate_data(self, data: CompileData) -> Iterator[Finding]:
+    def evaluate_data(self, data: CompileData, context: SpanContext | None = None) -> Iterator[Finding]:
         """Yield a finding for each reason."""
-        return self._skipped(data, None)
-
-    def _skipped(self, data: CompileData, context: SpanContext | None) -> Iterator[Finding]:
         by = context.best("graph_capture") if context else None
         reasons = _skip_reasons(data.summary)
         for index, (reason, ids) in enumerate(reasons.items()):
@@ -200,7 +197,7 @@ class CompiledForEachSize(SpanRule, id="dynamic_shapes", panel="dynamic_shapes")
         ids = {row.key.compile_id for row in context.summary.recompiles}
         rows = [row for row in context.summary.compilations if row.key.compile_id in ids]
         spent_s = to_seconds(sum(row.duration_ns for row in rows))
-        if advice is None or spent_s < thresholds.sizes_s or context.inside_us(context.compiling(rows)):
+        if advice is None or spent_s < thresholds.sizes_s or context.compiling_us(rows):
             return
         report = context.profile.of(dynamic_shapes)
         lines = (at_line(row.file, row.line) for row in report.guards if row.recompiles)

@@ -186,7 +186,7 @@ class GivenUp(SpanRule, id="frame_given_up", panel="compilations"):
 
     def _unexplained(self, context: SpanContext, by: WhatIf) -> Finding:
         """Return the finding without compile data: the trace shows that calls ran eager, and not why."""
-        calls = context.profile.of(lookups_in_vain) / max(context.steps, 1)
+        calls = context.profile.of(lookups_in_vain) / context.step_count
         line = place(by)
         return self.finding(
             context,

@@ -150,12 +150,11 @@ def merged(runs: Iterable[list[AnyFinding]]) -> list[AnyFinding]:
 def _order_of(rows: Iterable[Finding]) -> Callable[[Finding], _Order]:
     """Return the sort key by the gain for the reader: less comes first."""
     actionable = max((_gain(row) for row in rows if row.rule not in _NOT_ACTIONABLE), default=0.0)
-
-    def order(row: Finding) -> _Order:
-        gain = _gain(row)
-        return not gain, row.rule in _NOT_ACTIONABLE and actionable >= _SPECIFIC_SHARE * gain, -gain
-
-    return order
+    return lambda row: (
+        not _gain(row),
+        row.rule in _NOT_ACTIONABLE and actionable >= _SPECIFIC_SHARE * _gain(row),
+        -_gain(row),
+    )
 
 
 def _gain(row: Finding) -> float:

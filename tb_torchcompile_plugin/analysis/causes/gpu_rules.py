@@ -10,7 +10,7 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.fix import work_named
 from tb_torchcompile_plugin.analysis.causes.rule import SpanContext, SpanRule
 from tb_torchcompile_plugin.analysis.finding import Finding
-from tb_torchcompile_plugin.analysis.formatting import counted, often, percent, plural
+from tb_torchcompile_plugin.analysis.formatting import counted, duration, often, percent, plural
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import asks_for_graphs
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import MOVERS, one_dominates
@@ -54,10 +54,11 @@ class ExposedCommunication(SpanRule, id="communication", panel="gpu_utilization"
             return
         yield self.finding(
             context,
-            f"Communication that nothing overlaps takes {context.each(us)}, {percent(share)} of it",
+            f"Communication that nothing overlaps takes {duration(us / context.step_count)} {context.where}, "
+            f"{percent(share)} of it",
             "Let it overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; and compare ranks, "
             "for waiting for a slower one looks the same",
-            {"communication_us_per_step": context.each_us(us), "share_percent": share},
+            {"communication_us_per_step": us / context.step_count, "share_percent": share},
             saves_us=us,
             by=context.best("communication"),
         )
@@ -104,7 +105,7 @@ class CudaGraphsUsed(SpanRule, id="cuda_graphs_used", panel="cuda_graphs"):
         replays, launches = sum(row.replays for row in counts), sum(row.launches for row in counts)
         if not replays or launches == replays:
             return
-        steps = max(context.steps, 1)
+        steps = context.step_count
         yield self.finding(
             context,
             f"CUDA graphs are replayed {often(replays / steps)} {context.where}, and "
@@ -113,7 +114,7 @@ class CudaGraphsUsed(SpanRule, id="cuda_graphs_used", panel="cuda_graphs"):
             {
                 "replays_per_step": replays / steps,
                 "launches_per_step": (launches - replays) / steps,
-                "launch_call_us_per_step": context.each_us(sum(row.time_ns for row in counts) / 1000),
+                "launch_call_us_per_step": sum(row.time_ns for row in counts) / 1000 / context.step_count,
             },
             severity="info",
         )
@@ -125,7 +126,12 @@ class DominantKernel(SpanRule, id="dominant_kernel", panel="kernels"):
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield the largest kernel where the GPU is the bottleneck."""
         profile = context.profile
-        if not len(profile.of(host_lane)) or not _is_gpu_bound(profile):
+        lane, queue = profile.of(host_lane), profile.of(gpu_queue)
+        if not len(lane):
+            return
+        clock = profile.of(recorded_clock)
+        busy_ns = queue.dur[queue.device == clock.device].sum() / lane.steps
+        if busy_ns < thresholds.gpu_bound_percent / 100 * clock.step:
             return
         row = max(profile.of(kernel_table).rows, key=lambda row: row.time_us, default=None)
         share = context.gpu_share(row.time_us) if row else 0.0
@@ -143,13 +149,6 @@ class DominantKernel(SpanRule, id="dominant_kernel", panel="kernels"):
             row=f"kernels:{row.key}",
             where=[short_kernel(row.name)],
         )
-
-
-def _is_gpu_bound(profile: Profile) -> bool:
-    """Whether the GPU is busy nearly all of a step."""
-    clock, queue = profile.of(recorded_clock), profile.of(gpu_queue)
-    busy = queue.dur[queue.device == clock.device].sum() / profile.of(host_lane).steps
-    return bool(busy >= thresholds.gpu_bound_percent / 100 * clock.step)
 
 
 def _is_torchs(profile: Profile, kernel: str) -> bool:

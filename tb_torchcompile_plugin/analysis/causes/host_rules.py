@@ -47,10 +47,7 @@ class _Break(NamedTuple):
     compile_id: str
     file: str
     line: int | None
-
-    @property
-    def where(self) -> str:
-        return at_line(self.file, self.line) or self.compile_id
+    where: str
 
 
 class GraphBreaks(SpanRule, id="graph_breaks", panel="graph_breaks"):
@@ -71,29 +68,35 @@ class GraphBreaks(SpanRule, id="graph_breaks", panel="graph_breaks"):
         if worst.file and worst not in users:
             own = max(users, key=lambda row: costs[row] or 0, default=None)
         count = len({row.where for row in costs})
-        graph_break = _graph_break(context, worst)
+        breaks = reversed(context.summary.graph_breaks if context.summary else ())
+        by_id = {row.key.compile_id: row for row in breaks}  # the first one of each
+        graph_break = by_id.get(worst.compile_id)
         caller = "" if not graph_break or is_users_file(worst.file) else called_at(graph_break.stack)
         also = at_line(own.file, own.line) if own else caller
         addition = f" ({'the dearest in your own code' if own else 'called'} at {also})" if also else ""
+        row = None
+        if graph_break:
+            number = graph_break.line if graph_break.HasField("line") else ""
+            row = f"graph_breaks:{graph_break.file}:{number}:{graph_break.reason}"
         evidence: Evidence = {"breaks": count}
         if us is not None:
             evidence |= {
-                "host_us_per_step": context.each_us(us),
+                "host_us_per_step": us / context.step_count,
                 "share_percent": context.share(us),
-                "dearest_us_per_step": context.each_us(max(known)),
+                "dearest_us_per_step": max(known) / context.step_count,
             }
         advice = _hint(graph_break)
         if count > 1:
             advice = f"Begin with the dearest, {worst.where}. {advice}"
             if own:
-                advice = f"{advice.rstrip('.')}. At {also}: {_hint(_graph_break(context, own))}"
+                advice = f"{advice.rstrip('.')}. At {also}: {_hint(by_id.get(own.compile_id))}"
         yield self.finding(
             context,
             _break_title(context, count, f"{worst.where}{addition}", by, us or 0),
             advice,
             evidence,
             saves_us=us,
-            row=_break_row(graph_break) if graph_break else None,
+            row=row,
             by=by,
             where=[worst.where, also] if also else [worst.where],
         )
@@ -102,16 +105,15 @@ class GraphBreaks(SpanRule, id="graph_breaks", panel="graph_breaks"):
 def _break_costs(context: SpanContext) -> dict[_Break, float | None]:
     """Return the cost of each break (µs); None where nothing compiled follows, the most frequent first."""
     costs = context.profile.of(graph_break_costs)
+    prices: dict[tuple[str, str, int | None], float | None] = {}
     if costs:
-        return {_Break(cost.compile_id, cost.file, cost.line): cost.profiled_us for cost in costs}
-    known = context.profile.of(resumes)
-    counts = Counter(call.compile_id for call in context.profile.of(cut_short))
-    return {_Break(name, *known.place(name, "")): None for name, _ in counts.most_common()} if known else {}
-
-
-def _graph_break(context: SpanContext, at: _Break) -> GraphBreak | None:
-    breaks = context.summary.graph_breaks if context.summary else ()
-    return next((row for row in breaks if row.key.compile_id == at.compile_id), None)
+        prices = {(cost.compile_id, cost.file, cost.line): cost.profiled_us for cost in costs}
+    elif lines := context.profile.of(resumes):
+        counts = Counter(call.compile_id for call in context.profile.of(cut_short))
+        prices = {(name, *lines.place(name, "")): None for name, _ in counts.most_common()}
+    return {
+        _Break(name, file, line, at_line(file, line) or name): us for (name, file, line), us in prices.items()
+    }
 
 
 def _break_title(context: SpanContext, count: int, where: str, by: WhatIf | None, us: float) -> str:
@@ -120,8 +122,8 @@ def _break_title(context: SpanContext, count: int, where: str, by: WhatIf | None
         return f"{breaks} at {where}: {step_after(by.predicted, 'without it', context.paced)}"
     if by:
         return f"{breaks}, the dearest at {where}: {step_after(by.predicted, 'without them', context.paced)}"
-    share = percent(context.share(us))
-    return f"{breaks} {'costs' if count == 1 else 'cost'} {context.each(us)}, {share} of the recorded time"
+    each = f"{duration(us / context.step_count)} {context.where}, {percent(context.share(us))}"
+    return f"{breaks} {'costs' if count == 1 else 'cost'} {each} of the recorded time"
 
 
 def _hint(graph_break: GraphBreak | None) -> str:
@@ -133,17 +135,13 @@ def _hint(graph_break: GraphBreak | None) -> str:
     return next(hints, _FIXES.get(kind, "Move what breaks it out of the compiled function"))
 
 
-def _break_row(row: GraphBreak) -> str:
-    return f"graph_breaks:{row.file}:{row.line if row.HasField('line') else ''}:{row.reason}"
-
-
 class Recompiles(SpanRule, id="recompiles", panel="recompiles"):
     """Frames that torch compiled again while they were profiled."""
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of them, at the longest one."""
-        inside = [row for row in _recompilations(context) if context.inside_us(context.compiling([row]))]
-        us = context.inside_us(context.compiling(inside))
+        inside = [row for row in _recompilations(context) if context.compiling_us([row])]
+        us = context.compiling_us(inside)
         share = context.share(us)
         if share < thresholds.recompiles_percent:
             return
@@ -184,10 +182,11 @@ class CompileInSteps(SpanRule, id="compile_in_steps", panel="compile_time"):
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of it."""
         again, summary = _recompilations(context), context.summary
-        compiling = (
-            context.compiling(summary.compilations) if summary else context.profile.of(compiling_in_trace)
-        )
-        us = context.inside_us(compiling) - context.inside_us(context.compiling(again))
+        if summary:
+            compiling_us = context.compiling_us(summary.compilations)
+        else:
+            compiling_us = context.inside_us(context.profile.of(compiling_in_trace))
+        us = compiling_us - context.compiling_us(again)
         share = context.share(us)
         if share < thresholds.compile_percent:
             return

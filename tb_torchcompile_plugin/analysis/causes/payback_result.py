@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import launched_in
 from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, noise_us, step_times
 from tb_torchcompile_plugin.analysis.sheet import head
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import union
@@ -68,22 +68,17 @@ def compile_cost(data: CompileData) -> CompileCost | None:
     if not timed:
         return None
     blocked, whole = blocked_s(data.summary), len(timed) == len(rows)
-    firsts = _first_lookups(data.summary)
+    # By compilation the first lookup of each key: a process finds what it stored itself with any caches.
+    seen: set[tuple[str, str]] = set()
+    firsts = []
+    for row in sorted(rows, key=lambda row: row.start_ns):
+        firsts.append([lookup for lookup in row.cache if (lookup.cache, lookup.key) not in seen])
+        seen.update((lookup.cache, lookup.key) for lookup in row.cache)
     results = [lookup.result for lookups in firsts for lookup in lookups]
     hits = results.count("hit")
     cold = blocked + to_seconds(sum(ns for lookups in firsts for ns in saved_ns(lookups)))
     warm = blocked if hits and hits == len(results) else None
     return CompileCost(blocked, cold if whole else None, warm, hits, len(results), whole)
-
-
-def _first_lookups(summary: CompileSummary) -> list[list[CacheResult]]:
-    """Return by compilation the first lookup of each key: a process finds what it stored itself with any caches."""
-    seen: set[tuple[str, str]] = set()
-    firsts = []
-    for row in sorted(summary.compilations, key=lambda row: row.start_ns):
-        firsts.append([lookup for lookup in row.cache if (lookup.cache, lookup.key) not in seen])
-        seen.update((lookup.cache, lookup.key) for lookup in row.cache)
-    return firsts
 
 
 def blocked_s(summary: CompileSummary) -> float:
@@ -187,7 +182,9 @@ def _words(run: str) -> tuple[str, ...]:
 
 def run_facts(profile: Profile) -> RunFacts:
     """Return what is known of the run of a span."""
-    summary = profile.summary
+    summary, flop = profile.summary, 0.0
+    for rows, work in zip(profile.of(kernel_launches), profile.of(launched_work), strict=True):
+        flop += float(np.nansum(work.flop[launched_in(profile, rows)]))
     return RunFacts(
         run="",
         compiled=bool(profile.of(compiled_calls)) or any(map(is_graph, profile.trace.names)),
@@ -196,20 +193,13 @@ def run_facts(profile: Profile) -> RunFacts:
         cost=profile.data.of(compile_cost) if profile.data else None,
         program=summary.environment.program if summary else "",
         device=", ".join(sorted({row.name for row in profile.of(gpus) if row.name})),
-        tflop=_tflop(profile),
+        tflop=flop / 1e12 / max(len(profile.of(StepWindows)), 1) or None,
     )
 
 
 def baseline_facts(profile: Profile, baseline_run: RunBeside) -> RunFacts:
     """Return what is known of the baseline run, whose trace is closed again. Raises UserError."""
     return baseline_run.read().of(run_facts)._replace(run=baseline_run.run)
-
-
-def _tflop(profile: Profile) -> float | None:
-    total = 0.0
-    for rows, work in zip(profile.of(kernel_launches), profile.of(launched_work), strict=True):
-        total += float(np.nansum(work.flop[launched_in(profile, rows)]))
-    return total / 1e12 / max(len(profile.of(StepWindows)), 1) or None
 
 
 def is_compiled(run: RunFacts, other: RunFacts) -> bool | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypedDict, TypeVar
 
 import numpy as np
@@ -15,12 +14,12 @@ from tb_torchcompile_plugin.analysis.causes.eager_fixes import eager_points
 from tb_torchcompile_plugin.analysis.causes.fix import FixKind
 from tb_torchcompile_plugin.analysis.causes.scenario import priced
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.compile.compilations import Problem, problems
+from tb_torchcompile_plugin.analysis.compile.compilations import problems
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Panel, Severity, severity_of
-from tb_torchcompile_plugin.analysis.formatting import at_line, duration, function_at
+from tb_torchcompile_plugin.analysis.formatting import at_line, function_at
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
-from tb_torchcompile_plugin.analysis.runtime.step_words import Paced, paced
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary, Frame
+from tb_torchcompile_plugin.analysis.runtime.step_words import paced
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, Frame
 from tb_torchcompile_plugin.profile.columns import host_slices
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, compiled_when, every, region_calls
 from tb_torchcompile_plugin.profile.gpu.launches import ran_packages
@@ -30,7 +29,6 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import profiled_time, step_ns, step_slices
 from tb_torchcompile_plugin.profile.units import share_percent
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
 from tb_torchcompile_plugin.torch_names.slices import is_graph, is_region
 
@@ -40,54 +38,33 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 
 
-@dataclass(eq=False)
 class SpanContext:
     """A profiled span, with what several rules ask about it."""
 
-    profile: Profile
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self.summary = profile.summary  # of what the worker compiled
+        # Whether nothing is missing in the trace: otherwise it is unknown what it does not hold.
+        self.whole = not profile.trace.notices
+        self.steps = len(profile.of(step_slices))  # that the profiler marked
+        self.step_count = max(self.steps, 1)  # to divide by: without steps, the span is one
+        self.where = "a step" if self.steps else "in this span"  # after a number
+        self.paced = profile.of(paced)  # what predictions are of: a step, or the span
+        self.windows = union(*profile.of(profiled_time))  # the steps, or the span where there are none
+        # By the clock that is the bottleneck of the steps.
+        wall_ns = float(profile.of(step_ns).sum()) if self.steps else self.windows.total_ns
+        self.wall_us = wall_ns / 1000
+        eager = profile.of(eager_time)
+        # The share of the profiled time of eager operators, on the host or, if more, on the GPUs.
+        self.eager_percent = max(eager.share_percent or 0.0, eager.device_share_percent or 0.0)
+        # Frames that torch runs eager, because it cannot resume them or compiled them too often.
+        self.given_up = [row for row in self.rows(problems) if row.given_up]
+        # Compile ids of the regions that were called, whatever they hold.
+        self.regions_that_ran = {call.compile_id for call in every(profile.of(region_calls))}
+        self.nothing_compiled = self._is_all_eager()
 
-    def rows(self, question: Callable[[CompileData], list[Row]]) -> list[Row]:
-        """Return the answer of the worker's compile data, [] without any."""
-        return self.profile.data.of(question) if self.profile.data else []
-
-    @property
-    def summary(self) -> CompileSummary | None:
-        """The compile summary of the worker."""
-        return self.profile.summary
-
-    @once
-    def windows(self) -> Intervals:
-        """The profiled time: the steps, or the whole span where there are none."""
-        return union(*self.profile.of(profiled_time))
-
-    @once
-    def steps(self) -> int:
-        """How many steps the profiler marked."""
-        return len(self.profile.of(step_slices))
-
-    @property
-    def wall_us(self) -> float:
-        """How long the profiled time is, by the clock that is the bottleneck of the steps."""
-        if self.steps:
-            return float(self.profile.of(step_ns).sum()) / 1000
-        return self.windows.total_ns / 1000
-
-    def fixes(self, kind: FixKind) -> list[WhatIf]:
-        """Return the fixes of this kind, largest gain first."""
-        return [row for row in self.profile.of(priced) if row.kind == kind]
-
-    def best(self, kind: FixKind, name: str = "") -> WhatIf | None:
-        """Return the fix with the largest gain of this kind, or for this kernel; None where nothing is predicted."""
-        return next((row for row in self.fixes(kind) if name in ("", row.name)), None)
-
-    @once
-    def given_up(self) -> list[Problem]:
-        """Frames that torch runs eager, because it cannot resume them or compiled them too often."""
-        return [row for row in self.rows(problems) if row.given_up]
-
-    @once
-    def nothing_compiled(self) -> bool:
-        """Whether eager operators ran in the profiled time and nothing compiled did.
+    def _is_all_eager(self) -> bool:
+        """Return whether eager operators ran in the profiled time and nothing compiled did.
 
         Eager operators count where they launched work, or took a share of the time where there is no GPU; compiled are
         regions that hold operations, and graphs, as of a forward before the profiled time.
@@ -105,39 +82,14 @@ class SpanContext:
         rows = np.array([*regions, *host_slices(trace, is_graph).tolist()], np.int64)
         return not self.inside_us(union(trace.ts[rows], trace.ts[rows] + trace.dur[rows]))
 
-    @once
-    def regions_that_ran(self) -> set[str]:
-        """Compile ids of the regions that were called, whatever they hold."""
-        return {call.compile_id for call in every(self.profile.of(region_calls))}
+    def rows(self, question: Callable[[CompileData], list[Row]]) -> list[Row]:
+        """Return the answer of the worker's compile data, [] without any."""
+        return self.profile.data.of(question) if self.profile.data else []
 
-    @property
-    def whole(self) -> bool:
-        """Whether nothing is missing in the trace: otherwise it is unknown what it does not hold."""
-        return not self.profile.trace.notices
-
-    @property
-    def eager_percent(self) -> float:
-        """The share of the profiled time of eager operators, on the host or, if more, on the GPUs."""
-        eager = self.profile.of(eager_time)
-        return max(eager.share_percent or 0.0, eager.device_share_percent or 0.0)
-
-    @property
-    def paced(self) -> Paced:
-        """What predictions are of: a step, or the span."""
-        return self.profile.of(paced)
-
-    @property
-    def where(self) -> str:
-        """What the profiled time is, after a number: "a step" or "in this span"."""
-        return "a step" if self.steps else "in this span"
-
-    def each_us(self, us: float) -> float:
-        """Return the mean per step of a time that was summed over all of them."""
-        return us / max(self.steps, 1)
-
-    def each(self, us: float) -> str:
-        """Return "166 µs a step"."""
-        return f"{duration(self.each_us(us))} {self.where}"
+    def best(self, kind: FixKind, name: str = "") -> WhatIf | None:
+        """Return the fix with the largest gain of this kind, or for this kernel; None where nothing is predicted."""
+        rows = (row for row in self.profile.of(priced) if row.kind == kind)
+        return next((row for row in rows if name in ("", row.name)), None)
 
     def share(self, us: float | None) -> float:
         """Return the percentage of the profiled time, 0 where it is unknown."""
@@ -152,9 +104,9 @@ class SpanContext:
         """Return how much of the profiled time these intervals cover."""
         return float(covered_ns(intervals, *self.windows).sum()) / 1000
 
-    def compiling(self, rows: Iterable[Compilation]) -> Intervals:
-        """Return when these were compiled, on the clock of the trace."""
-        return compiled_when(rows, self.profile.trace.base_ns)
+    def compiling_us(self, rows: Iterable[Compilation]) -> float:
+        """Return how much of the profiled time these were compiled."""
+        return self.inside_us(compiled_when(rows, self.profile.trace.base_ns))
 
 
 class Details(TypedDict, total=False):

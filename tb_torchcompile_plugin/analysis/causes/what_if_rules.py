@@ -10,6 +10,7 @@ from tb_torchcompile_plugin.analysis.causes.eager_fixes import given_up
 from tb_torchcompile_plugin.analysis.causes.fix import DYNAMIC_CUDA_GRAPHS, FixKind, changing_graphs
 from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS, next_step, place, with_gain, words_of
 from tb_torchcompile_plugin.analysis.causes.rule import SpanContext, SpanRule
+from tb_torchcompile_plugin.analysis.causes.scenario import priced
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.compilation_details import Elements, guard_checks, most_elements
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
@@ -52,16 +53,19 @@ class WhatIfRule(SpanRule):
             return
         if self.kind == "eager" and (context.nothing_compiled or context.profile.of(given_up)):
             return
-        rows = context.fixes(self.kind)
+        rows = [row for row in context.profile.of(priced) if row.kind == self.kind]
         large = [row for row in rows if row.predicted.gain_percent >= thresholds.gain_percent]
-        fullest = _fullest_memory(context) if self.kind == "recomputed" else None
+        fullest = None
+        if self.kind == "recomputed":  # checkpoints save memory
+            devices = context.profile.of(held_memory)
+            fullest = max(devices, key=lambda device: device.share_percent or 0, default=None)
         if fullest and (fullest.share_percent or 0) >= thresholds.memory_percent:
             for row in large:  # a step needs its checkpoints
                 title = f"{with_gain(row, context.paced)}, but {fullest.sentence()}"
                 yield self._not_advised(context, row, title, {"times_per_step": row.times})
             return
         advised = [row for row in large if row.id != DYNAMIC_CUDA_GRAPHS]
-        yield from (self._advised(context, row) for row in advised)
+        yield from (self._advised(context, row, fullest) for row in advised)
         if large and not advised:
             symbols = _symbols(context.profile.of(changing_graphs))
             title = (
@@ -73,7 +77,7 @@ class WhatIfRule(SpanRule):
     def _not_advised(self, context: SpanContext, row: WhatIf, title: str, evidence: Evidence) -> Finding:
         return self.finding(context, title, next_step(row), evidence, severity="info", advised=False)
 
-    def _advised(self, context: SpanContext, row: WhatIf) -> Finding:
+    def _advised(self, context: SpanContext, row: WhatIf, fullest: HeldMemory | None) -> Finding:
         gain, where = row.predicted.gain_us, place(row)
         title, advice = with_gain(row, context.paced), next_step(row)
         if self.kind == "cuda_graphs":
@@ -83,7 +87,7 @@ class WhatIfRule(SpanRule):
             at = f", at {elements.line}" if elements.line else ""
             title += f"; {elements.many:,} guards compare the elements of {elements.source}{at}"
             advice = f"{_AS_TENSOR.format(source=elements.source)}. Else: {advice}"
-        elif self.kind == "recomputed" and (fullest := _fullest_memory(context)):
+        elif fullest:
             advice += f". {fullest.sentence()}"
         return self.finding(
             context,
@@ -94,7 +98,7 @@ class WhatIfRule(SpanRule):
                 "share_percent": row.predicted.gain_percent,
                 "times_per_step": row.times,
             },
-            saves_us=gain * max(context.steps, 1),
+            saves_us=gain * context.step_count,
             by=row,
             where=[where] if where else [],
             code=words_of(row).code,
@@ -106,12 +110,6 @@ def _uses_cuda_graphs(context: SpanContext) -> bool:
     data = context.profile.data
     skips = data and (data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
     return bool(skips) or context.profile.of(asks_for_graphs)
-
-
-def _fullest_memory(context: SpanContext) -> HeldMemory | None:
-    """Return the device whose memory, which checkpoints save, is held most."""
-    devices = context.profile.of(held_memory)
-    return max(devices, key=lambda device: device.share_percent or 0, default=None)
 
 
 def _elements_checked(context: SpanContext) -> Elements | None:
@@ -129,7 +127,7 @@ def _elements_checked(context: SpanContext) -> Elements | None:
 def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
     """Add a batch in place of many calls, the graphs that CUDA graphs do not serve, and what keeps torch from them."""
     counts = Counter(call.compile_id for call in every(context.profile.of(region_calls)))
-    times = max(counts.values(), default=0) / max(context.steps, 1)
+    times = max(counts.values(), default=0) / context.step_count
     if times >= _MANY_CALLS:
         advice = (
             f"The same graph is called {times:.3g} times {context.where}: where a call does not need what the one "
