@@ -21,14 +21,16 @@ from tb_torchcompile_plugin.analysis.causes.change import (
 from tb_torchcompile_plugin.analysis.causes.fix import (
     Fix,
     Times,
-    are_collectives,
     are_kernels,
     enclosing,
+    is_communication,
+    merged_times,
     on_tracks,
     points_inside,
     slice_times,
     time_inside,
     without_host_work,
+    work_named,
 )
 from tb_torchcompile_plugin.analysis.causes.optimizer_fix import optimizer_times
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import share_of_gpu
@@ -37,7 +39,7 @@ from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
 from tb_torchcompile_plugin.profile.columns import called_by, host_slices
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s, joined
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
@@ -93,7 +95,9 @@ def _one_batch(profile: Profile) -> Iterator[Fix]:
     for edges in steps:
         first[edges[0] : edges[1]] = True
         others[edges[1] : edges[-1]] = True
-    work = np.flatnonzero(first[queue.point] & profile.of(are_kernels) & ~profile.of(are_collectives))
+    work = np.flatnonzero(
+        first[queue.point] & profile.of(are_kernels) & ~profile.of(work_named, is_communication)
+    )
     pieces, dropped = profile.of(host_pieces), np.flatnonzero(others[queue.point])
     gone = in_sequence(
         without_host_time(np.where(others[pieces.point], pieces.ns, 0)),
@@ -124,7 +128,7 @@ def _reduced_once(profile: Profile) -> Iterator[Fix]:
     early = np.zeros(len(lane), bool)
     for edges in steps:
         early[edges[0] : edges[-2]] = True
-    work = np.flatnonzero(early[queue.point] & profile.of(are_collectives))
+    work = np.flatnonzero(early[queue.point] & profile.of(work_named, is_communication))
     rows = lane.row[queue.point[work]].astype(np.int64)
     call = enclosing(profile.trace, rows, is_group_call)
     reducing = (enclosing(profile.trace, rows, operators.reduces_gradients) >= 0) & (call >= 0)
@@ -187,12 +191,15 @@ def _backward_once(profile: Profile) -> Iterator[Fix]:
 def _checkpointed(profile: Profile) -> Iterator[Fix]:
     """Yield forwards kept in memory that checkpoints compute again in the backward, eager or compiled."""
     eager, compiled = profile.of(recomputing), profile.of(recomputed)
-    times = _merged(eager, _compiled_times(profile, compiled))
+    times = merged_times(eager, _compiled_times(profile, compiled))
     inside, first = points_inside(profile, times)
     if not inside.any():
         return
     heavy = slice_times(profile, np.array([row for part in compiled for row in part.rows], np.int64))
-    least, most = _merged(eager, heavy), _merged(eager, _compiled_times(profile, compiled, widest=True))
+    least, most = (
+        merged_times(eager, heavy),
+        merged_times(eager, _compiled_times(profile, compiled, widest=True)),
+    )
     yield Fix(
         kind="recomputed",
         subject=("torch.utils.checkpoint", *_checkpoint_line(profile, compiled)),
@@ -211,13 +218,6 @@ def _compiled_times(profile: Profile, parts: list[Recomputed], widest: bool = Fa
     rows = [part.rows[0] for part in parts]
     begins = [part.earliest if widest else part.begin for part in parts]
     return on_tracks(profile, rows, begins, [part.latest if widest else part.end for part in parts])
-
-
-def _merged(times: Times, others: Times) -> Times:
-    return {
-        track: joined(*(part[track] for part in (times, others) if track in part))
-        for track in {*times, *others}
-    }
 
 
 def _checkpoint_line(profile: Profile, compiled: list[Recomputed]) -> tuple[str, int]:

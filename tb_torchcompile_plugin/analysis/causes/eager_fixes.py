@@ -27,6 +27,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     as_one_graph,
     compiled_whole,
     launches_kernels,
+    merged_times,
     on_tracks,
     outermost_operator,
     points_inside,
@@ -48,7 +49,7 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
     marks_graphs,
     region_calls,
 )
-from tb_torchcompile_plugin.profile.intervals import Int64s, joined
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
@@ -89,8 +90,7 @@ def joined_graphs(profile: Profile, broken: list[RegionCall]) -> tuple[Change, C
     lane, queue = profile.of(host_lane), profile.of(gpu_queue)
     gaps = _between_graphs(broken), _between_backwards(profile, broken)
     seams = [_seams(profile, *columns) for columns in gaps]
-    tracks = {track for times, _ in seams for track in times}
-    times = {track: joined(*(times[track] for times, _ in seams if track in times)) for track in tracks}
+    times = merged_times(*(times for times, _ in seams))
     inside, _ = points_inside(profile, times)
     closed = in_sequence(
         without_host_time(time_inside(profile, times)), without_waiting(inside & lane.synchronises)
@@ -149,41 +149,34 @@ def _seams(profile: Profile, rows: Int64s, begins: Int64s, ends: Int64s) -> tupl
     return times, np.concatenate(points)
 
 
-def _compiled_eager(profile: Profile) -> Iterator[Fix]:
-    """Yield eager operators compiled: one graph for each run of launches, fused where they only pass over data.
+def _compiled_operators(profile: Profile) -> Iterator[Fix]:
+    """Yield eager operators compiled, and what another backend launches operator by operator: a graph for each run.
 
-    Launches that are left (matrix products, convolutions) take the host as long as before: of ten programs that were
-    measured both ways none took less than 0.8 times as long for a launch once it was compiled, in the median 1.1. At
-    best they take a call each.
+    Kernels are fused where they only pass over data. Launches that are left (matrix products, convolutions) take the
+    host as long as before: of ten programs that were measured both ways none took less than 0.8 times as long for a
+    launch once it was compiled, in the median 1.1. At best they take a call each.
     """
-    points = profile.of(eager_points)
-    if points.any():
-        yield _as_graphs(profile, "eager", points)
-
-
-def _as_graphs(profile: Profile, kind: FixKind, points: Bools) -> Fix:
-    """Return each run of these launches as a graph."""
-    fusible = profile.of(work_named, is_fusible) | profile.of(work_named, is_on_device)
-    return Fix(
-        kind=kind,
-        subject=_main_operator(profile, points),
-        change=as_one_graph(profile, points, fusible, call_ns=CALL_OF_GRAPH_NS, as_before=True),
-        times=int(points.sum()) / profile.of(host_lane).steps,
-        conservative=as_one_graph(profile, points, fusible, _UNFUSED, CALL_OF_GRAPH_NS, as_before=True),
-        optimistic=as_one_graph(profile, points, fusible, call_ns=CALL_OF_GRAPH_NS),
-    )
-
-
-def _by_inductor(profile: Profile) -> Iterator[Fix]:
-    """Yield graphs of inductor for what another backend launches operator by operator."""
-    if not profile.of(captured_only):
-        return
     lane = profile.of(host_lane)
-    optimizing, _ = points_inside(profile, profile.of(optimizer_times))
-    points = lane.launches & ~profile.of(outside) & ~optimizing
-    by_operators = outermost_operator(profile.trace, lane.row[points]) >= 0
-    if points.any() and by_operators.mean() >= _OPERATORS:
-        yield _as_graphs(profile, "backend", points)
+    points_by_kind: dict[FixKind, Bools] = {"eager": profile.of(eager_points)}
+    if profile.of(captured_only):
+        optimizing, _ = points_inside(profile, profile.of(optimizer_times))
+        points = lane.launches & ~profile.of(outside) & ~optimizing
+        by_operators = outermost_operator(profile.trace, lane.row[points]) >= 0
+        if points.any() and by_operators.mean() >= _OPERATORS:
+            points_by_kind["backend"] = points
+    fusible = profile.of(work_named, is_fusible) | profile.of(work_named, is_on_device)
+    for kind, points in points_by_kind.items():
+        if points.any():
+            yield Fix(
+                kind=kind,
+                subject=_main_operator(profile, points),
+                change=as_one_graph(profile, points, fusible, call_ns=CALL_OF_GRAPH_NS, as_before=True),
+                times=int(points.sum()) / lane.steps,
+                conservative=as_one_graph(
+                    profile, points, fusible, _UNFUSED, CALL_OF_GRAPH_NS, as_before=True
+                ),
+                optimistic=as_one_graph(profile, points, fusible, call_ns=CALL_OF_GRAPH_NS),
+            )
 
 
 def captured_only(profile: Profile) -> list[str]:
@@ -291,4 +284,4 @@ def _main_operator(profile: Profile, points: Bools) -> Subject:
     return name, *most_called_at(profile, rows)
 
 
-EAGER_FIXES = (_compiled_eager, _by_inductor, _compiled_frames)
+EAGER_FIXES = (_compiled_operators, _compiled_frames)

@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import changing_sizes
 from tb_torchcompile_plugin.profile.columns import mask_of, place_mask
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, joined, union, within
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model, summed
@@ -141,6 +141,12 @@ def on_tracks(profile: Profile, rows: npt.ArrayLike, begins: npt.ArrayLike, ends
     return {int(track): union(begin[tracks == track], end[tracks == track]) for track in np.unique(tracks)}
 
 
+def merged_times(*parts: Times) -> Times:
+    """Return when each thread ran any of these."""
+    tracks = {track for times in parts for track in times}
+    return {track: joined(*(times[track] for times in parts if track in times)) for track in tracks}
+
+
 def points_inside(profile: Profile, times: Times) -> tuple[Bools, Bools]:
     """Return whether each point is inside one of these times of its thread, and is the first launch there."""
     lane = profile.of(host_lane)
@@ -182,15 +188,12 @@ def enclosing(trace: Trace, rows: Int64s, matches: Callable[[str], bool]) -> Int
     return climb(trace.parent, rows, mask_of(trace.names, matches)[trace.name])
 
 
-def calls_of(profile: Profile, kind: FixKind) -> Bools:
-    """Return which points are calls of this kind: those that take long are points of their own."""
+def call_kinds(profile: Profile) -> npt.NDArray[np.str_]:
+    """Return which kind of call each point is, "" for launches and waits: calls that take long are points, too."""
     trace, lane = profile.trace, profile.of(host_lane)
-    of_kind = profile.of(_call_kinds)[trace.name[lane.row]] == kind
-    return np.asarray((lane.row >= 0) & ~lane.launches & ~lane.synchronises & of_kind)
-
-
-def _call_kinds(profile: Profile) -> npt.NDArray[np.str_]:
-    return np.array([call_kind(name) for name in profile.trace.names], np.str_)
+    kinds = np.array([call_kind(name) for name in trace.names], np.str_)
+    other = (lane.row < 0) | lane.launches | lane.synchronises
+    return np.where(other, "", kinds[trace.name[lane.row]])
 
 
 def longest_call(profile: Profile, points: Bools) -> str:
@@ -211,11 +214,6 @@ def work_named(profile: Profile, matches: Callable[[str], bool]) -> Bools:
     """Return which work of the queue has a name that matches."""
     trace = profile.trace
     return np.asarray(mask_of(trace.names, matches)[trace.name[profile.of(gpu_queue).row]])
-
-
-def are_collectives(profile: Profile) -> Bools:
-    """Return which work of the queue is a kernel with which ranks communicate."""
-    return work_named(profile, is_communication) & profile.of(are_kernels)
 
 
 def is_communication(kernel: str) -> bool:

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     FixKind,
     Subject,
     Times,
-    calls_of,
+    call_kinds,
     compiled_whole,
     graph_times,
     launches_kernels,
@@ -126,7 +126,7 @@ def _without_host_time(profile: Profile, kind: FixKind, fix_id: str, selected: I
     """Yield the selected pieces without their host time: all of it, or the part beyond the usual of a call."""
     pieces, blamed, lane = profile.of(host_pieces), profile.of(culprits), profile.of(host_lane)
     ns, times = _excess(pieces.take(selected), kind)
-    calls = profile.of(calls_of, kind)
+    calls = profile.of(call_kinds) == kind
     if not times and not calls.any():
         return
     if kind == "allocation":

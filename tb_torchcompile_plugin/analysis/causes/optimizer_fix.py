@@ -123,8 +123,16 @@ class _DenseUpdate(NamedTuple):
 
 def sparse_embedding(profile: Profile) -> Iterator[Fix]:
     """Yield sparse gradients of embeddings: nothing fills them, and only rows that were looked up are updated."""
-    # Below a half it is faster even where it takes twice as long as assumed.
-    rows = [row for row in profile.of(_dense_updates) if row.sparse < 0.5]
+    dur, rows = profile.of(gpu_queue).dur, []
+    for embedding in profile.of(dense_embeddings):
+        updates = _optimizer_shares(profile, embedding)
+        row_ns = dur[embedding.fills].sum() / (embedding.calls * embedding.shape[0])
+        sparse_ns = _SPARSE_PASSES * row_ns * embedding.looked_up * profile.of(host_lane).steps
+        dense_ns = float((dur * updates).sum())
+        # Below a half it is faster even where it takes twice as long as assumed.
+        if sparse_ns and dense_ns and sparse_ns / dense_ns < 0.5:
+            saved = _gradient_shares(profile, embedding)
+            rows.append(_DenseUpdate(embedding, updates, saved, sparse_ns / dense_ns))
     if not rows:
         return
     looked_up = sum(row.of.looked_up for row in rows)
@@ -138,19 +146,6 @@ def sparse_embedding(profile: Profile) -> Iterator[Fix]:
         conservative=_sparse(profile, rows, 2.0, 2 * _SPARSE_NS),
         optimistic=_sparse(profile, rows, 0.5, _SPARSE_NS // 2, waits=False),
     )
-
-
-def _dense_updates(profile: Profile) -> list[_DenseUpdate]:
-    dur, rows = profile.of(gpu_queue).dur, []
-    for embedding in profile.of(dense_embeddings):
-        updates = _optimizer_shares(profile, embedding)
-        row_ns = dur[embedding.fills].sum() / (embedding.calls * embedding.shape[0])
-        sparse_ns = _SPARSE_PASSES * row_ns * embedding.looked_up * profile.of(host_lane).steps
-        dense_ns = float((dur * updates).sum())
-        if sparse_ns and dense_ns:
-            saved = _gradient_shares(profile, embedding)
-            rows.append(_DenseUpdate(embedding, updates, saved, sparse_ns / dense_ns))
-    return rows
 
 
 def _optimizer_shares(profile: Profile, embedding: DenseEmbedding) -> Floats:
