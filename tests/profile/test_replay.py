@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import data_of, profile_of, profile_with
-from tb_torchcompile_plugin.analysis.causes.change import with_call_time, without_host_time, without_waiting
+from tb_torchcompile_plugin.analysis.causes.fix import with_call_time, without_host_time, without_waiting
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, step_cost, what_if
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.model.attribution import culprits

@@ -10,15 +10,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.causes.change import (
-    Bools,
-    Change,
-    in_sequence,
-    without_host_time,
-    without_waiting,
-)
 from tb_torchcompile_plugin.analysis.causes.fix import (
     CALL_OF_GRAPH_NS,
+    Bools,
+    Change,
     Fix,
     FixKind,
     Subject,
@@ -26,6 +21,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     are_kernels,
     as_one_graph,
     compiled_whole,
+    in_sequence,
     launches_kernels,
     merged_times,
     on_tracks,
@@ -33,9 +29,11 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     points_inside,
     slice_times,
     time_inside,
+    without_host_time,
+    without_waiting,
     work_named,
 )
-from tb_torchcompile_plugin.analysis.causes.optimizer_fix import optimizer_times
+from tb_torchcompile_plugin.analysis.causes.training_fixes import optimizer_times
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.profile.columns import place_mask
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership

@@ -9,22 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.causes.change import (
-    Bools,
-    in_sequence,
-    with_call_share,
-    with_durations,
-    without_host_time,
-)
 from tb_torchcompile_plugin.analysis.causes.fix import (
+    Bools,
     Fix,
     FixKind,
     are_kernels,
     enclosing,
+    in_sequence,
     is_communication,
     points_inside,
     slice_times,
     time_inside,
+    with_call_share,
+    with_durations,
+    without_host_time,
     without_host_work,
     work_named,
 )

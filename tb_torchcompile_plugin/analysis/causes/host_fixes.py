@@ -9,18 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.change import (
-    Bools,
-    Change,
-    in_sequence,
-    with_call_time,
-    with_durations,
-    without_host_time,
-    without_waiting,
-)
 from tb_torchcompile_plugin.analysis.causes.eager_fixes import EAGER_FIXES, closed_breaks, outside
 from tb_torchcompile_plugin.analysis.causes.fix import (
     DYNAMIC_CUDA_GRAPHS,
+    Bools,
+    Change,
     Fix,
     FixKind,
     Subject,
@@ -28,6 +21,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     call_kinds,
     compiled_whole,
     graph_times,
+    in_sequence,
     launches_kernels,
     longest_call,
     on_tracks,
@@ -35,9 +29,13 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     points_inside,
     slice_times,
     time_inside,
+    with_call_time,
+    with_durations,
+    without_host_time,
     without_host_work,
+    without_waiting,
 )
-from tb_torchcompile_plugin.analysis.causes.optimizer_fix import fused_optimizer
+from tb_torchcompile_plugin.analysis.causes.training_fixes import fused_optimizer
 from tb_torchcompile_plugin.analysis.runtime.cuda_graph_functions import graphs
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import asks_for_graphs
 from tb_torchcompile_plugin.profile.columns import (

@@ -8,8 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.causes.change import apply_all
-from tb_torchcompile_plugin.analysis.causes.fix import Fix
+from tb_torchcompile_plugin.analysis.causes.fix import Fix, apply_all
 from tb_torchcompile_plugin.analysis.causes.fix_words import SeenIn, next_step, sentence, words_of
 from tb_torchcompile_plugin.analysis.causes.what_if import (
     WhatIf,

@@ -9,12 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.autograd_fixes import AUTOGRAD_FIXES
-from tb_torchcompile_plugin.analysis.causes.change import Change
-from tb_torchcompile_plugin.analysis.causes.fix import Fix, FixKind
+from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix, FixKind
 from tb_torchcompile_plugin.analysis.causes.gpu_fixes import COLLECTIVE_FIXES, GPU_FIXES
 from tb_torchcompile_plugin.analysis.causes.host_fixes import HOST_FIXES
-from tb_torchcompile_plugin.analysis.causes.optimizer_fix import sparse_embedding
+from tb_torchcompile_plugin.analysis.causes.training_fixes import AUTOGRAD_FIXES, sparse_embedding
 from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.model.clock import clock, recorded_clock
