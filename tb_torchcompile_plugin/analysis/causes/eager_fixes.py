@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import TypeAlias
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     compiled_whole,
     in_sequence,
     launches_kernels,
-    merged_times,
     on_tracks,
     outermost_operator,
     points_inside,
@@ -62,10 +60,6 @@ _OPERATORS = 0.9  # of launches inside of captured frames: another backend may c
 _UNFUSED = 0.4  # of the kernels of a run in addition to the longest, at most; see docs/what_if.md
 
 
-# From the end of one graph to the begin of the next that would be part of it: a slice of the thread, begin, end.
-_Gaps: TypeAlias = tuple[Int64s, Int64s, Int64s]
-
-
 def closed_breaks(profile: Profile) -> Iterator[Fix]:
     """Yield one graph for what runs inside of one outermost region, and one for its backwards."""
     calls, cut = profile.of(region_calls), {call.index for call in profile.of(cut_short)}
@@ -86,43 +80,40 @@ def closed_breaks(profile: Profile) -> Iterator[Fix]:
 def joined_graphs(profile: Profile, broken: list[RegionCall]) -> tuple[Change, Change]:
     """Return what takes out the host time between the graphs of each call, and what fuses kernels over the seams."""
     lane, queue = profile.of(host_lane), profile.of(gpu_queue)
-    gaps = _between_graphs(broken), _between_backwards(profile, broken)
-    seams = [_seams(profile, *columns) for columns in gaps]
-    times = merged_times(*(times for times, _ in seams))
+    times, points = _seams(profile, *_gaps(profile, broken).T)
     inside, _ = points_inside(profile, times)
     closed = in_sequence(
         without_host_time(time_inside(profile, times)), without_waiting(inside & lane.synchronises)
     )
     kernels = profile.of(work_named, is_fusible) | profile.of(work_named, is_fusible_in_graphs)
-    at_seam = place_mask(np.concatenate([points for _, points in seams]), len(lane))
+    at_seam = place_mask(points, len(lane))
     at_seam = place_mask(queue.point[kernels & at_seam[queue.point]], len(lane))
     # Copies to the host go with the break that made them.
     return closed, as_one_graph(profile, inside | at_seam, kernels | ~profile.of(are_kernels))
 
 
-def _between_graphs(broken: list[RegionCall]) -> _Gaps:
-    """Return the gaps between the graphs of each call; the frames that it calls would be part of it, too."""
-    gaps = []
-    for outermost in broken:
-        graphs = [(*graph, call) for call in every([outermost]) for graph in call.graphs]
-        for (_, end, call), (begin, _, following) in pairwise(sorted(graphs, key=itemgetter(0))):
-            if call is not following and begin >= end:
-                gaps.append((call.index, end, begin))
-    rows, begins, ends = np.array(gaps, np.int64).reshape(-1, 3).T
-    return rows, begins, ends
+def _gaps(profile: Profile, broken: list[RegionCall]) -> Int64s:
+    """Return (slice of the thread, begin, end) between graphs, or backward graphs, that would be one graph.
 
-
-def _between_backwards(profile: Profile, broken: list[RegionCall]) -> _Gaps:
-    """Return the gaps between backward graphs that would be one graph."""
-    ownership, trace = profile.of(Ownership), profile.trace
-    outermost = {part.compile_id: call.compile_id for call in broken for part in every([call])}
+    The frames that a call calls would be part of its graph, too.
+    """
+    trace, ownership = profile.trace, profile.of(Ownership)
+    gaps, outermost = [], {}
+    for call in broken:
+        parts = list(every([call]))
+        outermost.update(dict.fromkeys((part.compile_id for part in parts), call.compile_id))
+        graphs = sorted(((*graph, part) for part in parts for graph in part.graphs), key=itemgetter(0))
+        for (_, end, part), (begin, _, following) in pairwise(graphs):
+            if part is not following and begin >= end:
+                gaps.append((part.index, end, begin))
     owners = {row: outermost.get(ownership.name(code) or "") for row, code in ownership.backwards}
-    owned = [row for row, owner in owners.items() if owner]
-    rows = np.array(sorted(owned, key=trace.ts.__getitem__), np.int64)
-    begin, end = (trace.ts[rows] + trace.dur[rows])[:-1], trace.ts[rows][1:]
-    same = np.array([owners[row] == owners[following] for row, following in pairwise(rows.tolist())], bool)
-    near = (end >= begin) & (end - begin < _REACH_NS) & (np.diff(trace.track[rows]) == 0) & same
-    return rows[:-1][near], begin[near], end[near]
+    backwards = sorted((row for row, owner in owners.items() if owner), key=trace.ts.__getitem__)
+    for row, next_row in pairwise(backwards):
+        end, begin = int(trace.ts[row] + trace.dur[row]), int(trace.ts[next_row])
+        same = owners[row] == owners[next_row] and trace.track[row] == trace.track[next_row]
+        if same and end <= begin < end + _REACH_NS:
+            gaps.append((row, end, begin))
+    return np.array(gaps, np.int64).reshape(-1, 3)
 
 
 def _seams(profile: Profile, rows: Int64s, begins: Int64s, ends: Int64s) -> tuple[Times, Int64s]:

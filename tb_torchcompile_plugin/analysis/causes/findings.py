@@ -50,7 +50,7 @@ _PRIORITY, _PRIORITY_PERCENT = ("reduced_once", "zeroed_gradients"), 10.0
 _BLOCKING = (
     "nothing_compiled",
     "frame_given_up",
-)  # other advice would not help before; where nothing prices it
+)  # where nothing prices it: other advice would not help before
 _OF_RANKS = ("late_rank", "ranks_take_turns")
 _OUTDONE_PERCENT = 10.0  # more of a step than a late rank costs: then all ranks suffer from it
 # Findings of a span that show the same matter as one of the compile data, with its price or its root.

@@ -38,8 +38,8 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
     run_facts,
     why_not_comparable,
 )
-from tb_torchcompile_plugin.analysis.causes.scenario import priced, recording_cost, step_length
-from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, why_nothing
+from tb_torchcompile_plugin.analysis.causes.scenario import priced, step_length
+from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, step_cost, why_nothing
 from tb_torchcompile_plugin.analysis.compile.break_costs import graph_break_costs
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, seconds, signed
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import call_overhead
@@ -218,15 +218,14 @@ def answer(gain: Gain, even: Sequence[Even], cost: CompileCost | None) -> str:
         # A predicted eager step may be longer than all that was assumed.
         not_ = "may not pay" if is_predicted else "does not pay"
         return f"Compiling {not_}: {_steps(gain)}" + (f", and it cost {cost_s}." if cost_s else ".")
-    return _paying(gain, even[0], cost_s) if even else f"Compiling makes steps faster: {_steps(gain)}."
-
-
-def _paying(gain: Gain, first: Even, cost_s: str) -> str:
-    if gain.told_by == "eager_predicted":
+    if not even:
+        return f"Compiling makes steps faster: {_steps(gain)}."
+    first = even[0]
+    pays = f"Compiling pays from step {first.steps:,} on, after {_long(first.after_s)}"
+    if is_predicted:
         most = f" at {first.high_steps:,}" if first.high_steps else " later"
-        return f"Compiling should pay, from step {first.low_steps:,} on or{most}: it cost {cost_s}, and {_steps(gain)}."
-    since = f"from step {first.steps:,} on, after {_long(first.after_s)}"
-    return f"Compiling pays {since}: it cost {cost_s}, and {_steps(gain)}."
+        pays = f"Compiling should pay, from step {first.low_steps:,} on or{most}"
+    return f"{pays}: it cost {cost_s}, and {_steps(gain)}."
 
 
 def _steps(gain: Gain) -> str:
@@ -378,7 +377,7 @@ def uncompiled(profile: Profile) -> EagerStep | None:
     operators, _ = profile.of(_fused)
     if not operators.any():
         return None
-    cost = profile.of(recording_cost)
+    cost = profile.of(step_cost).recording
     times = [after_ns(profile, _unfused(profile, assumed), cost) / 1000 for assumed in (USUAL, LEAST, MOST)]
     return EagerStep(times[0], min(times), max(times), int(operators.sum()) / profile.of(host_lane).steps)
 

@@ -34,10 +34,8 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.slices import is_graph
 
 _MAX_STEP = 10  # times the median: what takes longer is a pause between two steps
-_PARTS, _MIN_STEPS = (
-    8,
-    32,
-)  # from so many steps on, the means of 8 parts show how they vary: they follow one another
+# From so many steps on, the means of 8 parts show how they vary: they follow one another.
+_PARTS, _MIN_STEPS = 8, 32
 _RUNS_AHEAD = 1.02  # GPU step / measured host step, from which on the host runs ahead of the GPU
 _PROCESS_VARIATION = 0.01  # of a step, by which the means of two processes differ though nothing else does
 _EAGER = {"eager", "uncompiled", "nocompile", "baseline"}

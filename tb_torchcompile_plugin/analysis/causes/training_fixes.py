@@ -1,7 +1,7 @@
 """What could a step of training do without, in autograd and in the optimizer?
 
-Autograd: micro-batches, checks, repeated backwards, recomputed forwards, zeroed gradients. The optimizer: many launches,
-and rows of an embedding that no step looked up.
+Autograd: micro-batches, checks, repeated backwards, recomputed forwards, zeroed gradients. The optimizer: many
+launches, and rows of an embedding that no step looked up.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tb_torchcompile_plugin.analysis.runtime.dense_embeddings import (
 )
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import share_of_gpu
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching, tensors_of
-from tb_torchcompile_plugin.analysis.runtime.recomputed import Recomputed, recomputed
+from tb_torchcompile_plugin.analysis.runtime.recomputed import recomputed
 from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
 from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices, mask_of, place_mask
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
@@ -214,42 +214,30 @@ def _backward_once(profile: Profile) -> Iterator[Fix]:
 def _checkpointed(profile: Profile) -> Iterator[Fix]:
     """Yield forwards kept in memory that checkpoints compute again in the backward, eager or compiled."""
     eager, compiled = profile.of(recomputing), profile.of(recomputed)
-    times = merged_times(eager, _compiled_times(profile, compiled))
+    rows = [part.rows[0] for part in compiled]
+    # From the first heavy operator to the last. At most from the heavy one of the gradient before to the one after:
+    # cheap kernels in between may belong to either.
+    likely = on_tracks(profile, rows, [part.begin for part in compiled], [part.end for part in compiled])
+    widest = on_tracks(
+        profile, rows, [part.earliest for part in compiled], [part.latest for part in compiled]
+    )
+    heavy = slice_times(profile, np.array([row for part in compiled for row in part.rows], np.int64))
+    times = merged_times(eager, likely)
     inside, first = points_inside(profile, times)
     if not inside.any():
         return
-    heavy = slice_times(profile, np.array([row for part in compiled for row in part.rows], np.int64))
-    least, most = (
-        merged_times(eager, heavy),
-        merged_times(eager, _compiled_times(profile, compiled, widest=True)),
-    )
+    # Where the first checkpoint of the compiled graphs is called.
+    data, names = profile.data, dict.fromkeys(part.compile_id for part in compiled)
+    frames = (frame for name in names for frame in data.of(checkpoint_lines, name)) if data else iter(())
+    frame = next(frames, None)
     yield Fix(
         kind="recomputed",
-        subject=("torch.utils.checkpoint", *_checkpoint_line(profile, compiled)),
+        subject=("torch.utils.checkpoint", frame.file if frame else "", frame.line if frame else 0),
         change=_without(profile, times),
         times=int(first.sum()) / profile.of(host_lane).steps,
-        conservative=_without(profile, least) if compiled else None,
-        optimistic=_without(profile, most) if compiled else None,
+        conservative=_without(profile, merged_times(eager, heavy)) if compiled else None,
+        optimistic=_without(profile, merged_times(eager, widest)) if compiled else None,
     )
-
-
-def _compiled_times(profile: Profile, parts: list[Recomputed], widest: bool = False) -> Times:
-    """Return when compiled backwards recomputed: from the first heavy operator to the last.
-
-    At most from the heavy one of the gradient before to the one after: cheap kernels in between may belong to either.
-    """
-    rows = [part.rows[0] for part in parts]
-    begins = [part.earliest if widest else part.begin for part in parts]
-    return on_tracks(profile, rows, begins, [part.latest if widest else part.end for part in parts])
-
-
-def _checkpoint_line(profile: Profile, compiled: list[Recomputed]) -> tuple[str, int]:
-    """Return where the first checkpoint of the compiled graphs is called; "" and 0 where unknown."""
-    names = dict.fromkeys(part.compile_id for part in compiled) if profile.data else {}
-    for name in names:
-        for frame in profile.data.of(checkpoint_lines, name) if profile.data else ():
-            return frame.file, frame.line
-    return "", 0
 
 
 def recomputing(profile: Profile) -> Times:

@@ -30,10 +30,7 @@ _IDS: dict[FixKind, str] = {
     "tensor_cores": "fp32_matmul",
 }
 _MAX_GRAPHS = 3  # in a sentence
-_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE = (
-    100,
-    0.25,
-)  # guards of one container's elements, and their share of all guards
+_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE = 100, 0.25  # guards of one container's elements, share of all guards
 _AS_TENSOR = (
     "What compiled code reads of a list or dict of Python’s is checked element by element in each call: make {source} "
     "a tensor once, as register_buffer does, or read it outside of the compiled function"
