@@ -9,11 +9,15 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.compile_rules import COMPILE_RULES, GRAPH_RULES, CudaGraphsSkipped
-from tb_torchcompile_plugin.analysis.causes.eager_rules import EAGER_RULES, PAYS_RULES
-from tb_torchcompile_plugin.analysis.causes.gpu_rules import GPU_RULES
-from tb_torchcompile_plugin.analysis.causes.host_rules import HOST_RULES, SETUP_RULES
+from tb_torchcompile_plugin.analysis.causes.compile_rules import (
+    COMPILE_RULES,
+    EAGER_RULES,
+    GRAPH_RULES,
+    PAYS_RULES,
+    CudaGraphsSkipped,
+)
 from tb_torchcompile_plugin.analysis.causes.rule import Rule, SpanContext, SpanRule
+from tb_torchcompile_plugin.analysis.causes.run_rules import GPU_RULES, HOST_RULES, SETUP_RULES
 from tb_torchcompile_plugin.analysis.causes.scenario import adds_ns, shared_ns
 from tb_torchcompile_plugin.analysis.causes.what_if_rules import WHAT_IF_RULES
 from tb_torchcompile_plugin.analysis.finding import SEVERITIES, Finding

@@ -267,7 +267,7 @@ def _long(s: float) -> str:
 
 def why_not(profile: Profile) -> list[WhyNot]:
     """Return the reasons for a run that compiled something; small ones are left out."""
-    rows = [row for ask in (_library, _full, _eager, _guards, _breaks) for row in ask(profile)]
+    rows = (*_on_gpu(profile), *_on_host(profile))
     priced = [row for row in rows if (row.percent or 0.0) >= thresholds.considered_percent]
     priced.sort(key=lambda row: -(row.time_us or 0.0))
     if not profile.of(compiled_calls):
@@ -297,19 +297,18 @@ def _gpu_ns(profile: Profile, categories: tuple[Category, ...] = CATEGORIES) -> 
     return total
 
 
-def _library(profile: Profile) -> Iterator[WhyNot]:
+def _on_gpu(profile: Profile) -> Iterator[WhyNot]:
+    """Yield kernels that compiling cannot make faster."""
+    rows = profile.of(kernel_table).rows
     if ns := _gpu_ns(profile, LIBRARY):
-        rows = [row for row in profile.of(kernel_table).rows if row.category in LIBRARY]
-        names = dict.fromkeys(row.category for row in sorted(rows, key=lambda row: -row.time_us))
+        of_library = [row for row in rows if row.category in LIBRARY]
+        names = dict.fromkeys(row.category for row in sorted(of_library, key=lambda row: -row.time_us))
         says = f"Kernels of libraries ({', '.join(names)}), which are the same compiled or not, take"
-        yield _row(profile, "library", ns / 1000, says, rows[0].name if rows else "")
-
-
-def _full(profile: Profile) -> Iterator[WhyNot]:
-    rows = [row for row in profile.of(kernel_table).rows if is_triton(row.category)]
-    full = [row for row in rows if (row.bandwidth_percent or 0.0) >= _FULL_PERCENT]
+        yield _row(profile, "library", ns / 1000, says, of_library[0].name if of_library else "")
+    generated = [row for row in rows if is_triton(row.category)]
+    full = [row for row in generated if (row.bandwidth_percent or 0.0) >= _FULL_PERCENT]
     if full:
-        total_us = sum(row.time_us for row in profile.of(kernel_table).rows if row.device != "cpu")
+        total_us = sum(row.time_us for row in rows if row.device != "cpu")
         share = sum(row.time_us for row in full) / (total_us or 1.0)
         says = (
             f"Generated kernels that move data as fast as the GPU can (from {percent(_FULL_PERCENT)} of its bandwidth "
@@ -318,26 +317,20 @@ def _full(profile: Profile) -> Iterator[WhyNot]:
         yield _row(profile, "memory", share * _gpu_ns(profile) / 1000, says, full[0].name)
 
 
-def _eager(profile: Profile) -> Iterator[WhyNot]:
-    eager = profile.of(eager_time)
+def _on_host(profile: Profile) -> Iterator[WhyNot]:
+    """Yield host time outside of compiled code, in calling it, and between graphs that break."""
+    eager, cost = profile.of(eager_time), profile.of(call_overhead)
     if eager.host_us:
         first = next((op for op in eager.ops if op.kind != "in_region"), None)
         says = "What is not compiled (optimizer, loss, operators outside of compiled code) keeps the host for"
         yield _row(profile, "eager", eager.host_us, says, first.name if first else "")
-
-
-def _guards(profile: Profile) -> Iterator[WhyNot]:
-    cost = profile.of(call_overhead)
     if cost is not None:
         calls = plural(round(cost.calls / max(cost.steps, 1)), "call")
         us = cost.guard_us + (cost.overhead_us or 0.0)
         yield _row(profile, "guards", us, f"Guards and wrappers of {calls} of compiled code take")
-
-
-def _breaks(profile: Profile) -> Iterator[WhyNot]:
-    costs = profile.of(graph_break_costs) or []
-    if us := sum(cost.profiled_us for cost in costs):
-        where = f"{costs[0].file}:{costs[0].line}" if costs[0].file else ""
+    breaks = profile.of(graph_break_costs) or []
+    if us := sum(row.profiled_us for row in breaks):
+        where = f"{breaks[0].file}:{breaks[0].line}" if breaks[0].file else ""
         yield _row(profile, "breaks", us, "Between graphs that break, the host spends", where)
 
 

@@ -59,6 +59,9 @@ class SpanContext:
         self.eager_percent = max(eager.share_percent or 0.0, eager.device_share_percent or 0.0)
         # Frames that torch runs eager, because it cannot resume them or compiled them too often.
         self.given_up = [row for row in self.rows(problems) if row.given_up]
+        compiled, again = (self.summary.compilations, self.summary.recompiles) if self.summary else ((), ())
+        keys = {(row.key.epoch, row.key.compile_id) for row in again}
+        self.recompilations = [row for row in compiled if (row.key.epoch, row.key.compile_id) in keys]
         # Compile ids of the regions that were called, whatever they hold.
         self.regions_that_ran = {call.compile_id for call in every(profile.of(region_calls))}
         self.nothing_compiled = self._is_all_eager()
