@@ -16,10 +16,9 @@ from tb_torchcompile_plugin.analysis.causes.compile_rules import (
     PAYS_RULES,
     CudaGraphsSkipped,
 )
-from tb_torchcompile_plugin.analysis.causes.rule import Rule, SpanContext, SpanRule
+from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES, Rule, SpanContext, SpanRule
 from tb_torchcompile_plugin.analysis.causes.run_rules import GPU_RULES, HOST_RULES, SETUP_RULES
 from tb_torchcompile_plugin.analysis.causes.scenario import adds_ns, shared_ns
-from tb_torchcompile_plugin.analysis.causes.what_if_rules import WHAT_IF_RULES
 from tb_torchcompile_plugin.analysis.finding import SEVERITIES, Finding
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData

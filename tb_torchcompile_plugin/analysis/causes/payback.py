@@ -30,7 +30,6 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
     Even,
     Gain,
     RunFacts,
-    baseline_facts,
     break_even,
     is_compiled,
     measured_gain,
@@ -167,7 +166,7 @@ def _comparison(profile: Profile) -> _Comparison:
     if baseline_run is None:
         return _Comparison(_predicted(profile, facts), facts.cost, profile.of(_unsteady))
     try:
-        baseline = profile.of(baseline_facts, baseline_run)
+        baseline = baseline_run.read().of(run_facts)._replace(run=baseline_run.run)
     except UserError as error:
         refused = f"Run {baseline_run.run} cannot be read: {error.notice.problem}."
         return _Comparison(_predicted(profile, facts), facts.cost, refused)

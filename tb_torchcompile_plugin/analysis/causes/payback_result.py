@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import union
-from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
+from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, pace
 from tb_torchcompile_plugin.profile.units import to_seconds, us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -193,11 +193,6 @@ def run_facts(profile: Profile) -> RunFacts:
         device=", ".join(sorted({row.name for row in profile.of(gpus) if row.name})),
         tflop=flop / 1e12 / max(len(profile.of(StepWindows)), 1) or None,
     )
-
-
-def baseline_facts(profile: Profile, baseline_run: RunBeside) -> RunFacts:
-    """Return what is known of the baseline run, whose trace is closed again. Raises UserError."""
-    return baseline_run.read().of(run_facts)._replace(run=baseline_run.run)
 
 
 def is_compiled(run: RunFacts, other: RunFacts) -> bool | None:

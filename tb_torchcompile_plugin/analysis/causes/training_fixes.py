@@ -313,25 +313,24 @@ def fused_optimizer(profile: Profile) -> Iterator[Fix]:
     is_fused = work_named(profile, operators.is_fused_optimizer) & inside[queue.point]
     if 2 * int(is_fused.sum()) > int(inside[queue.point].sum()):
         return
+    # Each step is one launch: each kernel takes as long as the shortest one, and then for its data.
+    gone = without_host_time(time_inside(profile, profile.of(optimizer_times)))
+    work = np.flatnonzero(inside[queue.point] & ~first[queue.point])
+    data_ns = queue.dur[work] - queue.dur[work].min(initial=np.iinfo(np.int64).max)
+    change, conservative = (
+        in_sequence(
+            gone,
+            with_call_time(inside & lane.launches, np.where(first, _FUSED_NS, 0)),
+            fused(work, (data_ns * passes).astype(np.int64)),
+        )
+        for passes in (_FUSED_PASSES, 1.0)
+    )
     yield Fix(
         kind="fused_optimizer",
         subject=(trace.names[trace.name[optimizer_steps(trace)[0]]], "", 0),
-        change=_in_few_launches(profile, _FUSED_PASSES),
+        change=change,
         times=launches / lane.steps,
-        conservative=_in_few_launches(profile, 1.0),
-    )
-
-
-def _in_few_launches(profile: Profile, passes: float) -> Change:
-    """Make each optimizer step one launch: each kernel takes as long as the shortest one, and then for its data."""
-    lane, queue, times = profile.of(host_lane), profile.of(gpu_queue), profile.of(optimizer_times)
-    inside, first = points_inside(profile, times)
-    work = np.flatnonzero(inside[queue.point] & ~first[queue.point])
-    data_ns = queue.dur[work] - queue.dur[work].min(initial=np.iinfo(np.int64).max)
-    return in_sequence(
-        without_host_time(time_inside(profile, times)),
-        with_call_time(inside & lane.launches, np.where(first, _FUSED_NS, 0)),
-        fused(work, (data_ns * passes).astype(np.int64)),
+        conservative=conservative,
     )
 
 
@@ -380,7 +379,8 @@ def sparse_embedding(profile: Profile) -> Iterator[Fix]:
         dense_ns = float((dur * updates).sum())
         # Below a half it is faster even where it takes twice as long as assumed.
         if sparse_ns and dense_ns and sparse_ns / dense_ns < 0.5:
-            saved = _gradient_shares(profile, embedding)
+            needed = min(embedding.looked_up / (embedding.tables * embedding.shape[0]), 1.0)
+            saved = _shares(profile, profile.of(_gradient_passes), embedding) * (1 - needed)
             rows.append(_DenseUpdate(embedding, updates, saved, sparse_ns / dense_ns))
     if not rows:
         return
@@ -418,27 +418,20 @@ def _optimizer_shares(profile: Profile, embedding: DenseEmbedding) -> Floats:
     return shares
 
 
-def _gradient_shares(profile: Profile, embedding: DenseEmbedding) -> Floats:
-    """Return the share of passes over whole gradients (norms, clips, sums, zeroing) for rows not looked up."""
-    trace = profile.trace
+def _gradient_passes(profile: Profile) -> Int64s:
+    """Return the work that goes over whole gradients: norms, clips, sums, zeroing."""
+    trace, steps = profile.trace, optimizer_steps(profile.trace)
     zeroing = slice_times(profile, host_slices(trace, is_zeroing, (LABEL,)))
-    nodes = slice_times(profile, host_slices(trace, operators.is_node))
-    after_backwards = _work_in(profile, profile.of(_after_backwards))
-    between = _launched_by(profile, after_backwards, operators.goes_over_gradients)
-    summing = _launched_by(profile, _work_in(profile, nodes), operators.SUMS.__contains__)
-    work = np.unique(np.concatenate((_work_in(profile, zeroing), summing, between)))
-    rows = embedding.tables * embedding.shape[0]
-    return _shares(profile, work, embedding) * (1 - min(embedding.looked_up / rows, 1.0))
-
-
-def _after_backwards(profile: Profile) -> Times:
-    """Return the times from the end of a backward to the begin of the optimizer step after it."""
-    trace, rows = profile.trace, optimizer_steps(profile.trace)
     nodes = host_slices(trace, operators.is_node)
+    # From the end of a backward to the begin of the optimizer step after it.
     ends = np.sort(trace.ts[nodes] + trace.dur[nodes])
-    before = np.searchsorted(ends, trace.ts[rows], side="right") - 1
-    rows, before = rows[before >= 0], before[before >= 0]
-    return on_tracks(profile, rows, ends[before], trace.ts[rows])
+    before = np.searchsorted(ends, trace.ts[steps], side="right") - 1
+    steps, before = steps[before >= 0], before[before >= 0]
+    after_backwards = on_tracks(profile, steps, ends[before], trace.ts[steps])
+    between = _launched_by(profile, _work_in(profile, after_backwards), operators.goes_over_gradients)
+    in_nodes = _work_in(profile, slice_times(profile, nodes))
+    summing = _launched_by(profile, in_nodes, operators.SUMS.__contains__)
+    return np.unique(np.concatenate((_work_in(profile, zeroing), summing, between)))
 
 
 def _launched_by(profile: Profile, work: Int64s, matches: Callable[[str], bool]) -> Int64s:
@@ -468,34 +461,29 @@ def _sparse(
     profile: Profile, rows: list[_DenseUpdate], slower: float, host_ns: int, waits: bool = True
 ) -> Change:
     """Make the updates sparse: `slower` times as long as assumed, with `host_ns` for each embedding."""
-    dur = profile.of(gpu_queue).dur
-    left = np.ones(len(dur))
+    lane, queue = profile.of(host_lane), profile.of(gpu_queue)
+    left = np.ones(len(queue))
     for row in rows:
         left -= row.updates * (1 - row.sparse * slower) + row.gradients
         left[row.of.fills] = 0
-    shorter = with_durations(np.arange(len(dur)), (dur * left.clip(0)).astype(np.int64))
-    host_ns = int(host_ns * sum(row.of.tables for row in rows))
     updates = np.sum([row.updates for row in rows], axis=0)
-    return in_sequence(shorter, *_sparse_on_host(profile, updates, host_ns, waits))
-
-
-def _sparse_on_host(profile: Profile, updates: Floats, host_ns: int, waits: bool) -> Iterator[Change]:
-    """Take out the launches of updates of nothing else, and their operators; the first of each step takes `host_ns`.
-
-    It waits for the GPU, because the rows that were looked up are counted there.
-    """
-    lane, queue = profile.of(host_lane), profile.of(gpu_queue)
     work = np.flatnonzero(updates)
     points = np.unique(queue.point[work])
     _, indices = np.unique(np.searchsorted(lane.marks, points, side="right"), return_index=True)
-    first = place_mask(points[indices], len(lane))
+    first = place_mask(points[indices], len(lane))  # of each step
+    # Launches of updates of nothing else are gone, and their operators.
     alone = place_mask(np.setdiff1d(points, queue.point[updates < _ALL]), len(lane))
-    rows = np.unique(profile.of(launching)[work[alone[queue.point[work]]]])
-    yield without_host_time(time_inside(profile, slice_times(profile, rows)))
-    yield with_call_time(first | alone, np.where(first, host_ns, 0))
-    if waits:
+    calls = np.unique(profile.of(launching)[work[alone[queue.point[work]]]])
+    on_host = int(host_ns * sum(row.of.tables for row in rows))
+    changes = [
+        with_durations(np.arange(len(queue)), (queue.dur * left.clip(0)).astype(np.int64)),
+        without_host_time(time_inside(profile, slice_times(profile, calls))),
+        with_call_time(first | alone, np.where(first, on_host, 0)),
+    ]
+    if waits:  # the rows that were looked up are counted on the GPU
         before = place_mask(np.maximum(points[indices] - 1, 0), len(lane))
-        yield waiting_for(before, np.unique(queue.stream[work]))
+        changes.append(waiting_for(before, np.unique(queue.stream[work])))
+    return in_sequence(*changes)
 
 
 AUTOGRAD_FIXES = _without_anomaly_mode, _backward_once, _checkpointed, _not_zeroed, _one_batch, _reduced_once

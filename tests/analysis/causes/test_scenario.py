@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
+from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario, priced, scenario
 from tb_torchcompile_plugin.analysis.causes.what_if import fixes, replayed, step_cost, with_unique_ids
-from tb_torchcompile_plugin.analysis.causes.what_if_rules import WHAT_IF_RULES
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause, HostPart, Picture
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.model.model import Replayed
