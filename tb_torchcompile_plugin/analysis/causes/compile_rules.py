@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.analysis.causes.fix_words import (
     words_of,
 )
 from tb_torchcompile_plugin.analysis.causes.payback import pays
-from tb_torchcompile_plugin.analysis.causes.payback_result import Gain, run_facts, step_with, step_without
+from tb_torchcompile_plugin.analysis.causes.payback_result import run_facts, step_with, step_without
 from tb_torchcompile_plugin.analysis.causes.rule import (
     CompileRule,
     SpanContext,
@@ -282,15 +282,17 @@ class NothingCompiled(SpanRule, id="nothing_compiled", panel="compiled_regions")
         if not context.whole or not context.nothing_compiled or context.given_up:
             return
         rows = context.rows(compilations)
-        measured = _measured_gain(context)
+        gain = context.profile.of(pays).gain[0] if context.profile.beside else None
+        # Where the same program was recorded compiled.
+        measured = gain if gain and gain.told_by == "measured" and gain.compiled_run else None
         if any(is_profiler_hook(row.function) for row in rows) or (measured and measured.verdict == "never"):
             return
         when = "in the profiled steps" if context.steps else "in this span"
         why, next_step, where = _why_nothing(context, rows)
         by = context.best("eager")
         # No alarm where compiling brings little, or where the model predicts that it brings nothing.
-        gain = by.predicted.gain_percent if by else 0.0
-        little = gain < thresholds.gain_percent and (by or context.profile.of(why_nothing) is None)
+        percent = by.predicted.gain_percent if by else 0.0
+        little = percent < thresholds.gain_percent and (by or context.profile.of(why_nothing) is None)
         row = self.finding(
             context,
             f"Nothing that runs {when} is compiled{why}",
@@ -331,14 +333,6 @@ def _why_nothing(context: SpanContext, rows: list[Compilation]) -> tuple[str, st
     return f"{why}, as {where} breaks the graph ({first.reason})", next_step, [where]
 
 
-def _measured_gain(context: SpanContext) -> Gain | None:
-    """Return what compiling brings, where the same program was recorded compiled."""
-    if context.profile.beside is None:
-        return None
-    (gain,) = context.profile.of(pays).gain
-    return gain if gain.told_by == "measured" and gain.compiled_run else None
-
-
 class OtherBackend(SpanRule, id="debug_backend", panel="compilations"):
     """Frames that are captured for a backend other than inductor, which calls the same operators one by one."""
 
@@ -374,8 +368,7 @@ class GivenUp(SpanRule, id="frame_given_up", panel="compilations"):
         row = next((row for row in context.given_up if not is_profiler_hook(row.function)), None)
         if row is None:
             return
-        caller = _frame_called_at(context.summary, row.epoch, row.compile_id)
-        broken_at = _break_called_at(context.summary, row.epoch, row.compile_id)
+        broken_at, caller = _called_at(context.summary, row.epoch, row.compile_id)
         where = broken_at or caller or (at_line(row.file, row.line) if row.line else row.file)
         frame = named_with_caller(row.function, row.file, row.line, caller) if caller else row.function
         why, next_step = _why_given_up(context, row)
@@ -414,18 +407,25 @@ class GivenUp(SpanRule, id="frame_given_up", panel="compilations"):
         )
 
 
-def _frame_called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> str:
-    """Return the user's line that led to a compiled frame: a compilation that torch gave up has no stack."""
-    rows = [row for row in summary.compilations if row.stack and row.key.epoch == epoch] if summary else []
+def _called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> tuple[str, str]:
+    """Return the user's lines that led to the break for which a frame was given up, and to the frame; "" for others.
+
+    The frame's is that of another compilation of it: one that torch gave up has no stack.
+    """
+    if summary is None:
+        return "", ""
     frame = compile_id.partition("/")[0]
-    return called_at(next((row.stack for row in rows if row.key.compile_id.partition("/")[0] == frame), ()))
-
-
-def _break_called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> str:
-    """Return the user's line that led to the break for which a frame was given up; "" where it is not a library's."""
-    breaks = summary.graph_breaks if summary else ()
-    row = next((row for row in breaks if (row.key.epoch, row.key.compile_id) == (epoch, compile_id)), None)
-    return "" if row is None or is_users_file(row.file) else users_line(row.stack)
+    stacks = (
+        row.stack
+        for row in summary.compilations
+        if row.stack and row.key.epoch == epoch and row.key.compile_id.partition("/")[0] == frame
+    )
+    breaks = (
+        row for row in summary.graph_breaks if (row.key.epoch, row.key.compile_id) == (epoch, compile_id)
+    )
+    row = next(breaks, None)
+    broken_at = "" if row is None or is_users_file(row.file) else users_line(row.stack)
+    return broken_at, called_at(next(stacks, ()))
 
 
 def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import changing_sizes
 from tb_torchcompile_plugin.profile.columns import mask_of, place_mask
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, joined, union, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model, model, summed
@@ -230,12 +230,6 @@ def on_tracks(profile: Profile, rows: npt.ArrayLike, begins: npt.ArrayLike, ends
     slices, begin, end = (np.asarray(column, np.int64) for column in (rows, begins, ends))
     tracks = profile.trace.track[slices]
     return {int(track): union(begin[tracks == track], end[tracks == track]) for track in np.unique(tracks)}
-
-
-def merged_times(*parts: Times) -> Times:
-    """Return when each thread ran any of these."""
-    tracks = {track for times in parts for track in times}
-    return {track: joined(*(times[track] for times in parts if track in times)) for track in tracks}
 
 
 def points_inside(profile: Profile, times: Times) -> tuple[Bools, Bools]:

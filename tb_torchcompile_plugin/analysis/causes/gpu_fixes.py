@@ -86,7 +86,8 @@ _BUCKET_BYTES = 25 << 20  # DDP's default bucket
 _MANY = 16  # small collectives of a step
 
 
-def _faster_kernels(profile: Profile) -> Iterator[Fix]:
+def faster_kernels(profile: Profile) -> Iterator[Fix]:
+    """Yield what would make work of the GPU faster, or needless."""
     trace, queue = profile.trace, profile.of(gpu_queue)
     majors = [row.get("computeMajor") for row in device_properties(trace) if "NVIDIA" in str(row.get("name"))]
     if any(isinstance(major, int) and major >= 8 for major in majors):  # Ampere and later have TF32
@@ -236,10 +237,7 @@ def _fix(
     )
 
 
-GPU_FIXES = (_faster_kernels,)
-
-
-def _fewer_collectives(profile: Profile) -> Iterator[Fix]:
+def fewer_collectives(profile: Profile) -> Iterator[Fix]:
     """Yield small collectives of parameters and gradients put together to the usual size."""
     trace, lane, queue = profile.trace, profile.of(host_lane), profile.of(gpu_queue)
     calls, moved = _movable(profile)
@@ -306,6 +304,3 @@ def _with_fsdp_labels(trace: Trace, call: Int64s) -> Int64s:
         around = np.where(label >= 0, label, around)
         label = enclosing(trace, np.where(label >= 0, trace.parent[label], -1), is_of_fsdp)
     return around
-
-
-COLLECTIVE_FIXES = (_fewer_collectives,)

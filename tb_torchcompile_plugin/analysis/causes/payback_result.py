@@ -105,7 +105,15 @@ class SteadySteps(NamedTuple):
 
 def steady_steps(profile: Profile) -> SteadySteps:
     """Return how long steady steps are; where the GPU is the bottleneck, by its clock."""
-    unprofiled = _unprofiled(profile.data.summary.steps.unrecorded_ns if profile.data else [])
+    durations_ns = profile.data.summary.steps.unrecorded_ns if profile.data else []
+    unprofiled = None
+    if len(durations_ns) > 1:
+        limit_ns = _MAX_STEP * statistics.median(durations_ns)
+        kept = [us(ns) for ns in durations_ns if ns <= limit_ns]
+        # Of many steps the means of a few parts, so that slow changes do not count as chance.
+        size = len(kept) // _PARTS if len(kept) >= _MIN_STEPS else 1
+        parts = (kept[begin : begin + size] for begin in range(0, len(kept) - size + 1, size))
+        unprofiled = step_times([statistics.fmean(part) for part in parts])
     if unprofiled and not profile.of(why_nothing):
         length = profile.of(step_length)
         if length.gpu_us and length.clock == "gpu" and length.step_us > _RUNS_AHEAD * unprofiled.mean_us:
@@ -114,17 +122,6 @@ def steady_steps(profile: Profile) -> SteadySteps:
             by_gpu = step_times((gpu.length[:-1] / 1000).tolist()) if gpu is not None else None
             unprofiled = by_gpu or StepTimes(1, mean, mean, mean, mean, None)
     return SteadySteps(unprofiled, step_times(profile.of(compiling).others_us.tolist()))
-
-
-def _unprofiled(durations_ns: Sequence[int]) -> StepTimes | None:
-    """Return the times; of many steps the means of a few parts, so that slow changes do not count as chance."""
-    if len(durations_ns) < 2:
-        return None
-    limit = _MAX_STEP * statistics.median(durations_ns)
-    kept = [us(ns) for ns in durations_ns if ns <= limit]
-    size = len(kept) // _PARTS if len(kept) >= _MIN_STEPS else 1
-    parts = (kept[begin : begin + size] for begin in range(0, len(kept) - size + 1, size))
-    return step_times([statistics.fmean(part) for part in parts])
 
 
 def chance_us(a: StepTimes, b: StepTimes) -> float:

@@ -236,8 +236,11 @@ class WhatIfRule(SpanRule):
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield a finding for each, unless another rule says why it would not help."""
-        if self.kind == "cuda_graphs" and _uses_cuda_graphs(context):
-            return
+        if self.kind == "cuda_graphs":
+            data = context.profile.data
+            skips = data and (data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
+            if skips or context.profile.of(asks_for_graphs):
+                return  # inductor was told to use them
         if self.kind == "eager" and (context.nothing_compiled or context.profile.of(given_up)):
             return
         rows = [row for row in context.profile.of(priced) if row.kind == self.kind]
@@ -290,13 +293,6 @@ class WhatIfRule(SpanRule):
             where=[where] if where else [],
             code=words_of(row).code,
         )
-
-
-def _uses_cuda_graphs(context: SpanContext) -> bool:
-    """Whether inductor was told to use CUDA graphs; another rule says what keeps them from being used."""
-    data = context.profile.data
-    skips = data and (data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
-    return bool(skips) or context.profile.of(asks_for_graphs)
 
 
 def _elements_checked(context: SpanContext) -> Elements | None:

@@ -24,7 +24,6 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     fused,
     in_sequence,
     is_communication,
-    merged_times,
     on_tracks,
     points_inside,
     slice_times,
@@ -49,7 +48,7 @@ from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
 from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices, mask_of, place_mask
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, joined
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
@@ -222,7 +221,7 @@ def _checkpointed(profile: Profile) -> Iterator[Fix]:
         profile, rows, [part.earliest for part in compiled], [part.latest for part in compiled]
     )
     heavy = slice_times(profile, np.array([row for part in compiled for row in part.rows], np.int64))
-    times = merged_times(eager, likely)
+    times = _merged(eager, likely)
     inside, first = points_inside(profile, times)
     if not inside.any():
         return
@@ -235,9 +234,15 @@ def _checkpointed(profile: Profile) -> Iterator[Fix]:
         subject=("torch.utils.checkpoint", frame.file if frame else "", frame.line if frame else 0),
         change=_without(profile, times),
         times=int(first.sum()) / profile.of(host_lane).steps,
-        conservative=_without(profile, merged_times(eager, heavy)) if compiled else None,
-        optimistic=_without(profile, merged_times(eager, widest)) if compiled else None,
+        conservative=_without(profile, _merged(eager, heavy)) if compiled else None,
+        optimistic=_without(profile, _merged(eager, widest)) if compiled else None,
     )
+
+
+def _merged(*parts: Times) -> Times:
+    """Return when each thread ran any of these."""
+    tracks = {track for times in parts for track in times}
+    return {track: joined(*(times[track] for times in parts if track in times)) for track in tracks}
 
 
 def recomputing(profile: Profile) -> Times:

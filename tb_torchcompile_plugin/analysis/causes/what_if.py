@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix, FixKind
-from tb_torchcompile_plugin.analysis.causes.gpu_fixes import COLLECTIVE_FIXES, GPU_FIXES
+from tb_torchcompile_plugin.analysis.causes.gpu_fixes import faster_kernels, fewer_collectives
 from tb_torchcompile_plugin.analysis.causes.host_fixes import HOST_FIXES
 from tb_torchcompile_plugin.analysis.causes.training_fixes import AUTOGRAD_FIXES, sparse_embedding
 from tb_torchcompile_plugin.analysis.finding import Predicted
@@ -65,7 +65,7 @@ def replayed(profile: Profile) -> Replayed:
     return replay(profile.of(model))
 
 
-_FIX_MAKERS = (*AUTOGRAD_FIXES, *COLLECTIVE_FIXES, *HOST_FIXES, sparse_embedding, *GPU_FIXES)
+_FIX_MAKERS = (*AUTOGRAD_FIXES, fewer_collectives, *HOST_FIXES, sparse_embedding, faster_kernels)
 
 
 def fixes(profile: Profile) -> list[Fix]:
