@@ -56,9 +56,7 @@ _AGAINST_SKIPS = {
     "symbolic": "Give the graph static shapes: pad, or torch.compile(..., dynamic=False)",
     "incompatible": "Replace the operator that torch names, or compile it apart",
 }
-_MAX_LINES = 3  # of one function in a finding
-
-
+_MAX_LINES = 3  # of the program, in one finding
 _CALL_IT = "Call what torch.compile returns: model = torch.compile(model), before it is handed to the trainer"
 _INNER = (
     "Compile the module that does the work itself, before anything wraps it: model = torch.compile(model)"
@@ -66,7 +64,6 @@ _INNER = (
 _MOVE_IT = (
     "Move that line out of the compiled function, or do without it: what comes before it is compiled then"
 )
-_MAX_LINES = 3
 
 
 class RecompileLimit(CompileRule, id="recompile_limit", panel="compilations"):

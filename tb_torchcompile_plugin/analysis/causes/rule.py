@@ -61,7 +61,6 @@ _AS_TENSOR = (
 )
 _MANY_CALLS = 4  # of one graph per step, from which on a batch is worth a word
 
-
 Row = TypeVar("Row")
 
 
@@ -208,11 +207,8 @@ class CompileRule(Rule, ABC):
         """Yield what the compile data of a worker shows, most important first."""
 
 
-# Frames of libraries and of torch itself are named with the user's line that led to them.
-
-
 def called_at(stack: Sequence[Frame]) -> str:
-    """Return the user's line that led to the last frame of a stack; "" where that is the user's own."""
+    """Return the user's line that led to the last frame of a stack, of a library; "" where that is the user's own."""
     return "" if not stack or is_users_file(stack[-1].file) else users_line(stack)
 
 

@@ -55,8 +55,6 @@ _FIXES: dict[BreakKind, str] = {
     "other": _REWRITE,
 }
 _VERSION = re.compile(r"^\d+(?:\.\d+)+$")
-
-
 # Kernel categories that come with torch or a library: the user does not write them.
 _NOT_WRITTEN = (
     "gemm",
