@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import data_of, profile_of, profile_with
-from tb_torchcompile_plugin.analysis.causes.change import without_calls, without_host_time, without_waiting
-from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, step_cost, what_if
+from tb_torchcompile_plugin.analysis.causes.fix import with_call_time, without_host_time, without_waiting
+from tb_torchcompile_plugin.analysis.causes.scenario import priced
+from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, step_cost
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.model.attribution import culprits
 from tb_torchcompile_plugin.profile.model.clock import clock, recorded_clock
@@ -95,7 +96,7 @@ def test_whatever_is_recorded_comes_back(
     lane, queue, times = profile.of(host_lane), profile.of(gpu_queue), replay(profile.of(model))
     assert np.array_equal(times.begin, lane.begin) and np.array_equal(times.end, lane.end)
     assert np.array_equal(times.work_begin, queue.start)
-    for row in profile.of(what_if):
+    for row in profile.of(priced):
         assert 0 <= row.predicted.low_us <= row.predicted.after_us <= row.predicted.high_us
         assert row.predicted.after_us < row.predicted.step_us
 
@@ -120,7 +121,7 @@ def test_a_fix_is_the_model_changed_and_walked_again(tmp_path: Path) -> None:
     assert after_ns(profile, without_host_time(np.where(python, pieces.ns, 0))) == 60_000
     # Without the wait the host needs 55 µs of its own, the GPU 50.
     assert after_ns(profile, without_waiting(lane.synchronises)) == 55_000
-    assert after_ns(profile, without_calls(np.zeros(len(lane), bool))) == 100_000
+    assert after_ns(profile, with_call_time(np.zeros(len(lane), bool), 0)) == 100_000
 
 
 def test_what_writing_slices_cost_is_taken_off_where_an_unrecorded_step_is_known(tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_what_writing_slices_cost_is_taken_off_where_an_unrecorded_step_is_known
     assert clock(
         lane, queue, replay(without_recording(profile, profile.of(model), cost))
     ).step == pytest.approx(95_000, rel=0.01)
-    assert profile.of(step_cost, 95_000.0).step == pytest.approx(95_000, rel=0.01)
+    assert after_ns(profile, lambda model: model, cost) == pytest.approx(95_000, rel=0.01)
 
 
 def test_recorded_steps_that_are_no_longer_than_others_stay_as_long(tmp_path: Path) -> None:
@@ -140,7 +141,7 @@ def test_recorded_steps_that_are_no_longer_than_others_stay_as_long(tmp_path: Pa
     cost = recording(profile, 200_000)
     assert cost == recording(profile, 100_000)
     assert cost.slice_ns == USUAL_NS and cost.stretch > 1
-    assert profile.of(step_cost, 200_000.0).step == pytest.approx(100_000, rel=0.02)
+    assert after_ns(profile, lambda model: model, cost) == pytest.approx(100_000, rel=0.02)
     waits = without_waiting(profile.of(host_lane).synchronises)
     assert 50_000 <= after_ns(profile, waits, cost) < after_ns(profile, waits) == 55_000
 
@@ -194,4 +195,4 @@ def test_work_that_was_queued_before_the_steps_is_as_much_shorter_as_they_are(tm
 
 def test_without_a_gpu_there_is_nothing_to_walk(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, [slice_("aten::mm", 0, 5)])
-    assert profile.of(what_if) == []
+    assert profile.of(priced) == []

@@ -1,27 +1,51 @@
-"""What was compiled too often, compiled without the caches, or is not replayed as a CUDA graph?"""
+"""What does not run compiled, was compiled too often or without caches, or is not replayed as a CUDA graph?"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.fix_words import instead, next_step, with_gain
-from tb_torchcompile_plugin.analysis.causes.rule import CompileRule, SpanContext, SpanRule
-from tb_torchcompile_plugin.analysis.compile.compilations import problems
+from tb_torchcompile_plugin.analysis.causes.eager_fixes import captured_only
+from tb_torchcompile_plugin.analysis.causes.fix_words import (
+    instead,
+    next_step,
+    place,
+    step_after,
+    with_gain,
+    words_of,
+)
+from tb_torchcompile_plugin.analysis.causes.payback import pays
+from tb_torchcompile_plugin.analysis.causes.payback_result import run_facts, step_with, step_without
+from tb_torchcompile_plugin.analysis.causes.rule import (
+    CompileRule,
+    SpanContext,
+    SpanRule,
+    called_at,
+    named_with_caller,
+    users_line,
+)
+from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
+from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, Problem, compilations, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.compile.dynamic_shapes import dynamic_shapes, size_advice
-from tb_torchcompile_plugin.analysis.finding import Finding
-from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, plural
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_breaks
+from tb_torchcompile_plugin.analysis.compile.recompiles import advice_of, frame_of, recompiles
+from tb_torchcompile_plugin.analysis.finding import Finding, severity_of
+from tb_torchcompile_plugin.analysis.formatting import at_line, counted, duration, often, plural, rounded
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import NOT_REPLAYED, complaint, cuda_graphs, remedy
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skips, skip_reason
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.profile.compiled.regions import lookups_in_vain
 from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import graph_breaks as failures
 from tb_torchcompile_plugin.torch_names.artifacts import CACHES
+from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_users_file
 
 # What helps against each reason to skip CUDA graphs, by a word of torch's text.
 _AGAINST_SKIPS = {
@@ -31,7 +55,14 @@ _AGAINST_SKIPS = {
     "symbolic": "Give the graph static shapes: pad, or torch.compile(..., dynamic=False)",
     "incompatible": "Replace the operator that torch names, or compile it apart",
 }
-_MAX_LINES = 3  # of one function in a finding
+_MAX_LINES = 3  # of the program, in one finding
+_CALL_IT = "Call what torch.compile returns: model = torch.compile(model), before it is handed to the trainer"
+_INNER = (
+    "Compile the module that does the work itself, before anything wraps it: model = torch.compile(model)"
+)
+_MOVE_IT = (
+    "Move that line out of the compiled function, or do without it: what comes before it is compiled then"
+)
 
 
 class RecompileLimit(CompileRule, id="recompile_limit", panel="compilations"):
@@ -67,13 +98,10 @@ class CudaGraphsSkipped(CompileRule, SpanRule, id="cudagraphs_skipped", panel="c
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield a finding for each reason; the first one with its price."""
         data = context.profile.data
-        return self._skipped(data, context) if data else iter(())
+        return self.evaluate_data(data, context) if data else iter(())
 
-    def evaluate_data(self, data: CompileData) -> Iterator[Finding]:
+    def evaluate_data(self, data: CompileData, context: SpanContext | None = None) -> Iterator[Finding]:
         """Yield a finding for each reason."""
-        return self._skipped(data, None)
-
-    def _skipped(self, data: CompileData, context: SpanContext | None) -> Iterator[Finding]:
         by = context.best("graph_capture") if context else None
         reasons = _skip_reasons(data.summary)
         for index, (reason, ids) in enumerate(reasons.items()):
@@ -199,7 +227,7 @@ class CompiledForEachSize(SpanRule, id="dynamic_shapes", panel="dynamic_shapes")
         ids = {row.key.compile_id for row in context.summary.recompiles}
         rows = [row for row in context.summary.compilations if row.key.compile_id in ids]
         spent_s = to_seconds(sum(row.duration_ns for row in rows))
-        if advice is None or spent_s < thresholds.sizes_s or context.inside_us(context.compiling(rows)):
+        if advice is None or spent_s < thresholds.sizes_s or context.compiling_us(rows):
             return
         report = context.profile.of(dynamic_shapes)
         lines = (at_line(row.file, row.line) for row in report.guards if row.recompiles)
@@ -215,3 +243,231 @@ class CompiledForEachSize(SpanRule, id="dynamic_shapes", panel="dynamic_shapes")
 
 
 GRAPH_RULES: tuple[SpanRule, ...] = (CudaGraphsNotReplayed(), CompiledForEachSize())
+
+
+class ProfilerHooks(SpanRule, id="profiler_hooks", panel="compilations"):
+    """Hooks of a profiler that are compiled instead of the model, or break its graphs."""
+
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield one finding for all of them."""
+        rows = context.rows(compilations) if context.whole else []
+        hooks = [row for row in rows if is_profiler_hook(row.function)]
+        if not hooks:
+            return
+        names = sorted({row.function for row in hooks})
+        alone = context.nothing_compiled
+        other = "without that profiler the program is another one"
+        yield self.finding(
+            context,
+            f"Torch compiled {'only ' if alone else ''}a profiler's own hooks ({', '.join(names)}), "
+            f"{often(len(hooks))}: {'nothing of yours runs compiled' if alone else other}",
+            "Switch the hooks off: PyTorchProfiler(record_module_names=False) in Lightning",
+            {"compilations": len(hooks), "of_compilations": len(rows)},
+            severity="critical",
+            code="PyTorchProfiler(record_module_names=False)",
+            by=context.best("eager"),
+            where=names,
+        )
+
+
+class NothingCompiled(SpanRule, id="nothing_compiled", panel="compiled_regions"):
+    """A program that runs eager."""
+
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield one finding, unless another rule says why or compiling was measured to be no faster."""
+        if not context.whole or not context.nothing_compiled or context.given_up:
+            return
+        rows = context.rows(compilations)
+        gain = context.profile.of(pays).gain[0] if context.profile.beside else None
+        # Where the same program was recorded compiled.
+        measured = gain if gain and gain.told_by == "measured" and gain.compiled_run else None
+        if any(is_profiler_hook(row.function) for row in rows) or (measured and measured.verdict == "never"):
+            return
+        when = "in the profiled steps" if context.steps else "in this span"
+        why, next_step, where = _why_nothing(context, rows)
+        by = context.best("eager")
+        # No alarm where compiling brings little, or where the model predicts that it brings nothing.
+        percent = by.predicted.gain_percent if by else 0.0
+        little = percent < thresholds.gain_percent and (by or context.profile.of(why_nothing) is None)
+        row = self.finding(
+            context,
+            f"Nothing that runs {when} is compiled{why}",
+            next_step,
+            {"compilations": len({(row.epoch, row.compile_id) for row in rows})},
+            severity="warning" if little else "critical",
+            code="model = torch.compile(model)",
+            by=by,
+            where=where,
+        )
+        if measured and measured.verdict == "pays":
+            step = step_with(measured)
+            title = (
+                f"{row.title.partition(':')[0]}: run {measured.compiled_run} is the same program, compiled"
+            )
+            severity = severity_of(step.gain_percent)
+            row = replace(row, title=title, predicted=step, fix=None, severity=severity)
+        yield row
+
+
+def _why_nothing(context: SpanContext, rows: list[Compilation]) -> tuple[str, str, list[str]]:
+    """Return why nothing compiled runs, what to do, and where."""
+    compiled = len({(row.epoch, row.compile_id) for row in rows})
+    if not compiled:
+        return ": torch.compile was not called, or its result never was", _CALL_IT, []
+    empty = context.regions_that_ran & {row.compile_id for row in rows}
+    if not empty:
+        was, it = ("was", "it") if compiled == 1 else ("were", "they")
+        why = f", though there {was} {plural(compiled, 'compilation')}: what {it} made is not called here"
+        return why, _CALL_IT, []
+    # Each graph broke before it held an operation.
+    why = f": what torch compiled ({plural(len(empty), 'frame')}) is called and holds no operation"
+    first = next((row for row in context.rows(graph_breaks) if row.compile_id in empty and row.file), None)
+    if first is None:
+        return why, _INNER, []
+    where = at_line(first.file, first.line)
+    next_step = _MOVE_IT if is_users_file(first.file) else _INNER
+    return f"{why}, as {where} breaks the graph ({first.reason})", next_step, [where]
+
+
+class OtherBackend(SpanRule, id="debug_backend", panel="compilations"):
+    """Frames that are captured for a backend other than inductor, which calls the same operators one by one."""
+
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield one finding for all of them."""
+        by = context.best("backend")
+        if not context.whole or by is None or by.predicted.gain_percent < thresholds.gain_percent:
+            return
+        frames = len(context.profile.of(captured_only))
+        yield self.finding(
+            context,
+            f"{plural(frames, 'frame')} {'is' if frames == 1 else 'are'} captured and not compiled: "
+            f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
+            f'"aot_eager"; {step_after(by.predicted, "with inductor", context.paced)}',
+            words_of(by).next_step,
+            {"frames": frames, "operators_per_step": by.times},
+            by=by,
+            code=words_of(by).code,
+        )
+
+
+class GivenUp(SpanRule, id="frame_given_up", panel="compilations"):
+    """Frames that torch skipped, or compiled too often: they run eager, whatever else is changed."""
+
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield one finding, about the first frame where the compile data names it."""
+        share, by = context.eager_percent, context.best("frames")
+        small = (by.predicted.gain_percent if by else share) < thresholds.gain_percent
+        if not context.whole or (small and (by or not context.given_up)):
+            return
+        if not context.given_up and by:
+            yield self._unexplained(context, by)
+        row = next((row for row in context.given_up if not is_profiler_hook(row.function)), None)
+        if row is None:
+            return
+        broken_at, caller = _called_at(context.summary, row.epoch, row.compile_id)
+        where = broken_at or caller or (at_line(row.file, row.line) if row.line else row.file)
+        frame = named_with_caller(row.function, row.file, row.line, caller) if caller else row.function
+        why, next_step = _why_given_up(context, row)
+        if broken_at:
+            why += f", in {at_line(row.file, row.line)}, called at {broken_at}"
+        if by:
+            why += f"; {step_after(by.predicted, 'without that', context.paced)}"
+        yield self.finding(
+            context,
+            f"{frame or 'A frame'} runs eager: {why}",
+            next_step,
+            {"frames": len(context.given_up), "eager_percent": share},
+            # What it calls may be compiled: the cost of a small frame is unknown.
+            severity="warning" if small else "critical",
+            row=f"compilation:{row.compile_id},{row.epoch},forward",
+            by=by,
+            where=[where] if where else [],
+        )
+
+    def _unexplained(self, context: SpanContext, by: WhatIf) -> Finding:
+        """Return the finding without compile data: the trace shows that calls ran eager, and not why."""
+        calls = context.profile.of(lookups_in_vain) / context.step_count
+        line = place(by)
+        return self.finding(
+            context,
+            f"Torch has given up compiling {counted(calls, 'call')} {context.where}, so "
+            f"{'it runs' if rounded(calls) == '1' else 'they run'} eager"
+            f"{f' at {line}' if line else ''}: {step_after(by.predicted, 'without that', context.paced)}",
+            "Record with tb_torchcompile_plugin.tensorboard_trace_handler to see which frames and why, or run with "
+            'TORCH_LOGS="recompiles,graph_breaks": most often a frame hit the recompile limit, or breaks in a loop',
+            {"calls": calls},
+            severity="critical",
+            code='TORCH_LOGS="recompiles,graph_breaks"',
+            by=by,
+            where=[line] if line else [],
+        )
+
+
+def _called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> tuple[str, str]:
+    """Return the user's lines that led to the break for which a frame was given up, and to the frame; "" for others.
+
+    The frame's is that of another compilation of it: one that torch gave up has no stack.
+    """
+    if summary is None:
+        return "", ""
+    frame = compile_id.partition("/")[0]
+    stacks = (
+        row.stack
+        for row in summary.compilations
+        if row.stack and row.key.epoch == epoch and row.key.compile_id.partition("/")[0] == frame
+    )
+    breaks = (
+        row for row in summary.graph_breaks if (row.key.epoch, row.key.compile_id) == (epoch, compile_id)
+    )
+    row = next(breaks, None)
+    broken_at = "" if row is None or is_users_file(row.file) else users_line(row.stack)
+    return broken_at, called_at(next(stacks, ()))
+
+
+def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
+    """Return why torch gave a frame up, and what to do."""
+    if row.kind != "limit":
+        advice = "Move what breaks the graph out of the loop or function, so that torch can go on behind it"
+        return next(iter(row.reason.splitlines()), "torch skipped it"), advice
+    # The guard that failed when the frame was compiled for the last time.
+    failures = context.rows(recompiles)
+    frame = row.epoch, frame_of(row.compile_id)
+    same = [failure for failure in failures if (failure.epoch, frame_of(failure.compile_id)) == frame]
+    guard = next((guard for failure in reversed(same) for guard in failure.guards), None)
+    advice = "Mark what changes as dynamic, or keep it the same; see which guard fails each time"
+    return "it hit the recompile limit", advice_of(guard) or advice
+
+
+EAGER_RULES: tuple[SpanRule, ...] = (ProfilerHooks(), NothingCompiled(), OtherBackend(), GivenUp())
+
+
+class DoesNotPay(SpanRule, id="compile_does_not_pay", panel="pays"):
+    """Compiled code that is no faster, compared with a measured eager run: a predicted one is no reason to stop."""
+
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield one finding."""
+        profile = context.profile
+        if not context.whole or profile.beside is None or not profile.of(run_facts).compiled:
+            return
+        result = profile.of(pays)
+        gain = result.gain[0]
+        if gain.told_by != "measured" or gain.verdict != "never":
+            return
+        rows = context.rows(compilations)
+        lines = dict.fromkeys(at_line(row.file, row.line) for row in rows if row.line)
+        also = [f", or mend first what keeps it from paying: {row.says}" for row in result.why_not[:1]]
+        compile_s = result.cost[0].blocked_s if result.cost else None
+        numbers = {"eager_us": gain.eager_us, "compiled_us": gain.compiled_us, "compile_s": compile_s}
+        step = step_without(gain)
+        row = self.finding(
+            context,
+            result.says[0].removesuffix("."),
+            f"Do without torch.compile here{''.join(also)}",
+            {name: number for name, number in numbers.items() if number is not None},
+            severity=severity_of(step.gain_percent),
+            where=list(lines)[:_MAX_LINES],
+        )
+        yield replace(row, predicted=step) if step.gain_percent >= thresholds.gain_percent else row
+
+
+PAYS_RULES: tuple[SpanRule, ...] = (DoesNotPay(),)

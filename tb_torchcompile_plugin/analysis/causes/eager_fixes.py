@@ -6,19 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import TypeAlias
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.causes.change import (
-    Bools,
-    Change,
-    in_sequence,
-    without_host_time,
-    without_waiting,
-)
 from tb_torchcompile_plugin.analysis.causes.fix import (
     CALL_OF_GRAPH_NS,
+    Bools,
+    Change,
     Fix,
     FixKind,
     Subject,
@@ -26,16 +20,18 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     are_kernels,
     as_one_graph,
     compiled_whole,
-    fusible_work,
+    in_sequence,
     launches_kernels,
     on_tracks,
     outermost_operator,
     points_inside,
     slice_times,
     time_inside,
+    without_host_time,
+    without_waiting,
     work_named,
 )
-from tb_torchcompile_plugin.analysis.causes.optimizer_fix import optimizer_times
+from tb_torchcompile_plugin.analysis.causes.training_fixes import optimizer_times
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.profile.columns import place_mask
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
@@ -49,23 +45,19 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
     marks_graphs,
     region_calls,
 )
-from tb_torchcompile_plugin.profile.intervals import Int64s, joined
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.torch_names.operators import is_fusible_in_graphs
+from tb_torchcompile_plugin.torch_names.operators import is_fusible, is_fusible_in_graphs
 from tb_torchcompile_plugin.torch_names.slices import is_on_device
 
 _REACH_NS = 1_000_000  # a launch that is further from a graph break has nothing to do with it
 _FEW_MOVES = 4  # copies and fills between two kernels
 _OPERATORS = 0.9  # of launches inside of captured frames: another backend may compile them, too
 _UNFUSED = 0.4  # of the kernels of a run in addition to the longest, at most; see docs/what_if.md
-
-
-# From the end of one graph to the begin of the next that would be part of it: a slice of the thread, begin, end.
-_Gaps: TypeAlias = tuple[Int64s, Int64s, Int64s]
 
 
 def closed_breaks(profile: Profile) -> Iterator[Fix]:
@@ -88,44 +80,40 @@ def closed_breaks(profile: Profile) -> Iterator[Fix]:
 def joined_graphs(profile: Profile, broken: list[RegionCall]) -> tuple[Change, Change]:
     """Return what takes out the host time between the graphs of each call, and what fuses kernels over the seams."""
     lane, queue = profile.of(host_lane), profile.of(gpu_queue)
-    gaps = _between_graphs(broken), _between_backwards(profile, broken)
-    seams = [_seams(profile, *columns) for columns in gaps]
-    tracks = {track for times, _ in seams for track in times}
-    times = {track: joined(*(times[track] for times, _ in seams if track in times)) for track in tracks}
+    times, points = _seams(profile, *_gaps(profile, broken).T)
     inside, _ = points_inside(profile, times)
     closed = in_sequence(
         without_host_time(time_inside(profile, times)), without_waiting(inside & lane.synchronises)
     )
-    kernels = profile.of(fusible_work) | profile.of(work_named, is_fusible_in_graphs)
-    at_seam = place_mask(np.concatenate([points for _, points in seams]), len(lane))
+    kernels = profile.of(work_named, is_fusible) | profile.of(work_named, is_fusible_in_graphs)
+    at_seam = place_mask(points, len(lane))
     at_seam = place_mask(queue.point[kernels & at_seam[queue.point]], len(lane))
     # Copies to the host go with the break that made them.
     return closed, as_one_graph(profile, inside | at_seam, kernels | ~profile.of(are_kernels))
 
 
-def _between_graphs(broken: list[RegionCall]) -> _Gaps:
-    """Return the gaps between the graphs of each call; the frames that it calls would be part of it, too."""
-    gaps = []
-    for outermost in broken:
-        graphs = [(*graph, call) for call in every([outermost]) for graph in call.graphs]
-        for (_, end, call), (begin, _, following) in pairwise(sorted(graphs, key=itemgetter(0))):
-            if call is not following and begin >= end:
-                gaps.append((call.index, end, begin))
-    rows, begins, ends = np.array(gaps, np.int64).reshape(-1, 3).T
-    return rows, begins, ends
+def _gaps(profile: Profile, broken: list[RegionCall]) -> Int64s:
+    """Return (slice of the thread, begin, end) between graphs, or backward graphs, that would be one graph.
 
-
-def _between_backwards(profile: Profile, broken: list[RegionCall]) -> _Gaps:
-    """Return the gaps between backward graphs that would be one graph."""
-    ownership, trace = profile.of(Ownership), profile.trace
-    outermost = {part.compile_id: call.compile_id for call in broken for part in every([call])}
+    The frames that a call calls would be part of its graph, too.
+    """
+    trace, ownership = profile.trace, profile.of(Ownership)
+    gaps, outermost = [], {}
+    for call in broken:
+        parts = list(every([call]))
+        outermost.update(dict.fromkeys((part.compile_id for part in parts), call.compile_id))
+        graphs = sorted(((*graph, part) for part in parts for graph in part.graphs), key=itemgetter(0))
+        for (_, end, part), (begin, _, following) in pairwise(graphs):
+            if part is not following and begin >= end:
+                gaps.append((part.index, end, begin))
     owners = {row: outermost.get(ownership.name(code) or "") for row, code in ownership.backwards}
-    owned = [row for row, owner in owners.items() if owner]
-    rows = np.array(sorted(owned, key=trace.ts.__getitem__), np.int64)
-    begin, end = (trace.ts[rows] + trace.dur[rows])[:-1], trace.ts[rows][1:]
-    same = np.array([owners[row] == owners[following] for row, following in pairwise(rows.tolist())], bool)
-    near = (end >= begin) & (end - begin < _REACH_NS) & (np.diff(trace.track[rows]) == 0) & same
-    return rows[:-1][near], begin[near], end[near]
+    backwards = sorted((row for row, owner in owners.items() if owner), key=trace.ts.__getitem__)
+    for row, next_row in pairwise(backwards):
+        end, begin = int(trace.ts[row] + trace.dur[row]), int(trace.ts[next_row])
+        same = owners[row] == owners[next_row] and trace.track[row] == trace.track[next_row]
+        if same and end <= begin < end + _REACH_NS:
+            gaps.append((row, end, begin))
+    return np.array(gaps, np.int64).reshape(-1, 3)
 
 
 def _seams(profile: Profile, rows: Int64s, begins: Int64s, ends: Int64s) -> tuple[Times, Int64s]:
@@ -150,41 +138,34 @@ def _seams(profile: Profile, rows: Int64s, begins: Int64s, ends: Int64s) -> tupl
     return times, np.concatenate(points)
 
 
-def _compiled_eager(profile: Profile) -> Iterator[Fix]:
-    """Yield eager operators compiled: one graph for each run of launches, fused where they only pass over data.
+def _compiled_operators(profile: Profile) -> Iterator[Fix]:
+    """Yield eager operators compiled, and what another backend launches operator by operator: a graph for each run.
 
-    Launches that are left (matrix products, convolutions) take the host as long as before: of ten programs that were
-    measured both ways none took less than 0.8 times as long for a launch once it was compiled, in the median 1.1. At
-    best they take a call each.
+    Kernels are fused where they only pass over data. Launches that are left (matrix products, convolutions) take the
+    host as long as before: of ten programs that were measured both ways none took less than 0.8 times as long for a
+    launch once it was compiled, in the median 1.1. At best they take a call each.
     """
-    points = profile.of(eager_points)
-    if points.any():
-        yield _as_graphs(profile, "eager", points)
-
-
-def _as_graphs(profile: Profile, kind: FixKind, points: Bools) -> Fix:
-    """Return each run of these launches as a graph."""
-    fusible = profile.of(fusible_work) | profile.of(work_named, is_on_device)
-    return Fix(
-        kind=kind,
-        subject=_main_operator(profile, points),
-        change=as_one_graph(profile, points, fusible, call_ns=CALL_OF_GRAPH_NS, as_before=True),
-        times=int(points.sum()) / profile.of(host_lane).steps,
-        conservative=as_one_graph(profile, points, fusible, _UNFUSED, CALL_OF_GRAPH_NS, as_before=True),
-        optimistic=as_one_graph(profile, points, fusible, call_ns=CALL_OF_GRAPH_NS),
-    )
-
-
-def _by_inductor(profile: Profile) -> Iterator[Fix]:
-    """Yield graphs of inductor for what another backend launches operator by operator."""
-    if not profile.of(captured_only):
-        return
     lane = profile.of(host_lane)
-    optimizing, _ = points_inside(profile, profile.of(optimizer_times))
-    points = lane.launches & ~profile.of(outside) & ~optimizing
-    by_operators = outermost_operator(profile.trace, lane.row[points]) >= 0
-    if points.any() and by_operators.mean() >= _OPERATORS:
-        yield _as_graphs(profile, "backend", points)
+    points_by_kind: dict[FixKind, Bools] = {"eager": profile.of(eager_points)}
+    if profile.of(captured_only):
+        optimizing, _ = points_inside(profile, profile.of(optimizer_times))
+        points = lane.launches & ~profile.of(outside) & ~optimizing
+        by_operators = outermost_operator(profile.trace, lane.row[points]) >= 0
+        if points.any() and by_operators.mean() >= _OPERATORS:
+            points_by_kind["backend"] = points
+    fusible = profile.of(work_named, is_fusible) | profile.of(work_named, is_on_device)
+    for kind, points in points_by_kind.items():
+        if points.any():
+            yield Fix(
+                kind=kind,
+                subject=_main_operator(profile, points),
+                change=as_one_graph(profile, points, fusible, call_ns=CALL_OF_GRAPH_NS, as_before=True),
+                times=int(points.sum()) / lane.steps,
+                conservative=as_one_graph(
+                    profile, points, fusible, _UNFUSED, CALL_OF_GRAPH_NS, as_before=True
+                ),
+                optimistic=as_one_graph(profile, points, fusible, call_ns=CALL_OF_GRAPH_NS),
+            )
 
 
 def captured_only(profile: Profile) -> list[str]:
@@ -292,4 +273,4 @@ def _main_operator(profile: Profile, points: Bools) -> Subject:
     return name, *most_called_at(profile, rows)
 
 
-EAGER_FIXES = (_compiled_eager, _by_inductor, _compiled_frames)
+EAGER_FIXES = (_compiled_operators, _compiled_frames)

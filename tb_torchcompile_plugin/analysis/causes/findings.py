@@ -9,13 +9,16 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.compile_rules import COMPILE_RULES, GRAPH_RULES, CudaGraphsSkipped
-from tb_torchcompile_plugin.analysis.causes.eager_rules import EAGER_RULES, PAYS_RULES
-from tb_torchcompile_plugin.analysis.causes.gpu_rules import GPU_RULES
-from tb_torchcompile_plugin.analysis.causes.host_rules import HOST_RULES, SETUP_RULES
-from tb_torchcompile_plugin.analysis.causes.rule import Rule, SpanContext, SpanRule
+from tb_torchcompile_plugin.analysis.causes.compile_rules import (
+    COMPILE_RULES,
+    EAGER_RULES,
+    GRAPH_RULES,
+    PAYS_RULES,
+    CudaGraphsSkipped,
+)
+from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES, Rule, SpanContext, SpanRule
+from tb_torchcompile_plugin.analysis.causes.run_rules import GPU_RULES, HOST_RULES, SETUP_RULES
 from tb_torchcompile_plugin.analysis.causes.scenario import adds_ns, shared_ns
-from tb_torchcompile_plugin.analysis.causes.what_if_rules import WHAT_IF_RULES
 from tb_torchcompile_plugin.analysis.finding import SEVERITIES, Finding
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -50,7 +53,7 @@ _PRIORITY, _PRIORITY_PERCENT = ("reduced_once", "zeroed_gradients"), 10.0
 _BLOCKING = (
     "nothing_compiled",
     "frame_given_up",
-)  # other advice would not help before; where nothing prices it
+)  # where nothing prices it: other advice would not help before
 _OF_RANKS = ("late_rank", "ranks_take_turns")
 _OUTDONE_PERCENT = 10.0  # more of a step than a late rank costs: then all ranks suffer from it
 # Findings of a span that show the same matter as one of the compile data, with its price or its root.
@@ -150,12 +153,11 @@ def merged(runs: Iterable[list[AnyFinding]]) -> list[AnyFinding]:
 def _order_of(rows: Iterable[Finding]) -> Callable[[Finding], _Order]:
     """Return the sort key by the gain for the reader: less comes first."""
     actionable = max((_gain(row) for row in rows if row.rule not in _NOT_ACTIONABLE), default=0.0)
-
-    def order(row: Finding) -> _Order:
-        gain = _gain(row)
-        return not gain, row.rule in _NOT_ACTIONABLE and actionable >= _SPECIFIC_SHARE * gain, -gain
-
-    return order
+    return lambda row: (
+        not _gain(row),
+        row.rule in _NOT_ACTIONABLE and actionable >= _SPECIFIC_SHARE * _gain(row),
+        -_gain(row),
+    )
 
 
 def _gain(row: Finding) -> float:

@@ -1,26 +1,19 @@
-"""What is one possible fix of the step, and which points, host time and GPU work does it concern?"""
+"""What is one possible fix of the step, what does it change, and which points, host time and GPU work are concerned?
+
+A change takes a model of the step and returns the changed one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from functools import reduce
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.change import (
-    Bools,
-    Change,
-    as_one_launch,
-    fused,
-    in_sequence,
-    with_call_time_at_most,
-    without_calls,
-    without_host_time,
-    without_waiting,
-)
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import changing_sizes
 from tb_torchcompile_plugin.profile.columns import mask_of, place_mask
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
@@ -28,13 +21,18 @@ from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
-from tb_torchcompile_plugin.profile.model.model import CALL_NS, model, summed
+from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model, model, summed
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb, ways_up
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_fusible
 from tb_torchcompile_plugin.torch_names.slices import KERNEL, OPERATOR, call_kind
+
+Bools = npt.NDArray[np.bool_]
+Change = Callable[[Model], Model]
+Column = npt.NDArray[Any]
+
 
 FixKind = Literal[
     "garbage",
@@ -96,6 +94,98 @@ class Fix:
 
 
 Times = dict[int, Intervals]  # by track
+
+
+def without_host_time(ns: Int64s) -> Change:
+    """Take this much off each host segment."""
+    # Most segments lose nothing: keep only the others, as there are many changes.
+    indices = np.flatnonzero(ns)
+    lost = ns[indices]
+    return lambda model: model._replace(
+        host=_with_values(model.host, indices, np.maximum(model.host[indices] - lost, 0))
+    )
+
+
+def without_waiting(points: Bools) -> Change:
+    """Let these calls return at once."""
+    return lambda model: model._replace(
+        waits=model.waits & ~points[:, None],
+        target=np.where(points, -1, model.target),
+        own=np.where(points, np.minimum(model.own, CALL_NS), model.own),
+    )
+
+
+def waiting_for(points: Bools, streams: Int64s) -> Change:
+    """Let these calls return only when the work queued on these streams is done, too."""
+    return lambda model: model._replace(
+        waits=_with_values(model.waits, np.ix_(points, streams), True),
+        returns=np.where(points, CALL_NS, model.returns),
+    )
+
+
+def with_call_time(points: Bools, ns: Int64s | int) -> Change:
+    """Let these calls take this long."""
+    return lambda model: model._replace(own=np.where(points, ns, model.own))
+
+
+def with_call_time_at_most(points: Bools, ns: int) -> Change:
+    """Let these calls take at most this long."""
+    return lambda model: model._replace(own=np.where(points, np.minimum(model.own, ns), model.own))
+
+
+def with_call_share(points: Bools, share: float) -> Change:
+    """Let these calls take this share of their time."""
+    return lambda model: model._replace(own=np.where(points, (model.own * share).astype(np.int64), model.own))
+
+
+def with_durations(work: Int64s, dur: Int64s | int) -> Change:
+    """Let this work of the queue take this long."""
+    return lambda model: model._replace(dur=_with_values(model.dur, work, dur))
+
+
+def fused(work: Int64s, dur: Int64s | int) -> Change:
+    """Let this work take this long; where that is less than before, it becomes part of the work before it."""
+
+    def change(model: Model) -> Model:
+        merged = work[dur < model.dur[work]]
+        return model._replace(
+            dur=_with_values(model.dur, work, dur),
+            gap=_with_values(model.gap, merged, np.minimum(model.gap[merged], 0)),
+            latency=_with_values(model.latency, merged, 0),
+        )
+
+    return change
+
+
+def _with_values(column: Column, index: Any, values: Int64s | int) -> Column:
+    """Return a copy of a column with these values at this index."""
+    changed: Column = column.copy()
+    changed[index] = values
+    return changed
+
+
+def in_sequence(*changes: Change) -> Change:
+    """Make one change after the other."""
+    return lambda model: reduce(lambda changed, change: change(changed), changes, model)
+
+
+def apply_all(model: Model, changes: Sequence[Change]) -> Model:
+    """Return the model with all of these changes; time that two of them take out is taken out once.
+
+    Each is made by itself and compared with the model as recorded. So their order does not matter, and a change that is
+    picked twice, or is inside another one, adds nothing.
+    """
+    columns: dict[str, Any] = model._asdict()
+    for other in [change(model) for change in changes]:
+        for name, column in other._asdict().items():
+            recorded, least = getattr(model, name), columns[name]
+            if column is recorded:  # as most columns are of most changes
+                continue
+            # The smallest changed value where any change touches it, though that may exceed the recorded one.
+            differs = column != recorded
+            first = differs & (least == recorded)
+            columns[name] = np.where(differs, np.where(first, column, np.minimum(least, column)), least)
+    return Model(**columns)
 
 
 def graph_times(profile: Profile, changing: bool | None = None) -> Times:
@@ -174,7 +264,7 @@ def without_host_work(profile: Profile, times: Times, kept: Bools | None = None)
     return in_sequence(
         without_host_time(time_inside(profile, times)),
         without_waiting(inside),
-        without_calls(inside if kept is None else inside & ~kept),
+        with_call_time(inside if kept is None else inside & ~kept, 0),
     )
 
 
@@ -183,15 +273,12 @@ def enclosing(trace: Trace, rows: Int64s, matches: Callable[[str], bool]) -> Int
     return climb(trace.parent, rows, mask_of(trace.names, matches)[trace.name])
 
 
-def calls_of(profile: Profile, kind: FixKind) -> Bools:
-    """Return which points are calls of this kind: those that take long are points of their own."""
+def call_kinds(profile: Profile) -> npt.NDArray[np.str_]:
+    """Return which kind of call each point is, "" for launches and waits: calls that take long are points, too."""
     trace, lane = profile.trace, profile.of(host_lane)
-    of_kind = profile.of(_call_kinds)[trace.name[lane.row]] == kind
-    return np.asarray((lane.row >= 0) & ~lane.launches & ~lane.synchronises & of_kind)
-
-
-def _call_kinds(profile: Profile) -> npt.NDArray[np.str_]:
-    return np.array([call_kind(name) for name in profile.trace.names], np.str_)
+    kinds = np.array([call_kind(name) for name in trace.names], np.str_)
+    other = (lane.row < 0) | lane.launches | lane.synchronises
+    return np.where(other, "", kinds[trace.name[lane.row]])
 
 
 def longest_call(profile: Profile, points: Bools) -> str:
@@ -210,13 +297,8 @@ def are_kernels(profile: Profile) -> Bools:
 
 def work_named(profile: Profile, matches: Callable[[str], bool]) -> Bools:
     """Return which work of the queue has a name that matches."""
-    names = profile.trace.names
-    return np.asarray(mask_of(names, matches)[profile.trace.name[profile.of(gpu_queue).row]])
-
-
-def are_collectives(profile: Profile) -> Bools:
-    """Return which work of the queue is a kernel with which ranks communicate."""
-    return work_named(profile, is_communication) & profile.of(are_kernels)
+    trace = profile.trace
+    return np.asarray(mask_of(trace.names, matches)[trace.name[profile.of(gpu_queue).row]])
 
 
 def is_communication(kernel: str) -> bool:
@@ -240,14 +322,9 @@ def outermost_operator(trace: Trace, rows: Int64s) -> Int64s:
     return outermost
 
 
-def fusible_work(profile: Profile) -> Bools:
-    """Return which work of the queue is a kernel of ATen that inductor would fuse."""
-    return work_named(profile, is_fusible)
-
-
 def compiled_whole(profile: Profile, points: Bools) -> Change:
     """Make each run of these points one graph, including its copies and fills."""
-    fusible = profile.of(fusible_work) | ~profile.of(are_kernels)
+    fusible = profile.of(work_named, is_fusible) | ~profile.of(are_kernels)
     return as_one_graph(profile, points, fusible, call_ns=CALL_OF_GRAPH_NS)
 
 
@@ -277,7 +354,7 @@ def as_one_graph(
     before_quicker = np.isin(pieces.point, np.flatnonzero(quicker))
     return in_sequence(
         without_host_time(np.where(before_quicker, np.minimum(pieces.ns, thresholds.USUAL_CALL_NS), 0)),
-        as_one_launch(points & fused_away & ~first, called, call_ns or 0),
+        with_call_time((points & fused_away & ~first) | called, np.where(called, call_ns or 0, 0)),
         with_call_time_at_most(quicker & ~fused_away, CALL_NS),
         fused(work, dur),
     )

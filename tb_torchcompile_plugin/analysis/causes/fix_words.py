@@ -328,11 +328,11 @@ def words_of(row: WhatIf) -> Words:
 def sentence(row: WhatIf, paced: Paced = A_STEP) -> str:
     """Return what is to be fixed, without times: "Garbage is collected at train.py:12"."""
     times = rounded(row.times)
-    once = times == "1"
+    once, line = times == "1", place(row)
     name = short_kernel(row.name) if row.kind in _NAMED_BY_KERNEL else row.name
     return words_of(row).what.format(
         name=name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…",
-        place=_at(row),
+        place=f" at {line}" if line else "",
         times=times,
         often=often(row.times),
         s="" if once else "s",
@@ -361,14 +361,10 @@ def instead(predicted: Predicted) -> str:
 
 def next_step(row: WhatIf) -> str:
     """Return what to write instead."""
-    return words_of(row).next_step.format(place=_at(row))
+    line = place(row)
+    return words_of(row).next_step.format(place=f" at {line}" if line else "")
 
 
 def place(row: WhatIf) -> str:
     """Return the user's line: "train.py:12"; "" where it is unknown."""
     return at_line(row.file, row.line)
-
-
-def _at(row: WhatIf) -> str:
-    where = place(row)
-    return f" at {where}" if where else ""

@@ -9,25 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.causes.change import (
-    Bools,
-    Change,
-    in_sequence,
-    with_call_share,
-    with_durations,
-    without_host_time,
-    without_work,
-)
 from tb_torchcompile_plugin.analysis.causes.fix import (
+    Bools,
     Fix,
     FixKind,
-    are_collectives,
     are_kernels,
     enclosing,
+    in_sequence,
     is_communication,
     points_inside,
     slice_times,
     time_inside,
+    with_call_share,
+    with_durations,
+    without_host_time,
     without_host_work,
     work_named,
 )
@@ -91,40 +86,40 @@ _BUCKET_BYTES = 25 << 20  # DDP's default bucket
 _MANY = 16  # small collectives of a step
 
 
-def _faster_kernels(profile: Profile) -> Iterator[Fix]:
-    if _has_tf32(profile):
+def faster_kernels(profile: Profile) -> Iterator[Fix]:
+    """Yield what would make work of the GPU faster, or needless."""
+    trace, queue = profile.trace, profile.of(gpu_queue)
+    majors = [row.get("computeMajor") for row in device_properties(trace) if "NVIDIA" in str(row.get("name"))]
+    if any(isinstance(major, int) and major >= 8 for major in majors):  # Ampere and later have TF32
         yield from _kernels(profile, "tensor_cores", kernels.is_plain_fp32_product, _TF32)
     yield from _kernels(profile, "double_precision", kernels.is_double_product, _FLOAT32)
-    layout = _GONE_OF_VOLUMES if _has_volumes(profile) else _GONE
-    yield from _kernels(profile, "layout", kernels.is_layout_change, layout)
-    yield from _kernels_in_operator(profile, "layout", operators.CONTIGUOUS)
-    yield from _kernels_in_operator(profile, "casts", operators.CAST)
-    yield from _kernels_in_operator(profile, "joined", operators.JOIN)
+    yield from _kernels(profile, "layout", kernels.is_layout_change, _layout_speed(profile))
+    launched_by = profile.of(host_lane).row[queue.point].astype(np.int64)
+    in_operators: tuple[tuple[FixKind, str], ...] = (
+        ("layout", operators.CONTIGUOUS),
+        ("casts", operators.CAST),
+        ("joined", operators.JOIN),
+    )
+    for kind, operator in in_operators:
+        inside = enclosing(trace, launched_by, operator.__eq__) >= 0
+        yield from _fix(profile, kind, np.flatnonzero(inside & profile.of(are_kernels)), _GONE, operator)
     # A program without a backward could keep its weights in the other type; training needs them in float32.
-    trace = profile.trace
     if not len(host_slices(trace, operators.is_backward)) and not len(host_slices(trace, is_optimizer)):
         yield from _kernels(profile, "weight_casts", operators.is_generated_cast, _GONE)
     yield from _deterministic(profile)
     # How long collectives wait for other ranks is not known here.
     collectives = np.flatnonzero(profile.of(work_named, is_communication))
-    yield from overlapped(profile, collectives, profile.of(gpu_queue).dur[collectives])
+    yield from overlapped(profile, collectives, queue.dur[collectives])
     yield from _fused_attention(profile)
-    for name, speed in _slow_movers(profile).items():
-        yield from _kernels(profile, "roofline", name.__eq__, speed, name)
+    yield from _slow_movers(profile)
 
 
-def _has_tf32(profile: Profile) -> bool:
-    """Whether the trace is of an NVIDIA GPU with TF32: Ampere and later."""
-    rows = device_properties(profile.trace)
-    majors = [row.get("computeMajor") for row in rows if "NVIDIA" in str(row.get("name"))]
-    return any(isinstance(major, int) and major >= 8 for major in majors)
-
-
-def _has_volumes(profile: Profile) -> bool:
-    """Whether tensors of five dimensions are convolved, where shapes were recorded."""
+def _layout_speed(profile: Profile) -> Speed:
+    """Return what would be left of changes of layout: more where volumes are convolved, if shapes were recorded."""
     rows = host_slices(profile.trace, {*operators.WINDOWS, operators.CONVOLUTION_BACKWARD}.__contains__)
     texts = {text for _, text in texts_of(profile, "input_dims", rows)}
-    return any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
+    has_volumes = any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
+    return _GONE_OF_VOLUMES if has_volumes else _GONE
 
 
 def _kernels(
@@ -132,13 +127,6 @@ def _kernels(
 ) -> Iterator[Fix]:
     """Yield faster kernels whose names match."""
     yield from _fix(profile, kind, np.flatnonzero(work_named(profile, matches)), speed, name)
-
-
-def _kernels_in_operator(profile: Profile, kind: FixKind, operator: str) -> Iterator[Fix]:
-    """Yield kernels taken out that are launched inside of an operator."""
-    trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
-    inside = enclosing(trace, lane.row[queue.point].astype(np.int64), operator.__eq__) >= 0
-    yield from _fix(profile, kind, np.flatnonzero(inside & profile.of(are_kernels)), _GONE, operator)
 
 
 def _deterministic(profile: Profile) -> Iterator[Fix]:
@@ -160,19 +148,22 @@ def _deterministic(profile: Profile) -> Iterator[Fix]:
         subject=(trace.names[trace.name[scattering]], *most_called_at(profile, sorting)),
         change=in_sequence(
             without_host_work(profile, times, kept),
-            without_work(np.flatnonzero(inside[queue.point] & ~needed)),
+            with_durations(np.flatnonzero(inside[queue.point] & ~needed), 0),
         ),
         times=int(points_inside(profile, slice_times(profile, sorting))[1].sum()) / lane.steps,
     )
 
 
-def _slow_movers(profile: Profile) -> dict[str, Speed]:
-    """Return what would be left of generated kernels that mostly move data, at the device's peak."""
+def _slow_movers(profile: Profile) -> Iterator[Fix]:
+    """Yield generated kernels that mostly move data, at the device's peak."""
     if not one_dominates(profile, _DOMINANT_PERCENT):
-        return {}
+        return
     rows = [row for row in profile.of(kernel_table).rows if row.category in MOVERS and row.bandwidth_percent]
     reached = {row.name: min(row.bandwidth_percent or 0, 100) / 100 for row in rows}
-    return {name: Speed(share, (1 + share) / 2, share) for name, share in reached.items() if share < 1}
+    for name, share in reached.items():
+        if share < 1:
+            speed = Speed(share, (1 + share) / 2, share)
+            yield from _kernels(profile, "roofline", name.__eq__, speed, name)
 
 
 def _fused_attention(profile: Profile) -> Iterator[Fix]:
@@ -230,25 +221,22 @@ def _fix(
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
     largest = trace.names[trace.name[queue.row[work[np.argmax(queue.dur[work])]]]]
     affected = queue.dur[work] if part is None else part
-
-    def left(share: Floats | float) -> Change:
-        return with_durations(work, queue.dur[work] - affected + (affected * share).astype(np.int64))
-
+    change, conservative, optimistic = (
+        with_durations(work, queue.dur[work] - affected + (affected * share).astype(np.int64))
+        for share in speed
+    )
     yield Fix(
         id=f"{kind}:{name}",
         kind=kind,
         subject=(name or largest, *most_called_at(profile, lane.row[queue.point[work]])),
-        change=left(speed.likely),
+        change=change,
         times=len(work) / lane.steps,
-        conservative=left(speed.most),
-        optimistic=left(speed.least),
+        conservative=conservative,
+        optimistic=optimistic,
     )
 
 
-GPU_FIXES = (_faster_kernels,)
-
-
-def _fewer_collectives(profile: Profile) -> Iterator[Fix]:
+def fewer_collectives(profile: Profile) -> Iterator[Fix]:
     """Yield small collectives of parameters and gradients put together to the usual size."""
     trace, lane, queue = profile.trace, profile.of(host_lane), profile.of(gpu_queue)
     calls, moved = _movable(profile)
@@ -258,21 +246,18 @@ def _fewer_collectives(profile: Profile) -> Iterator[Fix]:
     left = ceil(moved.sum() / lane.steps / _BUCKET_BYTES) * lane.steps / float(len(calls))
     times = slice_times(profile, np.unique(_with_fsdp_labels(trace, calls)))
     points, _ = points_inside(profile, times)
-    work = np.flatnonzero(points[queue.point] & profile.of(are_collectives))
+    work = np.flatnonzero(points[queue.point] & profile.of(work_named, is_communication))
     on_host = in_sequence(
         without_host_time((time_inside(profile, times) * (1 - left)).astype(np.int64)),
         with_call_share(points, left),
     )
-
-    def on_gpu(share: float) -> Change:
-        return in_sequence(on_host, with_durations(work, (queue.dur[work] * share).astype(np.int64)))
-
+    fewer = with_durations(work, (queue.dur[work] * left).astype(np.int64))
     yield Fix(
         kind="small_collectives",
         subject=(trace.names[trace.name[calls[0]]], "", 0),
-        change=on_gpu(left),
+        change=in_sequence(on_host, fewer),
         times=len(calls) / lane.steps,
-        conservative=on_gpu(1.0),
+        conservative=on_host,
     )
 
 
@@ -289,8 +274,8 @@ def _movable(profile: Profile) -> tuple[Int64s, Int64s]:
     known = (call >= 0) & (moved >= 0) & (element > 0)
     order = np.argsort(trace.ts[call[known]], kind="stable")
     call, moved = call[known][order], moved[known][order]
-    can_merge = _can_merge(profile, call)
-    return call[can_merge], moved[can_merge]
+    mergeable = _can_merge(profile, call)
+    return call[mergeable], moved[mergeable]
 
 
 def _can_merge(profile: Profile, call: Int64s) -> Bools:
@@ -299,23 +284,16 @@ def _can_merge(profile: Profile, call: Int64s) -> Bools:
     Those of DDP and FSDP2, and of a loop of the user's that computes nothing in between. Those that an operator of a
     model asks for have to stay one after the other.
     """
-    trace = profile.trace
+    trace, queue = profile.trace, profile.of(gpu_queue)
     operator = climb(trace.parent, trace.parent[call], mask_of(trace.cats, OPERATOR.__eq__)[trace.cat])
     by_fsdp, by_ddp = (enclosing(trace, call, name) for name in (is_of_fsdp, operators.reduces_gradients))
     mergeable = mask_of(trace.names, lambda name: operation_of(name) in MERGEABLE)[trace.name[call]]
-    return np.asarray(
-        mergeable & ((by_fsdp >= 0) | (by_ddp >= 0) | ((operator < 0) & _in_a_row(profile, call)))
-    )
-
-
-def _in_a_row(profile: Profile, call: Int64s) -> Bools:
-    """Return whether nothing is computed between a call and the one before or after it."""
-    lane, queue = profile.of(host_lane), profile.of(gpu_queue)
-    computing = profile.of(are_kernels) & ~profile.of(are_collectives)
-    launches = np.sort(lane.begin[queue.point[computing]])
-    before = np.searchsorted(launches, profile.trace.ts[call])
+    computing = profile.of(are_kernels) & ~profile.of(work_named, is_communication)
+    launches = np.sort(profile.of(host_lane).begin[queue.point[computing]])
+    before = np.searchsorted(launches, trace.ts[call])
     same = np.concatenate(([False], before[1:] == before[:-1], [False]))
-    return np.asarray((same[1:] | same[:-1])[: len(call)])
+    in_a_row = (same[1:] | same[:-1])[: len(call)]  # nothing is computed before or after it
+    return np.asarray(mergeable & ((by_fsdp >= 0) | (by_ddp >= 0) | ((operator < 0) & in_a_row)))
 
 
 def _with_fsdp_labels(trace: Trace, call: Int64s) -> Int64s:
@@ -325,6 +303,3 @@ def _with_fsdp_labels(trace: Trace, call: Int64s) -> Int64s:
         around = np.where(label >= 0, label, around)
         label = enclosing(trace, np.where(label >= 0, trace.parent[label], -1), is_of_fsdp)
     return around
-
-
-COLLECTIVE_FIXES = (_fewer_collectives,)

@@ -9,26 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.change import (
-    Bools,
-    Change,
-    as_one_launch,
-    in_sequence,
-    with_durations,
-    without_calls,
-    without_host_time,
-    without_waiting,
-)
 from tb_torchcompile_plugin.analysis.causes.eager_fixes import EAGER_FIXES, closed_breaks, outside
 from tb_torchcompile_plugin.analysis.causes.fix import (
     DYNAMIC_CUDA_GRAPHS,
+    Bools,
+    Change,
     Fix,
     FixKind,
     Subject,
     Times,
-    calls_of,
+    call_kinds,
     compiled_whole,
     graph_times,
+    in_sequence,
     launches_kernels,
     longest_call,
     on_tracks,
@@ -36,9 +29,13 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     points_inside,
     slice_times,
     time_inside,
+    with_call_time,
+    with_durations,
+    without_host_time,
     without_host_work,
+    without_waiting,
 )
-from tb_torchcompile_plugin.analysis.causes.optimizer_fix import fused_optimizer
+from tb_torchcompile_plugin.analysis.causes.training_fixes import fused_optimizer
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import graphs
 from tb_torchcompile_plugin.profile.columns import (
     by_track,
@@ -64,7 +61,6 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import Pieces, host_la
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.operators import ATEN, both_ways, is_cell
 from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torchs
 from tb_torchcompile_plugin.torch_names.slices import gives_back
@@ -95,46 +91,39 @@ _BY_NAME: tuple[FixKind, ...] = ("operator", "library", "nothing")
 
 def _without_causes(profile: Profile) -> Iterator[Fix]:
     """Yield the host time of each cause taken out."""
-    attributions = profile.of(culprits).culprits
-    causes = np.array([culprit.cause for culprit in attributions])
-    for kind in _WHOLE:
-        # A step that does not compile tunes nothing either.
-        of_kind = (kind, "autotuning") if kind == "compile" else (kind,)
-        yield from _without_host_time(profile, kind, kind, np.flatnonzero(np.isin(causes, of_kind)))
-    for (kind, fix_id), codes in _by_name(attributions).items():
-        yield from _without_host_time(profile, kind, fix_id, np.array(codes))
-    users = [code for code, culprit in enumerate(attributions) if _is_users_time(culprit)]
-    by_line = grouped(users, lambda code: (attributions[code].file, attributions[code].line))
-    for (file, line), codes in sorted(by_line.items()):
-        yield from _without_host_time(profile, "python", f"python:{file}:{line}", np.array(codes))
-
-
-def _by_name(attributions: list[Culprit]) -> dict[tuple[FixKind, str], list[int]]:
-    """Return codes by kind and id of the fix; an operator and its backward have the same cause."""
+    blamed = profile.of(culprits)
+    whole: dict[FixKind, list[int]] = {kind: [] for kind in _WHOLE}
     by_name: dict[tuple[FixKind, str], list[int]] = defaultdict(list)
-    for code, culprit in enumerate(attributions):
-        if is_backward_call(culprit.name) or _is_users_time(culprit):
-            continue
-        for kind in (kind for kind in _BY_NAME if kind == culprit.cause):
-            name = both_ways(culprit.name)
+    by_line: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for code, culprit in enumerate(blamed.culprits):
+        # A step that does not compile tunes nothing either.
+        cause = "compile" if culprit.cause == "autotuning" else culprit.cause
+        of_torch = cause == "library" and is_torchs(culprit.name)
+        if cause in ("python", "library") and culprit.file and not of_torch:
+            by_line[culprit.file, culprit.line].append(code)
+        elif cause in whole:
+            whole[cause].append(code)
+        elif cause in _BY_NAME and not is_backward_call(culprit.name):
+            name = both_ways(culprit.name)  # an operator and its backward have the same cause
             line = f":{culprit.file}:{culprit.line}" if name == culprit.name else ""
-            by_name[kind, f"{kind}:{name or 'nothing recorded'}{line}"].append(code)
-    return by_name
+            by_name[cause, f"{cause}:{name or 'nothing recorded'}{line}"].append(code)
+    groups: list[tuple[FixKind, str, list[int]]] = [
+        *((kind, kind, codes) for kind, codes in whole.items()),
+        *((kind, fix_id, codes) for (kind, fix_id), codes in by_name.items()),
+        *(("python", f"python:{file}:{line}", codes) for (file, line), codes in sorted(by_line.items())),
+    ]
+    counts = np.bincount(blamed.code, minlength=len(blamed.culprits))
+    pieces = np.split(order_of(blamed.code), np.cumsum(counts)[:-1])  # of each culprit
+    for kind, fix_id, codes in groups:
+        selected = np.sort(np.concatenate([np.zeros(0, np.int64), *(pieces[code] for code in codes)]))
+        yield from _without_host_time(profile, kind, fix_id, selected)
 
 
-def _is_users_time(culprit: Culprit) -> bool:
-    """Whether the user's function runs it, by itself or in what it calls, except for torch's own."""
-    of_others = culprit.cause == "library" and is_torchs(culprit.name)
-    return culprit.cause in ("python", "library") and bool(culprit.file) and not of_others
-
-
-def _without_host_time(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterator[Fix]:
-    """Yield these causes without their host time: all of it, or the part beyond the usual of a call."""
+def _without_host_time(profile: Profile, kind: FixKind, fix_id: str, selected: Int64s) -> Iterator[Fix]:
+    """Yield the selected pieces without their host time: all of it, or the part beyond the usual of a call."""
     pieces, blamed, lane = profile.of(host_pieces), profile.of(culprits), profile.of(host_lane)
-    by_code = profile.of(_pieces_by_culprit)
-    selected = np.sort(np.concatenate([np.zeros(0, np.int64), *(by_code[code] for code in codes.tolist())]))
     ns, times = _excess(pieces.take(selected), kind)
-    calls = profile.of(calls_of, kind)
+    calls = profile.of(call_kinds) == kind
     if not times and not calls.any():
         return
     if kind == "allocation":
@@ -147,7 +136,7 @@ def _without_host_time(profile: Profile, kind: FixKind, fix_id: str, codes: Int6
     lost[selected] = ns
     change = without_host_time(lost)
     if calls.any():
-        change = in_sequence(change, without_calls(calls))
+        change = in_sequence(change, with_call_time(calls, 0))
     long_calls = np.unique(blamed.call[selected[ns > 0]])
     whole = _without_long_calls(profile, long_calls) if kind == "library" else None
     yield Fix(
@@ -158,13 +147,6 @@ def _without_host_time(profile: Profile, kind: FixKind, fix_id: str, codes: Int6
         times=(times + int((calls & (lane.end > lane.begin)).sum())) / lane.steps,
         conservative=change if whole else None,
     )
-
-
-def _pieces_by_culprit(profile: Profile) -> list[Int64s]:
-    """Return for each culprit the indices of its pieces of host time."""
-    blamed = profile.of(culprits)
-    counts = np.bincount(blamed.code, minlength=len(blamed.culprits))
-    return np.split(order_of(blamed.code), np.cumsum(counts)[:-1])
 
 
 def _excess(pieces: Pieces, kind: FixKind) -> tuple[Int64s, int]:
@@ -231,7 +213,7 @@ def _without_waits(profile: Profile) -> Iterator[Fix]:
         change = in_sequence(
             without_host_time(time_inside(profile, times)),
             without_waiting(points),
-            without_calls(inside | points),
+            with_call_time(inside | points, 0),
         )
         loops = _in_loops(profile, points)
         yield Fix(
@@ -311,22 +293,22 @@ def _launched_at_once(
         return
     gone = without_host_time(time_inside(profile, times))
     busy = inside & ~lane.launches & in_use  # recording, and waiting for the GPU
-
-    def launched_at_once(replay_ns: int) -> Change:
-        return in_sequence(
+    change, conservative, optimistic = (
+        in_sequence(
             gone,
             without_waiting(busy & lane.synchronises),
-            without_calls(busy),
-            as_one_launch(inside & lane.launches, first, replay_ns),
+            with_call_time(busy, 0),
+            with_call_time(inside & lane.launches, np.where(first, replay_ns, 0)),
         )
-
+        for replay_ns in (_REPLAY_NS, 3 * _REPLAY_NS, _REPLAY_NS // 3)
+    )
     yield Fix(
         id=fix_id,
         kind=kind,
-        change=launched_at_once(_REPLAY_NS),
+        change=change,
         times=int(first.sum()) / lane.steps,
-        conservative=launched_at_once(3 * _REPLAY_NS),
-        optimistic=launched_at_once(_REPLAY_NS // 3),
+        conservative=conservative,
+        optimistic=optimistic,
     )
 
 
@@ -360,22 +342,20 @@ def _whole_sequence(profile: Profile) -> Iterator[Fix]:
     first, last = (np.array([loop[end] for loop in loops], np.int64) for end in (0, -1))
     times = on_tracks(profile, first, trace.ts[first], trace.ts[last] + trace.dur[last])
     inside, begins = points_inside(profile, times)
-
-    def in_few(call_ns: int) -> Change:
-        return in_sequence(
-            without_host_time(time_inside(profile, times)),
-            as_one_launch(inside & lane.launches, begins, call_ns),
-        )
-
+    gone = without_host_time(time_inside(profile, times))
+    change, conservative = (
+        in_sequence(gone, with_call_time(inside & lane.launches, np.where(begins, call_ns, 0)))
+        for call_ns in (_SEQUENCE_NS, _SEQUENCE_NS * 4)
+    )
     forward = np.concatenate(loops)
     forward = forward[mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name[forward]]]
     yield Fix(
         kind="recurrent_cells",
         subject=("", *most_called_at(profile, forward)),
-        change=in_few(_SEQUENCE_NS),
+        change=change,
         # The model holds only the first of very many steps.
         times=int(points_inside(profile, slice_times(profile, forward))[1].sum()) / lane.steps,
-        conservative=in_few(_SEQUENCE_NS * 4),
+        conservative=conservative,
     )
 
 

@@ -45,20 +45,36 @@ class Overview(msgspec.Struct, frozen=True):
 
 def overview(profile: Profile) -> Overview:
     """Return the sentences about a span."""
-    step = profile.of(headline)
+    step, of = profile.of(headline), profile.of(paced)
+    # What would not help yet; then, largest gain first, what would help little.
+    reasons = [row.title for row in profile.of(findings).findings if not row.advised]
+    gains = [
+        f"{sentence(row, of)}: worth {percent(row.predicted.gain_percent)} of {of.one}"
+        for row in profile.of(priced)
+        if thresholds.considered_percent <= row.predicted.gain_percent < thresholds.gain_percent
+    ]
     return Overview(
-        with_compile(profile, step),
-        step,
-        distortion(profile),
-        profile.of(coverage),
-        _considered(profile),
-        profile.of(pays_sentence),
+        headline=with_compile(profile, step),
+        step=step,
+        recording=distortion(profile),
+        coverage=profile.of(coverage),
+        considered=[*reasons, *gains][:_MAX_CONSIDERED],
+        pays=profile.of(pays_sentence),
     )
 
 
 def headline(profile: Profile) -> str:
     """Return "Step 99.0 ms on the GPU (mean of 3); the host needs 5.71 ms and runs ahead · GPU busy 98.7 % → …"."""
-    return step_sentence(profile, _verdict(profile))
+    if profile.trace.notices:  # what is missing may have been there
+        return step_sentence(profile, "")
+    verdict = verdict_of(profile.of(findings).findings)
+    use, clock, unprofiled = profile.of(utilization), profile.of(step_clock), profile.of(_unprofiled)
+    if not verdict and use:  # nothing is to be changed: what bounds the steps
+        bound = use.verdict.bound
+        if clock and unprofiled:
+            bound = bound_unrecorded(use.verdict, 1000 * unprofiled.step_us / clock.step)
+        verdict = f" → {bound} bound"
+    return step_sentence(profile, verdict)
 
 
 def step_sentence(profile: Profile, verdict: str) -> str:
@@ -79,18 +95,25 @@ def first_change(rows: Sequence[Finding]) -> Finding | None:
 
 def with_compile(profile: Profile, step: str) -> str:
     """Return the sentence about a step, and what was compiled."""
-    return f"{step} {compiled_sentence(profile.data, _compile_overlap(profile))}"
+    overlap, steps = profile.of(ct.compile_overlap), profile.of(profiled_steps)
+    if overlap is None:
+        return f"{step} {compiled_sentence(profile.data, '')}"
+    spent, window = overlap.in_span_us, "this span"
+    if steps and overlap.in_steps_us is not None:
+        spent, names = overlap.in_steps_us, overlap.steps
+        window = " and ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more steps"
+        window = window or "the profiled steps"
+    inside = f", {duration(spent)} of it inside {window}" if spent else f", none inside {window}"
+    return f"{step} {compiled_sentence(profile.data, inside)}"
 
 
 def distortion(profile: Profile) -> str:
     """Return by how much profiling slowed the host; "" where it did not by much, or where this is unknown."""
-    unprofiled, limit = (
-        profile.of(_unprofiled),
-        thresholds.SLOWED_BY_PROFILER * (profile.of(_noted_us) or 0.0),
-    )
-    # What was noted is the time of a host that runs ahead of a GPU, where a step cannot take as little.
-    if unprofiled and (unprofiled.device is not None or unprofiled.step_us > limit):
-        return ""
+    if unprofiled := profile.of(_unprofiled):
+        # What was noted is the time of a host that runs ahead of a GPU, where a step cannot take as little.
+        limit = thresholds.SLOWED_BY_PROFILER * unprofiled.noted_us
+        if unprofiled.device is not None or unprofiled.step_us > limit:
+            return ""
     text = slowed(profile, thresholds.SLOWED_BY_PROFILER)
     advice = "; record without with_stack" if PYTHON_FUNCTION in profile.trace.cats else ""
     return f"{text}: host times are overstated{advice}." if text else ""
@@ -125,24 +148,20 @@ class _Unprofiled(NamedTuple):
     """An unprofiled step."""
 
     step_us: float
+    noted_us: float  # as the host measured it
     device: int | None  # the GPU that is the bottleneck, None where the host is
     paced: bool  # whether the bottleneck is known
 
 
 def _unprofiled(profile: Profile) -> _Unprofiled | None:
     """Return the step that predictions are for; None where profiling did not slow it by much, or this is unknown."""
-    noted = profile.of(_noted_us)
-    if noted is None or not slowed(profile, thresholds.SLOWED_BY_PROFILER):
+    ns = profile.data.of(unrecorded_step_ns) if profile.data else None
+    if ns is None or not slowed(profile, thresholds.SLOWED_BY_PROFILER):
         return None
     if profile.of(why_nothing):
-        return _Unprofiled(noted, None, False)
+        return _Unprofiled(us(ns), us(ns), None, False)
     length = profile.of(step_length)
-    return _Unprofiled(length.step_us, length.device, True)
-
-
-def _noted_us(profile: Profile) -> float | None:
-    ns = profile.data.of(unrecorded_step_ns) if profile.data else None
-    return None if ns is None else us(ns)
+    return _Unprofiled(length.step_us, us(ns), length.device, True)
 
 
 def _whose_unprofiled(profile: Profile, clock: StepPace, unprofiled: _Unprofiled) -> str:
@@ -178,43 +197,3 @@ def _busy(profile: Profile) -> str:
     if len(rows) == 1:
         return f"GPU busy {percent(busy[0])}{of}"
     return f"GPU busy {significant(min(busy))}–{significant(max(busy))} %{of} on {len(rows)} devices"
-
-
-def _verdict(profile: Profile) -> str:
-    """Return the first finding; where nothing is to be changed, what bounds the steps."""
-    if profile.trace.notices:  # what is missing may have been there
-        return ""
-    if verdict := verdict_of(profile.of(findings).findings):
-        return verdict
-    use, clock, unprofiled = profile.of(utilization), profile.of(step_clock), profile.of(_unprofiled)
-    if not use:
-        return ""
-    bound = use.verdict.bound
-    if clock and unprofiled:
-        bound = bound_unrecorded(use.verdict, 1000 * unprofiled.step_us / clock.step)
-    return f" → {bound} bound"
-
-
-def _considered(profile: Profile) -> list[str]:
-    """Return what would not help yet; then, largest gain first, what would help little."""
-    reasons = [row.title for row in profile.of(findings).findings if not row.advised]
-    of = profile.of(paced)
-    gains = [
-        f"{sentence(row, of)}: worth {percent(row.predicted.gain_percent)} of {of.one}"
-        for row in profile.of(priced)
-        if thresholds.considered_percent <= row.predicted.gain_percent < thresholds.gain_percent
-    ]
-    return [*reasons, *gains][:_MAX_CONSIDERED]
-
-
-def _compile_overlap(profile: Profile) -> str:
-    """Return how much of the compile time is inside what was profiled; "" where that is unknown."""
-    overlap, steps = profile.of(ct.compile_overlap), profile.of(profiled_steps)
-    if overlap is None:
-        return ""
-    spent, window = overlap.in_span_us, "this span"
-    if steps and overlap.in_steps_us is not None:
-        spent, names = overlap.in_steps_us, overlap.steps
-        window = " and ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more steps"
-        window = window or "the profiled steps"
-    return f", {duration(spent)} of it inside {window}" if spent else f", none inside {window}"

@@ -22,21 +22,19 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import launched_in
 from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, compiling, noise_us, step_times
 from tb_torchcompile_plugin.analysis.sheet import head
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import union
-from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
+from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, pace
 from tb_torchcompile_plugin.profile.units import to_seconds, us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.slices import is_graph
 
 _MAX_STEP = 10  # times the median: what takes longer is a pause between two steps
-_PARTS, _MIN_STEPS = (
-    8,
-    32,
-)  # from so many steps on, the means of 8 parts show how they vary: they follow one another
+# From so many steps on, the means of 8 parts show how they vary: they follow one another.
+_PARTS, _MIN_STEPS = 8, 32
 _RUNS_AHEAD = 1.02  # GPU step / measured host step, from which on the host runs ahead of the GPU
 _PROCESS_VARIATION = 0.01  # of a step, by which the means of two processes differ though nothing else does
 _EAGER = {"eager", "uncompiled", "nocompile", "baseline"}
@@ -67,22 +65,17 @@ def compile_cost(data: CompileData) -> CompileCost | None:
     if not timed:
         return None
     blocked, whole = blocked_s(data.summary), len(timed) == len(rows)
-    firsts = _first_lookups(data.summary)
+    # By compilation the first lookup of each key: a process finds what it stored itself with any caches.
+    seen: set[tuple[str, str]] = set()
+    firsts = []
+    for row in sorted(rows, key=lambda row: row.start_ns):
+        firsts.append([lookup for lookup in row.cache if (lookup.cache, lookup.key) not in seen])
+        seen.update((lookup.cache, lookup.key) for lookup in row.cache)
     results = [lookup.result for lookups in firsts for lookup in lookups]
     hits = results.count("hit")
     cold = blocked + to_seconds(sum(ns for lookups in firsts for ns in saved_ns(lookups)))
     warm = blocked if hits and hits == len(results) else None
     return CompileCost(blocked, cold if whole else None, warm, hits, len(results), whole)
-
-
-def _first_lookups(summary: CompileSummary) -> list[list[CacheResult]]:
-    """Return by compilation the first lookup of each key: a process finds what it stored itself with any caches."""
-    seen: set[tuple[str, str]] = set()
-    firsts = []
-    for row in sorted(summary.compilations, key=lambda row: row.start_ns):
-        firsts.append([lookup for lookup in row.cache if (lookup.cache, lookup.key) not in seen])
-        seen.update((lookup.cache, lookup.key) for lookup in row.cache)
-    return firsts
 
 
 def blocked_s(summary: CompileSummary) -> float:
@@ -111,7 +104,15 @@ class SteadySteps(NamedTuple):
 
 def steady_steps(profile: Profile) -> SteadySteps:
     """Return how long steady steps are; where the GPU is the bottleneck, by its clock."""
-    unprofiled = _unprofiled(profile.data.summary.steps.unrecorded_ns if profile.data else [])
+    durations_ns = profile.data.summary.steps.unrecorded_ns if profile.data else []
+    unprofiled = None
+    if len(durations_ns) > 1:
+        limit_ns = _MAX_STEP * statistics.median(durations_ns)
+        kept = [us(ns) for ns in durations_ns if ns <= limit_ns]
+        # Of many steps the means of a few parts, so that slow changes do not count as chance.
+        size = len(kept) // _PARTS if len(kept) >= _MIN_STEPS else 1
+        parts = (kept[begin : begin + size] for begin in range(0, len(kept) - size + 1, size))
+        unprofiled = step_times([statistics.fmean(part) for part in parts])
     if unprofiled and not profile.of(why_nothing):
         length = profile.of(step_length)
         if length.gpu_us and length.clock == "gpu" and length.step_us > _RUNS_AHEAD * unprofiled.mean_us:
@@ -120,17 +121,6 @@ def steady_steps(profile: Profile) -> SteadySteps:
             by_gpu = step_times((gpu.length[:-1] / 1000).tolist()) if gpu is not None else None
             unprofiled = by_gpu or StepTimes(1, mean, mean, mean, mean, None)
     return SteadySteps(unprofiled, step_times(profile.of(compiling).others_us.tolist()))
-
-
-def _unprofiled(durations_ns: Sequence[int]) -> StepTimes | None:
-    """Return the times; of many steps the means of a few parts, so that slow changes do not count as chance."""
-    if len(durations_ns) < 2:
-        return None
-    limit = _MAX_STEP * statistics.median(durations_ns)
-    kept = [us(ns) for ns in durations_ns if ns <= limit]
-    size = len(kept) // _PARTS if len(kept) >= _MIN_STEPS else 1
-    parts = (kept[begin : begin + size] for begin in range(0, len(kept) - size + 1, size))
-    return step_times([statistics.fmean(part) for part in parts])
 
 
 def chance_us(a: StepTimes, b: StepTimes) -> float:
@@ -186,7 +176,9 @@ def _words(run: str) -> tuple[str, ...]:
 
 def run_facts(profile: Profile) -> RunFacts:
     """Return what is known of the run of a span."""
-    summary = profile.summary
+    summary, flop = profile.summary, 0.0
+    for rows, work in zip(profile.of(kernel_launches), profile.of(launched_work), strict=True):
+        flop += float(np.nansum(work.flop[launched_in(profile, rows)]))
     return RunFacts(
         run="",
         compiled=bool(profile.of(compiled_calls)) or any(map(is_graph, profile.trace.names)),
@@ -195,20 +187,8 @@ def run_facts(profile: Profile) -> RunFacts:
         cost=profile.data.of(compile_cost) if profile.data else None,
         program=summary.environment.program if summary else "",
         device=", ".join(sorted({row.name for row in profile.of(gpus) if row.name})),
-        tflop=_tflop(profile),
+        tflop=flop / 1e12 / max(len(profile.of(StepWindows)), 1) or None,
     )
-
-
-def baseline_facts(profile: Profile, baseline_run: RunBeside) -> RunFacts:
-    """Return what is known of the baseline run, whose trace is closed again. Raises UserError."""
-    return baseline_run.read().of(run_facts)._replace(run=baseline_run.run)
-
-
-def _tflop(profile: Profile) -> float | None:
-    total = 0.0
-    for rows, work in zip(profile.of(kernel_launches), profile.of(launched_work), strict=True):
-        total += float(np.nansum(work.flop[launched_in(profile, rows)]))
-    return total / 1e12 / max(len(profile.of(StepWindows)), 1) or None
 
 
 def is_compiled(run: RunFacts, other: RunFacts) -> bool | None:

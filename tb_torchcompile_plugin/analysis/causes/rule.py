@@ -1,26 +1,34 @@
-"""What is a rule, what does it evaluate, and what does it find?"""
+"""What is a rule, what does it evaluate, and which fixes gain enough to be a finding?
+
+There is one rule for each kind of fix; their words are those of fix_words.py.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypedDict, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.eager_fixes import eager_points
-from tb_torchcompile_plugin.analysis.causes.fix import FixKind
+from tb_torchcompile_plugin.analysis.causes.eager_fixes import eager_points, given_up
+from tb_torchcompile_plugin.analysis.causes.fix import DYNAMIC_CUDA_GRAPHS, FixKind, changing_graphs
+from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS, next_step, place, with_gain, words_of
 from tb_torchcompile_plugin.analysis.causes.scenario import priced
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.compile.compilations import Problem, problems
+from tb_torchcompile_plugin.analysis.compile.compilation_details import Elements, guard_checks, most_elements
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Panel, Severity, severity_of
-from tb_torchcompile_plugin.analysis.formatting import at_line, duration, function_at
+from tb_torchcompile_plugin.analysis.formatting import at_line, function_at
+from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import graphs
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
-from tb_torchcompile_plugin.analysis.runtime.step_words import Paced, paced
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary, Frame
+from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skip_reasons, cudagraph_skips
+from tb_torchcompile_plugin.analysis.runtime.memory import HeldMemory, held_memory
+from tb_torchcompile_plugin.analysis.runtime.step_words import paced
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, Frame
 from tb_torchcompile_plugin.profile.columns import host_slices
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, compiled_when, every, region_calls
 from tb_torchcompile_plugin.profile.gpu.launches import ran_packages
@@ -30,64 +38,62 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import profiled_time, step_ns, step_slices
 from tb_torchcompile_plugin.profile.units import share_percent
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
 from tb_torchcompile_plugin.torch_names.slices import is_graph, is_region
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+# These have rules of their own, which name the guard that failed, what broke and what changed.
+_OTHER_RULES = {"compile", "graph_breaks", "frames", "backend", "roofline", "communication", "graph_capture"}
+# Rules that are older than the model keep their ids: people switched them off by these.
+_IDS: dict[FixKind, str] = {
+    "garbage": "garbage_collection",
+    "cuda_graphs": "launch_bound",
+    "eager": "eager_remainder",
+    "tensor_cores": "fp32_matmul",
+}
+_MAX_GRAPHS = 3  # in a sentence
+_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE = 100, 0.25  # guards of one container's elements, share of all guards
+_AS_TENSOR = (
+    "What compiled code reads of a list or dict of Python’s is checked element by element in each call: make {source} "
+    "a tensor once, as register_buffer does, or read it outside of the compiled function"
+)
+_MANY_CALLS = 4  # of one graph per step, from which on a batch is worth a word
+
 Row = TypeVar("Row")
 
 
-@dataclass(eq=False)
 class SpanContext:
     """A profiled span, with what several rules ask about it."""
 
-    profile: Profile
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self.summary = profile.summary  # of what the worker compiled
+        # Whether nothing is missing in the trace: otherwise it is unknown what it does not hold.
+        self.whole = not profile.trace.notices
+        self.steps = len(profile.of(step_slices))  # that the profiler marked
+        self.step_count = max(self.steps, 1)  # to divide by: without steps, the span is one
+        self.where = "a step" if self.steps else "in this span"  # after a number
+        self.paced = profile.of(paced)  # what predictions are of: a step, or the span
+        self.windows = union(*profile.of(profiled_time))  # the steps, or the span where there are none
+        # By the clock that is the bottleneck of the steps.
+        wall_ns = float(profile.of(step_ns).sum()) if self.steps else self.windows.total_ns
+        self.wall_us = wall_ns / 1000
+        eager = profile.of(eager_time)
+        # The share of the profiled time of eager operators, on the host or, if more, on the GPUs.
+        self.eager_percent = max(eager.share_percent or 0.0, eager.device_share_percent or 0.0)
+        # Frames that torch runs eager, because it cannot resume them or compiled them too often.
+        self.given_up = [row for row in self.rows(problems) if row.given_up]
+        compiled, again = (self.summary.compilations, self.summary.recompiles) if self.summary else ((), ())
+        keys = {(row.key.epoch, row.key.compile_id) for row in again}
+        self.recompilations = [row for row in compiled if (row.key.epoch, row.key.compile_id) in keys]
+        # Compile ids of the regions that were called, whatever they hold.
+        self.regions_that_ran = {call.compile_id for call in every(profile.of(region_calls))}
+        self.nothing_compiled = self._is_all_eager()
 
-    def rows(self, question: Callable[[CompileData], list[Row]]) -> list[Row]:
-        """Return the answer of the worker's compile data, [] without any."""
-        return self.profile.data.of(question) if self.profile.data else []
-
-    @property
-    def summary(self) -> CompileSummary | None:
-        """The compile summary of the worker."""
-        return self.profile.summary
-
-    @once
-    def windows(self) -> Intervals:
-        """The profiled time: the steps, or the whole span where there are none."""
-        return union(*self.profile.of(profiled_time))
-
-    @once
-    def steps(self) -> int:
-        """How many steps the profiler marked."""
-        return len(self.profile.of(step_slices))
-
-    @property
-    def wall_us(self) -> float:
-        """How long the profiled time is, by the clock that is the bottleneck of the steps."""
-        if self.steps:
-            return float(self.profile.of(step_ns).sum()) / 1000
-        return self.windows.total_ns / 1000
-
-    def fixes(self, kind: FixKind) -> list[WhatIf]:
-        """Return the fixes of this kind, largest gain first."""
-        return [row for row in self.profile.of(priced) if row.kind == kind]
-
-    def best(self, kind: FixKind, name: str = "") -> WhatIf | None:
-        """Return the fix with the largest gain of this kind, or for this kernel; None where nothing is predicted."""
-        return next((row for row in self.fixes(kind) if name in ("", row.name)), None)
-
-    @once
-    def given_up(self) -> list[Problem]:
-        """Frames that torch runs eager, because it cannot resume them or compiled them too often."""
-        return [row for row in self.rows(problems) if row.given_up]
-
-    @once
-    def nothing_compiled(self) -> bool:
-        """Whether eager operators ran in the profiled time and nothing compiled did.
+    def _is_all_eager(self) -> bool:
+        """Return whether eager operators ran in the profiled time and nothing compiled did.
 
         Eager operators count where they launched work, or took a share of the time where there is no GPU; compiled are
         regions that hold operations, and graphs, as of a forward before the profiled time.
@@ -105,39 +111,14 @@ class SpanContext:
         rows = np.array([*regions, *host_slices(trace, is_graph).tolist()], np.int64)
         return not self.inside_us(union(trace.ts[rows], trace.ts[rows] + trace.dur[rows]))
 
-    @once
-    def regions_that_ran(self) -> set[str]:
-        """Compile ids of the regions that were called, whatever they hold."""
-        return {call.compile_id for call in every(self.profile.of(region_calls))}
+    def rows(self, question: Callable[[CompileData], list[Row]]) -> list[Row]:
+        """Return the answer of the worker's compile data, [] without any."""
+        return self.profile.data.of(question) if self.profile.data else []
 
-    @property
-    def whole(self) -> bool:
-        """Whether nothing is missing in the trace: otherwise it is unknown what it does not hold."""
-        return not self.profile.trace.notices
-
-    @property
-    def eager_percent(self) -> float:
-        """The share of the profiled time of eager operators, on the host or, if more, on the GPUs."""
-        eager = self.profile.of(eager_time)
-        return max(eager.share_percent or 0.0, eager.device_share_percent or 0.0)
-
-    @property
-    def paced(self) -> Paced:
-        """What predictions are of: a step, or the span."""
-        return self.profile.of(paced)
-
-    @property
-    def where(self) -> str:
-        """What the profiled time is, after a number: "a step" or "in this span"."""
-        return "a step" if self.steps else "in this span"
-
-    def each_us(self, us: float) -> float:
-        """Return the mean per step of a time that was summed over all of them."""
-        return us / max(self.steps, 1)
-
-    def each(self, us: float) -> str:
-        """Return "166 µs a step"."""
-        return f"{duration(self.each_us(us))} {self.where}"
+    def best(self, kind: FixKind, name: str = "") -> WhatIf | None:
+        """Return the fix with the largest gain of this kind, or for this kernel; None where nothing is predicted."""
+        rows = (row for row in self.profile.of(priced) if row.kind == kind)
+        return next((row for row in rows if name in ("", row.name)), None)
 
     def share(self, us: float | None) -> float:
         """Return the percentage of the profiled time, 0 where it is unknown."""
@@ -152,9 +133,9 @@ class SpanContext:
         """Return how much of the profiled time these intervals cover."""
         return float(covered_ns(intervals, *self.windows).sum()) / 1000
 
-    def compiling(self, rows: Iterable[Compilation]) -> Intervals:
-        """Return when these were compiled, on the clock of the trace."""
-        return compiled_when(rows, self.profile.trace.base_ns)
+    def compiling_us(self, rows: Iterable[Compilation]) -> float:
+        """Return how much of the profiled time these were compiled."""
+        return self.inside_us(compiled_when(rows, self.profile.trace.base_ns))
 
 
 class Details(TypedDict, total=False):
@@ -226,11 +207,8 @@ class CompileRule(Rule, ABC):
         """Yield what the compile data of a worker shows, most important first."""
 
 
-# Frames of libraries and of torch itself are named with the user's line that led to them.
-
-
 def called_at(stack: Sequence[Frame]) -> str:
-    """Return the user's line that led to the last frame of a stack; "" where that is the user's own."""
+    """Return the user's line that led to the last frame of a stack, of a library; "" where that is the user's own."""
     return "" if not stack or is_users_file(stack[-1].file) else users_line(stack)
 
 
@@ -244,3 +222,114 @@ def named_with_caller(function: str, file: str, line: int | None, caller: str) -
     """Return "step (train.py:12)" or "inner (external_utils.py:67), called at train.py:12,"."""
     named = function_at(function, file, line)
     return f"{named}, called at {caller}," if caller else named
+
+
+class WhatIfRule(SpanRule):
+    """The fixes of one kind whose predicted gain is large enough."""
+
+    def __init__(self, kind: FixKind) -> None:
+        self.id, self.kind, self.panel = _IDS.get(kind, kind), kind, WORDS[kind].panel  # type: ignore[misc]
+
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield a finding for each, unless another rule says why it would not help."""
+        if self.kind == "cuda_graphs":
+            data = context.profile.data
+            skips = data and (data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
+            if skips or context.profile.of(graphs):
+                return  # inductor was told to use them
+        if self.kind == "eager" and (context.nothing_compiled or context.profile.of(given_up)):
+            return
+        rows = [row for row in context.profile.of(priced) if row.kind == self.kind]
+        large = [row for row in rows if row.predicted.gain_percent >= thresholds.gain_percent]
+        fullest = None
+        if self.kind == "recomputed":  # checkpoints save memory
+            devices = context.profile.of(held_memory)
+            fullest = max(devices, key=lambda device: device.share_percent or 0, default=None)
+        if fullest and (fullest.share_percent or 0) >= thresholds.memory_percent:
+            for row in large:  # a step needs its checkpoints
+                title = f"{with_gain(row, context.paced)}, but {fullest.sentence()}"
+                yield self._not_advised(context, row, title, {"times_per_step": row.times})
+            return
+        advised = [row for row in large if row.id != DYNAMIC_CUDA_GRAPHS]
+        yield from (self._advised(context, row, fullest) for row in advised)
+        if large and not advised:
+            symbols = _symbols(context.profile.of(changing_graphs))
+            title = (
+                f"CUDA graphs would launch each compiled graph as one, but sizes change ({', '.join(symbols)}): one "
+                "would be recorded for each"
+            )
+            yield self._not_advised(context, large[0], title, {"symbols": len(symbols)})
+
+    def _not_advised(self, context: SpanContext, row: WhatIf, title: str, evidence: Evidence) -> Finding:
+        return self.finding(context, title, next_step(row), evidence, severity="info", advised=False)
+
+    def _advised(self, context: SpanContext, row: WhatIf, fullest: HeldMemory | None) -> Finding:
+        gain, where = row.predicted.gain_us, place(row)
+        title, advice = with_gain(row, context.paced), next_step(row)
+        if self.kind == "cuda_graphs":
+            advice = _cuda_graph_advice(context, advice)
+        elif self.kind == "guards" and (elements := _elements_checked(context)):
+            where = elements.line or where
+            at = f", at {elements.line}" if elements.line else ""
+            title += f"; {elements.many:,} guards compare the elements of {elements.source}{at}"
+            advice = f"{_AS_TENSOR.format(source=elements.source)}. Else: {advice}"
+        elif fullest:
+            advice += f". {fullest.sentence()}"
+        return self.finding(
+            context,
+            title,
+            advice,
+            {
+                "gain_us_per_step": gain,
+                "share_percent": row.predicted.gain_percent,
+                "times_per_step": row.times,
+            },
+            saves_us=gain * context.step_count,
+            by=row,
+            where=[where] if where else [],
+            code=words_of(row).code,
+        )
+
+
+def _elements_checked(context: SpanContext) -> Elements | None:
+    """Return the list or dict whose elements are a large part of all guards of the frames that ran."""
+    data = context.profile.data
+    if data is None:
+        return None
+    keys = {(row.epoch, row.compile_id) for row in data.of(compilations)}
+    ran = sorted(key for key in keys if key[1] in context.regions_that_ran)
+    checks = [check for key in ran for check in data.of(guard_checks, *key).guards]
+    most = most_elements(checks)
+    return most if most and most.many >= max(_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE * len(checks)) else None
+
+
+def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
+    """Add a batch in place of many calls, the graphs that CUDA graphs do not serve, and what keeps torch from them."""
+    counts = Counter(call.compile_id for call in every(context.profile.of(region_calls)))
+    times = max(counts.values(), default=0) / context.step_count
+    if times >= _MANY_CALLS:
+        advice = (
+            f"The same graph is called {times:.3g} times {context.where}: where a call does not need what the one "
+            f"before gave, make one batch of them. Else: {advice}"
+        )
+    if changing := context.profile.of(changing_graphs):
+        names = list(changing)
+        more = f" and {len(names) - _MAX_GRAPHS} more" if len(names) > _MAX_GRAPHS else ""
+        advice += (
+            f". The sizes of {', '.join(names[:_MAX_GRAPHS])}{more} change ({', '.join(_symbols(changing))}), so set "
+            "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True, or a graph is recorded for each size: "
+            f"the prediction leaves {'it' if len(names) == 1 else 'them'} out"
+        )
+    if context.best("zeroed_gradients"):  # torch raises an error in the second step
+        advice += (
+            ". Before that, give gradients back, optimizer.zero_grad(set_to_none=True): they are what an earlier run "
+            "of a CUDA graph gave, and torch refuses to write over those that are kept"
+        )
+    return advice
+
+
+def _symbols(changing: dict[str, list[str]]) -> list[str]:
+    return sorted({symbol for symbols in changing.values() for symbol in symbols})
+
+
+WHAT_IF_RULES: tuple[SpanRule, ...] = tuple(WhatIfRule(kind) for kind in WORDS if kind not in _OTHER_RULES)

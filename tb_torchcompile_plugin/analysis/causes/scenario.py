@@ -8,8 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.causes.change import apply_all
-from tb_torchcompile_plugin.analysis.causes.fix import Fix
+from tb_torchcompile_plugin.analysis.causes.fix import Fix, apply_all
 from tb_torchcompile_plugin.analysis.causes.fix_words import SeenIn, next_step, sentence, words_of
 from tb_torchcompile_plugin.analysis.causes.what_if import (
     WhatIf,
@@ -17,8 +16,6 @@ from tb_torchcompile_plugin.analysis.causes.what_if import (
     fixes,
     replay_error_percent,
     step_cost,
-    what_if,
-    what_if_row,
     why_nothing,
 )
 from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
@@ -29,7 +26,7 @@ from tb_torchcompile_plugin.profile.model.clock import Clock, clock, recorded_cl
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import StepSource, host_lane, loop_steps
 from tb_torchcompile_plugin.profile.model.model import Model, model, replay
-from tb_torchcompile_plugin.profile.model.profiler_overhead import Recording, without_recording
+from tb_torchcompile_plugin.profile.model.profiler_overhead import without_recording
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import unrecorded_step_ns
 
@@ -135,13 +132,27 @@ def offered(profile: Profile, offer: Offer, picked: Sequence[str]) -> Scenario:
 
 
 def priced(profile: Profile) -> list[WhatIf]:
-    """Return the fixes with their gains for an unprofiled step, where its length is known."""
-    return profile.of(what_if, profile.of(_unrecorded_ns))
+    """Return the fixes that make a step shorter, with their gains, largest first."""
+    if profile.of(why_nothing):
+        return []
+    rows = [priced_fix(profile, fix) for fix in profile.of(fixes)]
+    faster = [row for row in rows if row.predicted.after_us < row.predicted.step_us]
+    return sorted(faster, key=lambda row: row.predicted.after_us)
 
 
 def priced_fix(profile: Profile, fix: Fix) -> WhatIf:
-    """Return one more fix with its gain, as `priced` has it."""
-    return what_if_row(profile, fix, profile.of(step_cost, profile.of(_unrecorded_ns)))
+    """Return what a fix brings, for an unprofiled step where its length is known."""
+    now, (name, file, line) = profile.of(step_cost), fix.subject
+    changes = [change for change in (fix.change, fix.conservative, fix.optimistic) if change is not None]
+    return WhatIf(
+        id=fix.id,
+        kind=fix.kind,
+        name=name,
+        file=file,
+        line=line,
+        times=fix.times,
+        predicted=prediction(now.step, *(after_ns(profile, change, now.recording) for change in changes)),
+    )
 
 
 def shared_ns(profile: Profile, fix: str, other: str) -> float:
@@ -154,15 +165,15 @@ def shared_ns(profile: Profile, fix: str, other: str) -> float:
 def adds_ns(profile: Profile, fix: str, other: str) -> float:
     """Return what the first of these fixes takes off a mean step if the second is made already."""
     by_id = {row.id: row.change for row in profile.of(fixes)}
-    cost = profile.of(recording_cost)
+    cost = profile.of(step_cost).recording
     alone = after_ns(profile, by_id[other], cost)
     return alone - after_ns(profile, lambda model: apply_all(model, [by_id[fix], by_id[other]]), cost)
 
 
 def step_length(profile: Profile) -> StepLength:
     """Return how long the step is. Raises IndexError where nothing was launched."""
-    unrecorded, recorded = profile.of(_unrecorded_ns), profile.of(recorded_clock)
-    now, loop = profile.of(_walked), profile.of(loop_steps)
+    unrecorded = profile.data.of(unrecorded_step_ns) if profile.data else None
+    recorded, now, loop = profile.of(recorded_clock), profile.of(_walked), profile.of(loop_steps)
     on_gpu = now.step > now.host
     return StepLength(
         step_us=now.step / 1000,
@@ -183,19 +194,10 @@ def picture_now(profile: Profile) -> Picture:
     return picture(profile, _changed(profile))
 
 
-def _unrecorded_ns(profile: Profile) -> int | None:
-    return profile.data.of(unrecorded_step_ns) if profile.data else None
-
-
-def recording_cost(profile: Profile) -> Recording:
-    """Return what profiling added to the steps, as all predictions leave it out."""
-    return profile.of(step_cost, profile.of(_unrecorded_ns)).recording
-
-
 def _changed(profile: Profile, chosen: Sequence[Fix] = (), variant: Variant = "change") -> Model:
     """Return the model with these fixes, without what profiling added."""
     changed = apply_all(profile.of(model), [getattr(fix, variant) or fix.change for fix in chosen])
-    return without_recording(profile, changed, profile.of(recording_cost))
+    return without_recording(profile, changed, profile.of(step_cost).recording)
 
 
 def _walked(profile: Profile, chosen: Sequence[Fix] = (), variant: Variant = "change") -> Clock:

@@ -9,13 +9,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.autograd_fixes import AUTOGRAD_FIXES
-from tb_torchcompile_plugin.analysis.causes.change import Change
-from tb_torchcompile_plugin.analysis.causes.fix import Fix, FixKind
-from tb_torchcompile_plugin.analysis.causes.gpu_fixes import COLLECTIVE_FIXES, GPU_FIXES
+from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix, FixKind
+from tb_torchcompile_plugin.analysis.causes.gpu_fixes import faster_kernels, fewer_collectives
 from tb_torchcompile_plugin.analysis.causes.host_fixes import HOST_FIXES
-from tb_torchcompile_plugin.analysis.causes.optimizer_fix import sparse_embedding
-from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
+from tb_torchcompile_plugin.analysis.causes.training_fixes import AUTOGRAD_FIXES, sparse_embedding
+from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.model.clock import clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -28,6 +26,7 @@ from tb_torchcompile_plugin.profile.model.profiler_overhead import (
     without_recording,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import unrecorded_step_ns
 
 MAX_ERROR_PERCENT = 2.0  # difference of the replayed step from the recorded one; see docs/what_if.md
 
@@ -66,7 +65,7 @@ def replayed(profile: Profile) -> Replayed:
     return replay(profile.of(model))
 
 
-_FIX_MAKERS = (*AUTOGRAD_FIXES, *COLLECTIVE_FIXES, *HOST_FIXES, sparse_embedding, *GPU_FIXES)
+_FIX_MAKERS = (*AUTOGRAD_FIXES, fewer_collectives, *HOST_FIXES, sparse_embedding, faster_kernels)
 
 
 def fixes(profile: Profile) -> list[Fix]:
@@ -105,35 +104,11 @@ class StepCost(NamedTuple):
     recording: Recording
 
 
-def step_cost(profile: Profile, unrecorded_ns: float | None = None) -> StepCost:
+def step_cost(profile: Profile) -> StepCost:
     """Return the step as recorded; where the length of an unprofiled step is known, as it is then."""
-    cost = recording(profile, unrecorded_ns) if unrecorded_ns else AS_RECORDED
+    unprofiled_ns = profile.data.of(unrecorded_step_ns) if profile.data else None
+    cost = recording(profile, unprofiled_ns) if unprofiled_ns else AS_RECORDED
     return StepCost(after_ns(profile, lambda model: model, cost), cost)
-
-
-def what_if(profile: Profile, unrecorded_ns: float | None = None) -> list[WhatIf]:
-    """Return the fixes that make a step shorter (of `unrecorded_ns` unprofiled, if known), largest gain first."""
-    if profile.of(why_nothing):
-        return []
-    now = profile.of(step_cost, unrecorded_ns)
-    rows = [what_if_row(profile, fix, now) for fix in profile.of(fixes)]
-    faster = [row for row in rows if row.predicted.after_us < row.predicted.step_us]
-    return sorted(faster, key=lambda row: row.predicted.after_us)
-
-
-def what_if_row(profile: Profile, fix: Fix, now: StepCost) -> WhatIf:
-    """Return what a fix brings."""
-    name, file, line = fix.subject
-    changes = [change for change in (fix.change, fix.conservative, fix.optimistic) if change is not None]
-    return WhatIf(
-        id=fix.id,
-        kind=fix.kind,
-        name=name,
-        file=file,
-        line=line,
-        times=fix.times,
-        predicted=prediction(now.step, *(after_ns(profile, change, now.recording) for change in changes)),
-    )
 
 
 def after_ns(profile: Profile, change: Change, cost: Recording = AS_RECORDED) -> float:

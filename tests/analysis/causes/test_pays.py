@@ -13,8 +13,7 @@ from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.overview import headline
 from tb_torchcompile_plugin.analysis.causes.payback import answer as answered
-from tb_torchcompile_plugin.analysis.causes.payback import pays
-from tb_torchcompile_plugin.analysis.causes.payback_reasons import uncompiled
+from tb_torchcompile_plugin.analysis.causes.payback import pays, uncompiled
 from tb_torchcompile_plugin.analysis.causes.payback_result import (
     CompileCost,
     RunFacts,

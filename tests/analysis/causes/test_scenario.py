@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
+from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario, priced, scenario
-from tb_torchcompile_plugin.analysis.causes.what_if import fixes, replayed, what_if, with_unique_ids
-from tb_torchcompile_plugin.analysis.causes.what_if_rules import WHAT_IF_RULES
+from tb_torchcompile_plugin.analysis.causes.what_if import fixes, replayed, step_cost, with_unique_ids
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause, HostPart, Picture
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.model.model import Replayed
@@ -203,10 +203,10 @@ def test_fixes_of_one_id_are_told_apart(tmp_path: Path) -> None:
 def test_findings_and_what_if_price_the_fixes_once(tmp_path: Path) -> None:
     profile = looped(tmp_path, unrecorded_us=196)
     span_findings(profile)
-    asked = key_of(what_if, 196_000)
+    asked = key_of(priced)
     assert asked in answers_of(profile)._answers
     rows = profile.of(priced)
-    assert rows is profile.of(what_if, 196_000)
+    assert {row.predicted.step_us for row in rows} == {profile.of(step_cost).step / 1000}
     ids = {row.fix for row in span_findings(profile)} - {None}
     assert ids and ids <= {row.id for row in rows}
 

@@ -1,4 +1,4 @@
-"""What keeps the host busy besides launching, and was the recording made well enough to tell?"""
+"""What slows the host down besides launching, what slows the GPU down, and was the recording made well enough?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes.fix import work_named
 from tb_torchcompile_plugin.analysis.causes.fix_words import step_after
 from tb_torchcompile_plugin.analysis.causes.rule import SpanContext, SpanRule, called_at, named_with_caller
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
@@ -15,17 +18,30 @@ from tb_torchcompile_plugin.analysis.compile.break_costs import graph_break_cost
 from tb_torchcompile_plugin.analysis.compile.dynamic_shapes import size_advice
 from tb_torchcompile_plugin.analysis.compile.recompiles import failed, recompiles
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding
-from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, percent, plural
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, GraphBreak
+from tb_torchcompile_plugin.analysis.formatting import at_line, counted, duration, often, percent, plural
+from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import graphs
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import MOVERS, one_dominates
+from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
+from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching
+from tb_torchcompile_plugin.compile_log.summary_pb2 import GraphBreak
 from tb_torchcompile_plugin.profile.columns import host_slices, mask_of
 from tb_torchcompile_plugin.profile.compiled.regions import compiling_in_trace, cut_short, resumes
+from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns
+from tb_torchcompile_plugin.profile.model.clock import recorded_clock
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.torch_names.collectives import GPU_BACKENDS
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind, is_of_any_break
-from tb_torchcompile_plugin.torch_names.kernels import is_anonymous
+from tb_torchcompile_plugin.torch_names.kernels import is_anonymous, short_kernel
+from tb_torchcompile_plugin.torch_names.operators import is_library_operator
 from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
-from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, is_autotuning
+from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, DATA_PARALLEL, PYTHON_FUNCTION, is_autotuning
 
 # What helps against a break for which torch has no hint.
 _REWRITE = "Write it with torch's own operators, or move it out of the compiled function"
@@ -39,6 +55,17 @@ _FIXES: dict[BreakKind, str] = {
     "other": _REWRITE,
 }
 _VERSION = re.compile(r"^\d+(?:\.\d+)+$")
+# Kernel categories that come with torch or a library: the user does not write them.
+_NOT_WRITTEN = (
+    "gemm",
+    "convolution",
+    "attention",
+    "communication",
+    "memcpy",
+    "memset",
+    "triton_template",
+    "aten",
+)
 
 
 class _Break(NamedTuple):
@@ -47,10 +74,7 @@ class _Break(NamedTuple):
     compile_id: str
     file: str
     line: int | None
-
-    @property
-    def where(self) -> str:
-        return at_line(self.file, self.line) or self.compile_id
+    where: str
 
 
 class GraphBreaks(SpanRule, id="graph_breaks", panel="graph_breaks"):
@@ -71,29 +95,35 @@ class GraphBreaks(SpanRule, id="graph_breaks", panel="graph_breaks"):
         if worst.file and worst not in users:
             own = max(users, key=lambda row: costs[row] or 0, default=None)
         count = len({row.where for row in costs})
-        graph_break = _graph_break(context, worst)
+        breaks = reversed(context.summary.graph_breaks if context.summary else ())
+        by_id = {row.key.compile_id: row for row in breaks}  # the first one of each
+        graph_break = by_id.get(worst.compile_id)
         caller = "" if not graph_break or is_users_file(worst.file) else called_at(graph_break.stack)
         also = at_line(own.file, own.line) if own else caller
         addition = f" ({'the dearest in your own code' if own else 'called'} at {also})" if also else ""
+        row = None
+        if graph_break:
+            number = graph_break.line if graph_break.HasField("line") else ""
+            row = f"graph_breaks:{graph_break.file}:{number}:{graph_break.reason}"
         evidence: Evidence = {"breaks": count}
         if us is not None:
             evidence |= {
-                "host_us_per_step": context.each_us(us),
+                "host_us_per_step": us / context.step_count,
                 "share_percent": context.share(us),
-                "dearest_us_per_step": context.each_us(max(known)),
+                "dearest_us_per_step": max(known) / context.step_count,
             }
         advice = _hint(graph_break)
         if count > 1:
             advice = f"Begin with the dearest, {worst.where}. {advice}"
             if own:
-                advice = f"{advice.rstrip('.')}. At {also}: {_hint(_graph_break(context, own))}"
+                advice = f"{advice.rstrip('.')}. At {also}: {_hint(by_id.get(own.compile_id))}"
         yield self.finding(
             context,
             _break_title(context, count, f"{worst.where}{addition}", by, us or 0),
             advice,
             evidence,
             saves_us=us,
-            row=_break_row(graph_break) if graph_break else None,
+            row=row,
             by=by,
             where=[worst.where, also] if also else [worst.where],
         )
@@ -102,16 +132,15 @@ class GraphBreaks(SpanRule, id="graph_breaks", panel="graph_breaks"):
 def _break_costs(context: SpanContext) -> dict[_Break, float | None]:
     """Return the cost of each break (µs); None where nothing compiled follows, the most frequent first."""
     costs = context.profile.of(graph_break_costs)
+    prices: dict[tuple[str, str, int | None], float | None] = {}
     if costs:
-        return {_Break(cost.compile_id, cost.file, cost.line): cost.profiled_us for cost in costs}
-    known = context.profile.of(resumes)
-    counts = Counter(call.compile_id for call in context.profile.of(cut_short))
-    return {_Break(name, *known.place(name, "")): None for name, _ in counts.most_common()} if known else {}
-
-
-def _graph_break(context: SpanContext, at: _Break) -> GraphBreak | None:
-    breaks = context.summary.graph_breaks if context.summary else ()
-    return next((row for row in breaks if row.key.compile_id == at.compile_id), None)
+        prices = {(cost.compile_id, cost.file, cost.line): cost.profiled_us for cost in costs}
+    elif lines := context.profile.of(resumes):
+        counts = Counter(call.compile_id for call in context.profile.of(cut_short))
+        prices = {(name, *lines.place(name, "")): None for name, _ in counts.most_common()}
+    return {
+        _Break(name, file, line, at_line(file, line) or name): us for (name, file, line), us in prices.items()
+    }
 
 
 def _break_title(context: SpanContext, count: int, where: str, by: WhatIf | None, us: float) -> str:
@@ -120,8 +149,8 @@ def _break_title(context: SpanContext, count: int, where: str, by: WhatIf | None
         return f"{breaks} at {where}: {step_after(by.predicted, 'without it', context.paced)}"
     if by:
         return f"{breaks}, the dearest at {where}: {step_after(by.predicted, 'without them', context.paced)}"
-    share = percent(context.share(us))
-    return f"{breaks} {'costs' if count == 1 else 'cost'} {context.each(us)}, {share} of the recorded time"
+    each = f"{duration(us / context.step_count)} {context.where}, {percent(context.share(us))}"
+    return f"{breaks} {'costs' if count == 1 else 'cost'} {each} of the recorded time"
 
 
 def _hint(graph_break: GraphBreak | None) -> str:
@@ -133,17 +162,13 @@ def _hint(graph_break: GraphBreak | None) -> str:
     return next(hints, _FIXES.get(kind, "Move what breaks it out of the compiled function"))
 
 
-def _break_row(row: GraphBreak) -> str:
-    return f"graph_breaks:{row.file}:{row.line if row.HasField('line') else ''}:{row.reason}"
-
-
 class Recompiles(SpanRule, id="recompiles", panel="recompiles"):
     """Frames that torch compiled again while they were profiled."""
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of them, at the longest one."""
-        inside = [row for row in _recompilations(context) if context.inside_us(context.compiling([row]))]
-        us = context.inside_us(context.compiling(inside))
+        inside = [row for row in context.recompilations if context.compiling_us([row])]
+        us = context.compiling_us(inside)
         share = context.share(us)
         if share < thresholds.recompiles_percent:
             return
@@ -171,23 +196,17 @@ class Recompiles(SpanRule, id="recompiles", panel="recompiles"):
         )
 
 
-def _recompilations(context: SpanContext) -> list[Compilation]:
-    if context.summary is None:
-        return []
-    keys = {(row.key.epoch, row.key.compile_id) for row in context.summary.recompiles}
-    return [row for row in context.summary.compilations if (row.key.epoch, row.key.compile_id) in keys]
-
-
 class CompileInSteps(SpanRule, id="compile_in_steps", panel="compile_time"):
     """Compiling for the first time in the profiled steps; recompiling has a rule of its own."""
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield one finding for all of it."""
-        again, summary = _recompilations(context), context.summary
-        compiling = (
-            context.compiling(summary.compilations) if summary else context.profile.of(compiling_in_trace)
-        )
-        us = context.inside_us(compiling) - context.inside_us(context.compiling(again))
+        again, summary = context.recompilations, context.summary
+        if summary:
+            compiling_us = context.compiling_us(summary.compilations)
+        else:
+            compiling_us = context.inside_us(context.profile.of(compiling_in_trace))
+        us = compiling_us - context.compiling_us(again)
         share = context.share(us)
         if share < thresholds.compile_percent:
             return
@@ -318,3 +337,190 @@ class EmptyProfile(SpanRule, id="empty_profile", panel="overview"):
 
 
 SETUP_RULES: tuple[SpanRule, ...] = (NamesDisabled(), CudaGraphsOldDriver(), EmptyProfile())
+
+
+class ExposedCommunication(SpanRule, id="communication", panel="gpu_utilization"):
+    """Communication that nothing overlaps."""
+
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield one finding for all of it."""
+        used = context.profile.of(utilization)
+        us = used.verdict.communication_us if used else 0.0
+        share = context.share(us)
+        if share < thresholds.communication_percent:
+            return
+        yield self.finding(
+            context,
+            f"Communication that nothing overlaps takes {duration(us / context.step_count)} {context.where}, "
+            f"{percent(share)} of it",
+            "Let it overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; and compare ranks, "
+            "for waiting for a slower one looks the same",
+            {"communication_us_per_step": us / context.step_count, "share_percent": share},
+            saves_us=us,
+            by=context.best("communication"),
+        )
+
+
+class SlowKernel(SpanRule, id="kernel_low_bandwidth", panel="kernels"):
+    """A generated kernel that mostly moves data, slowly; matrix products are bound by arithmetic instead."""
+
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield a finding for each kernel with a large share of the GPU time."""
+        if not one_dominates(context.profile, thresholds.kernel_percent):
+            return
+        for row in context.profile.of(kernel_table).rows:
+            share, bandwidth = context.gpu_share(row.time_us), row.bandwidth_percent
+            if row.category not in MOVERS or share < thresholds.kernel_percent:
+                continue
+            if bandwidth is None or bandwidth >= thresholds.kernel_bandwidth_percent:
+                continue
+            yield self.finding(
+                context,
+                f"{short_kernel(row.name)} takes {percent(share)} of the GPU time at {percent(bandwidth)} of the "
+                "memory bandwidth",
+                'Tune it: torch.compile(model, mode="max-autotune"), or larger tensors; '
+                f"{_where_shown(row.name)} shows its source and launches",
+                {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
+                by=context.best("roofline", row.name),
+                code='torch.compile(model, mode="max-autotune")',
+                saves_us=(row.alone_us or row.time_us) * (1 - bandwidth / 100),
+                row=f"kernels:{row.key}",
+            )
+
+
+class CudaGraphsUsed(SpanRule, id="cuda_graphs_used", panel="cuda_graphs"):
+    """Launches that are left where CUDA graphs are in use."""
+
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield one finding for all of them."""
+        profile, calls = context.profile, context.profile.of(launch_calls)
+        if not calls.replay.any():
+            return
+        if not profile.of(graph_runs).replayed.any() and profile.of(graphs):
+            return  # each was launched where it was recorded, and never again: another rule says why
+        counts = [calls.between(begin, end) for begin, end in zip(*context.windows)]
+        replays, launches = sum(row.replays for row in counts), sum(row.launches for row in counts)
+        if not replays or launches == replays:
+            return
+        steps = context.step_count
+        yield self.finding(
+            context,
+            f"CUDA graphs are replayed {often(replays / steps)} {context.where}, and "
+            f"{counted((launches - replays) / steps, 'launch is', 'launches are')} still made one by one",
+            "What launches them runs eager, or torch skipped CUDA graphs for it: compile it, too",
+            {
+                "replays_per_step": replays / steps,
+                "launches_per_step": (launches - replays) / steps,
+                "launch_call_us_per_step": sum(row.time_ns for row in counts) / 1000 / context.step_count,
+            },
+            severity="info",
+        )
+
+
+class DominantKernel(SpanRule, id="dominant_kernel", panel="kernels"):
+    """A kernel of the user's that takes most of the GPU time, of which the data that it moves is unknown."""
+
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield the largest kernel where the GPU is the bottleneck."""
+        profile = context.profile
+        lane, queue = profile.of(host_lane), profile.of(gpu_queue)
+        if not len(lane):
+            return
+        clock = profile.of(recorded_clock)
+        busy_ns = queue.dur[queue.device == clock.device].sum() / lane.steps
+        if busy_ns < thresholds.gpu_bound_percent / 100 * clock.step:
+            return
+        row = max(profile.of(kernel_table).rows, key=lambda row: row.time_us, default=None)
+        share = context.gpu_share(row.time_us) if row else 0.0
+        if row is None or share < thresholds.dominant_percent:
+            return
+        if row.bandwidth_percent is not None or row.category in _NOT_WRITTEN or _is_torchs(profile, row.name):
+            return
+        yield self.finding(
+            context,
+            f"{short_kernel(row.name)} takes {percent(share)} of the GPU's time, and the GPU sets the pace of a step",
+            "Look at how it reads and writes: neighbouring threads, neighbouring numbers; enough blocks for the whole "
+            f"GPU. {_where_shown(row.name)} shows its launches",
+            {"gpu_share_percent": share, "gpu_us": row.time_us, "launches": row.launches},
+            severity="warning",
+            row=f"kernels:{row.key}",
+            where=[short_kernel(row.name)],
+        )
+
+
+def _is_torchs(profile: Profile, kernel: str) -> bool:
+    """Whether only torch's own operators launch it: the user cannot change how it reads and writes."""
+    trace = profile.trace
+    rows = profile.of(launching)[work_named(profile, kernel.__eq__)]
+    return bool(len(rows) and (rows >= 0).all()) and all(
+        is_library_operator(trace.names[name]) for name in np.unique(trace.name[rows]).tolist()
+    )
+
+
+def _where_shown(kernel: str) -> str:
+    """Return where more about it is shown: names of C++ kernels cannot be typed."""
+    return f"tb-torchcompile kernel LOGDIR {kernel}" if kernel.isidentifier() else "Its row in Kernels"
+
+
+class MemoryLimit(SpanRule, id="memory_limit", panel="memory"):
+    """Memory that the caching allocator holds nearly all of: it is what fails to grow."""
+
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield a finding for each device."""
+        for device in context.profile.of(held_memory):
+            held, capacity, share = device.held, device.capacity, device.share_percent
+            if held is None or capacity is None or share is None or share < thresholds.memory_percent:
+                continue
+            yield self.finding(
+                context,
+                device.sentence(),
+                "Keep less alive: activation checkpointing (torch.utils.checkpoint), torch.autocast, a smaller batch",
+                {"held_bytes": held, "capacity_bytes": capacity, "share_percent": share},
+                severity="warning",
+            )
+
+
+class DataParallel(SpanRule, id="data_parallel", panel="gpu_utilization"):
+    """One process that drives several GPUs."""
+
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield one finding."""
+        if DATA_PARALLEL not in context.profile.trace.names:
+            return
+        devices = len(np.unique(context.profile.of(gpu_work).device))
+        if devices > 1:
+            yield self.finding(
+                context,
+                f"One process drives {plural(devices, 'GPU')} through DataParallel, which copies the model each time",
+                "Use torch.nn.parallel.DistributedDataParallel: a process for each GPU, started by torchrun",
+                {"devices": devices},
+                severity="warning",
+            )
+
+
+class SlowBackend(SpanRule, id="slow_backend", panel="gpu_utilization"):
+    """Ranks with GPUs that communicate through the host."""
+
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield one finding."""
+        if not len(context.profile.of(gpu_work).index):
+            return
+        info = context.profile.trace.distributed
+        backend, size = str(info.get("backend", "")), info.get("world_size")
+        if not backend or any(name in backend for name in GPU_BACKENDS):
+            return
+        if isinstance(size, int) and size > 1:
+            yield self.finding(
+                context,
+                f"{size} ranks with GPUs communicate through {backend}, by way of the host",
+                'Use the GPUs\' own: torch.distributed.init_process_group("nccl")',
+                {"ranks": size},
+                severity="warning",
+                code='torch.distributed.init_process_group("nccl")',
+            )
+
+
+GPU_RULES: tuple[SpanRule, ...] = (
+    *(ExposedCommunication(), CudaGraphsUsed(), SlowKernel(), DominantKernel()),
+    *(MemoryLimit(), DataParallel(), SlowBackend()),
+)

@@ -1,0 +1,494 @@
+"""What could a step of training do without, in autograd and in the optimizer?
+
+Autograd: micro-batches, checks, repeated backwards, recomputed forwards, zeroed gradients. The optimizer: many
+launches, and rows of an embedding that no step looked up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.causes.fix import (
+    Bools,
+    Change,
+    Fix,
+    Times,
+    are_kernels,
+    enclosing,
+    fused,
+    in_sequence,
+    is_communication,
+    on_tracks,
+    points_inside,
+    slice_times,
+    time_inside,
+    waiting_for,
+    with_call_time,
+    with_durations,
+    without_host_time,
+    without_host_work,
+    without_waiting,
+    work_named,
+)
+from tb_torchcompile_plugin.analysis.runtime.dense_embeddings import (
+    DenseEmbedding,
+    accumulated,
+    dense_embeddings,
+)
+from tb_torchcompile_plugin.analysis.runtime.kernel_code import share_of_gpu
+from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching, tensors_of
+from tb_torchcompile_plugin.analysis.runtime.recomputed import recomputed
+from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
+from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices, mask_of, place_mask
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
+from tb_torchcompile_plugin.profile.intervals import Int64s, joined
+from tb_torchcompile_plugin.profile.model.attribution import most_called_at
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names import operators
+from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
+from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_optimizer_step, is_zeroing
+
+_BATCHED = 4  # micro-batches of a step, from which on a larger batch is worth a word
+_ALIKE = 0.1  # micro-batches may differ by this share of their launches
+_MIN_CHECKS = 8  # for NaNs in one step: a program may look for a NaN itself, once
+
+
+_FUSED_NS = 150_000  # host time of an optimizer step in a few launches; see docs/what_if.md
+_MANY_LAUNCHES = 20  # of one optimizer step: with fewer there is little to gain
+# AdamW's 8 kernels read and write each tensor 21 times, its fused kernel 7 times.
+_FUSED_PASSES = 1 / 3
+# SparseAdam reads and writes each number of a row this often, not counting the sorting and adding that a dense gradient
+# needs as well. For each embedding it launches some 40 kernels, and waits once for the GPU.
+_SPARSE_PASSES = 40
+# Host time for each embedding, an estimate: 220 µs of Python and dispatch (see docs/what_if.md), the rest launches.
+_SPARSE_NS = 400_000
+_ALL = 0.999  # of what one launch does
+
+
+def micro_batches(profile: Profile) -> list[Int64s]:
+    """Return for each step the points at which its micro-batches begin, and where the last one ends.
+
+    A micro-batch is a forward and a backward. [] where steps have only one, where an optimizer works between two, or
+    where they do not launch as much. The first one may launch less, as it adds to no gradients: it begins no earlier
+    than if it launched as much as the second.
+    """
+    lane = profile.of(host_lane)
+    launches = np.flatnonzero(lane.launches & (lane.row >= 0))
+    backward = np.zeros(len(lane), bool)
+    backward[launches] = profile.of(Ownership).is_backward(lane.row[launches].astype(np.int64))
+    optimizing, _ = points_inside(profile, profile.of(optimizer_times))
+    steps = [_edges(lane.launches, backward, begin, end) for begin, end in pairwise(lane.marks.tolist())]
+    if not steps or len({len(edges) for edges in steps}) > 1 or len(steps[0]) < 3:
+        return []
+    return [] if any(optimizing[edges[0] : edges[-1]].any() for edges in steps) else steps
+
+
+def _edges(launches: Bools, backward: Bools, begin: int, end: int) -> Int64s:
+    """Return the edges of the micro-batches of one step; an empty array where they are not alike."""
+    points = begin + np.flatnonzero(launches[begin:end])
+    ends = np.flatnonzero(backward[points] & ~np.append(backward[points][1:], False)) + 1
+    if len(ends) < 2:
+        return np.zeros(0, np.int64)
+    counts = np.diff(ends)
+    if np.ptp(counts) > _ALIKE * counts.max() or 2 * ends[0] < counts[0]:
+        return np.zeros(0, np.int64)
+    return np.concatenate((points[[max(ends[0] - counts[0], 0)]], points[ends - 1] + 1))
+
+
+def _one_batch(profile: Profile) -> Iterator[Fix]:
+    """Yield the micro-batches of a step as one: those of its kernels that do not fill the GPU take no longer."""
+    steps, lane, queue = profile.of(micro_batches), profile.of(host_lane), profile.of(gpu_queue)
+    count = len(steps[0]) - 1 if steps else 0
+    calls = host_slices(profile.trace, lambda name: is_group_call(name) and operation_of(name) in PAIRED)
+    if count < _BATCHED or len(calls):
+        return  # a stage of a pipeline needs several micro-batches, which keep the other stages busy
+    first, others = np.zeros((2, len(lane)), bool)
+    for edges in steps:
+        first[edges[0] : edges[1]] = True
+        others[edges[1] : edges[-1]] = True
+    work = np.flatnonzero(
+        first[queue.point] & profile.of(are_kernels) & ~profile.of(work_named, is_communication)
+    )
+    pieces, dropped = profile.of(host_pieces), np.flatnonzero(others[queue.point])
+    gone = in_sequence(
+        without_host_time(np.where(others[pieces.point], pieces.ns, 0)),
+        without_waiting(others),
+        with_call_time(others, 0),
+        fused(dropped, 0),
+    )
+    change, conservative, optimistic = (
+        in_sequence(
+            gone,
+            with_durations(work, (queue.dur[work] * np.maximum(1.0, count * filled)).astype(np.int64)),
+        )
+        for filled in (share_of_gpu(profile.trace, queue.row[work]), 1.0, 0.0)
+    )
+    yield Fix(
+        kind="batch",
+        subject=("", *most_called_at(profile, lane.row[first & (lane.row >= 0)])),
+        change=change,
+        times=count,
+        conservative=conservative,
+        optimistic=optimistic,
+    )
+
+
+def _reduced_once(profile: Profile) -> Iterator[Fix]:
+    """Yield gradients that are reduced over the ranks only in the last micro-batch."""
+    steps, lane, queue = profile.of(micro_batches), profile.of(host_lane), profile.of(gpu_queue)
+    early = np.zeros(len(lane), bool)
+    for edges in steps:
+        early[edges[0] : edges[-2]] = True
+    work = np.flatnonzero(early[queue.point] & profile.of(work_named, is_communication))
+    rows = lane.row[queue.point[work]].astype(np.int64)
+    call = enclosing(profile.trace, rows, is_group_call)
+    reducing = (enclosing(profile.trace, rows, operators.reduces_gradients) >= 0) & (call >= 0)
+    work, call = work[reducing], np.unique(call[reducing])
+    if not len(work):
+        return
+    times = slice_times(profile, call)
+    yield Fix(
+        kind="reduced_once",
+        subject=(profile.trace.names[profile.trace.name[call[0]]], "", 0),
+        change=in_sequence(
+            without_host_time(time_inside(profile, times)),
+            with_call_time(points_inside(profile, times)[0] & early, 0),
+            with_durations(work, 0),
+        ),
+        times=len(steps[0]) - 1,
+    )
+
+
+def _without_anomaly_mode(profile: Profile) -> Iterator[Fix]:
+    """Yield torch.autograd.set_detect_anomaly off: each node keeps its stack, each gradient is searched for a NaN."""
+    trace, steps = profile.trace, profile.of(host_lane).steps
+    checks = host_slices(trace, operators.NAN_CHECKS.__contains__)
+    checks = checks[called_by(trace, checks, operators.is_node)]
+    names = [trace.names[name] for name in trace.name[checks]]
+    compares, reads = names.count(operators.NAN_CHECKS[0]), names.count(operators.NAN_CHECKS[-1])
+    if min(compares, reads) < _MIN_CHECKS * steps:
+        return
+    stacks = host_slices(trace, operators.keeps_stack, (PYTHON_FUNCTION,))
+    yield Fix(
+        kind="anomaly_mode",
+        subject=(operators.NAN_CHECKS[0], "", 0),
+        change=_without(profile, slice_times(profile, np.union1d(checks, stacks))),
+        times=compares / steps,
+    )
+
+
+def _backward_once(profile: Profile) -> Iterator[Fix]:
+    """Yield one backward of each compiled graph for each time that it ran forward."""
+    trace, ownership = profile.trace, profile.of(Ownership)
+    forwards: Counter[str] = Counter()
+    for call in every(profile.of(region_calls)):
+        # Each graph that DDP made of a frame has a backward.
+        forwards[call.compile_id] += max(len(call.graphs), 1)
+    repeated: list[int] = []
+    for code, pairs in grouped(ownership.backwards, lambda pair: pair[1]).items():
+        rows = sorted((row for row, _ in pairs), key=trace.ts.__getitem__)
+        forward = forwards[ownership.name(code) or ""]
+        times, rest = divmod(len(rows), forward) if forward else (0, 0)
+        if times > 1 and not rest:
+            repeated += (row for index, row in enumerate(rows) if index % times)
+    if repeated:
+        yield Fix(
+            kind="repeated_backward",
+            change=_without(profile, slice_times(profile, np.array(sorted(repeated), np.int64))),
+            times=len(repeated) / profile.of(host_lane).steps,
+        )
+
+
+def _checkpointed(profile: Profile) -> Iterator[Fix]:
+    """Yield forwards kept in memory that checkpoints compute again in the backward, eager or compiled."""
+    eager, compiled = profile.of(recomputing), profile.of(recomputed)
+    rows = [part.rows[0] for part in compiled]
+    # From the first heavy operator to the last. At most from the heavy one of the gradient before to the one after:
+    # cheap kernels in between may belong to either.
+    likely = on_tracks(profile, rows, [part.begin for part in compiled], [part.end for part in compiled])
+    widest = on_tracks(
+        profile, rows, [part.earliest for part in compiled], [part.latest for part in compiled]
+    )
+    heavy = slice_times(profile, np.array([row for part in compiled for row in part.rows], np.int64))
+    times = _merged(eager, likely)
+    inside, first = points_inside(profile, times)
+    if not inside.any():
+        return
+    # Where the first checkpoint of the compiled graphs is called.
+    data, names = profile.data, dict.fromkeys(part.compile_id for part in compiled)
+    frames = (frame for name in names for frame in data.of(checkpoint_lines, name)) if data else iter(())
+    frame = next(frames, None)
+    yield Fix(
+        kind="recomputed",
+        subject=("torch.utils.checkpoint", frame.file if frame else "", frame.line if frame else 0),
+        change=_without(profile, times),
+        times=int(first.sum()) / profile.of(host_lane).steps,
+        conservative=_without(profile, _merged(eager, heavy)) if compiled else None,
+        optimistic=_without(profile, _merged(eager, widest)) if compiled else None,
+    )
+
+
+def _merged(*parts: Times) -> Times:
+    """Return when each thread ran any of these."""
+    tracks = {track for times in parts for track in times}
+    return {track: joined(*(times[track] for times in parts if track in times)) for track in tracks}
+
+
+def recomputing(profile: Profile) -> Times:
+    """Return when checkpoints computed a forward again.
+
+    The function that does it, where stacks were recorded. Otherwise what a checkpoint's own node does before the
+    backward inside it, and operators of a forward with which a node begins.
+    """
+    trace = profile.trace
+    functions = host_slices(trace, operators.recomputes, (PYTHON_FUNCTION,))
+    if len(functions):
+        return slice_times(profile, functions)
+    nodes = host_slices(trace, operators.is_node)
+    ends: dict[int, int] = {}
+    for row in host_slices(trace, operators.CHECKPOINT_BACKWARD.__eq__).tolist():
+        begin, end = int(trace.ts[row]), int(trace.ts[row] + trace.dur[row])
+        begins = trace.ts[nodes[trace.track[nodes] == trace.track[row]]]
+        ends[row] = int(begins[(begins > begin) & (begins < end)].min(initial=end))
+    forwards = profile.of(_forwards_in_nodes)
+    rows = [*ends, *forwards]
+    return on_tracks(
+        profile, rows, [int(trace.ts[row]) for row in rows], [*ends.values(), *forwards.values()]
+    )
+
+
+def _forwards_in_nodes(profile: Profile) -> dict[int, int]:
+    """Return the backward nodes that begin with a forward, and when its last operator ends."""
+    trace = profile.trace
+    rows = host_slices(trace, operators.only_forward)
+    # Operators that a user's own backward calls were not recorded for autograd, and have no sequence number.
+    rows = rows[trace.sequence[rows] >= 0]
+    nodes = enclosing(trace, rows, operators.is_plain_node)
+    ends: dict[int, int] = {}
+    for node, row in zip(nodes[nodes >= 0].tolist(), rows[nodes >= 0].tolist()):
+        ends[node] = max(ends.get(node, 0), int(trace.ts[row] + trace.dur[row]))
+    return ends
+
+
+def _not_zeroed(profile: Profile) -> Iterator[Fix]:
+    """Yield gradients that are freed instead of set to zero and then added to."""
+    trace, lane = profile.trace, profile.of(host_lane)
+    zeroing = slice_times(profile, host_slices(trace, is_zeroing, (LABEL,)))
+    launches = int((points_inside(profile, zeroing)[0] & lane.launches).sum())
+    if not launches:
+        return
+    additions = host_slices(trace, operators.ADDITION.__eq__)
+    additions = additions[enclosing(trace, additions, operators.ACCUMULATES.__eq__) >= 0]
+    zeroed, added = _without(profile, zeroing), _without(profile, slice_times(profile, additions))
+    yield Fix(
+        kind="zeroed_gradients",
+        subject=("zero_grad", "", 0),
+        # All micro-batches but the first have to add to the gradients.
+        change=zeroed if profile.of(micro_batches) else in_sequence(zeroed, added),
+        times=launches / lane.steps,
+        conservative=zeroed,
+    )
+
+
+def _without(profile: Profile, times: Times) -> Change:
+    """Take out what the host does in these times, and what it launches."""
+    inside, _ = points_inside(profile, times)
+    work = np.flatnonzero(inside[profile.of(gpu_queue).point])
+    return in_sequence(without_host_work(profile, times), with_durations(work, 0))
+
+
+def fused_optimizer(profile: Profile) -> Iterator[Fix]:
+    """Yield an optimizer that launches a few kernels instead of some for each parameter."""
+    trace, lane, queue = profile.trace, profile.of(host_lane), profile.of(gpu_queue)
+    inside, first = points_inside(profile, profile.of(optimizer_times))
+    launches = int((inside & lane.launches).sum())
+    if not launches or launches < _MANY_LAUNCHES * max(int(first.sum()), 1):
+        return
+    is_fused = work_named(profile, operators.is_fused_optimizer) & inside[queue.point]
+    if 2 * int(is_fused.sum()) > int(inside[queue.point].sum()):
+        return
+    # Each step is one launch: each kernel takes as long as the shortest one, and then for its data.
+    gone = without_host_time(time_inside(profile, profile.of(optimizer_times)))
+    work = np.flatnonzero(inside[queue.point] & ~first[queue.point])
+    data_ns = queue.dur[work] - queue.dur[work].min(initial=np.iinfo(np.int64).max)
+    change, conservative = (
+        in_sequence(
+            gone,
+            with_call_time(inside & lane.launches, np.where(first, _FUSED_NS, 0)),
+            fused(work, (data_ns * passes).astype(np.int64)),
+        )
+        for passes in (_FUSED_PASSES, 1.0)
+    )
+    yield Fix(
+        kind="fused_optimizer",
+        subject=(trace.names[trace.name[optimizer_steps(trace)[0]]], "", 0),
+        change=change,
+        times=launches / lane.steps,
+        conservative=conservative,
+    )
+
+
+def optimizer_steps(trace: Trace) -> Int64s:
+    """Return the rows of the optimizers' steps."""
+    return host_slices(trace, is_optimizer_step, (LABEL,))
+
+
+def optimizer_times(profile: Profile) -> Times:
+    """Return when optimizers worked: their steps, from the end of the closure that they call.
+
+    While the host waits for the GPU before the kernels of a fused optimizer, its work has not begun.
+    """
+    trace, lane, queue = profile.trace, profile.of(host_lane), profile.of(gpu_queue)
+    rows = optimizer_steps(trace)
+    calls = profile.of(region_calls)
+    begin, end = trace.ts[rows].copy(), trace.ts[rows] + trace.dur[rows]
+    tracks = trace.track[rows]
+    launched = lane.begin[queue.point[work_named(profile, operators.is_fused_optimizer)]]
+    for index, (first, last) in enumerate(zip(begin.tolist(), end.tolist())):
+        inside = (lane.begin >= first) & (lane.begin < last)
+        own_launches = launched[(launched >= first) & (launched < last)]
+        waits = lane.synchronises & (lane.begin < min(own_launches, default=0))
+        inside &= waits | (lane.track != tracks[index])
+        closure = [*lane.end[inside].tolist(), *(call.end for call in calls if first <= call.start < last)]
+        begin[index] = max([first, *(moment for moment in closure if moment < last)])
+    return on_tracks(profile, rows, begin, end)
+
+
+class _DenseUpdate(NamedTuple):
+    """Work that goes over whole embeddings of one shape."""
+
+    of: DenseEmbedding
+    updates: Floats  # of each work of the queue, the share of its time in which an optimizer updates them
+    gradients: Floats  # of each work of the queue, the share that sparse gradients would save elsewhere
+    sparse: float  # time of updating only the rows that were looked up, as a share of the time of `updates`
+
+
+def sparse_embedding(profile: Profile) -> Iterator[Fix]:
+    """Yield sparse gradients of embeddings: nothing fills them, and only rows that were looked up are updated."""
+    dur, rows = profile.of(gpu_queue).dur, []
+    for embedding in profile.of(dense_embeddings):
+        updates = _optimizer_shares(profile, embedding)
+        row_ns = dur[embedding.fills].sum() / (embedding.calls * embedding.shape[0])
+        sparse_ns = _SPARSE_PASSES * row_ns * embedding.looked_up * profile.of(host_lane).steps
+        dense_ns = float((dur * updates).sum())
+        # Below a half it is faster even where it takes twice as long as assumed.
+        if sparse_ns and dense_ns and sparse_ns / dense_ns < 0.5:
+            needed = min(embedding.looked_up / (embedding.tables * embedding.shape[0]), 1.0)
+            saved = _shares(profile, profile.of(_gradient_passes), embedding) * (1 - needed)
+            rows.append(_DenseUpdate(embedding, updates, saved, sparse_ns / dense_ns))
+    if not rows:
+        return
+    looked_up = sum(row.of.looked_up for row in rows)
+    total = sum(row.of.tables * row.of.shape[0] for row in rows)
+    name = f"{looked_up:,.0f} of {total:,.0f} rows ({100 * looked_up / total:.2g} %)"
+    yield Fix(
+        kind="dense_embedding",
+        subject=(name, "", 0),
+        change=_sparse(profile, rows, 1.0, _SPARSE_NS),
+        times=sum(row.of.tables for row in rows),
+        conservative=_sparse(profile, rows, 2.0, 2 * _SPARSE_NS),
+        optimistic=_sparse(profile, rows, 0.5, _SPARSE_NS // 2, waits=False),
+    )
+
+
+def _optimizer_shares(profile: Profile, embedding: DenseEmbedding) -> Floats:
+    """Return the share of an optimizer's work for these embeddings, by the numbers of its operators' tensors.
+
+    Lists that are too long to be recorded are taken to hold all gradients, where there is one optimizer.
+    """
+    trace, launched = profile.trace, profile.of(launching)
+    work = _work_in(profile, profile.of(optimizer_times))
+    shares = _shares(profile, work, embedding)
+    if not shares.any() and len(optimizer_steps(trace)) <= profile.of(host_lane).steps:
+        numbers = sum(map(math.prod, profile.of(accumulated)))
+        tensors = tensors_of(profile, np.unique(launched[work]))
+        lists = [
+            row
+            for row, shapes in tensors.items()
+            if not shapes and row >= 0 and operators.takes_lists(trace.names[trace.name[row]])
+        ]
+        of_all = embedding.numbers * profile.of(accumulated).count(list(embedding.shape)) / max(numbers, 1)
+        shares[np.isin(launched, lists)] = of_all * embedding.share
+    return shares
+
+
+def _gradient_passes(profile: Profile) -> Int64s:
+    """Return the work that goes over whole gradients: norms, clips, sums, zeroing."""
+    trace, steps = profile.trace, optimizer_steps(profile.trace)
+    zeroing = slice_times(profile, host_slices(trace, is_zeroing, (LABEL,)))
+    nodes = host_slices(trace, operators.is_node)
+    # From the end of a backward to the begin of the optimizer step after it.
+    ends = np.sort(trace.ts[nodes] + trace.dur[nodes])
+    before = np.searchsorted(ends, trace.ts[steps], side="right") - 1
+    steps, before = steps[before >= 0], before[before >= 0]
+    after_backwards = on_tracks(profile, steps, ends[before], trace.ts[steps])
+    between = _launched_by(profile, _work_in(profile, after_backwards), operators.goes_over_gradients)
+    in_nodes = _work_in(profile, slice_times(profile, nodes))
+    summing = _launched_by(profile, in_nodes, operators.SUMS.__contains__)
+    return np.unique(np.concatenate((_work_in(profile, zeroing), summing, between)))
+
+
+def _launched_by(profile: Profile, work: Int64s, matches: Callable[[str], bool]) -> Int64s:
+    """Return the work that operators with matching names launched."""
+    rows = profile.of(launching)[work]
+    named = mask_of(profile.trace.names, matches)[profile.trace.name[rows]]
+    return np.asarray(work[(rows >= 0) & named])
+
+
+def _work_in(profile: Profile, times: Times) -> Int64s:
+    inside, _ = points_inside(profile, times)
+    return np.flatnonzero(inside[profile.of(gpu_queue).point])
+
+
+def _shares(profile: Profile, work: Int64s, embedding: DenseEmbedding) -> Floats:
+    """Return for each work of the queue the share for these embeddings, by the numbers of its operator's tensors."""
+    shares, launched = np.zeros(len(profile.of(gpu_queue))), profile.of(launching)
+    rows = np.unique(launched[work])
+    for row, shapes in tensors_of(profile, rows[rows >= 0]).items():
+        numbers = shapes.count(list(embedding.shape)) * embedding.numbers
+        if numbers:
+            shares[work[launched[work] == row]] = embedding.share * numbers / sum(map(math.prod, shapes))
+    return shares
+
+
+def _sparse(
+    profile: Profile, rows: list[_DenseUpdate], slower: float, host_ns: int, waits: bool = True
+) -> Change:
+    """Make the updates sparse: `slower` times as long as assumed, with `host_ns` for each embedding."""
+    lane, queue = profile.of(host_lane), profile.of(gpu_queue)
+    left = np.ones(len(queue))
+    for row in rows:
+        left -= row.updates * (1 - row.sparse * slower) + row.gradients
+        left[row.of.fills] = 0
+    updates = np.sum([row.updates for row in rows], axis=0)
+    work = np.flatnonzero(updates)
+    points = np.unique(queue.point[work])
+    _, indices = np.unique(np.searchsorted(lane.marks, points, side="right"), return_index=True)
+    first = place_mask(points[indices], len(lane))  # of each step
+    # Launches of updates of nothing else are gone, and their operators.
+    alone = place_mask(np.setdiff1d(points, queue.point[updates < _ALL]), len(lane))
+    calls = np.unique(profile.of(launching)[work[alone[queue.point[work]]]])
+    on_host = int(host_ns * sum(row.of.tables for row in rows))
+    changes = [
+        with_durations(np.arange(len(queue)), (queue.dur * left.clip(0)).astype(np.int64)),
+        without_host_time(time_inside(profile, slice_times(profile, calls))),
+        with_call_time(first | alone, np.where(first, on_host, 0)),
+    ]
+    if waits:  # the rows that were looked up are counted on the GPU
+        before = place_mask(np.maximum(points[indices] - 1, 0), len(lane))
+        changes.append(waiting_for(before, np.unique(queue.stream[work])))
+    return in_sequence(*changes)
+
+
+AUTOGRAD_FIXES = _without_anomaly_mode, _backward_once, _checkpointed, _not_zeroed, _one_batch, _reduced_once
