@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from terminal import Run, command_line
-from traces import launch, slice_, write_trace
+from traces import in_steps, launch, slice_, write_trace
 
 
 @pytest.fixture
@@ -96,16 +96,8 @@ def test_without_a_trace_there_is_nothing_to_walk(run: Run, recording: Callable[
 def test_ids_are_whole(run: Run, tmp_path: Path) -> None:
     """However long: they are what `--fix` asks for."""
     name = f"mylib::{'an_operator_with_a_long_name_' * 4}"
-    events = [
-        event
-        for at in (0, 20_000, 40_000)
-        for event in (
-            slice_(f"ProfilerStep#{at}", at, 20_000, "user_annotation"),
-            slice_(name, at + 10, 9_000),
-            *launch("k", at + 9_500, at + 9_600, 100),
-        )
-    ]
-    status, out, _ = run(write_trace(tmp_path, events))
+    make = [slice_(name, 10, 9_000), *launch("k", 9_500, 9_600, 100)]
+    status, out, _ = run(write_trace(tmp_path, in_steps(*make, every=20_000)))
     (head,) = [line for line in out.splitlines() if line.startswith("picked")]
     ids = "".join(line[head.rindex("id") :].strip() for line in out.splitlines())
     assert status == 0 and f"operator:{name}::0" in ids

@@ -42,7 +42,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import (
 )
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
-from traces import Event, launch, slice_
+from traces import Event, in_steps, launch, slice_
 
 S = 1_000_000_000
 COST = CompileCost(10.0, 10.0, None, 0, 2, True)
@@ -73,20 +73,14 @@ def looped(
 ) -> Profile:
     """Three steps with a kernel each, launched from a compiled region or not."""
     folder.mkdir(exist_ok=True)
-    events: list[Event] = [*more]
-    for step in range(3):
-        at = step * step_us
-        events.append(slice_(f"ProfilerStep#{step}", at, step_us, "user_annotation"))
-        if compiled:
-            events.append(slice_("Torch-Compiled Region: 0/0", at + 5, 60))
-            events.append(slice_("## Call CompiledFxGraph abc ##", at + 10, 40))
-        events += launch(
-            "triton_poi_fused_add_0" if compiled else "vectorized_elementwise_kernel", at + 20, at + 30, 9
-        )
+    make = launch("triton_poi_fused_add_0" if compiled else "vectorized_elementwise_kernel", 20, 30, 9)
+    if compiled:
+        make.append(slice_("Torch-Compiled Region: 0/0", 5, 60))
+        make.append(slice_("## Call CompiledFxGraph abc ##", 10, 40))
     made = [compilation("0/0", 0, 3)] if compiled or tried else []
     summary = CompileSummary(compilations=made)
     summary.steps.unrecorded_ns.extend([round(1000 * (noted_us or step_us))] * 40)
-    return profile_with(folder, events, data_of(summary))
+    return profile_with(folder, [*more, *in_steps(*make, every=step_us)], data_of(summary))
 
 
 def compilation(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mendable import steps
 from profiles import data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS
@@ -13,21 +14,6 @@ from tb_torchcompile_plugin.analysis.causes.overview import overview
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from traces import AUTOGRAD, Event, kernel, launch, slice_
-
-STEP_US = 1000
-
-
-def steps(*make: Event, number: int = 3) -> list[Event]:
-    """So many steps of a millisecond, with these events in each of them, their times from its begin on."""
-    events: list[Event] = []
-    for step in range(number):
-        events.append(slice_(f"ProfilerStep#{step}", STEP_US * step, STEP_US, "user_annotation"))
-        for event in make:
-            args = {**event["args"]}
-            if "correlation" in args:
-                args["correlation"] += 10_000 * step
-            events.append(event | {"ts": event["ts"] + STEP_US * step, "args": args})
-    return events
 
 
 def found_in(folder: Path, events: list[Event], summary: CompileSummary | None = None) -> list[Finding]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
+from profiles import spans_in
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import idle_causes
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
@@ -17,7 +19,6 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_details, kernel_table
 from tb_torchcompile_plugin.analysis.runtime.roofline import work_of
 from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
-from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.gpu.idle import causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -41,16 +42,7 @@ Open = Callable[[str], Profile]
 @pytest.fixture(scope="module")
 def opened(recording: Callable[[str], Path]) -> Open:
     """Mode → its span, read once."""
-    kept: dict[str, Profile] = {}
-
-    def of(mode: str) -> Profile:
-        if mode not in kept:
-            session = Session([("", str(recording("kernels") / mode))])
-            (worker,) = session.runs().runs[0].workers
-            kept[mode] = session.profile(".", worker.worker, worker.spans[0].span)
-        return kept[mode]
-
-    return of
+    return cache(lambda mode: spans_in(recording("kernels") / mode)[0])
 
 
 def rows_of(opened: Profile) -> list[Kernel]:
