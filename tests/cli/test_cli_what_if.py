@@ -19,19 +19,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return command_line(capsys, "what-if")
 
 
-def test_the_step_and_its_fixes_are_told(run: Run, recording: Callable[[str], Path]) -> None:
-    status, out, err = run(recording("resnet18"))
-    assert (status, err) == (0, "")
-    lines = out.splitlines()
-    assert lines[1] == "A step takes 13.1 ms on the host’s clock. Replayed with an error of 0.00 %."
-    graphs = next(line for line in lines if line.split()[-1:] == ["cuda_graphs"])
-    assert re.match(
-        r" +Launching the 2 compiled graphs .+  \d\.\d\d ms  \d\.\d\d ms  \d\.\d\d ms  \d\d\.\d{3} ", graphs
-    )
-    assert "→" not in lines[1] and "after µs" not in out
-    assert any(line.startswith("host: module load") for line in lines)
-
-
 def test_fixes_that_are_picked_are_predicted_together(run: Run, recording: Callable[[str], Path]) -> None:
     status, out, _ = run(recording("resnet18"), "--fix", "cuda_graphs", "--fix", "eager", "--fix", "guards")
     assert status == 0

@@ -189,4 +189,3 @@ def test_matrix_products_beside_a_waiting_collective_of_two_h100s(recording: Cal
     assert first.wait_percent > 70 and first.known < first.beside
     losses = [row.loss_us for row in rows if row.loss_us is not None]
     assert all(one >= other for one, other in pairwise(losses)) and len(losses) < len(rows) + 1
-    assert "beside a collective take" in (job.of(overlap_headline) or "")

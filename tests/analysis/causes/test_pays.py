@@ -11,7 +11,6 @@ import pytest
 
 from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
-from tb_torchcompile_plugin.analysis.causes.overview import headline
 from tb_torchcompile_plugin.analysis.causes.payback import answer as answered
 from tb_torchcompile_plugin.analysis.causes.payback import pays
 from tb_torchcompile_plugin.analysis.causes.payback_reasons import uncompiled
@@ -246,18 +245,12 @@ def test_nor_do_steps_that_only_the_loop_tells_where_one_tunes_kernels(
     """36.4 ms in the mean of 6, as the first call tuned a kernel: that was predicted to take 28.7 ms eager."""
     profile = profile_of(next(recording("recompiles").glob("*.pt.trace.json")))
     assert profile.of(pays).gain[0].verdict == "unknown"
-    assert (
-        "1 profiled step compiles: record later ones to know what a steady one takes."
-        in profile.of(pays).says
-    )
-    assert "(mean of 6, 1 step compiles, " in headline(profile)
 
 
 def test_nor_does_a_span_that_compiles_and_has_no_steps(recording: Callable[[str], Path]) -> None:
     """20 s of compiling and two calls: it was told that a step takes 14.1 s, and 13.8 s eager."""
     profile = profile_of(next(recording("resnet18_compile").glob("*.pt.trace.json")))
     assert profile.of(pays).gain[0].verdict == "unknown"
-    assert any(line.startswith("Nothing tells steps") for line in profile.of(pays).says)
 
 
 def test_no_finding_where_compiling_pays_or_nobody_measured(tmp_path: Path) -> None:

@@ -41,8 +41,6 @@ def test_generated_code_tells_vectors_and_threads(recording: Callable[[str], Pat
     assert len(answer.cpu_kernels) == 9
     assert {(row.loops, row.threads) for row in answer.cpu_kernels} == {("scalar", 1)}
     assert sum(row.share_percent for row in answer.cpu_kernels) == pytest.approx(100)
-    assert any("9 number by number, which is 100 % of it." in text for text in answer.says)
-    assert any("one thread" in text for text in answer.says)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,6 @@ def test_a_library_call_and_a_kernel_that_layers_share_count_for_the_line_of_eac
     """resnet18: inductor writes one kernel for the batch norms of both lines, cuDNN one for both convolutions."""
     answer = spans_in(recording("resnet18"))[0].of(source)
     rows = rows_of(answer)
-    assert answer.headline.startswith("resnet.py:96 takes 481 µs a step, 29.1 % of kernel time.")
     first, second = rows["resnet.py:93"], rows["resnet.py:97"]
     assert (first.text, second.text) == ("out = self.bn1(out)", "out = self.bn2(out)")
     assert first.forward_us == pytest.approx(second.forward_us, rel=0.06)
