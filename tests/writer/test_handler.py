@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from live import TRACE_LOGGER, names, needs_torch, run, run_alone, summaries
+from live import TRACE_LOGGER, in_a_fork, names, needs_torch, run, run_alone, summaries
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
 from tb_torchcompile_plugin.writer import handler as handler_module
 from tb_torchcompile_plugin.writer import recorder as recorder_module
@@ -245,7 +245,7 @@ def test_a_full_disk(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     on_ready = tensorboard_trace_handler(str(tmp_path), "w")
-    monkeypatch.setattr("tb_torchcompile_plugin.compile_log.summary.open", no_space, raising=False)
+    monkeypatch.setattr("tb_torchcompile_plugin.logdir.filesystem.open", no_space, raising=False)
     on_ready(Exporter(no_space))
     assert list(tmp_path.iterdir()) == []
     assert caplog.text.count("No space left on device") == 2  # the trace, the summary
@@ -301,15 +301,7 @@ def test_a_profiler_that_is_none_at_all(tmp_path: Path, caplog: pytest.LogCaptur
 def test_the_handler_in_the_child_of_a_fork(torch: Any, tmp_path: Path) -> None:
     on_ready = tensorboard_trace_handler(str(tmp_path))
     on_ready(Exporter(whole))
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            on_ready(Exporter(whole))
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(pid, 0)[1] == 0
+    pid = in_a_fork(lambda: on_ready(Exporter(whole)))
     workers = {name.rpartition(".")[0] for name in names(tmp_path, SUMMARY)}
     assert workers == {f"{socket.gethostname()}_{os.getpid()}", f"{socket.gethostname()}_{pid}"}
     assert names(tmp_path, SUMMARY) == names(tmp_path, TRACE)

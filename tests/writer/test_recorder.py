@@ -8,13 +8,12 @@ import os
 import re
 import sys
 import threading
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from live import TRACE_LOGGER, fresh_recorder, needs_torch, run, summaries, torch_before
+from live import TRACE_LOGGER, fresh_recorder, in_a_fork, needs_torch, run, summaries, torch_before
 from tb_torchcompile_plugin.compile_log import summary as summary_file
 from tb_torchcompile_plugin.compile_log.payloads import text_of, unpack
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, FORWARD, CompileSummary
@@ -500,19 +499,12 @@ def test_pending_records_are_bounded(torch: Any, tmp_path: Path, monkeypatch: py
 def test_the_child_of_a_fork_records_for_itself_alone(torch: Any, tmp_path: Path) -> None:
     with CompileRecorder(tmp_path / "parent") as recorder:
         torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                torch.compile(lambda x: x.cos(), backend="eager")(torch.ones(2))
-                child = CompileRecorder(tmp_path / "child")
-                child.write()
-                status = 0
-            finally:
-                os._exit(status)
-        assert os.waitpid(pid, 0)[1] == 0
+
+        def compile_and_write() -> None:
+            torch.compile(lambda x: x.cos(), backend="eager")(torch.ones(2))
+            CompileRecorder(tmp_path / "child").write()
+
+        pid = in_a_fork(compile_and_write)
         parent = recorder.summary()
     (child_summary,) = summaries(tmp_path / "child")
     assert [row.key.compile_id for row in parent.compilations] == ["0/0"]
