@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -123,13 +124,13 @@ def test_workers_find_the_package_where_no_path_leads_to_it(
     assert_same(read_trace(str(large), workers=2), read_trace(str(large), workers=1))
 
 
-def test_no_worker_can_be_started(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "")
-    assert_same(read_trace(str(large), workers=2), read_trace(str(large), workers=1))
-
-
-def test_workers_that_cannot_import_anything(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kineto_pool, "_BOOT", "raise SystemExit(3)")
+@pytest.mark.parametrize(
+    ("module", "name", "broken"), [(sys, "executable", ""), (kineto_pool, "_BOOT", "raise SystemExit(3)")]
+)
+def test_workers_that_cannot_start(
+    large: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, broken: str
+) -> None:
+    monkeypatch.setattr(module, name, broken)
     assert_same(read_trace(str(large), workers=2), read_trace(str(large), workers=1))
 
 
