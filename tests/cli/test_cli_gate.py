@@ -137,8 +137,9 @@ def test_files_for_others(recording, tmp_path, monkeypatch):
 def test_what_is_called_like_markup_stays_text(tmp_path):
     evil = "|a|\n# b <script>x</script> [c](d) `e` *f* _g_ @h ![i](j) \x1b[31m <!-- "
     broken = MeasuredItem(evil, evil, evil, 1, 1)
-    base = a_run(**{name: unknown(evil) for name in METRICS} | {"breaks": Measure(0)})
-    head = a_run(evil, **{**base.measures, "breaks": Measure(1, items=[broken])})
+    measures: dict[str, Any] = {name: unknown(evil) for name in METRICS} | {"breaks": Measure(0)}
+    base = a_run(**measures)
+    head = a_run(evil, **measures | {"breaks": Measure(1, items=[broken])})
     report = gate([base], head, settings_of(["breaks>0", "step>3%"], [], evil))
     text = markdown(report, ["a`b", "x y"])
     assert "<script>" not in text and "\x1b" not in text and "\n# b" not in text and "](d)" not in text

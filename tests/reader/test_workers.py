@@ -1,6 +1,7 @@
 """workers.py: which log belongs to which worker."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,10 @@ def joined(folder):
 
 
 DAY_S = 86_400
-CASES = {  # traces, logs, and the rank and the log of each worker
+Files = list[tuple[str, dict[str, Any]]]
+CASES: dict[
+    str, tuple[Files, Files, dict[str, Any]]
+] = {  # traces, logs, and the rank and the log of each worker
     "the rank decides, and the file name beats the envelope": (
         [("a", {"pid": 1, "rank": 0}), ("b", {"pid": 1, "rank": 1})],
         [("rank_1_x", {"pid": 1, "rank": 0}), ("rank_0_y", {"pid": 1, "rank": 0})],
