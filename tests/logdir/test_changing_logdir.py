@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from werkzeug.test import Client
@@ -112,9 +113,7 @@ class TestLive:
         write_trace(tmp_path, EVENTS)
         client = make_client(make_plugin(tmp_path))
 
-        def denied(*_: object, **__: object) -> None:
-            raise UserError("cannot be opened: Permission denied")
-
+        denied = Mock(side_effect=UserError("cannot be opened: Permission denied"))
         with monkeypatch.context() as patch:
             patch.setattr(anywhere, "open_trace", denied)
             assert "Permission" in error_of(ask_span(client, ids("1")))["message"]

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -194,10 +195,7 @@ def test_an_exporter_that_is_cancelled(
         Path(path).write_text("{half")
         raise KeyboardInterrupt
 
-    def cancel(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", cancel)
+    monkeypatch.setattr(os, "replace", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         tensorboard_trace_handler(str(tmp_path), "w", gzipped)(Exporter(half if gzipped else whole))
     assert [path.suffix for path in tmp_path.iterdir()] == ([] if gzipped else [".json"])
@@ -222,9 +220,7 @@ def test_what_goes_wrong_in_each_cycle_is_said_once(
 ) -> None:
     """Names and folders with a time in them make no new problem."""
 
-    def no_space(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    no_space = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr("tb_torchcompile_plugin.compile_log.summary.save", no_space)
     for cycle in range(3):
         folder = str(tmp_path / f"c{cycle}")
@@ -241,9 +237,7 @@ def _write(path: str, text: str) -> None:
 def test_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def no_space(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    no_space = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     on_ready = tensorboard_trace_handler(str(tmp_path), "w")
     monkeypatch.setattr("tb_torchcompile_plugin.logdir.filesystem.open", no_space, raising=False)
     on_ready(Exporter(no_space))
@@ -266,9 +260,7 @@ def test_a_folder_that_cannot_be_made(torch: Any, tmp_path: Path, caplog: pytest
 def test_a_folder_without_permission(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def denied(*_: object, **__: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
+    denied = Mock(side_effect=PermissionError(errno.EACCES, "Permission denied"))
     on_ready = tensorboard_trace_handler(str(tmp_path / "runs"))
 
     def ready(prof: Any) -> None:
@@ -283,11 +275,8 @@ def test_a_folder_without_permission(
 def test_a_recorder_that_is_broken_to_the_core(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("a bug of ours")
-
     for name in ("take", "_check_process", "_drain"):
-        monkeypatch.setattr(recorder_module.Recorder, name, fail)
+        monkeypatch.setattr(recorder_module.Recorder, name, Mock(side_effect=RuntimeError("a bug of ours")))
     profile(torch, tensorboard_trace_handler(str(tmp_path), "w"))
     assert names(tmp_path, TRACE)
     assert "a bug of ours" in caplog.text

@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -454,11 +455,8 @@ def test_a_broken_record_does_not_reach_the_compilation(
 def test_each_problem_is_said_once(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("boom")
-
     with CompileRecorder(tmp_path) as recorder:
-        monkeypatch.setattr(summary_file, "save", fail)
+        monkeypatch.setattr(summary_file, "save", Mock(side_effect=RuntimeError("boom")))
         assert recorder.write() is None
         assert recorder.write() is None
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
@@ -466,9 +464,7 @@ def test_each_problem_is_said_once(
 
 
 def test_a_logging_that_raises_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("no logging today")
-
+    fail = Mock(side_effect=RuntimeError("no logging today"))
     monkeypatch.setattr(recorder_module.logger, "warning", fail)
     monkeypatch.setattr(summary_file, "save", fail)
     with CompileRecorder(tmp_path) as recorder:
@@ -478,10 +474,7 @@ def test_a_logging_that_raises_does_not_matter(tmp_path: Path, monkeypatch: pyte
 def test_a_recovery_that_fails_leaves_the_rest(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(**_: object) -> None:
-        raise RuntimeError("torch has changed")
-
-    monkeypatch.setattr(recorder_module, "recover", fail)
+    monkeypatch.setattr(recorder_module, "recover", Mock(side_effect=RuntimeError("torch has changed")))
     with CompileRecorder(tmp_path) as recorder:
         torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
         assert len(recorder.summary().compilations) == 1

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import Mock
 
 import pytest
 
@@ -183,17 +184,12 @@ def test_several_at_once(large: Path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_nowhere_to_put_files(large: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
     whole = read_trace(str(large))
-    monkeypatch.setattr("tempfile.mkdtemp", full)
+    monkeypatch.setattr("tempfile.mkdtemp", Mock(side_effect=OSError(28, "No space left on device")))
     assert_same(read_trace(str(large), workers=workers), whole)
 
 
 def test_no_process_can_be_started(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-
+    refused = Mock(side_effect=BlockingIOError(11, "Resource temporarily unavailable"))
     monkeypatch.setattr("subprocess.Popen", refused)
     assert_same(read_trace(str(large), workers=2), read_trace(str(large), workers=1))
