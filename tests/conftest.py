@@ -4,8 +4,6 @@ Small recordings are committed under tests/data. Larger ones are read from the f
 TB_TORCHCOMPILE_RECORDINGS names; tests that need one of those are skipped where it is not set.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs that a gate compares, with numbers that a test chooses; and recordings in which one thing is worse."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

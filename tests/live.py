@@ -1,7 +1,5 @@
 """Helpers of the tests that run a real torch.compile: a fresh recorder, and programs in processes of their own."""
 
-from __future__ import annotations
-
 import atexit
 import importlib.metadata
 import importlib.util

@@ -1,7 +1,5 @@
 """Steps of a millisecond that are to be mended: rounds that add up gradients, small collectives."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tb_torchcompile_plugin.analysis.causes.scenario import priced

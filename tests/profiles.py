@@ -1,8 +1,6 @@
 """Profiles of traces that a test wrote, answers that it gives in place of the analyses, and what docs/definitions.md
 says of sums, of any profile: to the nanosecond."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

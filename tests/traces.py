@@ -1,7 +1,5 @@
 """Small traces in Kineto's own words, for tests that need one exact situation."""
 
-from __future__ import annotations
-
 import json
 from itertools import count
 from pathlib import Path

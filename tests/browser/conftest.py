@@ -1,7 +1,5 @@
 """A real TensorBoard and a real Chromium for the tests of the tab."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What was compiled, over time and in full: compile time, compilations, code, comparisons."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Findings, GPU utilization and the overview's verdict, in the tab."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path

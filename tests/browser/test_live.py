@@ -1,7 +1,5 @@
 """The tab on a logdir that changes while it is open, that is empty, or that holds what should not be there."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

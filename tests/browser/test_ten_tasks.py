@@ -3,8 +3,6 @@
 The recordings' answers are known beforehand: what is asserted is the answer, and how many clicks it took.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

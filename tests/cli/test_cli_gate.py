@@ -1,7 +1,5 @@
 """The gate and the baseline as commands: statuses, files, and recordings in which one thing was made worse."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`report` in a terminal: one screen, whose first three lines are enough to act on; and what else it can be asked."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

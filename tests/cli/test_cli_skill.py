@@ -1,7 +1,5 @@
 """SKILL.md says what is true: each command in it is run, and what it shows stands in the answer."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`tb-torchcompile what-if`: what could be mended, in a terminal."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Compile records → summary, on hand-made records and on recordings of torch 2.11."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterator

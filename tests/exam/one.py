@@ -1,7 +1,5 @@
 """One program, in a process of its own: built, timed without a profiler, and recorded."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

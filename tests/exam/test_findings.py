@@ -6,8 +6,6 @@ Most recordings are older than the handler's notes of unrecorded steps: what it 
 measured without a profiler, is put in.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Steps of all ranks side by side, and which calls belong together, of recorded jobs whose late rank is known."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

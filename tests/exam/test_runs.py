@@ -4,8 +4,6 @@ On the CPU, with tiny sizes, in a process that has torch already; jobs as two ra
 needed: to collect the tests nobody has to load torch.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

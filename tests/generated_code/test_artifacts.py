@@ -1,7 +1,5 @@
 """Texts in the order of the pipeline, each with the graph and the direction that it belongs to."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path

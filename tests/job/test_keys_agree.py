@@ -2,8 +2,6 @@
 
 That it is the one that torch's own numbers tell, where there are some, is in tests/exam/test_recorded_jobs.py."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """job: what kernels take longer beside a collective, planted: by rank, step and place."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path

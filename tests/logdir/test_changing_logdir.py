@@ -1,7 +1,5 @@
 """Logdirs that change under the tab's eyes, readings that nobody waits for any more, and a server that stops."""
 
-from __future__ import annotations
-
 import gc
 import gzip
 import os

@@ -1,7 +1,5 @@
 """Remote logdirs: a real S3-compatible server that the test starts, and fsspec's own memory filesystem."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The routes of the compile side in depth: shapes, texts as plain text, and errors."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

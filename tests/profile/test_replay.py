@@ -1,7 +1,5 @@
 """profile/model: walked with the recorded durations the model gives the recorded times back, whatever was recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """profile/steps.py, profile/model/clock.py: how long a step is by the host's clock, and by that of a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

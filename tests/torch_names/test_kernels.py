@@ -1,7 +1,5 @@
 """Categories of kernels, on names that real traces hold."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Names of records, artifacts and failures as torch 2.4 to 2.14 write them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tb_torchcompile_plugin.torch_names import artifacts, records

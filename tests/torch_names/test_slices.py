@@ -1,7 +1,5 @@
 """Names of slices as torch 2.4 to 2.14 write them, and what is asked about each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

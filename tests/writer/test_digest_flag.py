@@ -1,7 +1,5 @@
 """`digest=True`: a digest of each trace, written beside training, which hears and feels nothing of it."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The drop-in handler: the contract of torch's own one, kept under every failure that can be forced."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import json

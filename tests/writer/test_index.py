@@ -1,7 +1,5 @@
 """Traces that are read into the cache beside training: by one process, the newest first, and by none that is left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The times of steps under a real torch: which are noted, as what, and that the training loop notices nothing of it."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from pathlib import Path

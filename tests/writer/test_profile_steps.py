@@ -1,7 +1,5 @@
 """`profile_steps`: a loop is recorded once it compiles no more, whoever owns it, and nothing is raised into it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

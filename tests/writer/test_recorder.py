@@ -1,7 +1,5 @@
 """The live recorder under a real torch: what it takes, what it recovers, and what it never does."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

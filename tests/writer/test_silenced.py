@@ -1,7 +1,5 @@
 """Programs that set logging up, and so silence every logger that they do not know: torch is heard all the same."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

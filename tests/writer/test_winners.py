@@ -1,7 +1,5 @@
 """The winners of kernels that are tuned when they first run, as torch's autotuners hold them."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType, SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Attention that is written out is recognised by its operators and shapes, and what fused attention would bring."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

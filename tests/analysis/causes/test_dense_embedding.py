@@ -1,7 +1,5 @@
 """An embedding whose gradient is dense though few of its rows are looked up, and what a sparse one would bring."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What an eager run is told where the same program was recorded compiled beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """findings/: each rule fires where it should, is silent where it should, and is documented."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

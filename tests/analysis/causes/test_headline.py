@@ -1,7 +1,5 @@
 """headline.py: how long a step is, by which clock, and what the first finding says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """overview.py: the first sentence of the tab."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """pays/: which run is held against which, what compiling cost, what a step gains, and when the two are even."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """what_if/: checkpoints inside of compiled graphs, whose backward computes anew what its forward had computed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """what_if/: the picture sums to the step, fixes are told apart, and several of them bring no more than there is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

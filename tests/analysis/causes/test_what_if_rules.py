@@ -1,7 +1,5 @@
 """Findings that follow from the model of the step: one cause is told once, at its root."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

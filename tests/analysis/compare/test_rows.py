@@ -1,7 +1,5 @@
 """rows.py, remembered.py, runs.py: a run in a line, what is remembered of it, and runs beside one another."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """Lookups in the compile caches: whose they are, what they saved, and why they missed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which sizes came: against programs that cycle through known ones, and in made-up records."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

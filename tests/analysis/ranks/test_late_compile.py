@@ -1,7 +1,5 @@
 """late_compile.py: the sentence about a rank that compiles while the others wait names the guard and the line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

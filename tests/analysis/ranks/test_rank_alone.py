@@ -1,7 +1,5 @@
 """What one rank of a job is told: for whom it waits and how long, and not to overlap what only waits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

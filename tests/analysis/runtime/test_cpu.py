@@ -1,7 +1,5 @@
 """cpu.py: threads that worked, and what generated code tells of its kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

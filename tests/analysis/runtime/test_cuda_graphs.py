@@ -1,7 +1,5 @@
 """Whether CUDA graphs served: by programs that counted themselves what torch did, and by torch's own objects."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What held each GPU up: idle time in the steps by culprit, to the nanosecond."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """in_code.py: the kernels of an output code with their calls, lines and times."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every kernel with its compilation, source, lines and numbers: on recordings, by hand from their raw events."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

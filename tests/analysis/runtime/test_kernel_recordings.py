@@ -1,7 +1,5 @@
 """Kernels of all kinds as an H200 ran them: what is said of them is right, by hand and by torch's own count."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import cache

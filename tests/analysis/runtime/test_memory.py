@@ -1,7 +1,5 @@
 """memory.py: totals against torch's own table, and single situations worked out by hand."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

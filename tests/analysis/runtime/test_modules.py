@@ -1,7 +1,5 @@
 """modules.py: what Python stacks tell of modules."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """python.py: whose functions took the host's time, from the stacks that were recorded."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

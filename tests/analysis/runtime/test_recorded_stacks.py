@@ -1,7 +1,5 @@
 """The stacks that torch 2.14's inductor_trace_handler writes beside inductor's kernels are the kernels' lines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

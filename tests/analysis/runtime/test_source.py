@@ -1,7 +1,5 @@
 """Which lines take the time: shared out in whole nanoseconds, the lines and what is unknown being all there is."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """step_breakdown.py and slow_steps.py: every nanosecond of a step has one part; slow steps and their reasons."""
 
-from __future__ import annotations
-
 import gc
 import json
 import random

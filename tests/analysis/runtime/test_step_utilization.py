@@ -1,7 +1,5 @@
 """step_utilization.py, verdicts.py, launch_stats.py, idle_gaps.py: steps by device, bounds, launches, gaps."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Callable

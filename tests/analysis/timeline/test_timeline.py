@@ -1,7 +1,5 @@
 """Lanes and windows of the timeline against their definition, computed slowly from the file."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable

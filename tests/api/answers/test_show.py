@@ -1,7 +1,5 @@
 """What `show` tells of a kernel, a graph break and a finding; and where the tab shows them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote

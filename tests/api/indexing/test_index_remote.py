@@ -1,7 +1,5 @@
 """api: `index` of a logdir in a store, whose traces are fetched, read and forgotten one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Answers about a large trace, kept in its entry: the same the second time, and gone with what they were made of."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

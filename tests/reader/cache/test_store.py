@@ -1,7 +1,5 @@
 """The cache of parsed traces: quick, shared, bounded, and right whatever happens to its files."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random

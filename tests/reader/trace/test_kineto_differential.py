@@ -1,7 +1,5 @@
 """The reader against a plain json.loads reader, on generated files; and against itself, however it cuts them up."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Reading with several processes: the same table, prompt cancelling, and no process left behind whatever happens."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import itertools
