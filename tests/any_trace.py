@@ -1,8 +1,6 @@
 """Hypothesis strategies for whatever a trace may hold: all categories, nested and crossing, lasting no time, ids that
 come twice, threads and processes of odd names."""
 
-from __future__ import annotations
-
 from itertools import chain
 from typing import Any
 

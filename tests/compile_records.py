@@ -1,8 +1,6 @@
 """Compile records as torch would write them, as objects and as a TORCH_TRACE log; values that nobody expects
 in one, or in a summary."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

@@ -4,8 +4,6 @@ Small recordings are committed under tests/data. Larger ones are read from the f
 TB_TORCHCOMPILE_RECORDINGS names; tests that need one of those are skipped where it is not set.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os
@@ -65,9 +63,7 @@ def _room(nodeid: str) -> str:
 
 @cache
 def _runs_torch(file: str) -> bool:
-    return bool(
-        re.search("needs_torch|from forked import|exam.quickly", (DATA.parents[2] / file).read_text())
-    )
+    return bool(re.search("needs_torch|from forked import", (DATA.parents[2] / file).read_text()))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:

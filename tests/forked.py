@@ -4,8 +4,6 @@ This module is both ends: what tests call, and the program of the process that f
 its standard input, the answer one line on its standard output.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import json

@@ -1,7 +1,5 @@
 """Code in a process of its own: what does an import bring with it?"""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

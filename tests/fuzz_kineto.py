@@ -5,8 +5,6 @@ length, and whether or not torch's layout is made use of; counts that add up; ar
 more than `_PATIENCE_S` of this processor's time.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import json

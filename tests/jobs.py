@@ -3,8 +3,6 @@
 Times are integer ns here, on one true clock; each rank writes them by its own.
 """
 
-from __future__ import annotations
-
 import tarfile
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count

@@ -1,7 +1,5 @@
 """torch's own table of operators beside ours, row by row, in integers: nanoseconds, bytes, counts."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Hypothesis strategies for trace files: any layout, key order, escape and nesting that is valid JSON."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """What the trace reader's tests share: comparing traces, and reading in stretches as worker processes do."""
 
-from __future__ import annotations
-
 import io
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """A second, plain reader for comparison: json.loads, one loop per question, no cleverness."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from dataclasses import dataclass

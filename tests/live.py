@@ -1,7 +1,5 @@
 """Helpers of the tests that run a real torch.compile: a fresh recorder, and programs in processes of their own."""
 
-from __future__ import annotations
-
 import atexit
 import importlib.metadata
 import importlib.util
@@ -11,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -115,3 +113,17 @@ def summaries(folder: Path) -> list[CompileSummary]:
 def names(folder: Path, suffix: str) -> list[str]:
     """Names of files with this end, without it."""
     return sorted(path.name.removesuffix(suffix) for path in folder.iterdir() if path.name.endswith(suffix))
+
+
+def in_a_fork(work: Callable[[], object]) -> int:
+    """Work in a child of this process, which ends well; its id."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    return pid

@@ -5,8 +5,6 @@ each step, one host whose ranks all wait for data in the midst of it, one pair o
 one host that compiled once more than the others.
 """
 
-from __future__ import annotations
-
 import random
 from functools import cache
 from pathlib import Path

@@ -1,13 +1,11 @@
 """Steps of a millisecond that are to be mended: rounds that add up gradients, small collectives."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tb_torchcompile_plugin.analysis.causes.scenario import priced
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, fixes
 from tb_torchcompile_plugin.profile.profile import Profile
-from traces import AUTOGRAD, Event, launch, slice_
+from traces import AUTOGRAD, Event, in_steps, launch, slice_
 
 STEP_US = 1000
 NODE = "autograd::engine::evaluate_function: AccumulateGrad"
@@ -17,17 +15,7 @@ REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096u
 
 
 def steps(*make: Event, number: int = 3) -> list[Event]:
-    """So many steps of a millisecond, each with these events at these times from its begin on."""
-    events: list[Event] = []
-    for step in range(number):
-        events.append(slice_(f"ProfilerStep#{step}", STEP_US * step, STEP_US, "user_annotation"))
-        for event in make:
-            args = {**event["args"]}
-            for key in ("correlation", "Sequence number"):
-                if key in args:
-                    args[key] += 100_000 * step
-            events.append(event | {"ts": event["ts"] + STEP_US * step, "args": args})
-    return events
+    return in_steps(*make, every=STEP_US, number=number)
 
 
 def fix(profile: Profile, kind: str) -> WhatIf:

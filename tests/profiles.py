@@ -1,11 +1,9 @@
 """Profiles of traces that a test wrote, answers that it gives in place of the analyses, and what docs/definitions.md
 says of sums, of any profile: to the nanosecond."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import isclose
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +39,19 @@ def profile_with(
 ) -> Profile:
     """The profile of these events."""
     return profile_of(write_trace(folder, events, **header), data)
+
+
+def spans_in(folder: Path) -> list[Profile]:
+    """All spans of a logdir, with what was compiled, as a session opens them."""
+    session = Session([("", str(folder))])
+    profiles = [
+        session.profile(run.run, worker.worker, span.span)
+        for run in session.runs().runs
+        for worker in run.workers
+        for span in worker.spans
+    ]
+    session.close()
+    return profiles
 
 
 def data_of(summary: CompileSummary) -> CompileData:
@@ -201,19 +212,10 @@ def graph_programs(folder: Path) -> dict[str, GraphProgram]:
 
 
 def _program(folder: Path, row: dict[str, Any]) -> GraphProgram:
-    spans = list(_profiles(folder))
+    spans = spans_in(folder)
     return GraphProgram(
         row["name"], spans, [counted(row[one]) for one in ("life", "steady")][-len(spans) :], row
     )
-
-
-def _profiles(folder: Path) -> Iterator[Profile]:
-    session = Session([("", str(folder))])
-    for run in session.runs().runs:
-        for worker in run.workers:
-            for span in worker.spans:
-                yield session.profile(run.run, worker.worker, span.span)
-    session.close()
 
 
 def counted(truth: dict[str, int]) -> Counter[str]:

@@ -1,7 +1,5 @@
 """The plugin behind TensorBoard's own WSGI application, and how a test asks it."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import time

@@ -1,7 +1,5 @@
 """The command line as a test asks it, how much of a screen it fills, and a folder that it may not look into."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

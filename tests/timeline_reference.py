@@ -1,7 +1,5 @@
 """The timeline by its definition, slowly: from the events of the file, in plain loops."""
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_left
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Small traces in Kineto's own words, for tests that need one exact situation."""
 
-from __future__ import annotations
-
 import json
 from itertools import count
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import Any
 
 PID, MAIN, AUTOGRAD = 100, 100, 101
 _correlations = count(1)
+_APART = ("correlation", "Sequence number")  # other numbers in each step
 
 Event = dict[str, Any]
 
@@ -21,6 +20,18 @@ def slice_(name: str, ts: float, dur: float, cat: str = "cpu_op", tid: int = MAI
 def step(number: int, ts: float, dur: float) -> Event:
     """A profiled step."""
     return slice_(f"ProfilerStep#{number}", ts, dur, "user_annotation")
+
+
+def in_steps(*make: Event, every: float, length: float | None = None, number: int = 3) -> list[Event]:
+    """So many steps, one each `every` µs and so long, each with these events at these times from its begin on."""
+    events: list[Event] = []
+    for at in range(number):
+        begin = every * at
+        events.append(step(at, begin, every if length is None else length))
+        for event in make:
+            apart = {key: event["args"][key] + 100_000 * at for key in _APART if key in event["args"]}
+            events.append(event | {"ts": event["ts"] + begin, "args": event["args"] | apart})
+    return events
 
 
 def kernel(

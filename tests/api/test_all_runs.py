@@ -1,7 +1,5 @@
 """run_lines.py: all runs of a logdir in a line each, and what is read for that."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A run as one file: no route is forgotten, what is embedded is what the routes answer, and budgets hold."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

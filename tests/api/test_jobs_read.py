@@ -1,8 +1,6 @@
 """A job whose ranks are more than readings are remembered is read to its end, each trace once; and no request waits for
 what is made of it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What is asked of a profile or of compile data is answered once, whoever asks for it, and however many at a time."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections import Counter

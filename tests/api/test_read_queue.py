@@ -1,7 +1,5 @@
 """read_queue.py: a bounded pool, a queue, and what happens when nobody waits any more. Time is made by hand here."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """sheets.py: columns of rows by their types alone."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

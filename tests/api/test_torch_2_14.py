@@ -1,7 +1,5 @@
 """What torch 2.14 records is read whole: steps, kernels with their lines, collectives and compilations of real runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a newer torch may write beside what is known (categories, string pids, counters) moves no number of a report."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

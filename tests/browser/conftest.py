@@ -1,7 +1,5 @@
 """A real TensorBoard and a real Chromium for the tests of the tab."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,16 +43,23 @@ def logdir(tmp_path_factory: pytest.TempPathFactory, recording: Callable[[str], 
 
 
 @pytest.fixture
-def add_run(logdir: Path) -> Iterator[Callable[[list[Event]], str]]:
-    """`add_run(events)`: the name of a run of them, which is beside the recordings as long as the test lasts."""
+def added(logdir: Path) -> Iterator[Path]:
+    """The folder of a run, which is beside the recordings as long as the test lasts."""
+    folder = logdir / "added"
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def add_run(added: Path) -> Callable[[list[Event]], str]:
+    """`add_run(events)`: the name of that run, which holds them then."""
 
     def write(events: list[Event]) -> str:
-        (logdir / "added").mkdir()
-        write_trace(logdir / "added", events)
-        return "added"
+        write_trace(added, events)
+        return added.name
 
-    yield write
-    shutil.rmtree(logdir / "added", ignore_errors=True)
+    return write
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """TensorBoard and Chromium as processes of their own: for the tests of the tab, and for measuring it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A made-up job: in each step every rank computes and sums gradients up with all others, and one rank comes late."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

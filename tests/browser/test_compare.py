@@ -1,7 +1,5 @@
 """Two runs side by side: from the verdict to the difference of their code."""
 
-from __future__ import annotations
-
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select

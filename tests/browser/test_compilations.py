@@ -1,9 +1,6 @@
 """What was compiled, over time and in full: compile time, compilations, code, comparisons."""
 
-from __future__ import annotations
-
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -187,13 +184,10 @@ def to_the_end(tab: Tab, part: str) -> None:
 
 
 @pytest.fixture
-def evil(logdir: Path) -> Iterator[str]:
+def evil(added: Path) -> str:
     """A run whose names, reasons and graphs try to be more than text, with a graph of megabytes."""
-    run = logdir / "evil_log"
-    run.mkdir()
-    (run / "dedicated_log_torch_trace_evil.log").write_text("".join(_evil_lines()), encoding="utf-8")
-    yield run.name
-    shutil.rmtree(run)
+    (added / "dedicated_log_torch_trace_evil.log").write_text("".join(_evil_lines()), encoding="utf-8")
+    return added.name
 
 
 def _evil_lines() -> Iterator[str]:
@@ -244,24 +238,19 @@ def test_text_of_a_log_stays_text(tab: Tab, evil: str) -> None:
     assert tab.script("return document.querySelectorAll('img, script:not([src])').length") <= 1
 
 
-def test_texts_of_no_compilation_are_there_even_if_nothing_was_compiled(tab: Tab, logdir: Path) -> None:
+def test_texts_of_no_compilation_are_there_even_if_nothing_was_compiled(tab: Tab, added: Path) -> None:
     """As torch.export leaves them, which writes no compile id."""
-    run = logdir / "exported"
-    run.mkdir()
     exported = _line({"exported_program": {}}, f"ExportedProgram: {EVIL}")
-    (run / "dedicated_log_torch_trace_export.log").write_text(exported, encoding="utf-8")
-    try:
-        tab.open(run=run.name, panel="compilations")
-        tab.wait_text(SENTENCE, "No compilations.")
-        tab.wait_text("main ul", "Exported program")
-        (link,) = [a for a in tab.all("main li a") if "Exported program" in a.text]
-        fetched = "const [link, done] = arguments; fetch(link.href).then((r) => r.text()).then(done)"
-        assert tab.driver.execute_async_script(fetched, link) == f"ExportedProgram: {EVIL}"
-    finally:
-        shutil.rmtree(run)
+    (added / "dedicated_log_torch_trace_export.log").write_text(exported, encoding="utf-8")
+    tab.open(run=added.name, panel="compilations")
+    tab.wait_text(SENTENCE, "No compilations.")
+    tab.wait_text("main ul", "Exported program")
+    (link,) = [a for a in tab.all("main li a") if "Exported program" in a.text]
+    fetched = "const [link, done] = arguments; fetch(link.href).then((r) => r.text()).then(done)"
+    assert tab.driver.execute_async_script(fetched, link) == f"ExportedProgram: {EVIL}"
 
 
-def test_an_output_code_of_3_mb_with_its_kernels_is_a_page_of_few_elements(tab: Tab, logdir: Path) -> None:
+def test_an_output_code_of_3_mb_with_its_kernels_is_a_page_of_few_elements(tab: Tab, added: Path) -> None:
     kernel = (
         "triton_poi_fused_{0} = async_compile.triton('triton_poi_fused_{0}', '''\n"
         + "    # pad\n" * 80
@@ -269,24 +258,19 @@ def test_an_output_code_of_3_mb_with_its_kernels_is_a_page_of_few_elements(tab: 
     )
     code = "\n".join(kernel.format(number) for number in range(4_000))
     assert len(code) > 3_000_000
-    run = logdir / "long_code"
-    run.mkdir()
     ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
-    (run / "dedicated_log_torch_trace_long.log").write_text(
+    (added / "dedicated_log_torch_trace_long.log").write_text(
         _line({"dynamo_start": {"stack": []}, **ids})
         + _line({"inductor_output_code": {"filename": "/tmp/a.py"}, **ids}, code)
     )
-    try:
-        tab.open(run=run.name, panel="code", code="0/0")
-        tab.wait_text("main", "4,000 kernels")
-        tab.wait_text(CODE, "triton_poi_fused_0 = ")
-        to_the_end(tab, "328000")
-        assert tab.script("return document.querySelectorAll('*').length") < 2500
-        tab.click("main button", "Show 3,900 more")
-        listed = "return document.querySelectorAll('main li').length"
-        tab.until(f"{listed} >= 4_000", "the other kernels")
-    finally:
-        shutil.rmtree(run)
+    tab.open(run=added.name, panel="code", code="0/0")
+    tab.wait_text("main", "4,000 kernels")
+    tab.wait_text(CODE, "triton_poi_fused_0 = ")
+    to_the_end(tab, "328000")
+    assert tab.script("return document.querySelectorAll('*').length") < 2500
+    tab.click("main button", "Show 3,900 more")
+    listed = "return document.querySelectorAll('main li').length"
+    tab.until(f"{listed} >= 4_000", "the other kernels")
 
 
 def test_long_texts_with_little_in_common_are_compared(tab: Tab, evil: str, logdir: Path) -> None:

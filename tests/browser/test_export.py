@@ -1,7 +1,5 @@
 """An exported file from disk, the network off: every panel paints, nobody is asked, and the console stays empty."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from functools import cache

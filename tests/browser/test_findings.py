@@ -1,8 +1,5 @@
 """Findings, GPU utilization and the overview's verdict, in the tab."""
 
-from __future__ import annotations
-
-import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -95,19 +92,15 @@ def test_gpu_utilization_says_why_the_gpu_waits(tab: Tab) -> None:
     tab.wait_text("h1", said)  # the overview says the same
 
 
-def test_of_a_trace_that_is_cut_off_nothing_is_said_to_be_all(tab: Tab, logdir: Path) -> None:
+def test_of_a_trace_that_is_cut_off_nothing_is_said_to_be_all(tab: Tab, logdir: Path, added: Path) -> None:
     """In the findings, in the overview, and where nothing is predicted: what was recorded is not to blame."""
-    (logdir / "cut").mkdir()
     text = next((logdir / "resnet18_eager").glob("*.pt.trace.json")).read_bytes()
-    (logdir / "cut" / "x.1.pt.trace.json").write_bytes(text[: len(text) * 6 // 10])
-    try:
-        tab.open(run="cut", panel="findings")
-        tab.wait_text("h1", "Nothing to change was found in what could be read.")
-        tab.go(run="cut", panel="overview")
-        tab.wait_text("main", "Nothing to change was found in what could be read.")
-        tab.go(run="cut", panel="what_if")
-        tab.wait_text("main", "The trace is cut off, and a part of it does not tell how long a step takes.")
-        tab.settle()
-        assert "ProfilerActivity" not in tab.text("main")
-    finally:
-        shutil.rmtree(logdir / "cut")
+    (added / "x.1.pt.trace.json").write_bytes(text[: len(text) * 6 // 10])
+    tab.open(run=added.name, panel="findings")
+    tab.wait_text("h1", "Nothing to change was found in what could be read.")
+    tab.go(run=added.name, panel="overview")
+    tab.wait_text("main", "Nothing to change was found in what could be read.")
+    tab.go(run=added.name, panel="what_if")
+    tab.wait_text("main", "The trace is cut off, and a part of it does not tell how long a step takes.")
+    tab.settle()
+    assert "ProfilerActivity" not in tab.text("main")

@@ -1,7 +1,5 @@
 """The tab on a logdir that changes while it is open, that is empty, or that holds what should not be there."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -57,23 +55,18 @@ def test_a_new_span_appears_and_the_place_stays(tab: Tab, logdir: Path) -> None:
     tab.wait(lambda: len(tab.options("Span")) == 1, "the span to vanish")
 
 
-def test_a_half_written_trace_is_read_once_it_is_whole(tab: Tab, logdir: Path) -> None:
+def test_a_half_written_trace_is_read_once_it_is_whole(tab: Tab, logdir: Path, added: Path) -> None:
     whole = (logdir / "breaks" / BREAKS).read_bytes()
-    run = logdir / "growing"
-    run.mkdir()
-    file = run / "vm_7.1795230300000000000.pt.trace.json"
+    file = added / "vm_7.1795230300000000000.pt.trace.json"
     file.write_bytes(whole[: len(whole) // 2])
-    try:
-        tab.open(run="growing")
-        tab.wait_text("main", "Warning.")
-        tab.click("footer button", "warning")
-        tab.wait_text("aside", file.name)
-        file.write_bytes(whole)
-        tab.reload_data()
-        tab.wait_text("h1", "Step 6.02 ms")
-        tab.wait_text("footer", "no warnings")
-    finally:
-        shutil.rmtree(run)
+    tab.open(run=added.name)
+    tab.wait_text("main", "Warning.")
+    tab.click("footer button", "warning")
+    tab.wait_text("aside", file.name)
+    file.write_bytes(whole)
+    tab.reload_data()
+    tab.wait_text("h1", "Step 6.02 ms")
+    tab.wait_text("footer", "no warnings")
 
 
 def test_an_address_of_what_is_gone_says_so(tab: Tab) -> None:
@@ -85,28 +78,18 @@ def test_an_address_of_what_is_gone_says_so(tab: Tab) -> None:
     tab.wait_text("aside", "which is not in this table")
 
 
-def test_text_from_a_trace_stays_text(tab: Tab, logdir: Path) -> None:
-    run = logdir / "evil"
-    run.mkdir()
-    write_trace(run, [kernel(EVIL, 10, 5)], "vm_8.1795230300000000000.pt.trace.json")
-    try:
-        tab.open(run="evil", panel="kernels")
-        tab.wait(lambda: any("<img src=x" in row[0] for row in tab.rows("Kernels")), "the name as text")
-        tab.click("tbody td", "<img")
-        tab.wait_text("aside pre", "onerror")
-        assert tab.script("return document.title") != "owned"
-        assert tab.script("return document.querySelectorAll('img, script:not([src])').length") <= 1
-    finally:
-        shutil.rmtree(run)
+def test_text_from_a_trace_stays_text(tab: Tab, added: Path) -> None:
+    write_trace(added, [kernel(EVIL, 10, 5)], "vm_8.1795230300000000000.pt.trace.json")
+    tab.open(run=added.name, panel="kernels")
+    tab.wait(lambda: any("<img src=x" in row[0] for row in tab.rows("Kernels")), "the name as text")
+    tab.click("tbody td", "<img")
+    tab.wait_text("aside pre", "onerror")
+    assert tab.script("return document.title") != "owned"
+    assert tab.script("return document.querySelectorAll('img, script:not([src])').length") <= 1
 
 
-def test_without_a_schedule_the_span_is_one_window(tab: Tab, logdir: Path) -> None:
-    run = logdir / "one_window"
-    run.mkdir()
-    write_trace(run, [kernel("k", 10, 5)], "vm_9.1795230300000000000.pt.trace.json")
-    try:
-        tab.open(run="one_window")
-        tab.wait_text("main", "no steps were marked: the whole span")
-        tab.wait_text("h1", "Span 5.00 µs")
-    finally:
-        shutil.rmtree(run)
+def test_without_a_schedule_the_span_is_one_window(tab: Tab, added: Path) -> None:
+    write_trace(added, [kernel("k", 10, 5)], "vm_9.1795230300000000000.pt.trace.json")
+    tab.open(run=added.name)
+    tab.wait_text("main", "no steps were marked: the whole span")
+    tab.wait_text("h1", "Span 5.00 µs")

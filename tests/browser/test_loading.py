@@ -1,7 +1,5 @@
 """The code of a panel comes when the panel is opened, and only then."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """What must not surprise a reader: nothing jumps under the pointer, runs out of the window or fills the address."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from urllib.parse import unquote

@@ -1,7 +1,5 @@
 """Operators, memory and modules in the tab, on a recording that has some of what they need."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Ranks, in the tab: the verdict, the map of steps by mouse and by keyboard, and the way to each rank."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """All runs beside one another, and the overview of the last time while a trace is read."""
 
-from __future__ import annotations
-
 import pytest
 
 from browser.tab import Tab

@@ -1,7 +1,5 @@
 """Source and Python in the tab: lines and functions with what they take, and where each leads."""
 
-from __future__ import annotations
-
 import pytest
 
 from browser.tab import Tab

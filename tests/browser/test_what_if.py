@@ -1,7 +1,5 @@
 """What if, in the tab: fixes are ticked, the time and the picture follow, and the address keeps it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

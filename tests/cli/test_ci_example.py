@@ -1,7 +1,5 @@
 """examples/ci: the workflow is YAML, and its shell steps do what they say."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

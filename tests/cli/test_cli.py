@@ -192,14 +192,6 @@ def test_one_log_of_any_name(tmp_path, capsys, recording):
     assert worker["compile"]["source"] == "torch_trace" and not worker["compile"]["compile_times_complete"]
 
 
-def test_the_text_names_every_break(capsys, recording):
-    assert main(["report", str(recording("breaks")), "--full"]) == 0
-    out = capsys.readouterr().out
-    for line in (26, 27, 28, 29):
-        assert f"capture.py:{line}" in out
-    assert "triton_pointwise" in out and "ProfilerStep#2" in out
-
-
 def test_the_text_has_the_first_sentences_of_the_panels(capsys, recording):
     logdir = str(recording("breaks"))
     (worker,) = read_report(logdir).runs[0].workers

@@ -1,7 +1,5 @@
 """`tb-torchcompile export`: a file that is whole or not there, and what is said of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

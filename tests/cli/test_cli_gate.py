@@ -1,7 +1,5 @@
 """The gate and the baseline as commands: statuses, files, and recordings in which one thing was made worse."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -14,14 +12,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from compile_records import artifact, line
+from gates import a_run, add_break, add_recompile, judged, slow_down
 from tb_torchcompile_plugin.analysis.compare.gate import gate
 from tb_torchcompile_plugin.analysis.compare.gate_judge import settings_of
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     METRICS,
     Measure,
     MeasuredItem,
-    MeasuredRun,
     unknown,
 )
 from tb_torchcompile_plugin.cli.command import main
@@ -31,14 +28,6 @@ from traces import kernel, slice_, write_trace
 
 pytestmark = pytest.mark.slow
 
-BREAK = """Graph break in user code at /home/user/train/model.py:12
-Graph Break Reason: Failed to trace builtin operator
-  Explanation: Dynamo does not know how to trace `print`.
-
-User code traceback:
-  File "/home/user/train/model.py", line 12, in forward
-    print(x)
-"""
 COUNTS = ("breaks>0", "skipped>0", "recompiles>0", "graphs>0", "guards>0", "kernels>0", "cache_misses>0")
 TIMES = ("step>3%", "compile>20%", "kernel:triton_*>10%")
 
@@ -87,39 +76,12 @@ def test_eager_against_compiled(recording, capsys):
     assert "Kernel time of a step: 1.65 ms → 2.27 ms" in capsys.readouterr().out
 
 
-def add_break(folder: Path) -> None:
-    """As torch writes it to its log."""
-    append(folder, artifact("dynamo_graph_break_reason", BREAK))
-
-
-def add_recompile(folder: Path) -> None:
-    append(folder, artifact("recompile_reasons", json.dumps(["0/0: s == 2.5"]), "0/1"))
-
-
-def append(folder: Path, record: Any) -> None:
-    (log,) = folder.glob("dedicated_log_torch_trace_*.log")
-    with log.open("ab") as file:
-        file.write(line(record, pid=424))
-
-
-def slow_kernel_down(folder: Path) -> None:
-    """Of one kind, by a fifth."""
-    (path,) = folder.glob("*.pt.trace.json")
-    document = json.loads(path.read_text())
-    mine = [one for one in document["traceEvents"] if one.get("name") == "triton_poi_fused_add_relu_31"]
-    mine = mine or [one for one in document["traceEvents"] if str(one.get("name")).startswith("triton_red")]
-    assert mine
-    for event in mine:
-        event["dur"] = round(1.2 * event["dur"], 3)
-    path.write_text(json.dumps(document))
-
-
 @pytest.mark.parametrize(
     ("change", "fails", "where", "why"),
     [
         (add_break, ["breaks>0"], "train/model.py:12", "Failed to trace builtin operator"),
         (add_recompile, ["recompiles>0"], "", "0/0: s == 2.5"),
-        (slow_kernel_down, ["kernel:triton_*>10%"], "models/resnet.py:", "triton_red"),
+        (slow_down("triton_red", 1.2), ["kernel:triton_*>10%"], "models/resnet.py:", "triton_red"),
     ],
 )
 def test_one_thing_that_is_worse_is_red_and_named(
@@ -174,10 +136,9 @@ def test_files_for_others(recording, tmp_path, monkeypatch):
 def test_what_is_called_like_markup_stays_text(tmp_path):
     evil = "|a|\n# b <script>x</script> [c](d) `e` *f* _g_ @h ![i](j) \x1b[31m <!-- "
     broken = MeasuredItem(evil, evil, evil, 1, 1)
-    base = MeasuredRun(
-        "base", [], "", 1, 1, {name: unknown(evil) for name in METRICS} | {"breaks": Measure(0)}
-    )
-    head = MeasuredRun(evil, [], "", 1, 1, {**base.measures, "breaks": Measure(1, items=[broken])})
+    measures: dict[str, Any] = {name: unknown(evil) for name in METRICS} | {"breaks": Measure(0)}
+    base = a_run(**measures)
+    head = a_run(evil, **measures | {"breaks": Measure(1, items=[broken])})
     report = gate([base], head, settings_of(["breaks>0", "step>3%"], [], evil))
     text = markdown(report, ["a`b", "x y"])
     assert "<script>" not in text and "\x1b" not in text and "\n# b" not in text and "](d)" not in text
@@ -190,10 +151,7 @@ def test_what_is_called_like_markup_stays_text(tmp_path):
 
 @pytest.mark.parametrize("torch", ["2.13", "2.14"])
 def test_markdown_has_the_command_to_reproduce_it(torch):
-    base, head = (
-        MeasuredRun("run", [], of, 1, 1, {name: unknown("") for name in METRICS} | {"breaks": Measure(0)})
-        for of in ("2.13", torch)
-    )
+    base, head = (a_run(torch=of, breaks=Measure(0)) for of in ("2.13", torch))
     settings = settings_of(["breaks>0", "step>3%"], ["gpu", "unknown"], "")
     command = (
         "tb-torchcompile compare a b --fail-on 'breaks>0' --fail-on 'step>3%' --allow gpu --allow unknown"
@@ -203,8 +161,8 @@ def test_markdown_has_the_command_to_reproduce_it(torch):
 
 def test_markdown_is_never_more_than_github_shows():
     names = [f"kernel:{number}{'x' * 500}>1%" for number in range(2000)]
-    run = MeasuredRun("run", [], "", 1, 1, {name: unknown("nobody measured it") for name in METRICS})
-    text = markdown(gate([run], run, settings_of(names, [], "")), ["a", "b"])
+    run = a_run()
+    text = markdown(judged(run, run, *names), ["a", "b"])
     assert len(text.encode()) <= MAX_BYTES and text.endswith("than GitHub shows.\n")
     assert escaped("a\nb") == "a b"
 

@@ -1,7 +1,5 @@
 """A job in the terminal: first, with its ranks folded to a line each; and as tables of pandas."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`tb-torchcompile kernel`: one kernel in a terminal, and its benchmark as a file. Nothing of it is ever run here."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`tb-torchcompile mcp`: a real client asks a real server, which reads below its logdir alone and writes nothing."""
 
-from __future__ import annotations
-
 import builtins
 import json
 import sys

@@ -1,7 +1,5 @@
 """`report` in a terminal: one screen, whose first three lines are enough to act on; and what else it can be asked."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -17,7 +15,7 @@ from tb_torchcompile_plugin.api.answers.search import NOTHING_FASTER
 from tb_torchcompile_plugin.api.report import Report, SpanReport, read_report
 from tb_torchcompile_plugin.cli.answers.screen import cut, screen
 from tb_torchcompile_plugin.cli.command import main
-from terminal import LINES, Run, command_line, height
+from terminal import Run, command_line
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered")]
 
@@ -32,13 +30,6 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("job")
     write_job(folder, ranks=3, steps=3, late=1)
     return folder
-
-
-def test_the_first_three_lines_are_enough(run: Run, recording: Callable[[str], Path]) -> None:
-    verdict, finding, to_do, *_ = run(recording("breaks"))[1].splitlines()
-    assert verdict.startswith("Step 6.02 ms on the host (mean of 3) · GPU busy 2.61 %.")
-    assert "capture.py:28" in finding and "3.54 ms instead of 6.08 ms" in finding
-    assert to_do.startswith("Do: Begin with the dearest, capture.py:28.")
 
 
 def test_a_table_is_labelled_as_recorded_if_profiling_slowed_the_steps(
@@ -130,11 +121,6 @@ def test_a_number_that_is_none(number: str, capsys: pytest.CaptureFixture[str]) 
     assert f"argument --top: '{number}' is no whole number from 0 on" in capsys.readouterr().err
 
 
-def test_without_findings_there_is_a_sentence(run: Run, recording: Callable[[str], Path]) -> None:
-    lines = run(recording("everything"))[1].splitlines()
-    assert lines[1].startswith("No finding") and lines[2].startswith("Considered: ")
-
-
 def test_what_is_only_worth_knowing_is_no_cause(recording: Callable[[str], Path]) -> None:
     """That CUDA graphs are replayed, or that a cache was bypassed, makes no step slower."""
     report = read_report(str(recording("breaks")))
@@ -148,11 +134,6 @@ def test_what_is_only_worth_knowing_is_no_cause(recording: Callable[[str], Path]
     assert (nothing, title) == (NOTHING_FASTER, "A cache was bypassed (capture.py:28)")
 
 
-def test_several_runs_are_listed(run: Run, recording: Callable[[str], Path]) -> None:
-    out = run(recording("old_logs"))[1]
-    assert "\n9 runs\n" in out and "… and 4 more" in out
-
-
 def test_of_several_runs_the_first_one_is_named(
     run: Run, recording: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -162,11 +143,6 @@ def test_of_several_runs_the_first_one_is_named(
     assert re.match(r"Run (other|quiet): Step ", run(tmp_path)[1])
     shutil.copytree(recording("breaks"), tmp_path / "broken")
     assert run(tmp_path)[1].startswith("Run broken: Step 6.02 ms")
-
-
-def test_full_is_all_tables(run: Run, recording: Callable[[str], Path]) -> None:
-    status, out, _ = run(recording("breaks"), "--full")
-    assert status == 0 and height(out) > 2 * LINES and "compile time by phase" in out
 
 
 def test_tables_are_printed_for_people_too(run: Run, recording: Callable[[str], Path]) -> None:

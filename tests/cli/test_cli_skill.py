@@ -1,7 +1,5 @@
 """SKILL.md is correct: each command in it is run, and what it shows is in the answer."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`tb-torchcompile what-if`: what could be mended, in a terminal."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -11,25 +9,12 @@ from pathlib import Path
 import pytest
 
 from terminal import Run, command_line
-from traces import launch, slice_, write_trace
+from traces import in_steps, launch, slice_, write_trace
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return command_line(capsys, "what-if")
-
-
-def test_the_step_and_its_fixes_are_printed(run: Run, recording: Callable[[str], Path]) -> None:
-    status, out, err = run(recording("resnet18"))
-    assert (status, err) == (0, "")
-    lines = out.splitlines()
-    assert lines[1] == "A step takes 13.1 ms on the host’s clock. Replayed with an error of 0.00 %."
-    graphs = next(line for line in lines if line.split()[-1:] == ["cuda_graphs"])
-    assert re.match(
-        r" +Launching the 2 compiled graphs .+  \d\.\d\d ms  \d\.\d\d ms  \d\.\d\d ms  \d\d\.\d{3} ", graphs
-    )
-    assert "→" not in lines[1] and "after µs" not in out
-    assert any(line.startswith("host: module load") for line in lines)
 
 
 def test_fixes_that_are_picked_are_predicted_together(run: Run, recording: Callable[[str], Path]) -> None:
@@ -96,16 +81,8 @@ def test_without_a_trace_there_is_nothing_to_walk(run: Run, recording: Callable[
 def test_ids_are_whole(run: Run, tmp_path: Path) -> None:
     """However long: they are what `--fix` asks for."""
     name = f"mylib::{'an_operator_with_a_long_name_' * 4}"
-    events = [
-        event
-        for at in (0, 20_000, 40_000)
-        for event in (
-            slice_(f"ProfilerStep#{at}", at, 20_000, "user_annotation"),
-            slice_(name, at + 10, 9_000),
-            *launch("k", at + 9_500, at + 9_600, 100),
-        )
-    ]
-    status, out, _ = run(write_trace(tmp_path, events))
+    make = [slice_(name, 10, 9_000), *launch("k", 9_500, 9_600, 100)]
+    status, out, _ = run(write_trace(tmp_path, in_steps(*make, every=20_000)))
     (head,) = [line for line in out.splitlines() if line.startswith("picked")]
     ids = "".join(line[head.rindex("id") :].strip() for line in out.splitlines())
     assert status == 0 and f"operator:{name}::0" in ids

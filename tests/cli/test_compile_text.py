@@ -1,7 +1,5 @@
 """What is read out of torch's prose."""
 
-from __future__ import annotations
-
 import pytest
 
 from tb_torchcompile_plugin.compile_log.prose import (

@@ -1,7 +1,5 @@
 """`report` of every recording fits one screen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

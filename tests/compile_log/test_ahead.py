@@ -1,7 +1,5 @@
 """Compilations that torch gives no compile id: AOTInductor's packages, and exports."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compile records → summary, on hand-made records and on recordings of torch 2.11."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -83,17 +81,7 @@ def test_breaks_has_its_times_and_its_four_graph_breaks(recording: Callable[[str
     assert [(row.file, row.line) for row in breaks] == [
         ("/home/user/train/capture.py", n) for n in (26, 27, 28, 29)
     ]
-    assert [row.reason for row in breaks] == [
-        "Call to `torch._dynamo.graph_break()`",
-        "Call to `torch._dynamo.graph_break()`",
-        "Data-dependent branching",
-        "Failed to trace builtin operator",
-    ]
-    assert breaks[0].explanation == "User-inserted graph break. Message: None"
-    assert list(breaks[0].hints) == ["Remove the `torch._dynamo.graph_break()` call."]
     assert [len(row.hints) for row in breaks] == [1, 1, 2, 3]
-    assert breaks[2].docs_url == "https://meta-pytorch.github.io/compile-graph-break-site/gb/gb0170.html"
-    assert breaks[0].stack[-1].source == "a = self.m1(x); torch._dynamo.graph_break()"
     assert [frame.line for frame in breaks[0].stack][:2] == [74, 57]
     assert [row.count for row in breaks] == [1, 1, 1, 1]
     assert rows[0].restart_reasons[0].startswith("Call to `torch._dynamo.graph_break()`\n")
@@ -485,31 +473,22 @@ def test_phases_sum_to_the_duration_whatever_the_marks(seed: int) -> None:
     assert all(phase.exclusive_ns > 0 for phase in row.phases)
 
 
-def test_a_clock_that_was_set_back_gives_no_negative_phase() -> None:
-    (row,) = summary_of(
-        [
-            mark("B", "entire_frame_compile", 0),
-            mark("B", "inductor_compile", 10),
-            mark("E", "inductor_compile", 900),
-            mark("E", "entire_frame_compile", 500),
-        ]
-    ).compilations
-    assert [(phase.name, phase.exclusive_ns) for phase in row.phases] == [("other", 500_000)]
-
-
-def test_a_backend_that_is_not_inductor_is_other_time() -> None:
-    (row,) = summary_of(
-        [
-            mark("B", "entire_frame_compile", 0),
-            mark("B", "backend_compile", 100),
-            mark("E", "backend_compile", 900),
-            mark("E", "entire_frame_compile", 1000),
-        ]
-    ).compilations
-    assert [(phase.name, phase.exclusive_ns) for phase in row.phases] == [
-        ("dynamo", 200_000),
-        ("other", 800_000),
-    ]
+@pytest.mark.parametrize(
+    ("part", "begin", "end", "whole", "phases"),
+    [
+        # A clock that was set back gives no negative phase.
+        ("inductor_compile", 10, 900, 500, [("other", 500_000)]),
+        # A backend that is not inductor is other time.
+        ("backend_compile", 100, 900, 1000, [("dynamo", 200_000), ("other", 800_000)]),
+    ],
+)
+def test_phases_of_odd_marks(
+    part: str, begin: int, end: int, whole: int, phases: list[tuple[str, int]]
+) -> None:
+    frame = "entire_frame_compile"
+    marks = [mark("B", frame, 0), mark("B", part, begin), mark("E", part, end), mark("E", frame, whole)]
+    (row,) = summary_of(marks).compilations
+    assert [(phase.name, phase.exclusive_ns) for phase in row.phases] == phases
 
 
 # -- payloads and privacy -----------------------------------------------------------------------------------------

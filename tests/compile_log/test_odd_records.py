@@ -1,7 +1,5 @@
 """One odd value, at any field of any kind of record: it costs no more than its record, live and in a log."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

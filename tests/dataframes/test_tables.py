@@ -1,7 +1,5 @@
 """tables.py: `load` has what `report --json` has, row by row."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -6,8 +6,6 @@ It lists, reads the report, looks at the first finding and at the row that it po
 no line, at the hottest ones. Nothing here knows a program, a rule or a cause.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """A program of the exam: one planted cause, and a twin without it."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

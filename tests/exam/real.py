@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from exam import record
 
 if TYPE_CHECKING:
-    from exam.clock import Marks
+    from exam.one import Marks
     from exam.program import Machine, Recorded
 
 WARM_UP_STEPS = 12
@@ -63,14 +63,14 @@ class Watch:
 
     def warmed_up(self) -> None:
         """Waits until nothing else runs on the machine."""
-        from exam.clock import wait
+        from exam.one import wait
 
         wait(self._machine)
         self.answer["setup_s"] = round(time.perf_counter() - self._started, 2)
         self._ready()
 
     def _begin(self) -> None:
-        from exam.clock import Marks
+        from exam.one import Marks
 
         self.warmed_up()
         self._marks = Marks(self._machine)

@@ -3,8 +3,6 @@
 One program of each family here; all of them, with what is said of each: `PYTHONPATH=tests python -m exam.agent FOLDER`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -6,8 +6,6 @@ Most recordings are older than the handler's notes of unrecorded steps: what it 
 measured without a profiler, is put in.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -173,3 +171,25 @@ def table(answers: list[Answer]) -> str:
 
 def percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.0f} %"
+
+
+# Programs of somebody who knew none of the rules, around other people's models (tests/data/2.11.0/README.md): the rule
+# that names the cause, and how many points of a step its prediction is off at most.
+STRANGERS = {
+    "gin_pooling": ("frame_given_up", 5),
+    "gpt2_empty_cache": ("allocation", 25),  # what it does to the caching allocator is in no call
+    "vit_latency": ("launch_bound", 5),
+    "whisper_eager": ("nothing_compiled", 45),  # more of its kernels stay apart than the model has it
+}
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_programs_of_strangers(recording: Callable[[str], Path], name: str) -> None:
+    folder = recording("strangers")
+    rows = {row["name"]: row for row in json.loads((folder / "measured.json").read_text())["programs"]}
+    assert rows.keys() == STRANGERS.keys()
+    first = next(findings_of(folder / name))
+    rule, points = STRANGERS[name]
+    assert first.rule == rule and first.predicted is not None
+    measured = 100 * rows[name]["mended_us"] / rows[name]["planted_us"]
+    assert share(first.predicted) == pytest.approx(measured, abs=points)

@@ -3,8 +3,6 @@
 python -m pytest tests/exam/test_job_findings.py -s         # prints the table of docs/what_if.md
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

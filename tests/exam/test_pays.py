@@ -1,7 +1,5 @@
 """Whether compiling pays, by recordings of programs eager and compiled, against what was measured beside them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Texts in the order of the pipeline, each with the graph and the direction that it belongs to."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -134,13 +132,3 @@ def test_every_text_of_a_recording_is_there_and_paired_with_its_graph(
                     code = payload_at(str(log), place.log_offset, place.log_bytes, row.name)
                     assert (row.direction == "backward") is bool(is_backward_code(code))
                     assert row.graph is not None
-
-
-def test_the_buckets_of_ddp_are_told_apart(recording: Callable[[str], Path]) -> None:
-    for log in recording("ddp").glob("*.log"):
-        rows = artifacts(data_of(read_log(str(log))), 0, "4/0")
-        assert [row.title for row in rows if row.title.startswith("DDP")] == [
-            "DDP: graph split into buckets",
-            "DDP: graph of one bucket: submod_0",
-            "DDP: graph of one bucket: submod_1",
-        ]

@@ -1,7 +1,5 @@
 """What an output code says of its kernels, and the user's lines that they compute."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

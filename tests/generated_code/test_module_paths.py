@@ -1,7 +1,5 @@
 """module_paths.py: the modules of a compiled graph, by the names of its inputs."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 import pytest

@@ -1,7 +1,5 @@
 """The committed bundle is what the sources in frontend/ build, byte for byte."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`make demo`: what it needs, what it checks, and the whole of it once."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What the documents promise is there: targets, commands, variables, links, and the shapes of the routes."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -1,7 +1,5 @@
 """What `pip install` gives: the wheel, its content, and a tab in an environment that never saw torch."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """job: ranks that only send and recv tie together, and those that nothing does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """job/: kernels of which torch says only that calls were coalesced into them, and exchanges of uneven shares."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

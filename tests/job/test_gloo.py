@@ -1,7 +1,5 @@
 """job: collectives of real processes, which Gloo runs on threads of its own and tells neither group nor number of."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

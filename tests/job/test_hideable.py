@@ -1,7 +1,5 @@
 """job: how much of a transfer compute could hide, planted: what its own thread computes, and nothing hides already."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 """job: which calls are one collective, whose wait is whose, and how far the clocks are apart, in jobs of which all is
 known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

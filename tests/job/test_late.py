@@ -1,7 +1,5 @@
 """job: why a rank comes late, and what a step would take if it did not, in loops with one planted cause."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

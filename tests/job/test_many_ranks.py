@@ -1,7 +1,5 @@
 """A job of many ranks by its digests: what was planted is told, and nothing but digests is opened."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """job: which spans belong together, and a run of which not all can be read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

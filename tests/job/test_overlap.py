@@ -1,7 +1,5 @@
 """job: what kernels take longer beside a collective, planted: by rank, step and place."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -189,4 +187,3 @@ def test_matrix_products_beside_a_waiting_collective_of_two_h100s(recording: Cal
     assert first.wait_percent > 70 and first.known < first.beside
     losses = [row.loss_us for row in rows if row.loss_us is not None]
     assert all(one >= other for one, other in pairwise(losses)) and len(losses) < len(rows) + 1
-    assert "beside a collective take" in (job.of(overlap_headline) or "")

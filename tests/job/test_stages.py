@@ -1,7 +1,5 @@
 """job: a stage that sets the pace by its place in the model, told from a late rank and from ranks that take turns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

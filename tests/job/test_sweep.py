@@ -1,7 +1,5 @@
 """job: the models of all ranks walked together, against walking them again and again until nothing moves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """job: where nothing tells whether communication waits or transfers, neither is guessed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

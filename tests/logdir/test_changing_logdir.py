@@ -1,7 +1,5 @@
 """Logdirs that change under the tab's eyes, readings that nobody waits for any more, and a server that stops."""
 
-from __future__ import annotations
-
 import gc
 import gzip
 import os
@@ -15,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from werkzeug.test import Client
@@ -112,9 +111,7 @@ class TestLive:
         write_trace(tmp_path, EVENTS)
         client = make_client(make_plugin(tmp_path))
 
-        def denied(*_: object, **__: object) -> None:
-            raise UserError("cannot be opened: Permission denied")
-
+        denied = Mock(side_effect=UserError("cannot be opened: Permission denied"))
         with monkeypatch.context() as patch:
             patch.setattr(anywhere, "open_trace", denied)
             assert "Permission" in error_of(ask_span(client, ids("1")))["message"]

@@ -1,7 +1,5 @@
 """Remote logdirs: a real S3-compatible server that the test starts, and fsspec's own memory filesystem."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -11,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import fsspec
 import msgspec
@@ -303,10 +302,7 @@ class TestCopies:
         assert not cache.is_dir()
 
     def test_a_full_disk_is_said(self, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        def full(*_: object) -> None:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(copies, "_write", full)
+        monkeypatch.setattr(copies, "_write", Mock(side_effect=OSError(28, "No space left on device")))
         with (
             pytest.raises(UserError, match=r"No space left.*TB_TORCHCOMPILE_CACHE"),
             copies.local(self.file(memory)),
@@ -484,9 +480,7 @@ class TestTrouble:
         ids = {"run": "far", "worker": "w", "span": "1"}
         client.get(f"{ROOT}/runs")
 
-        def unreachable(*_: object, **__: object) -> None:
-            raise TimeoutError("the network is\ndown")
-
+        unreachable = Mock(side_effect=TimeoutError("the network is\ndown"))
         with monkeypatch.context() as patch:
             patch.setattr(type(memory), "cat_file", unreachable)
             patch.setattr(type(memory), "info", unreachable)

@@ -1,7 +1,5 @@
 """What is no file is passed over; where it takes a file's place, whoever asks is told and nobody waits."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The route that compares two spans: ids of both sides, progress, and errors that name the side."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

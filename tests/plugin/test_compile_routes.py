@@ -1,7 +1,5 @@
 """The routes of the compile side in depth: shapes, texts as plain text, and errors."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable
@@ -30,34 +28,6 @@ def ask(client: Client, route: str, **ids: Any) -> Any:
     response = client.get(f"{ROOT}/{route}", query_string={**BREAKS, **ids})
     assert response.status_code == 200, response.text
     return response.get_json()
-
-
-def test_compile_time(client: Client) -> None:
-    answer = ask(client, "compile_time")
-    assert answer["total_s"] == pytest.approx(3.896 + 0.660, abs=0.001)
-    assert sum(answer["phases_s"].values()) == pytest.approx(answer["total_s"])
-    columns = answer["spans"]
-    assert len({len(column) for column in columns.values()}) == 1
-    assert max(columns["name"]) == len(answer["names"]) - 1
-    assert max(columns["thread"]) == len(answer["threads"]) - 1
-    assert {row["result"] for row in answer["cache"]} == {"miss", "hit"}
-
-
-def test_compilations_and_one_of_them(client: Client) -> None:
-    overview = ask(client, "compilations")
-    assert len(overview["trie"]) == 1
-    assert {row["compile_id"] for row in ask(client, "compile")["compilations"]} == {
-        "0/0",
-        "1/0",
-        "2/0",
-        "3/0",
-        "4/0",
-    }
-    assert (overview["frames"], overview["statuses"]) == (5, {"break": 4, "ok": 1})
-    details = ask(client, "compilation", epoch=0, compile_id="3/0")
-    assert [row["direction"] for row in details["rows"]] == ["forward", "backward"]
-    assert "guards" not in details
-    assert details["artifacts"]
 
 
 def test_guards_are_a_question_of_their_own(client: Client) -> None:

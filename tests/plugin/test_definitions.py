@@ -1,7 +1,5 @@
 """The definitions as a page: whole, safe, and with an anchor for each panel that has a section."""
 
-from __future__ import annotations
-
 import re
 from typing import get_args
 

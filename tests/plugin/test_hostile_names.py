@@ -1,7 +1,5 @@
 """Names that a page, a terminal or a spreadsheet would obey: nowhere do they leave as they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The routes, asked through TensorBoard's own WSGI application."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import threading

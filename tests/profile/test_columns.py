@@ -1,7 +1,5 @@
 """columns.py: distinct rows of parallel columns, and values that no column can hold."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """host_tree.py against torch's definition, written out as the loop over a stack that it is."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

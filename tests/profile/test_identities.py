@@ -1,7 +1,5 @@
 """What docs/definitions.md says of sums holds to the nanosecond, whatever the trace."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """idle_causes.py and thread_activity.py: why a GPU waits, against a reference that looks at every moment on its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path

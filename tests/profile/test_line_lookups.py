@@ -1,7 +1,5 @@
 """What looking up the lines of callers took: in code that inductor wrote it grows from call to call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """profile/model: walked with the recorded durations the model gives the recorded times back, whatever was recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,7 +25,7 @@ from tb_torchcompile_plugin.profile.model.profiler_overhead import (
     without_recording,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
-from traces import AUTOGRAD, MAIN, Event, launch, slice_
+from traces import AUTOGRAD, MAIN, Event, in_steps, launch, slice_
 
 RECORDINGS = (
     "breaks",
@@ -102,15 +100,13 @@ def test_whatever_is_recorded_comes_back(
 
 
 def waiting(folder: Path) -> Profile:
-    """Two steps: a kernel of 50 µs, for which the host waits, then 40 µs of Python; 100 µs in all."""
-    events: list[Event] = []
-    for step in range(3):
-        begin = 100 * step
-        events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
-        events += launch("k", begin + 2, begin + 5, 50)
-        events.append(slice_("cudaDeviceSynchronize", begin + 10, 46, "cuda_runtime"))
-        events.append(slice_("train.py(3): log", begin + 57, 40, "python_function"))
-    return profile_with(folder, events)
+    """Three steps: a kernel of 50 µs, for which the host waits, then 40 µs of Python; 100 µs in all."""
+    make = [
+        *launch("k", 2, 5, 50),
+        slice_("cudaDeviceSynchronize", 10, 46, "cuda_runtime"),
+        slice_("train.py(3): log", 57, 40, "python_function"),
+    ]
+    return profile_with(folder, in_steps(*make, every=100))
 
 
 def test_a_fix_is_the_model_changed_and_walked_again(tmp_path: Path) -> None:
@@ -148,13 +144,8 @@ def test_recorded_steps_that_are_no_longer_than_others_stay_as_long(tmp_path: Pa
 
 def busy_steps(start_us: int, kernel_us: int, operators: int) -> list[Event]:
     """Six steps of 100 µs: so many operators, and a kernel that begins so late in its step."""
-    events: list[Event] = []
-    for step in range(6):
-        begin = 100 * step
-        events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
-        events += launch("k", begin + 1, begin + start_us, kernel_us)
-        events += [slice_("aten::view", begin + 3 + 3 * place, 2) for place in range(operators)]
-    return events
+    views = [slice_("aten::view", 3 + 3 * place, 2) for place in range(operators)]
+    return in_steps(*launch("k", 1, start_us, kernel_us), *views, every=100, number=6)
 
 
 def test_a_noted_host_that_runs_ahead_tells_what_recording_cost_it(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """A few kB that inflate to gigabytes: told, and never held."""
 
-from __future__ import annotations
-
 import lzma
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A summary and a log of one process as one: nothing is lost, nothing counts twice."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """One odd value, in any field of a summary: every question has an answer all the same."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,6 +1,9 @@
 """workers.py: which log belongs to which worker."""
 
 import json
+from typing import Any
+
+import pytest
 
 from compile_records import START_S
 from compile_records import write_log as log
@@ -21,12 +24,73 @@ def joined(folder):
     return {worker.worker: (worker.rank, worker.log and worker.log.name[26:-4]) for worker in join_logs(run)}
 
 
-def test_the_rank_decides_and_the_file_name_beats_the_envelope(tmp_path):
-    trace(tmp_path, "a", pid=1, rank=0)
-    trace(tmp_path, "b", pid=1, rank=1)
-    log(tmp_path, "rank_1_x", pid=1, rank=0)
-    log(tmp_path, "rank_0_y", pid=1, rank=0)
-    assert joined(tmp_path) == {"a": (0, "rank_0_y"), "b": (1, "rank_1_x")}
+DAY_S = 86_400
+Files = list[tuple[str, dict[str, Any]]]
+CASES: dict[
+    str, tuple[Files, Files, dict[str, Any]]
+] = {  # traces, logs, and the rank and the log of each worker
+    "the rank decides, and the file name beats the envelope": (
+        [("a", {"pid": 1, "rank": 0}), ("b", {"pid": 1, "rank": 1})],
+        [("rank_1_x", {"pid": 1, "rank": 0}), ("rank_0_y", {"pid": 1, "rank": 0})],
+        {"a": (0, "rank_0_y"), "b": (1, "rank_1_x")},
+    ),
+    "without ranks the process id decides": (
+        [("a", {"pid": 7}), ("b", {"pid": 8})],
+        [("x", {"pid": 8}), ("y", {"pid": 9})],
+        {"a": (None, None), "b": (None, "x"), "pid_9": (None, "y")},
+    ),
+    "a process id used again later is another process": (
+        [("a", {"pid": 7})],
+        [("mine", {"pid": 7}), ("later", {"pid": 7, "start_s": START_S + 1000})],
+        {"a": (None, "mine"), "pid_7": (None, "later")},
+    ),
+    "logs alone are workers by rank or process": (
+        [],
+        [("rank_2_x", {"pid": 1}), ("y", {"pid": 5})],
+        {"rank_2": (2, "rank_2_x"), "pid_5": (None, "y")},
+    ),
+    "a log of another rank is not taken by process id": (
+        [("a", {"pid": 1, "rank": 0})],
+        [("rank_1_x", {"pid": 1})],
+        {"a": (0, None), "rank_1": (1, "rank_1_x")},
+    ),
+    "two jobs in one folder have the same ranks": (
+        [("a", {"pid": 100, "rank": 0}), ("b", {"pid": 200, "rank": 0, "end_s": START_S + 1000})],
+        [("rank_0_x", {"pid": 100}), ("rank_0_y", {"pid": 200, "start_s": START_S + 900})],
+        {"a": (0, "rank_0_x"), "b": (0, "rank_0_y")},
+    ),
+    "the log of a later job leaves that of the earlier one in its place": (
+        [("a", {"pid": 100, "rank": 0})],
+        [("rank_0_x", {"pid": 100}), ("rank_0_y", {"pid": 200, "start_s": START_S + 5})],
+        {"a": (0, "rank_0_x"), "rank_0": (0, "rank_0_y")},
+    ),
+    "yesterday's process of the same id is another one": (
+        [("a", {"end_s": START_S + DAY_S})],
+        [("yesterday", {})],
+        {"a": (None, None), "pid_7": (None, "yesterday")},
+    ),
+    # Hours may pass before the first span; what comes after it says nothing more.
+    "what was compiled first and profiled later is one process": (
+        [("a", {"end_s": START_S + 3 * 3600}), ("a", {"end_s": START_S + DAY_S})],
+        [("x", {})],
+        {"a": (None, "x")},
+    ),
+    "the same rank may be a day apart": (
+        [("a", {"rank": 0, "end_s": START_S + DAY_S})],
+        [("rank_0_x", {})],
+        {"a": (0, "rank_0_x")},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_which_log_is_whose(tmp_path, case):
+    traces, logs, workers = CASES[case]
+    for name, how in traces:
+        trace(tmp_path, name, **how)
+    for name, how in logs:
+        log(tmp_path, name, **how)
+    assert joined(tmp_path) == workers
 
 
 def test_distributed_info_may_follow_the_events(tmp_path):
@@ -36,54 +100,12 @@ def test_distributed_info_may_follow_the_events(tmp_path):
     assert trace_identity(span.file, span.span).rank == 3
 
 
-def test_without_ranks_the_process_id_decides(tmp_path):
-    trace(tmp_path, "a", pid=7)
-    trace(tmp_path, "b", pid=8)
-    log(tmp_path, "x", pid=8)
-    log(tmp_path, "y", pid=9)
-    assert joined(tmp_path) == {"a": (None, None), "b": (None, "x"), "pid_9": (None, "y")}
-
-
-def test_a_process_id_used_again_later_is_another_process(tmp_path):
-    trace(tmp_path, "a", pid=7, end_s=START_S + 10)
-    log(tmp_path, "mine", pid=7, start_s=START_S)
-    log(tmp_path, "later", pid=7, start_s=START_S + 1000)
-    assert joined(tmp_path) == {"a": (None, "mine"), "pid_7": (None, "later")}
-
-
 def test_of_two_logs_of_one_worker_none_is_lost(tmp_path):
     trace(tmp_path, "a", pid=7)
     log(tmp_path, "old", pid=7, start_s=START_S - 100)
     log(tmp_path, "new", pid=7, start_s=START_S)
     workers = joined(tmp_path)
     assert workers["a"] == (None, "new") and sorted(name for _, name in workers.values()) == ["new", "old"]
-
-
-def test_logs_alone_are_workers_by_rank_or_process(tmp_path):
-    log(tmp_path, "rank_2_x", pid=1)
-    log(tmp_path, "y", pid=5)
-    assert joined(tmp_path) == {"rank_2": (2, "rank_2_x"), "pid_5": (None, "y")}
-
-
-def test_a_log_of_another_rank_is_not_taken_by_process_id(tmp_path):
-    trace(tmp_path, "a", pid=1, rank=0)
-    log(tmp_path, "rank_1_x", pid=1)
-    assert joined(tmp_path) == {"a": (0, None), "rank_1": (1, "rank_1_x")}
-
-
-def test_two_jobs_in_one_folder_have_the_same_ranks(tmp_path):
-    trace(tmp_path, "a", pid=100, rank=0)
-    trace(tmp_path, "b", pid=200, rank=0, end_s=START_S + 1000)
-    log(tmp_path, "rank_0_x", pid=100)
-    log(tmp_path, "rank_0_y", pid=200, start_s=START_S + 900)
-    assert joined(tmp_path) == {"a": (0, "rank_0_x"), "b": (0, "rank_0_y")}
-
-
-def test_the_log_of_a_later_job_leaves_that_of_the_earlier_one_in_its_place(tmp_path):
-    trace(tmp_path, "a", pid=100, rank=0)
-    log(tmp_path, "rank_0_x", pid=100)
-    log(tmp_path, "rank_0_y", pid=200, start_s=START_S + 5)
-    assert joined(tmp_path) == {"a": (0, "rank_0_x"), "rank_0": (0, "rank_0_y")}
 
 
 def test_the_rank_alone_gives_each_job_a_log(tmp_path):
@@ -135,23 +157,3 @@ def test_a_summary_named_by_its_rank_has_the_log_of_that_rank(tmp_path):
     (tmp_path / f"rank_3.{(START_S + 10) * 10**9}.pt.compile.pb").write_bytes(b"")
     log(tmp_path, "rank_3_x", pid=7)
     assert joined(tmp_path) == {"rank_3": (3, "rank_3_x")}
-
-
-def test_yesterdays_process_of_the_same_id_is_another_one(tmp_path):
-    trace(tmp_path, "a", pid=7, end_s=START_S + 86_400)
-    log(tmp_path, "yesterday", pid=7, start_s=START_S)
-    assert joined(tmp_path) == {"a": (None, None), "pid_7": (None, "yesterday")}
-
-
-def test_what_was_compiled_first_and_profiled_later_is_one_process(tmp_path):
-    """Hours may pass before the first span; what comes after it says nothing more."""
-    trace(tmp_path, "a", pid=7, end_s=START_S + 3 * 3600)
-    trace(tmp_path, "a", pid=7, end_s=START_S + 86_400)
-    log(tmp_path, "x", pid=7, start_s=START_S)
-    assert joined(tmp_path) == {"a": (None, "x")}
-
-
-def test_the_same_rank_may_be_a_day_apart(tmp_path):
-    trace(tmp_path, "a", pid=7, rank=0, end_s=START_S + 86_400)
-    log(tmp_path, "rank_0_x", pid=7, start_s=START_S)
-    assert joined(tmp_path) == {"a": (0, "rank_0_x")}

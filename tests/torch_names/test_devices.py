@@ -1,7 +1,5 @@
 """Peaks of devices, by the names that drivers give them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

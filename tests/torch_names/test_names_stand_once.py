@@ -1,7 +1,5 @@
 """What torch may rename stands in `torch_names` alone: a renamed label is one file to change."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

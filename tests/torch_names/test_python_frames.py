@@ -1,7 +1,5 @@
 """Frames of Python as the profiler writes them: taken apart, and told whose they are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

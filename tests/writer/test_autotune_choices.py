@@ -1,7 +1,5 @@
 """The configurations of kernels that are tuned when they first run, as in torch's autotuners."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType, SimpleNamespace
 

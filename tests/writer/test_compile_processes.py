@@ -1,7 +1,5 @@
 """Compilation in more than one process, or in one that dies: what each leaves behind, under a real torch."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is read off torch's CUDA graph trees, on objects that look like them: there is no GPU here."""
 
-from __future__ import annotations
-
 import sys
 from enum import Enum
 from itertools import count

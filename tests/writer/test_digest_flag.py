@@ -1,7 +1,5 @@
 """`digest=True`: a digest of each trace is written during training, without disturbing it."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The drop-in handler: the contract of torch's own one, kept under every failure that can be forced."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import json
@@ -12,10 +10,11 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from live import TRACE_LOGGER, names, needs_torch, run, run_alone, summaries
+from live import TRACE_LOGGER, in_a_fork, names, needs_torch, run, run_alone, summaries
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
 from tb_torchcompile_plugin.writer import handler as handler_module
 from tb_torchcompile_plugin.writer import recorder as recorder_module
@@ -194,10 +193,7 @@ def test_an_exporter_that_is_cancelled(
         Path(path).write_text("{half")
         raise KeyboardInterrupt
 
-    def cancel(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", cancel)
+    monkeypatch.setattr(os, "replace", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         tensorboard_trace_handler(str(tmp_path), "w", gzipped)(Exporter(half if gzipped else whole))
     assert [path.suffix for path in tmp_path.iterdir()] == ([] if gzipped else [".json"])
@@ -222,9 +218,7 @@ def test_what_goes_wrong_in_each_cycle_is_said_once(
 ) -> None:
     """Names and folders with a time in them make no new problem."""
 
-    def no_space(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    no_space = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr("tb_torchcompile_plugin.compile_log.summary.save", no_space)
     for cycle in range(3):
         folder = str(tmp_path / f"c{cycle}")
@@ -241,11 +235,9 @@ def _write(path: str, text: str) -> None:
 def test_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def no_space(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    no_space = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     on_ready = tensorboard_trace_handler(str(tmp_path), "w")
-    monkeypatch.setattr("tb_torchcompile_plugin.compile_log.summary.open", no_space, raising=False)
+    monkeypatch.setattr("tb_torchcompile_plugin.logdir.filesystem.open", no_space, raising=False)
     on_ready(Exporter(no_space))
     assert list(tmp_path.iterdir()) == []
     assert caplog.text.count("No space left on device") == 2  # the trace, the summary
@@ -266,9 +258,7 @@ def test_a_folder_that_cannot_be_made(torch: Any, tmp_path: Path, caplog: pytest
 def test_a_folder_without_permission(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def denied(*_: object, **__: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
+    denied = Mock(side_effect=PermissionError(errno.EACCES, "Permission denied"))
     on_ready = tensorboard_trace_handler(str(tmp_path / "runs"))
 
     def ready(prof: Any) -> None:
@@ -283,11 +273,8 @@ def test_a_folder_without_permission(
 def test_a_recorder_that_is_broken_to_the_core(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("a bug of ours")
-
     for name in ("take", "_check_process", "_drain"):
-        monkeypatch.setattr(recorder_module.Recorder, name, fail)
+        monkeypatch.setattr(recorder_module.Recorder, name, Mock(side_effect=RuntimeError("a bug of ours")))
     profile(torch, tensorboard_trace_handler(str(tmp_path), "w"))
     assert names(tmp_path, TRACE)
     assert "a bug of ours" in caplog.text
@@ -301,15 +288,7 @@ def test_a_profiler_that_is_none_at_all(tmp_path: Path, caplog: pytest.LogCaptur
 def test_the_handler_in_the_child_of_a_fork(torch: Any, tmp_path: Path) -> None:
     on_ready = tensorboard_trace_handler(str(tmp_path))
     on_ready(Exporter(whole))
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            on_ready(Exporter(whole))
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(pid, 0)[1] == 0
+    pid = in_a_fork(lambda: on_ready(Exporter(whole)))
     workers = {name.rpartition(".")[0] for name in names(tmp_path, SUMMARY)}
     assert workers == {f"{socket.gethostname()}_{os.getpid()}", f"{socket.gethostname()}_{pid}"}
     assert names(tmp_path, SUMMARY) == names(tmp_path, TRACE)

@@ -1,7 +1,5 @@
 """The handler with other writers of traces: inductor's handler of torch 2.14, and profilers that export later."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

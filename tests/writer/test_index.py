@@ -1,7 +1,5 @@
 """Traces are read into the cache during training by one process, the newest first, which ends with training."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,16 +1,13 @@
 """The times of steps under a real torch: which are noted, as what, and that the training loop notices nothing of it."""
 
-from __future__ import annotations
-
 import functools
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from live import needs_torch, run, summaries, torch_before
+from live import in_a_fork, needs_torch, run, summaries, torch_before
 from profiles import data_of
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
 from tb_torchcompile_plugin.compile_log.summary_pb2 import StepTimes
@@ -205,50 +202,39 @@ def test_an_optimizer_that_is_gone_hands_over(torch: Any, clock: list[int], tmp_
     assert list(noted().unrecorded_ns) == [2, 6]
 
 
-def test_the_profilers_steps_win(torch: Any, clock: list[int], tmp_path: Path) -> None:
-    tensorboard_trace_handler(tmp_path)
-    optimizer = sgd(torch)
-    with scheduled(torch, wait=3, warmup=1, active=1, repeat=1) as prof:
-        for duration in (1, 2, 3, 4, 5):
-            take_steps(optimizer.step, clock, [duration])
-            prof.step()
-    take_steps(optimizer.step, clock, [6, 7])
-    steps = noted()
-    assert (steps.source, list(steps.unrecorded_ns), list(steps.recorded_ns)) == (
-        "profiler.step",
-        [2, 3],
-        [5],
-    )
-
-
-def test_the_optimizer_knows_unrecorded_steps_where_the_profiler_had_none(
-    torch: Any, clock: list[int], tmp_path: Path
+@pytest.mark.parametrize(
+    ("before", "schedule", "after", "source", "unrecorded", "recorded"),
+    [
+        # The profiler's steps win.
+        ([], {"wait": 3, "warmup": 1, "active": 1}, [6, 7], "profiler.step", [2, 3], [5]),
+        # The profiler had none: training goes on after its block; its warm-up is not unrecorded.
+        ([], {"wait": 0, "warmup": 2, "active": 2}, [50, 6, 7], "optimizer", [6, 7], None),
+        # Many warm up first, and wait for one step more in the profiler's block: that one may be any.
+        ([40, 6, 7, 6], {"wait": 2, "warmup": 1, "active": 2}, [], "optimizer", [6, 7, 6, 1], None),
+    ],
+)
+def test_who_tells_steps_where_both_do(
+    torch: Any,
+    clock: list[int],
+    tmp_path: Path,
+    before: list[int],
+    schedule: dict[str, int],
+    after: list[int],
+    source: str,
+    unrecorded: list[int],
+    recorded: list[int] | None,
 ) -> None:
-    """Training goes on after the profiler's block; its warm-up is not unrecorded."""
     tensorboard_trace_handler(tmp_path)
     optimizer = sgd(torch)
-    with scheduled(torch, wait=0, warmup=2, active=2, repeat=1) as prof:
-        for duration in (1, 2, 3, 4):
+    take_steps(optimizer.step, clock, before)
+    with scheduled(torch, repeat=1, **schedule) as prof:
+        for duration in range(1, 1 + sum(schedule.values())):
             take_steps(optimizer.step, clock, [duration])
             prof.step()
-    take_steps(optimizer.step, clock, [50, 6, 7])
+    take_steps(optimizer.step, clock, after)
     steps = noted()
-    assert (steps.source, list(steps.unrecorded_ns)) == ("optimizer", [6, 7])
-
-
-def test_the_optimizer_knows_them_where_the_profilers_block_waits_for_one(
-    torch: Any, clock: list[int], tmp_path: Path
-) -> None:
-    """Many warm up first, and wait for one step more in the profiler's block: that one may be any."""
-    tensorboard_trace_handler(tmp_path)
-    optimizer = sgd(torch)
-    take_steps(optimizer.step, clock, [40, 6, 7, 6])
-    with scheduled(torch, wait=2, warmup=1, active=2, repeat=1) as prof:
-        for duration in (1, 2, 3, 4, 5):
-            take_steps(optimizer.step, clock, [duration])
-            prof.step()
-    steps = noted()
-    assert (steps.source, list(steps.unrecorded_ns)) == ("optimizer", [6, 7, 6, 1])
+    assert (steps.source, list(steps.unrecorded_ns)) == (source, unrecorded)
+    assert recorded in (None, list(steps.recorded_ns))
 
 
 @pytest.mark.parametrize("steps_of_one", [2, 0.5])
@@ -357,17 +343,13 @@ def test_the_child_of_a_fork_has_its_own_steps(torch: Any, clock: list[int], tmp
     tensorboard_trace_handler(tmp_path)
     optimizer = sgd(torch)
     take_steps(optimizer.step, clock, [1, 2, 3])
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            assert not recorder().summary("full").HasField("steps")
-            take_steps(optimizer.step, clock, [7, 8])
-            assert list(noted().unrecorded_ns) == [8]
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(pid, 0)[1] == 0
+
+    def train() -> None:
+        assert not recorder().summary("full").HasField("steps")
+        take_steps(optimizer.step, clock, [7, 8])
+        assert list(noted().unrecorded_ns) == [8]
+
+    in_a_fork(train)
     assert list(noted().unrecorded_ns) == [2, 3]
 
 

@@ -1,7 +1,5 @@
 """What the writer notes of a start-up: when the process began, its first steps, caches that were loaded as one."""
 
-from __future__ import annotations
-
 import sys
 import time
 from typing import ClassVar

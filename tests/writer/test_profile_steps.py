@@ -1,11 +1,10 @@
 """`profile_steps`: a loop is recorded once nothing is compiled any more, and nothing is raised into it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -120,10 +119,7 @@ def test_another_profiler_is_left_alone_and_nothing_is_raised(
 def test_a_profiler_that_cannot_start_is_said_once(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("no profiler here")
-
-    monkeypatch.setattr(torch.profiler, "profile", broken)
+    monkeypatch.setattr(torch.profiler, "profile", Mock(side_effect=RuntimeError("no profiler here")))
     with profile_steps(tmp_path) as steps:
         steps.step()
     assert caplog.text.count("no profiler here") == 1

@@ -1,7 +1,5 @@
 """pytest_plugin.py: the fixture, and what a test that fails says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

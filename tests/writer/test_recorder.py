@@ -1,20 +1,18 @@
 """The live recorder under a real torch: what it takes, what it recovers, and what it never does."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
 import re
 import sys
 import threading
-import warnings
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from live import TRACE_LOGGER, fresh_recorder, needs_torch, run, summaries, torch_before
+from live import TRACE_LOGGER, fresh_recorder, in_a_fork, needs_torch, run, summaries, torch_before
 from tb_torchcompile_plugin.compile_log import summary as summary_file
 from tb_torchcompile_plugin.compile_log.payloads import text_of, unpack
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, FORWARD, CompileSummary
@@ -455,11 +453,8 @@ def test_a_broken_record_does_not_reach_the_compilation(
 def test_each_problem_is_said_once(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("boom")
-
     with CompileRecorder(tmp_path) as recorder:
-        monkeypatch.setattr(summary_file, "save", fail)
+        monkeypatch.setattr(summary_file, "save", Mock(side_effect=RuntimeError("boom")))
         assert recorder.write() is None
         assert recorder.write() is None
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
@@ -467,9 +462,7 @@ def test_each_problem_is_said_once(
 
 
 def test_a_logging_that_raises_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("no logging today")
-
+    fail = Mock(side_effect=RuntimeError("no logging today"))
     monkeypatch.setattr(recorder_module.logger, "warning", fail)
     monkeypatch.setattr(summary_file, "save", fail)
     with CompileRecorder(tmp_path) as recorder:
@@ -479,10 +472,7 @@ def test_a_logging_that_raises_does_not_matter(tmp_path: Path, monkeypatch: pyte
 def test_a_recovery_that_fails_leaves_the_rest(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(**_: object) -> None:
-        raise RuntimeError("torch has changed")
-
-    monkeypatch.setattr(recorder_module, "recover", fail)
+    monkeypatch.setattr(recorder_module, "recover", Mock(side_effect=RuntimeError("torch has changed")))
     with CompileRecorder(tmp_path) as recorder:
         torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
         assert len(recorder.summary().compilations) == 1
@@ -500,19 +490,12 @@ def test_pending_records_are_bounded(torch: Any, tmp_path: Path, monkeypatch: py
 def test_the_child_of_a_fork_records_for_itself_alone(torch: Any, tmp_path: Path) -> None:
     with CompileRecorder(tmp_path / "parent") as recorder:
         torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                torch.compile(lambda x: x.cos(), backend="eager")(torch.ones(2))
-                child = CompileRecorder(tmp_path / "child")
-                child.write()
-                status = 0
-            finally:
-                os._exit(status)
-        assert os.waitpid(pid, 0)[1] == 0
+
+        def compile_and_write() -> None:
+            torch.compile(lambda x: x.cos(), backend="eager")(torch.ones(2))
+            CompileRecorder(tmp_path / "child").write()
+
+        pid = in_a_fork(compile_and_write)
         parent = recorder.summary()
     (child_summary,) = summaries(tmp_path / "child")
     assert [row.key.compile_id for row in parent.compilations] == ["0/0"]

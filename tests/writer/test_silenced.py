@@ -1,7 +1,5 @@
 """Programs that configure logging, and so disable all other loggers: torch's records are received all the same."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Beside the stock tools: what the profiler's own tab lists, and what TORCH_TRACE writes, stay as they were."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

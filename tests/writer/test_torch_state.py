@@ -1,7 +1,5 @@
 """torch's own times of functions: kept across its reset, and not called complete where some may be lost."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

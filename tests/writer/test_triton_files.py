@@ -1,7 +1,5 @@
 """What Triton made of kernels, as torch's autotuners and Triton's cache folder hold it (torch 2.11's shapes)."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

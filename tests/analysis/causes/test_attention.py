@@ -1,20 +1,16 @@
 """Attention that is written out is recognised by its operators and shapes, and what fused attention would bring."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mendable import fix, kinds
-from profiles import profile_with
+from profiles import profile_with, spans_in
 from tb_torchcompile_plugin.analysis.causes.findings import findings, span_findings
 from tb_torchcompile_plugin.analysis.causes.scenario import priced
 from tb_torchcompile_plugin.analysis.runtime.attention import written_attention
-from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import Event, launch, slice_
 
@@ -199,14 +195,10 @@ def test_it_is_told_from_a_twentieth_of_a_step_on(tmp_path: Path, rest_us: float
 
 def test_gpt2_with_attention_spelt_out(recording: Callable[[str], Path]) -> None:
     """tests/data/2.11.0/attention: measured without a profiler 29.2 ms a step, and 24.4 with the fused one."""
-    with closing(Session([("", str(recording("attention")))])) as session:
-        ((worker,),) = (run.workers for run in session.runs().runs)
-        rows = session.profile(".", worker.worker, worker.spans[0].span).of(findings).findings
+    (span,) = spans_in(recording("attention"))
+    rows = span.of(findings).findings
     first = rows[0]
     assert first.rule == "attention" and first.predicted is not None
-    assert first.title.startswith(
-        "Attention is written out 8 times a step, as a product, a softmax and a product at"
-    )
     assert first.where == ["modeling_gpt2.py:69"]
     after = first.predicted.after_us / first.predicted.step_us
     assert after == pytest.approx(24.4 / 29.2, abs=0.03)

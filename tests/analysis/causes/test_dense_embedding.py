@@ -1,20 +1,16 @@
 """An embedding whose gradient is dense though few of its rows are looked up, and what a sparse one would bring."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from mendable import fix, kinds
-from profiles import profile_with
+from profiles import profile_with, spans_in
 from tb_torchcompile_plugin.analysis.causes.findings import findings, span_findings
 from tb_torchcompile_plugin.analysis.causes.scenario import priced
 from tb_torchcompile_plugin.analysis.runtime.dense_embeddings import dense_embeddings
-from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import Event, launch, slice_
 
@@ -256,9 +252,8 @@ def test_nothing_is_said_of_a_small_table(tmp_path: Path) -> None:
 
 def test_a_click_through_model_with_a_large_table(recording: Callable[[str], Path]) -> None:
     """tests/data/2.11.0/dense_embedding: measured without a profiler 9.79 ms a step, and 3.10 with SparseAdam."""
-    with closing(Session([("", str(recording("dense_embedding")))])) as session:
-        ((worker,),) = (run.workers for run in session.runs().runs)
-        rows = session.profile(".", worker.worker, worker.spans[0].span).of(findings).findings
+    (span,) = spans_in(recording("dense_embedding"))
+    rows = span.of(findings).findings
     first = rows[0]
     assert first.rule == "dense_embedding" and first.predicted is not None
     assert "212,992 of 8,000,000 rows (2.7 %)" in first.title

@@ -1,7 +1,5 @@
 """findings/: each rule fires where it should, is silent where it should, and is documented."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -39,7 +37,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import (
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
-from traces import Event, kernel, launch, slice_, write_trace
+from traces import Event, in_steps, kernel, launch, slice_, write_trace
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "findings.md").read_text()
 H200 = {
@@ -53,13 +51,8 @@ GEMM = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTT"
 
 def steps(*, busy: float = 96, number: int = 3, name: str = GEMM) -> list[Event]:
     """Steps of 100 µs in each of which one kernel runs, launched by compiled code in the step."""
-    events: list[Event] = []
-    for step in range(number):
-        begin = 100 * step
-        events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
-        events.append(slice_("Torch-Compiled Region: 0/0", begin, 2))
-        events += launch(name, begin, begin + 2, busy)
-    return events
+    make = [slice_("Torch-Compiled Region: 0/0", 0, 2), *launch(name, 0, 2, busy)]
+    return in_steps(*make, every=100, number=number)
 
 
 def by_rule(
@@ -76,17 +69,14 @@ def test_a_healthy_run_yields_none(tmp_path: Path) -> None:
 
 def small(launches: int, *, apart: float = 8, number: int = 3) -> list[Event]:
     """Steps in which compiled code launches so many kernels of 1 µs, one each `apart` µs."""
-    events: list[Event] = []
     length = launches * apart + 10
-    for step in range(number):
-        begin = length * step
-        events.append(slice_(f"ProfilerStep#{step}", begin, length, "user_annotation"))
-        events.append(slice_("Torch-Compiled Region: 0/0", begin, length - 5))
-        events.append(slice_("## Call CompiledFxGraph key ##", begin, length - 6))
-        for place in range(launches):
-            at = begin + apart * place
-            events += launch("triton_poi_fused_add_0", at, at + 3, 1)
-    return events
+    make = [
+        slice_("Torch-Compiled Region: 0/0", 0, length - 5),
+        slice_("## Call CompiledFxGraph key ##", 0, length - 6),
+    ]
+    for place in range(launches):
+        make += launch("triton_poi_fused_add_0", apart * place, apart * place + 3, 1)
+    return in_steps(*make, every=length, number=number)
 
 
 def test_a_launch_bound_run_is_told_what_graphs_bring(tmp_path: Path) -> None:
@@ -195,18 +185,12 @@ def test_expensive_guards(tmp_path: Path) -> None:
     assert (row.severity, row.panel, row.evidence["times_per_step"]) == ("critical", "compiled_regions", 1)
 
 
-def eager(us: float) -> list[Event]:
-    """Behind the compiled code of each step so many µs in which an operator launches kernels, one each 4 µs."""
-    events = steps(busy=2)
-    for step in range(3):
-        begin = 100 * step + 5
-        for place in range(round(us / 4)):
-            at = begin + 4 * place
-            events += [
-                slice_("aten::mul", at, 4),
-                *launch("at::native::elementwise_kernel", at + 1, at + 3, 1),
-            ]
-    return events
+def eager(us: float, *, compiled: bool = True) -> list[Event]:
+    """Behind the compiled code of each step, if any, an operator launches kernels for so many µs, one each 4 µs."""
+    make = [*([slice_("Torch-Compiled Region: 0/0", 0, 2)] if compiled else []), *launch(GEMM, 0, 2, 2)]
+    for at in range(5, 5 + 4 * round(us / 4), 4):
+        make += [slice_("aten::mul", at, 4), *launch("at::native::elementwise_kernel", at + 1, at + 3, 1)]
+    return in_steps(*make, every=100)
 
 
 def test_what_still_runs_eager(tmp_path: Path) -> None:
@@ -218,7 +202,7 @@ def test_what_still_runs_eager(tmp_path: Path) -> None:
 
 
 def test_that_nothing_is_compiled_is_told_in_place_of_what_runs_eager(tmp_path: Path) -> None:
-    alone = [event for event in eager(80) if not str(event["name"]).startswith("Torch-Compiled")]
+    alone = eager(80, compiled=False)
     rows = by_rule(tmp_path, alone)
     assert "eager_remainder" not in rows and rows["nothing_compiled"].severity == "critical"
     assert "its result never was" in rows["nothing_compiled"].title
@@ -233,9 +217,7 @@ def test_without_a_gpu_it_is_the_hosts_time_that_tells_whether_anything_is_compi
     """As a program on a CPU is recorded: operators, and no launches."""
 
     def on_cpu(*make: Event) -> dict[str, Finding]:
-        marks = [slice_(f"ProfilerStep#{step}", 100 * step, 100, "user_annotation") for step in range(3)]
-        again = [event | {"ts": event["ts"] + 100 * step} for step in range(3) for event in make]
-        return by_rule(tmp_path, [*marks, *again], deviceProperties=[])
+        return by_rule(tmp_path, in_steps(*make, every=100), deviceProperties=[])
 
     row = on_cpu(slice_("aten::mm", 10, 50))["nothing_compiled"]
     assert row.severity == "critical" and row.title.startswith("Nothing that runs in the profiled steps")
@@ -245,11 +227,7 @@ def test_without_a_gpu_it_is_the_hosts_time_that_tells_whether_anything_is_compi
 
 
 def test_that_nothing_is_compiled_is_no_alarm_where_compiling_brings_little(tmp_path: Path) -> None:
-    def alone(us: float) -> Finding:
-        events = [event for event in eager(us) if not str(event["name"]).startswith("Torch-Compiled")]
-        return by_rule(tmp_path, events)["nothing_compiled"]
-
-    little, nothing = alone(24), alone(20)
+    little, nothing = (by_rule(tmp_path, eager(us, compiled=False))["nothing_compiled"] for us in (24, 20))
     assert little.severity == "warning" and little.predicted is not None and little.predicted.after_us == 99
     assert nothing.severity == "warning" and nothing.predicted is None
 
@@ -282,16 +260,15 @@ def test_a_break_in_a_wrapper_of_torchs_is_not_for_the_user_to_move(tmp_path: Pa
 
 
 def test_what_was_compiled_but_not_called_is_told_so(tmp_path: Path) -> None:
-    alone = [event for event in eager(80) if not str(event["name"]).startswith("Torch-Compiled")]
     summary = CompileSummary()
     summary.compilations.add(function="forward", graph_ops=3).key.compile_id = "0/0"
-    finding = by_rule(tmp_path, alone, summary)["nothing_compiled"]
+    finding = by_rule(tmp_path, eager(80, compiled=False), summary)["nothing_compiled"]
     assert "though there was 1 compilation: what it made is not called" in finding.title
 
 
 def test_a_backward_graph_is_compiled_though_its_forward_ran_before_the_recording(tmp_path: Path) -> None:
     """As where a library's step begins behind the forward."""
-    alone = [event for event in eager(80) if not str(event["name"]).startswith("Torch-Compiled")]
+    alone = eager(80, compiled=False)
     assert "nothing_compiled" in by_rule(tmp_path, alone)
     backward = slice_("## Call CompiledFxGraph fabc ##", 2, 3)
     assert "nothing_compiled" not in by_rule(tmp_path, [*alone, backward])
@@ -299,12 +276,8 @@ def test_a_backward_graph_is_compiled_though_its_forward_ran_before_the_recordin
 
 def test_regions_without_ids_are_compiled_all_the_same(tmp_path: Path) -> None:
     """torch before 2.6 writes none: nothing is known of them but that they ran."""
-    events = steps()
-    for step in range(3):
-        events += [
-            slice_("TorchDynamo Cache Lookup", 100 * step + 1, 2),
-            slice_("Torch-Compiled Region", 100 * step + 4, 90),
-        ]
+    make = [*launch(GEMM, 0, 2, 96), slice_("TorchDynamo Cache Lookup", 1, 2)]
+    events = in_steps(*make, slice_("Torch-Compiled Region", 4, 90), every=100)
     assert not {"nothing_compiled", "frame_given_up"} & set(by_rule(tmp_path, events))
 
 
@@ -342,13 +315,8 @@ def test_float32_products_on_a_card_with_tensor_cores(tmp_path: Path, name: str,
 def moving(num_gb: float | None, busy: float, name: str = "triton_poi_fused_index_0") -> list[Event]:
     """Steps of 100 µs with a product of 30 µs and a kernel of so many that moves so much, as inductor told."""
     args: dict[str, Any] = {} if num_gb is None else {"kernel_num_gb": num_gb}
-    events: list[Event] = []
-    for step in range(3):
-        begin = 100 * step
-        events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
-        events += launch(GEMM, begin, begin + 1, 30)
-        events += [slice_(name, begin + 1, 3, **args), *launch(name, begin + 2, begin + 32, busy)]
-    return events
+    make = [*launch(GEMM, 0, 1, 30), slice_(name, 1, 3, **args), *launch(name, 2, 32, busy)]
+    return in_steps(*make, every=100)
 
 
 @pytest.mark.parametrize(
@@ -399,66 +367,50 @@ def beside(name: str, cat: str, at: int, **kwargs: Any) -> Build:
     return lambda us: [*steps(busy=50), *[slice_(name, 100 * s + at, us, cat, **kwargs) for s in range(3)]]
 
 
+def behind_a_product(*make: Event, every: float, length: float, busy: float = 2) -> list[Event]:
+    """Steps in which compiled code launches a product first."""
+    product = [slice_("Torch-Compiled Region: 0/0", 0, 2), *launch(GEMM, 0, 2, busy)]
+    return in_steps(*product, *make, every=every, length=length)
+
+
 def waiting(us: float) -> list[Event]:
     """In each step the host waits for a kernel that takes so long, and goes on for 30 µs."""
-    events: list[Event] = []
-    for step in range(3):
-        begin = 200 * step
-        events.append(slice_(f"ProfilerStep#{step}", begin, us + 40, "user_annotation"))
-        events.append(slice_("Torch-Compiled Region: 0/0", begin, 2))
-        events += launch(GEMM, begin, begin + 2, us)
-        events.append(slice_("aten::item", begin + 5, us))
-        events.append(slice_("cudaStreamSynchronize", begin + 6, us - 2, "cuda_runtime"))
-    return events
+    wait = [slice_("aten::item", 5, us), slice_("cudaStreamSynchronize", 6, us - 2, "cuda_runtime")]
+    return behind_a_product(*wait, every=200, length=us + 40, busy=us)
+
+
+def copy(at: float, held_us: float, start: float, us: float) -> list[Event]:
+    """A copy from memory that is not pinned, whose call takes so long."""
+    ids = {"correlation": 9_000}
+    name = "Memcpy HtoD (Pageable -> Device)"
+    call = slice_("cudaMemcpyAsync", at, held_us, "cuda_runtime", **ids)
+    return [call, kernel(name, start, us, cat="gpu_memcpy", bytes=1 << 20, **ids)]
 
 
 def copied(us: float) -> list[Event]:
-    """In each step a copy from memory that is not pinned holds the host so long."""
-    events: list[Event] = []
-    for step in range(3):
-        begin = 1000 * step
-        events.append(slice_(f"ProfilerStep#{step}", begin, 100 + us, "user_annotation"))
-        events.append(slice_("Torch-Compiled Region: 0/0", begin, 2))
-        events += launch(GEMM, begin, begin + 2, 90)
-        name = "Memcpy HtoD (Pageable -> Device)"
-        call = slice_("cudaMemcpyAsync", begin + 95, us, "cuda_runtime", correlation=9_000 + step)
-        copy = kernel(name, begin + 96, us - 2, cat="gpu_memcpy", correlation=9_000 + step, bytes=1 << 20)
-        events += [call, copy]
-    return events
+    """In each step a copy holds the host so long."""
+    return behind_a_product(*copy(95, us, 96, us - 2), every=1000, length=100 + us, busy=90)
 
 
 def test_a_wait_that_ends_a_copy_is_not_told_beside_it(tmp_path: Path) -> None:
     """cudaMemcpyAsync gives way to a synchronisation, which waits for the copy and what is before it."""
-    events: list[Event] = []
-    for step in range(3):
-        begin = 1000 * step
-        events.append(slice_(f"ProfilerStep#{step}", begin, 600, "user_annotation"))
-        events += launch(GEMM, begin, begin + 2, 200)
-        name = "Memcpy HtoD (Pageable -> Device)"
-        events.append(slice_("aten::to", begin + 10, 580))
-        events.append(slice_("cudaMemcpyAsync", begin + 11, 5, "cuda_runtime", correlation=9_000 + step))
-        events.append(
-            kernel(name, begin + 205, 370, cat="gpu_memcpy", correlation=9_000 + step, bytes=1 << 20)
-        )
-        events.append(slice_("cudaStreamSynchronize", begin + 17, 560, "cuda_runtime"))
-    rules = by_rule(tmp_path, events)
+    make = [
+        *launch(GEMM, 0, 2, 200),
+        slice_("aten::to", 10, 580),
+        *copy(11, 5, 205, 370),
+        slice_("cudaStreamSynchronize", 17, 560, "cuda_runtime"),
+    ]
+    rules = by_rule(tmp_path, in_steps(*make, every=1000, length=600))
     assert "copies" in rules and "synchronise" not in rules
 
 
 def optimizing(launches: float) -> list[Event]:
     """In each step an optimizer launches so many kernels, one each 10 µs."""
     length = 10 * launches + 20
-    events: list[Event] = []
-    for step in range(3):
-        begin = length * step
-        events.append(slice_(f"ProfilerStep#{step}", begin, length, "user_annotation"))
-        events.append(slice_("Torch-Compiled Region: 0/0", begin, 2))
-        events += launch(GEMM, begin, begin + 2, 2)
-        events.append(slice_("Optimizer.step#SGD.step", begin + 5, length - 6, "user_annotation"))
-        for place in range(round(launches)):
-            at = begin + 6 + 10 * place
-            events += launch("multi_tensor", at, at + 2, 1)
-    return events
+    make = [slice_("Optimizer.step#SGD.step", 5, length - 6, "user_annotation")]
+    for place in range(round(launches)):
+        make += launch("multi_tensor", 6 + 10 * place, 8 + 10 * place, 1)
+    return behind_a_product(*make, every=length, length=length)
 
 
 def under(operator: str) -> Build:
@@ -481,37 +433,25 @@ def led_by(name: str, cat: str) -> Build:
 
 def nan_checked(times: float) -> list[Event]:
     """In each step autograd looks so often for a NaN, each time behind a node."""
-    events: list[Event] = []
-    for step in range(3):
-        begin = 200 * step
-        events.append(slice_(f"ProfilerStep#{step}", begin, 200, "user_annotation"))
-        events.append(slice_("Torch-Compiled Region: 0/0", begin, 2))
-        events += launch(GEMM, begin, begin + 2, 2)
-        for place in range(round(times)):
-            at = begin + 10 + 20 * place
-            events.append(slice_("autograd::engine::evaluate_function: MulBackward0", at, 19))
-            events += [slice_("aten::isnan", at + 1, 15), *launch("isnan", at + 2, at + 5, 3)]
-            events.append(slice_("aten::item", at + 16, 1))
-    return events
+    make: list[Event] = []
+    for at in range(10, 10 + 20 * round(times), 20):
+        make.append(slice_("autograd::engine::evaluate_function: MulBackward0", at, 19))
+        make += [slice_("aten::isnan", at + 1, 15), *launch("isnan", at + 2, at + 5, 3)]
+        make.append(slice_("aten::item", at + 16, 1))
+    return behind_a_product(*make, every=200, length=200)
 
 
 def backwards(times: float) -> list[Event]:
     """Steps in which one graph runs forward once, and backward so often, 40 µs each time."""
-    events: list[Event] = []
-    for step in range(3):
-        begin = 200 * step
-        numbered: dict[str, Any] = {"Sequence number": step}
-        events.append(slice_(f"ProfilerStep#{step}", begin, 200, "user_annotation"))
-        events.append(slice_("Torch-Compiled Region: 0/0", begin, 30))
-        events += [
-            slice_("CompiledFunction", begin + 1, 28, **numbered),
-            *launch(GEMM, begin + 2, begin + 5, 2),
-        ]
-        for place in range(round(times)):
-            at = begin + 40 + 50 * place
-            events.append(slice_("CompiledFunctionBackward", at, 40, **numbered))
-            events += launch(GEMM, at + 2, at + 5, 30)
-    return events
+    numbered: dict[str, Any] = {"Sequence number": 0}
+    make = [
+        slice_("Torch-Compiled Region: 0/0", 0, 30),
+        slice_("CompiledFunction", 1, 28, **numbered),
+        *launch(GEMM, 2, 5, 2),
+    ]
+    for at in range(40, 40 + 50 * round(times), 50):
+        make += [slice_("CompiledFunctionBackward", at, 40, **numbered), *launch(GEMM, at + 2, at + 5, 30)]
+    return in_steps(*make, every=200)
 
 
 def work(name: str, at: int) -> Build:
@@ -868,9 +808,7 @@ def test_findings_of_a_recording(recording: Callable[[str], Path]) -> None:
     report = whole_report(session)
     assert [row.rule for row in report.findings] == ["graph_breaks", "launch_bound", "eager_remainder"]
     breaks = report.findings[0]
-    assert breaks.title == (
-        "4 graph breaks, the dearest at capture.py:28: without them a step takes 3.54 ms instead of 6.08 ms"
-    )
+    assert breaks.where[0] == "capture.py:28" and breaks.evidence["breaks"] == 4
     assert breaks.evidence["host_us_per_step"] == pytest.approx((636.737 + 523.9 + 505.267) / 3, abs=0.02)
     assert (breaks.worker, breaks.severity) == ("vm_1027", "critical")
     (span,) = report.runs[0].workers[0].spans

@@ -1,7 +1,5 @@
 """what_if/: what the fixes of autograd, of frames that were given up, and of graph breaks take out of a step."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

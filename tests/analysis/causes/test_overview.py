@@ -1,14 +1,11 @@
 """overview.py: the first sentence of the tab."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from profiles import answered, data_of, profile_in, profile_with
+from profiles import answered, data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.overview import overview
 from tb_torchcompile_plugin.analysis.compile.compile_time import (
     CompileOverlap,
@@ -75,12 +72,6 @@ def test_it_claims_nothing_that_is_unknown(tmp_path: Path) -> None:
         "all of it on the CPU. No compile data."
     )
     assert compiled_sentence(log()) == "Nothing was compiled."
-
-
-def test_what_little_helps_is_of_the_span_where_there_are_no_steps(recording: Callable[[str], Path]) -> None:
-    (little,) = overview(profile_in(recording("resnet18_compile"))).considered
-    assert little.startswith("Launching the 3 compiled graphs of this span kernel by kernel")
-    assert little.endswith("% of this span")
 
 
 def test_a_span_without_steps_is_one_window(tmp_path: Path) -> None:

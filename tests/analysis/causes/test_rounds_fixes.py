@@ -1,7 +1,5 @@
 """what_if/: what several rounds of a step take, and collectives: one batch, gradients reduced once, few messages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """what_if/: the picture sums to the step, fixes are told apart, and several of them bring no more than there is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +18,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.model.model import Replayed
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.memo import answers_of, key_of
-from traces import Event, kernel, launch, slice_
+from traces import Event, in_steps, kernel, launch, slice_
 
 RECORDINGS = ("breaks", "resnet18", "resnet18_eager", "handler_breaks", "kernels", "ddp", "recompiles")
 
@@ -35,19 +33,17 @@ def sums_up(answer: Picture | None) -> None:
 
 def looped(folder: Path, *, unrecorded_us: float | None = None) -> Profile:
     """Three steps of 200 µs on the host: 60 of garbage collection, 90 of Python, and a kernel that is waited for."""
-    events: list[Event] = []
-    for step in range(3):
-        begin = 200 * step
-        events.append(slice_(f"ProfilerStep#{step}", begin, 200, "user_annotation"))
-        events.append(slice_("train.py(3): log", begin + 10, 150, "python_function"))
-        events.append(slice_("gc.collect", begin + 20, 60, "python_function"))
-        events.append(slice_("Python GC", begin + 20, 60, "user_annotation"))
-        events += launch("k", begin + 165, begin + 170, 20)
-        events.append(slice_("cudaDeviceSynchronize", begin + 180, 12, "cuda_runtime"))
+    make = [
+        slice_("train.py(3): log", 10, 150, "python_function"),
+        slice_("gc.collect", 20, 60, "python_function"),
+        slice_("Python GC", 20, 60, "user_annotation"),
+        *launch("k", 165, 170, 20),
+        slice_("cudaDeviceSynchronize", 180, 12, "cuda_runtime"),
+    ]
     summary = CompileSummary()
     if unrecorded_us is not None:
         summary.steps.unrecorded_ns.extend([int(1000 * unrecorded_us)] * 3)
-    return profile_with(folder, events, data_of(summary))
+    return profile_with(folder, in_steps(*make, every=200), data_of(summary))
 
 
 def part(answer: Picture | None, cause: HostCause) -> float:

@@ -1,11 +1,10 @@
 """Findings that follow from the model of the step: one cause is told once, at its root."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
+from mendable import steps
 from profiles import data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS
@@ -14,20 +13,11 @@ from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from traces import AUTOGRAD, Event, kernel, launch, slice_
 
-STEP_US = 1000
-
-
-def steps(*make: Event, number: int = 3) -> list[Event]:
-    """So many steps of a millisecond, with these events in each of them, their times from its begin on."""
-    events: list[Event] = []
-    for step in range(number):
-        events.append(slice_(f"ProfilerStep#{step}", STEP_US * step, STEP_US, "user_annotation"))
-        for event in make:
-            args = {**event["args"]}
-            if "correlation" in args:
-                args["correlation"] += 10_000 * step
-            events.append(event | {"ts": event["ts"] + STEP_US * step, "args": args})
-    return events
+EIGHTY = [  # launches of a compiled graph
+    slice_("Torch-Compiled Region: 0/0", 20, 900),
+    slice_("## Call CompiledFxGraph key ##", 40, 870),
+    *[event for place in range(80) for event in launch("k", 50 + 10 * place, 54 + 10 * place, 2)],
+]
 
 
 def found_in(folder: Path, events: list[Event], summary: CompileSummary | None = None) -> list[Finding]:
@@ -88,13 +78,7 @@ def test_an_optimizer_that_waits_at_its_end_is_one_all_the_same(tmp_path: Path) 
 
 
 def test_cuda_graphs_that_are_recorded_anew_are_not_recommended(tmp_path: Path) -> None:
-    graph = [
-        slice_("Torch-Compiled Region: 0/0", 20, 900),
-        slice_("cudagraphify.get_container", 42, 5),
-        slice_("## Call CompiledFxGraph key ##", 40, 870),
-        *[event for place in range(80) for event in launch("k", 50 + 10 * place, 54 + 10 * place, 2)],
-    ]
-    findings = found_in(tmp_path, steps(*graph))
+    findings = found_in(tmp_path, steps(*EIGHTY, slice_("cudagraphify.get_container", 42, 5)))
     assert "launch_bound" not in {row.rule for row in findings}
     row = rule(findings, "graph_capture")
     assert row.title.startswith(
@@ -104,18 +88,12 @@ def test_cuda_graphs_that_are_recorded_anew_are_not_recommended(tmp_path: Path) 
 
 
 def test_cuda_graphs_are_not_advised_where_sizes_change(tmp_path: Path) -> None:
-    graph = [
-        slice_("Torch-Compiled Region: 0/0", 20, 900),
-        slice_("## Call CompiledFxGraph key ##", 40, 870),
-        *[event for place in range(80) for event in launch("k", 50 + 10 * place, 54 + 10 * place, 2)],
-    ]
-    assert rule(found_in(tmp_path, steps(*graph)), "launch_bound").predicted is not None
-    summary = CompileSummary()
-    summary.shape_events.add(kind="create_symbol", symbol="s77").key.compile_id = "0/0"
-    row = rule(found_in(tmp_path, steps(*graph), summary), "launch_bound")
+    assert rule(found_in(tmp_path, steps(*EIGHTY)), "launch_bound").predicted is not None
+    summary = with_changing_sizes("0/0")
+    row = rule(found_in(tmp_path, steps(*EIGHTY), summary), "launch_bound")
     assert (row.predicted, row.severity) == (None, "info") and "sizes change (s77)" in row.title
     assert not row.advised and row.code is None
-    profile = profile_with(tmp_path, steps(*graph), data_of(summary))
+    profile = profile_with(tmp_path, steps(*EIGHTY), data_of(summary))
     assert overview(profile).considered[0] == row.title
 
 
@@ -169,12 +147,7 @@ def test_what_would_bring_little_is_told_after_what_would_not_help(tmp_path: Pat
 def test_the_code_of_a_finding_is_in_its_next_step(tmp_path: Path) -> None:
     for words in WORDS.values():
         assert all(line in words.next_step.format() for line in (words.code or "").splitlines())
-    graph = [
-        slice_("Torch-Compiled Region: 0/0", 20, 900),
-        slice_("## Call CompiledFxGraph key ##", 40, 870),
-        *[event for place in range(80) for event in launch("k", 50 + 10 * place, 54 + 10 * place, 2)],
-    ]
-    row = rule(found_in(tmp_path, steps(*graph)), "launch_bound")
+    row = rule(found_in(tmp_path, steps(*EIGHTY)), "launch_bound")
     assert row.advised and row.code == 'torch.compile(model, mode="reduce-overhead")'
 
 

@@ -6,7 +6,7 @@ import shutil
 import msgspec
 import pytest
 
-from profiles import data_of, profile_in, profile_of
+from profiles import data_of, profile_in, profile_of, spans_in
 from tb_torchcompile_plugin.analysis.compare.compare import compare
 from tb_torchcompile_plugin.analysis.compare.pairs import InWords, Side, Sides, side_of
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
@@ -221,9 +221,7 @@ def test_only_launches_of_a_step_count(tmp_path):
 
 
 def test_ranks_of_one_job(recording):
-    session = Session([("", str(recording("ddp")))])
-    (run,) = session.runs().runs
-    sides = [side_of(session.profile(run.run, worker.worker, worker.spans[0].span)) for worker in run.workers]
+    sides = [side_of(profile) for profile in spans_in(recording("ddp"))]
     comparison, tables = compare(*sides), compare_tables(Sides(*sides))
     reduce = tables.kernels[0]
     assert {row.change for row in tables.kernels} == {"same"} and reduce.category == "communication"

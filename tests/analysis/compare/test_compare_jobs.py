@@ -1,7 +1,5 @@
 """jobs.py of compare: two jobs of as many ranks side by side, in the answer, over HTTP's route and in the terminal."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

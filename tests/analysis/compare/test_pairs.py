@@ -1,7 +1,5 @@
 """pairs.py: what one number of two sides says, in a word and in words."""
 
-from __future__ import annotations
-
 import pytest
 
 from tb_torchcompile_plugin.analysis.compare.pairs import Outcome, Pair, in_words, numbers, outcome, pair

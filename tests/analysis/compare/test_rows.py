@@ -1,7 +1,5 @@
 """all_runs.py: a run in a line, and all runs compared with one of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Autotuning as torch tells it: spans, kernel information, and statistics of the templates that were tried."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What was compiled and what came of it: on hand-made summaries. Real programs: test_compile_report.py."""
 
-from __future__ import annotations
-
 import pytest
 
 from profiles import data_of

@@ -1,7 +1,5 @@
 """What a session answers about real programs, recorded by our own recorder under a real torch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

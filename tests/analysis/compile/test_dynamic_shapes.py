@@ -1,7 +1,5 @@
 """Which sizes came: against programs that cycle through known ones, and in made-up records."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +32,7 @@ def test_sizes_are_counted_call_by_call(programs: dict[str, GraphProgram]) -> No
     assert sum(count or 0 for count in calls(later).values()) == 6
     (symbol,) = later.symbols
     assert (symbol.symbol, symbol.source, symbol.origin, symbol.line) == ("s77", SIZE, "changed", 43)
-    assert later.code == "torch._dynamo.mark_dynamic(x, 0)" and "no graph for 24 alone" in later.says[1]
+    assert later.code == "torch._dynamo.mark_dynamic(x, 0)"
 
 
 def test_what_is_compiled_for_each_size(programs: dict[str, GraphProgram]) -> None:
@@ -42,7 +40,6 @@ def test_what_is_compiled_for_each_size(programs: dict[str, GraphProgram]) -> No
     served = {row.size: row.served for row in report.sizes}
     assert [size for size, how in served.items() if how == "specialised"] == [17, 24, 31, 33, 40, 65, 72, 90]
     assert served[50] == "eager", "the ninth, for which the recompile limit left no room"
-    assert "was compiled for 8 sizes" in report.says[0] and "ran eager" in report.says[0]
     assert {row.multiple: row.left for row in report.padded} == {8: 6, 16: 5, 32: 3, 64: 2, 128: 1}
     row = next(
         row for row in findings(programs["static_lengths"].spans[-1]).findings if row.rule == "dynamic_shapes"
@@ -57,7 +54,6 @@ def test_a_size_that_is_specialised_again_names_its_line(programs: dict[str, Gra
     assert (guard.expression, guard.recompiles) == ("Eq((s77//32), 1) … Eq((s77//32), 5)", 4)
     assert guard.file.endswith("graphs.py") and guard.line == 266
     assert {row.symbol: row.fixed for row in report.symbols} == {"s77": None, "s27": "128"}
-    assert report.says[0].startswith("A dynamic size is specialised again at graphs.py:266")
     assert sum(count or 0 for count in calls(report).values()) == 4, (
         "two of its six calls fell to versions that ran once"
     )

@@ -1,7 +1,5 @@
 """Calls of torch.export, and what draft export tells of them."""
 
-from __future__ import annotations
-
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, compilations_overview
 from tb_torchcompile_plugin.analysis.compile.exports import exports

@@ -1,7 +1,5 @@
 """The guard tree as torch dumps it → single checks."""
 
-from __future__ import annotations
-
 from tb_torchcompile_plugin.analysis.compile.compilation_details import Elements, guards, most_elements
 
 # Shortened from a log of torch 2.13.

@@ -1,7 +1,5 @@
 """All fields of torch's compilation metrics, known or not."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The columns of the icicle: every span once, in a row of its own."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import pairwise

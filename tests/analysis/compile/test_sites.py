@@ -1,7 +1,5 @@
 """sites.py: what torch reported, joined to what it costs, and the sentence about it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from profiles import answered, data_of, profile_with

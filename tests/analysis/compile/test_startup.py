@@ -1,7 +1,5 @@
 """Start-ups of made-up processes, whose truth is known: parts, caches, other processes, and what is said of them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

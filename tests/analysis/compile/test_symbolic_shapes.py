@@ -1,7 +1,5 @@
 """Symbols, what they were fixed to, and what guards them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

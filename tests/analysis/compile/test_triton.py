@@ -1,7 +1,5 @@
 """What Triton made of kernels, and what tuning measured."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from profiles import data_of

@@ -1,7 +1,5 @@
 """Jobs by their digests alone tell what their traces tell: the same numbers, to the last digit, and the same blame."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """collectives.py: collectives by name and size."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Callable

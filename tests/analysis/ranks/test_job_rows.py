@@ -1,7 +1,5 @@
 """job_rows.py and what a report tells of a job: bandwidths without waiting, and one cause told once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Findings of many ranks by their digests: what was planted is named, each once, and nobody where nothing was."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import msgspec

@@ -1,14 +1,11 @@
 """What one rank of a job is told: for whom it waits and how long, and not to overlap what only waits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from jobs import TRANSFER, Does, job_in, training
-from tb_torchcompile_plugin.analysis.causes.overview import overview
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario, scenario
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
@@ -79,6 +76,4 @@ def test_a_recorded_rank_that_waits_computes_nothing_that_could_bound_it(
     waits = made.ranks[0].profile
     verdict = waits.of(gpu_utilization).verdict
     assert verdict and (verdict.compute_us, verdict.bound) == (0, "communication")
-    assert "compute bound" not in waits.of(overview).headline
-    assert "→ waits for rank 1 for 99.7 % of its steps" in rank_findings(one_rank(made, 0)).step
     assert overlap_gain_us(rank_what_if(one_rank(made, 0))) < 1_000

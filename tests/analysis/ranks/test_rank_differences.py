@@ -1,7 +1,5 @@
 """Ranks of one job that were compiled otherwise than the rest."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

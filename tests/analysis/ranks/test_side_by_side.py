@@ -1,7 +1,5 @@
 """side_by_side.py: planted times come back on one clock, however the ranks' own clocks are set; answers are bounded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """Test how much of the profiled time runs compiled, and why the rest does not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

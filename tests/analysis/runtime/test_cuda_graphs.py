@@ -1,7 +1,5 @@
 """Test cuda_graphs.py, against programs that counted what torch did and against torch's own objects."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,7 +85,6 @@ def test_why_each_was_recorded_again_or_not_at_all(programs: dict[str, GraphProg
     assert [row.reason for row in dynamic] == ["first", *["size"] * 5]
     assert [row.sizes for row in dynamic] == ["32", "40", "48", "56", "64", "72"]
     (kept,) = report_of("output_kept").functions
-    assert kept.why.startswith("torch warmed up 1 function and recorded none: results of the call before")
     assert (kept.plain_calls, kept.recordings) == (6, 0)
 
 

@@ -1,7 +1,5 @@
 """Test op_shapes.py and operators.py: FLOPs and tensor cores, from shapes and names alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import operator_work, shapes_in

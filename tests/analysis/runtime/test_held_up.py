@@ -1,7 +1,5 @@
 """Test gpu_idle.py: idle time in the steps by culprit, to the nanosecond."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,19 +15,16 @@ from tb_torchcompile_plugin.analysis.runtime.step_words import idle_of
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, subtract
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
-from traces import Event, launch, slice_
+from traces import Event, in_steps, launch, slice_
 
 
 def steps(*, shapes: bool = False) -> list[Event]:
     """Three steps of 100 µs: Python for 30, then an operator for 20 that launches 10 µs of work, then nothing."""
-    events: list[Event] = []
-    for step in range(3):
-        begin = 100 * step
-        args: dict[str, Any] = {"Input Dims": [[step + 1, 8]]} if shapes else {}
-        events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
-        events.append(slice_("train.py(3): log", begin + 1, 30, "python_function"))
-        events.append(slice_("aten::mm", begin + 40, 20, **args))
-        events += launch("k", begin + 50, begin + 55, 10)
+    make = [slice_("train.py(3): log", 1, 30, "python_function"), *launch("k", 50, 55, 10)]
+    events = in_steps(*make, every=100)
+    for at in range(3):
+        args: dict[str, Any] = {"Input Dims": [[at + 1, 8]]} if shapes else {}
+        events.append(slice_("aten::mm", 100 * at + 40, 20, **args))
     return events
 
 

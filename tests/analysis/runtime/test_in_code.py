@@ -1,14 +1,11 @@
 """Test kernels.py: the kernels of an output code with their calls, lines and times."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
+from profiles import spans_in
 from tb_torchcompile_plugin.analysis.runtime.kernels import code_kernels, kernel_table
-from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.generated_code.output_code import call_places, definitions
-from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import read_payload
 
 CODE = """
@@ -24,13 +21,6 @@ def call(args):
 """
 
 
-def profile_of(folder: Path) -> Profile:
-    session = Session([("", str(folder))])
-    run = session.runs().runs[0]
-    worker = run.workers[0]
-    return session.profile(run.run, worker.worker, worker.spans[0].span)
-
-
 def test_calls_are_found_by_what_the_code_calls_a_kernel() -> None:
     kernels, places, lines = definitions(CODE), call_places(CODE), CODE.split("\n")
     assert [one.variable for one in kernels.values()] == ["triton_poi_fused_0", "mine_1", "cpp_fused_1"]
@@ -40,7 +30,7 @@ def test_calls_are_found_by_what_the_code_calls_a_kernel() -> None:
 
 def test_the_kernels_of_a_code_have_the_times_of_their_rows(recording: Callable[[str], Path]) -> None:
     """One name may stand in several codes: each has its own."""
-    profile = profile_of(recording("resnet18"))
+    (profile,) = spans_in(recording("resnet18"))
     assert profile.data is not None
     ran = [row for row in profile.of(kernel_table).rows if row.code_line is not None]
     codes = {row.artifact for row in ran if row.artifact is not None}

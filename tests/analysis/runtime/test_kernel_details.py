@@ -1,11 +1,10 @@
 """Test kernels.py: each kernel with its compilation, source, lines and numbers, by hand from raw events."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles import profile_of
+from profiles import profile_of, spans_in
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, alone_ns, kernel_categories
 from tb_torchcompile_plugin.analysis.runtime.kernels import (
     KernelDetails,
@@ -25,7 +24,6 @@ from tb_torchcompile_plugin.analysis.runtime.kernels import (
 from tb_torchcompile_plugin.analysis.runtime.roofline import Achieved, DevicePeak, achieved, launched_work
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
-from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.generated_code.output_code import Definition
@@ -44,20 +42,7 @@ Open = Callable[[str], list[Profile]]
 @pytest.fixture(scope="module")
 def opened(recording: Callable[[str], Path]) -> Open:
     """Recording → its spans, each read once."""
-    kept: dict[str, list[Profile]] = {}
-
-    def of(name: str) -> list[Profile]:
-        if name not in kept:
-            session = Session([("", str(recording(name)))])
-            kept[name] = [
-                session.profile(run.run, worker.worker, span.span)
-                for run in session.runs().runs
-                for worker in run.workers
-                for span in worker.spans
-            ]
-        return kept[name]
-
-    return of
+    return cache(lambda name: spans_in(recording(name)))
 
 
 def table(opened: Profile) -> Kernels:

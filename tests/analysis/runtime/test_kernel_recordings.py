@@ -1,15 +1,15 @@
 """Test kernels of all kinds as an H200 ran them, by hand and against torch's own count."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
+from profiles import spans_in
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import idle_causes
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
@@ -17,7 +17,6 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_details, kernel_table
 from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
 from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
-from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.gpu.idle import causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -41,25 +40,15 @@ Open = Callable[[str], Profile]
 @pytest.fixture(scope="module")
 def opened(recording: Callable[[str], Path]) -> Open:
     """Mode → its span, read once."""
-    kept: dict[str, Profile] = {}
-
-    def of(mode: str) -> Profile:
-        if mode not in kept:
-            session = Session([("", str(recording("kernels") / mode))])
-            (worker,) = session.runs().runs[0].workers
-            kept[mode] = session.profile(".", worker.worker, worker.spans[0].span)
-        return kept[mode]
-
-    return of
+    return cache(lambda mode: spans_in(recording("kernels") / mode)[0])
 
 
 def rows_of(opened: Profile) -> list[Kernel]:
     return opened.of(kernel_table).rows
 
 
-def rules(opened: Profile) -> dict[str, str]:
-    """Rule → title."""
-    return {row.rule: row.title for row in opened.of(findings).findings}
+def rules(opened: Profile) -> set[str]:
+    return {row.rule for row in opened.of(findings).findings}
 
 
 def test_a_users_own_triton_kernel_compiled_and_eager(opened: Open) -> None:
@@ -142,10 +131,7 @@ def test_attention_is_counted_as_torch_counts_it_less_what_a_mask_hides(
 
 def test_a_gather_runs_at_low_bandwidth(opened: Open) -> None:
     """The host is ahead: three steps of 0.16 ms launch 2.9 ms of work. So it is not launch bound."""
-    assert rules(opened("low_bandwidth")) == {
-        "kernel_low_bandwidth": "triton_poi_fused_add_index_mul_0 takes 100 % of the GPU time at "
-        "11.7 % of the memory bandwidth"
-    }
+    assert rules(opened("low_bandwidth")) == {"kernel_low_bandwidth"}
     answer = opened("low_bandwidth").of(findings)
     (kernel,) = rows_of(opened("low_bandwidth"))
     assert answer.findings[0].row == f"kernels:{kernel.key}"
@@ -157,7 +143,7 @@ def test_a_gather_runs_at_low_bandwidth(opened: Open) -> None:
 
 
 def test_a_healthy_training_run_yields_no_finding(opened: Open) -> None:
-    assert rules(opened("training")) == {}
+    assert rules(opened("training")) == set()
 
 
 @pytest.mark.parametrize("mode", ["no_names", "no_names_graphs"])
@@ -187,8 +173,7 @@ def test_why_cuda_graphs_were_skipped(opened: Open) -> None:
     reasons = " ".join(graphs.skip_reasons or [])
     assert "cpu device" in reasons and "mutated inputs" in reasons
     answer = opened("skips").of(findings)
-    titles = [row.title for row in answer.findings if row.rule == "cudagraphs_skipped"]
-    assert len(titles) == 2 and all(title.count("skip") == 1 for title in titles)
+    assert [row.rule for row in answer.findings].count("cudagraphs_skipped") == 2
 
 
 @pytest.mark.parametrize("mode", MODES)

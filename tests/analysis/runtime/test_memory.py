@@ -1,7 +1,5 @@
 """Test memory.py: totals against torch's own table, and single situations by hand."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

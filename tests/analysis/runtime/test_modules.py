@@ -1,15 +1,12 @@
 """Test modules.py: modules in Python stacks and in compiled graphs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from profiles import profile_of, profile_with
+from profiles import profile_of, profile_with, spans_in
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.modules import modules
-from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from traces import AUTOGRAD, launch, slice_
 
@@ -36,16 +33,9 @@ def test_modules_are_a_tree_with_forward_and_backward_work(tmp_path):
     assert (net.compile_ids, linear.compile_ids) == (["0/0"], [])
 
 
-def of_recording(folder):
-    session = Session([("", str(folder))])
-    (run,) = session.runs().runs
-    (worker,) = run.workers
-    return session.profile(run.run, worker.worker, worker.spans[0].span)
-
-
 def test_inside_compiled_code_the_graph_tells_modules(recording):
     """Below the module that ran the compilations: a part of what it launched itself."""
-    rows: Any = modules(of_recording(recording("breaks"))).modules
+    rows: Any = modules(spans_in(recording("breaks"))[0]).modules
     inside = {row.name: row for row in rows if row.in_graph}
     assert set(inside) == {f"m{block}{part}" for block in "1234" for part in ("", ".0", ".2")}
     (around,) = {row.parent for row in inside.values() if "." not in row.name}
@@ -57,7 +47,7 @@ def test_inside_compiled_code_the_graph_tells_modules(recording):
 
 def test_without_stacks_the_compiled_frame_holds_them(recording):
     """All that it launched is told, to the nanosecond; a convolution's backward is that of its own layer."""
-    profile = of_recording(recording("resnet18"))
+    profile = spans_in(recording("resnet18"))[0]
     answer: Any = modules(profile)
     first, *others = answer.modules
     assert (first.name, first.parent, answer.code) == ("forward (resnet.py)", -1, "with_stack=True")

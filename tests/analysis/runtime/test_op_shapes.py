@@ -1,7 +1,5 @@
 """Test op_shapes.py: what one call moves and computes by its shapes, by hand and as torch counts it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Test operators.py against torch's own table, on recordings of an H200 and live on the CPU."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Test kernels of AOTInductor's packages, which one process compiles and another runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings

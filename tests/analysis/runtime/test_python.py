@@ -1,7 +1,5 @@
 """Test python.py: whose functions took the host's time, by recorded stacks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

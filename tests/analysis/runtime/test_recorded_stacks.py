@@ -1,7 +1,5 @@
 """Test that stacks written by torch 2.14's inductor_trace_handler are the lines of inductor's kernels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Test step_breakdown.py: every nanosecond of a step has one part; slow steps and their reasons."""
 
-from __future__ import annotations
-
 import gc
 import json
 import random

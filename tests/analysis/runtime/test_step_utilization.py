@@ -1,7 +1,5 @@
 """Test gpu_utilization.py and launch_stats.py: steps by device, bounds, launches, gaps."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Lanes and windows of the timeline against their definition, computed slowly from the file."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -14,11 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from profiles import profile_of
+from profiles import profile_of, spans_in
 from tb_torchcompile_plugin.analysis.timeline import lanes as lane_rows
 from tb_torchcompile_plugin.analysis.timeline.lanes import COLORS, ItemSlices, TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import MAX_RECTANGLES, Timeline, Window
-from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.profile import level_of_detail as detail
@@ -38,10 +35,7 @@ def timeline_of(path: Path) -> Timeline:
 
 
 def session_timeline(folder: Path) -> Timeline:
-    session = Session([("", str(folder))])
-    (run,) = session.runs().runs
-    worker = run.workers[0]
-    return session.profile(run.run, worker.worker, worker.spans[0].span).of(Timeline)
+    return spans_in(folder)[0].of(Timeline)
 
 
 def lane_of(timeline: Timeline, kind: str, title: str = "") -> int:
@@ -222,11 +216,12 @@ class TestLanes:
         assert costs == [636_703, 523_926, 505_275]
 
     def test_both_ranks_of_a_distributed_run_have_their_spans(self, recording: Callable[[str], Path]) -> None:
-        session = Session([("", str(recording("ddp")))])
-        (run,) = session.runs().runs
-        assert [worker.worker for worker in run.workers] == ["rank0", "rank1"]
-        for worker in run.workers:
-            opened = session.profile(run.run, worker.worker, worker.spans[0].span)
+        opened_spans = spans_in(recording("ddp"))
+        assert [Path(opened.trace.path).name.partition(".")[0] for opened in opened_spans] == [
+            "rank0",
+            "rank1",
+        ]
+        for opened in opened_spans:
             layout = opened.of(Timeline).describe()
             assert [step.name for step in layout.steps] == [f"ProfilerStep#{number}" for number in (2, 3, 4)]
             kinds = {lane.kind for lane in layout.lanes}

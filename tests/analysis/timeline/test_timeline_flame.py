@@ -1,7 +1,5 @@
 """The flame graph of a stretch of the timeline: exact sums, clipped slices, merged stacks, what is folded."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the timeline tells of one slice, of all that a name hits, and of a stretch of time."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import defaultdict

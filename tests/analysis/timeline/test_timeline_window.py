@@ -1,7 +1,5 @@
 """Windows of the timeline, through TensorBoard's own application and the bytes that a browser gets."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

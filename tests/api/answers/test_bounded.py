@@ -1,7 +1,5 @@
 """What is printed is never longer than was allowed, and what is left out is counted and can be had."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable

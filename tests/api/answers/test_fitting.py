@@ -1,7 +1,5 @@
 """Answers that are cut to so many bytes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

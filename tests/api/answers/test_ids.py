@@ -1,7 +1,5 @@
 """Each row of each table has an id that is one word, stays the same, and names that row alone."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """api: digests by workers of Dask: a scheduler and two workers that the test starts, and what becomes of them."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,10 +1,9 @@
 """api: `index` of a logdir in a store, whose traces are fetched, read and forgotten one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import fsspec
 import pytest
@@ -105,10 +104,7 @@ def test_from_a_store_into_a_folder_and_the_other_way(
 def test_a_store_that_cannot_be_written_names_the_way_out(
     memory: Any, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise PermissionError("read only")
-
-    monkeypatch.setattr(type(memory), "pipe_file", refused)
+    monkeypatch.setattr(type(memory), "pipe_file", Mock(side_effect=PermissionError("read only")))
     status, _, err = run("memory://bucket")
     assert status == 1 and "the store cannot be written (PermissionError: read only)" in err
     assert "name another place with --out" in err

@@ -1,7 +1,5 @@
 """api: `index` writes the digests that a logdir lacks, whatever happens to a trace, a process or a disk."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import os

@@ -1,7 +1,5 @@
 """What the server answers, replaced before the tab asks: it stays away, it is still reading, or it fails."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

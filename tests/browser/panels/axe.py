@@ -1,7 +1,5 @@
 """axe-core in the tab: what a person who does not see, or not well, or has no mouse, would stumble over."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One TensorBoard with much to show in every panel, for all tests of panels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

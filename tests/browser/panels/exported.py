@@ -1,7 +1,5 @@
 """An exported file, read back as its own script reads it."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

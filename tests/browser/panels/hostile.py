@@ -1,7 +1,5 @@
 """A logdir in which every name is one that a page, a terminal or a spreadsheet would obey."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where each panel has much to show, and the logdir that holds it: of committed recordings alone."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 The tab is loaded once, with axe-core, and each panel shown once for all that is looked at in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

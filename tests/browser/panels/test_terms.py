@@ -1,7 +1,5 @@
 """Every term opens what it means: by the pointer and by keyboard, and leads to the definitions."""
 
-from __future__ import annotations
-
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys

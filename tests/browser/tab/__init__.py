@@ -4,8 +4,6 @@ Whatever is looked for is waited for, in the page itself: a look from there is f
 the driver and one of it to the browser.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What `Tab` runs in the page."""
 
-from __future__ import annotations
-
 # TensorBoard keeps a frame for each plugin that was opened, and shows one.
 FRAME = """[...document.querySelectorAll('iframe')].find(
     one => one.src.includes('torch_compile') && one.checkVisibility())"""

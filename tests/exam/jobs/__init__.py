@@ -27,5 +27,5 @@ the other is timed without a profiler, and the planted one is recorded, while al
 as long as the slowest rank says. A job that fails or hangs is ended, reported and left out.
 
 `job.py` says what a job is; `late.py`, `uneven.py`, `communication.py` and `healthy.py` hold the jobs, `parallel.py`
-and `delays.py` what they share; `seat.py` is one rank's process, `twin.py` all ranks of a job, `record.py` the runner.
+and `delays.py` what they share; `twin.py` runs all ranks of a job, each in its own process, `record.py` is the runner.
 """

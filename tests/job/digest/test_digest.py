@@ -1,7 +1,5 @@
 """job/digest: what a digest holds is what its trace tells, and a damaged one costs its rank alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """job: however long a recording is, its digest is of 100 kB at most, holds whole steps, and says what it left out."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

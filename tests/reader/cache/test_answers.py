@@ -1,7 +1,5 @@
 """Answers on disk: the same the second time, and computed again when what they were computed from has changed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

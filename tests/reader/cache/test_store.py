@@ -1,7 +1,5 @@
 """The cache of parsed traces: quick, shared, bounded, and right whatever happens to its files."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random
@@ -12,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -187,10 +186,7 @@ def test_a_cache_that_cannot_be_written(cache: Path, trace_file: Path) -> None:
 
 
 def test_a_full_disk(cache: Path, trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(store, "_seal", full)
+    monkeypatch.setattr(store, "_seal", Mock(side_effect=OSError(28, "No space left on device")))
     assert_same(open_trace(str(trace_file)), read_trace(str(trace_file)))
     assert not list(cache.iterdir())
 
@@ -303,11 +299,8 @@ def test_cut_off_while_it_is_mapped(cache: Path, trace_file: Path) -> None:
 def test_a_cache_that_may_only_be_read_is_used(
     cache: Path, trace_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
     open_trace(str(trace_file))
-    monkeypatch.setattr(os, "utime", refused)
+    monkeypatch.setattr(os, "utime", Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
     monkeypatch.setattr(store, "read_trace", None)
     monkeypatch.setattr(cache_room, "filling", None)
     assert len(open_trace(str(trace_file))) > 0

@@ -1,7 +1,5 @@
 """Damaged logs, at random: nothing raises, what was not touched is read, and what is lost is counted and said."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """A text of a log, fetched by the place where it lies; and what tlparse 0.4.3 does not get out of the same logs."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Logs of older torch: 2.4 tells neither breaks nor recompiles, 2.6 and 2.8 have names and ids of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """TORCH_TRACE logs, good and bad. Nothing that is wrong with one may hide the rest of it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import time

@@ -3,8 +3,6 @@
 Runs where `tlparse` is on the PATH (`pip install tlparse==0.4.3`, which needs no torch).
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re

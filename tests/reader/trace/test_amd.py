@@ -1,7 +1,5 @@
 """A trace of a GPU of AMD: other names of calls, kernels and copies, fewer figures of each launch."""
 
-from __future__ import annotations
-
 from itertools import count
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Whatever a trace holds, every question about it has an answer, and so has its comparison with another."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

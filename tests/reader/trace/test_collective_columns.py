@@ -1,7 +1,5 @@
 """reader/trace: what torch writes beside collectives, as columns; and what no column is made of moves no other one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a `Trace` offers, on recordings whose numbers are known and on small files written here."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

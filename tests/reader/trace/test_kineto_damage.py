@@ -1,7 +1,5 @@
 """What really occurs in trace files: everything that can be read is read, and every loss is counted and told."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import random

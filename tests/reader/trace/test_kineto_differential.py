@@ -1,11 +1,10 @@
 """The reader against a plain json.loads reader, on generated files; and against itself, however it cuts them up."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -78,9 +77,7 @@ def test_chunks_and_stretches_of_recordings(
 def test_stretches_meet_without_reading_again(
     recording: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def again(*_: object) -> None:
-        raise AssertionError("a stretch was read twice")
-
+    again = Mock(side_effect=AssertionError("a stretch was read twice"))
     monkeypatch.setattr(_Assembly, "_read_again", again)
     path = next(recording("breaks").glob("*.pt.trace.json"))
     read_in_stretches(path, 100_000, 16 << 10)

@@ -1,7 +1,5 @@
 """Nesting against its definition, a stack in a loop, on slices that nest, cross, touch and coincide."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reading with several processes: the same table, prompt cancelling, and no process left behind whatever happens."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import itertools
@@ -13,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from unittest.mock import Mock
 
 import pytest
 
@@ -123,13 +123,13 @@ def test_workers_find_the_package_where_no_path_leads_to_it(
     assert_same(read_trace(str(large), workers=2), read_trace(str(large), workers=1))
 
 
-def test_no_worker_can_be_started(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "")
-    assert_same(read_trace(str(large), workers=2), read_trace(str(large), workers=1))
-
-
-def test_workers_that_cannot_import_anything(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kineto_pool, "_BOOT", "raise SystemExit(3)")
+@pytest.mark.parametrize(
+    ("module", "name", "broken"), [(sys, "executable", ""), (kineto_pool, "_BOOT", "raise SystemExit(3)")]
+)
+def test_workers_that_cannot_start(
+    large: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, broken: str
+) -> None:
+    monkeypatch.setattr(module, name, broken)
     assert_same(read_trace(str(large), workers=2), read_trace(str(large), workers=1))
 
 
@@ -182,17 +182,12 @@ def test_several_at_once(large: Path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_nowhere_to_put_files(large: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
     whole = read_trace(str(large))
-    monkeypatch.setattr("tempfile.mkdtemp", full)
+    monkeypatch.setattr("tempfile.mkdtemp", Mock(side_effect=OSError(28, "No space left on device")))
     assert_same(read_trace(str(large), workers=workers), whole)
 
 
 def test_no_process_can_be_started(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-
+    refused = Mock(side_effect=BlockingIOError(11, "Resource temporarily unavailable"))
     monkeypatch.setattr("subprocess.Popen", refused)
     assert_same(read_trace(str(large), workers=2), read_trace(str(large), workers=1))

@@ -1,7 +1,5 @@
 """A trimmed trace: the events of a window and nothing else, as they were, and readable by everybody."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

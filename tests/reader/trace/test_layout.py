@@ -1,7 +1,5 @@
 """Events in the layout of torch's writer come out as any JSON decoder reads them, down to the last odd one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,9 +1,6 @@
 """Runs that a gate compares, with numbers that a test chooses; and recordings in which one thing is worse."""
 
-from __future__ import annotations
-
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,14 +57,6 @@ def judged(
 ) -> GateReport:
     runs = [base] if isinstance(base, MeasuredRun) else base
     return gate(runs, head, settings_of(conditions, allow, ""))
-
-
-def worse(recording: Path, folder: Path, change: Callable[[Path], None]) -> Path:
-    """A copy of a recording in which something was changed."""
-    copy = folder / "worse"
-    shutil.copytree(recording, copy)
-    change(copy)
-    return copy
 
 
 def add_break(folder: Path) -> None:

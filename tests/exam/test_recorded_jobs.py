@@ -1,0 +1,121 @@
+"""Steps of all ranks side by side, and which calls belong together, of recorded jobs whose late rank is known."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from jobs import job_in
+from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, StepSideBySide, side_by_side
+from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
+from tb_torchcompile_plugin.job.instances import anchors, calls, instances, trace_rows
+from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.profile.model.clock import recorded_clock
+from tb_torchcompile_plugin.reader.memo import answers_of, key_of
+
+pytestmark = pytest.mark.slow
+
+MOST_BYTES = 200_000  # of one answer about two ranks
+
+
+Jobs = dict[
+    str, tuple[dict[str, Any], SideBySide]
+]  # what was noted of each job when it was recorded, and its steps
+
+
+@pytest.fixture(scope="module")
+def jobs(recording: Callable[[str], Path]) -> Jobs:
+    """By name. What was asked of a job is remembered: change nothing in its answers."""
+    folder = recording("jobs")
+    rows = json.loads((folder / "measured.json").read_text())["programs"]
+    assert {row["name"] for row in rows} == {path.name for path in folder.iterdir() if path.is_dir()}
+    return {row["name"]: (row, SideBySide(job_in(folder / row["name"]))) for row in rows}
+
+
+def steps_of(about: SideBySide) -> list[StepSideBySide]:
+    return [side_by_side(about, name, None) for name in about.steps]
+
+
+def test_the_late_rank_is_the_one_that_stands_out(jobs: Jobs) -> None:
+    for name, (measured, about) in jobs.items():
+        late = [[one.rank for one in step.ranks if one.late] for step in steps_of(about)]
+        if measured["late_rank"] is not None:
+            those = [measured["late_rank"]]
+            assert those in late and all(ranks in ([], those) for ranks in late), (name, late)
+        if name in ("healthy_ddp", "healthy_tp", "nccl_loop", "exposed_communication"):
+            assert late == [[]] * len(late), (name, late)
+
+
+def test_every_collective_that_steps_launched_is_in_one_of_them(jobs: Jobs) -> None:
+    for name, (_, about) in jobs.items():
+        shown = {
+            (call.rank, call.row)
+            for step in steps_of(about)
+            for one in step.collectives
+            for call in one.calls
+        }
+        if any(rank.rest.start_ns for step in steps_of(about) for rank in step.ranks):
+            continue  # more than are drawn one by one
+        made = about.job.of(calls)
+        launched = made.launch >= 0
+        ranks = about.job.numbers
+        known = {
+            (ranks[place], row)
+            for place, row in zip(made.place[launched], about.job.of(trace_rows)[launched].tolist())
+        }
+        assert known <= shown, name
+
+
+def test_answers_stay_small(jobs: Jobs) -> None:
+    for name, (_, about) in jobs.items():
+        sizes = [len(msgspec.json.encode(step)) for step in steps_of(about)]
+        assert max(sizes) < MOST_BYTES, (name, sizes)
+
+
+def test_the_recorded_steps_of_every_recorded_job_come_back(jobs: Jobs) -> None:
+    for _, about in jobs.values():
+        assert about.job.of(has_models)
+        assert about.job.of(job_clocks) == [recorded_clock(one.profile) for one in about.job.ranks]
+    assert len(jobs) >= 12
+
+
+def without_numbers(job: TracedJob, seq: bool) -> TracedJob:
+    """The same, of which torch tells no ids of collectives, nor (seq) their numbers."""
+    made = job.of(calls)
+    less = made._replace(
+        comms=np.full(len(made.seq), -1), seq=np.full(len(made.seq), -1) if seq else made.seq
+    )
+    other = TracedJob(job.ranks, job.unread)
+    assert answers_of(other).get(key_of(calls), lambda: less) is less
+    return other
+
+
+def grouped(job: TracedJob, counted: npt.NDArray[np.bool_]) -> set[frozenset[int]]:
+    """Instances of which all calls are among the counted ones."""
+    return {frozenset(rows.tolist()) for rows in job.of(instances).members if counted[rows].all()}
+
+
+def test_of_nccl_the_kth_call_is_the_one_with_its_number(jobs: Jobs) -> None:
+    """On every recorded job, of all that was launched from the first common step on. The torch of these recordings
+    wrote neither ids nor numbers: what tells then is that ranks are done together with what was counted."""
+    matched = 0
+    for name, (_, about) in jobs.items():
+        job = about.job
+        made, times = job.of(calls), job.of(waits)
+        begin = np.array(job.of(anchors) or [0] * len(job.ranks))
+        counted = made.launch >= np.maximum(begin, 0)[made.place]
+        by_torch, by_seq, by_count = (
+            grouped(one, counted)
+            for one in (job, without_numbers(job, seq=False), without_numbers(job, seq=True))
+        )
+        assert by_torch == by_seq == by_count, name
+        apart = [np.ptp(times.end[rows]) for rows in job.of(instances).members]
+        assert np.median(apart) <= 20_000, name
+        matched += len(by_torch)
+    assert len(jobs) >= 12 and matched > 300
