@@ -31,9 +31,8 @@ class Artifact(msgspec.Struct, frozen=True):
     title: str
     attempt: int
     direction: Direction
-    graph: (
-        int | None
-    )  # which output of inductor within the compilation it belongs to, from 0; None before that stage
+    # which output of inductor within the compilation it belongs to, from 0; None before that stage
+    graph: int | None
     encoding: str
     language: Language
     bytes: int | None  # of the text in UTF-8, None where unknown

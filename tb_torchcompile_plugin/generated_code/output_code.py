@@ -134,7 +134,8 @@ def _definition(code: str, kernel: names.KernelDefinition, line: int) -> Definit
 def _source(code: str, kernel: names.KernelDefinition) -> str:
     """Return the text between the quotes; of a definition without a text, its own line."""
     if kernel.language == names.CPP:
-        return names.cpp_body(code, kernel)
+        end = code.find(names.CPP_ENDS, kernel.opened)
+        return code[kernel.start : end + len(names.CPP_ENDS) if end >= 0 else len(code)]
     line_end = code.find("\n", kernel.opened)
     line_end = len(code) if line_end < 0 else line_end
     opening = names.TEXT_OPENS.search(code, kernel.opened, line_end)

@@ -68,8 +68,15 @@ def peak_of(name: str | None) -> Peak | None:
     """
     if name is None:
         return None
-    if (peak := _peaks_of_user().get(name)) is not None:
-        return peak
+    try:
+        peaks_of_user = msgspec.json.decode(
+            os.environ.get(VARIABLE, "").strip() or "{}", type=dict[str, Peak]
+        )
+    except msgspec.DecodeError as error:
+        example = '{"NVIDIA H200": {"bandwidth_gb_s": 4800, "bf16_tflop_s": 989}}'
+        raise ValueError(f"{VARIABLE} is not understood ({error}); it looks like {example}") from error
+    if name in peaks_of_user:
+        return peaks_of_user[name]
     if " MIG " in name:
         return None
     matches = (peak for pattern, peak in table() if re.fullmatch(pattern, name.strip(), re.IGNORECASE))
@@ -82,12 +89,3 @@ def table() -> list[tuple[str, Peak]]:
         (pattern, Peak(*(None if figure is None else float(figure) for figure in figures)))
         for pattern, *figures in _TABLE
     ]
-
-
-def _peaks_of_user() -> dict[str, Peak]:
-    text = os.environ.get(VARIABLE, "")
-    try:
-        return msgspec.json.decode(text, type=dict[str, Peak]) if text.strip() else {}
-    except msgspec.DecodeError as error:
-        example = '{"NVIDIA H200": {"bandwidth_gb_s": 4800, "bf16_tflop_s": 989}}'
-        raise ValueError(f"{VARIABLE} is not understood ({error}); it looks like {example}") from error

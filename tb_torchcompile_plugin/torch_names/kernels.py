@@ -7,15 +7,16 @@ so the analysis decides `triton_user`, and no table here gives it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal, get_args
 
 from tb_torchcompile_plugin.torch_names.patterns import (
     CACHED_NAMES,
-    NameTable,
     begins,
     contains,
     equals,
+    first_match,
     without,
 )
 
@@ -47,9 +48,7 @@ PRODUCTS: frozenset[Category] = frozenset({"gemm", "convolution", "attention", "
 _COPIES: dict[str, Category] = {"gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 _ATEN = "at::native::"
 # The first two rows: copies and fills that AMD's runtime does by kernels of its own, and up to ROCm 7.1 every copy.
-_BY_NAME = NameTable[
-    Category
-](
+_BY_NAME: Callable[[str], Category] = first_match(
     ("memcpy", r"^(?:__amd_rocclr_copy\w+|MEMORY_COPY_\w+)$"),
     ("memset", r"^__amd_rocclr_fill\w+$"),
     # torch/_inductor/codegen/triton.py builds names as triton_{poi|red|per|spl|for|tem|unk}_fused_….
@@ -115,12 +114,13 @@ _BY_NAME = NameTable[
         r"offA_stage|\bbatch_(eye|FnrmA|symmetrize)_|\blar(ft|fb)_|\bla(scl|cpy)_kernel|kernel_trsm_|colperm_kernel|"
         r"copy_info_kernel|xxtrf4_",
     ),
+    default="other",
 )
 
 
 def category_of(name: str, cat: str = "kernel") -> Category:
     """Return the category of one GPU or CPU kernel; cat: its event's `cat`."""
-    return _COPIES.get(cat) or _BY_NAME.kind_of(name) or "other"
+    return _COPIES.get(cat) or _BY_NAME(name)
 
 
 is_triton = begins("triton_")  # of a category: inductor generated the kernel, or the user wrote it in Triton
@@ -219,11 +219,10 @@ def short_kernel(name: str) -> str:
     return f"{functor[1]} · {function}" if functor else function
 
 
-def gradient_of(kernel: str) -> Literal["dgrad", "wgrad"] | None:
-    """Return of which of its arguments a convolution's kernel computes the gradient."""
-    match = re.search(r"dgrad|wgrad", kernel, re.IGNORECASE)
-    return None if match is None else "dgrad" if match[0].lower() == "dgrad" else "wgrad"
-
+# Of which of its arguments a convolution's kernel computes the gradient: the one that its name mentions first.
+gradient_of: Callable[[str], Literal["dgrad", "wgrad"] | None] = first_match(
+    ("dgrad", r"(?i)^(?:(?!wgrad).)*dgrad"), ("wgrad", r"(?i)wgrad"), default=None
+)
 
 # Tensor cores. Libraries write into their kernels' names which instruction they were built on; a name that shows
 # neither (a Triton template, a layout change, a sum of partial results) counts for neither.

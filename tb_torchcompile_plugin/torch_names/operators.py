@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from tb_torchcompile_plugin.torch_names.patterns import NameTable, begins, contains, equals, without
+from tb_torchcompile_plugin.torch_names.patterns import begins, contains, equals, first_match, without
 
 ATEN = "aten::"
 CONTIGUOUS, CAST, JOIN = "aten::contiguous", "aten::_to_copy", "aten::cat"
@@ -144,19 +145,13 @@ is_cell = begins(
     r"aten::(?:lstm|gru|rnn_tanh|rnn_relu)_cell$"
     r"|autograd::engine::evaluate_function: Thnn(?:Fused|Differentiable)\w*CellBackward\d*$"
 )
-# What eager and compiled code both do, and in the same order, whatever kernels a library does it with.
-_LANDMARKS = NameTable[str](
-    ("convolution", r"conv"),
-    ("attention", r"attention"),
-    ("gemm", r"^_?(addmm|mm|bmm|baddbmm|addbmm|linear|matmul|scaled_mm|grouped_mm|addmv|mv|dot)"),
+# The work of an operator by which eager and compiled code can be aligned: both do it in the same order, with any kernels.
+landmark_of: Callable[[str], str | None] = first_match(
+    ("convolution", r"::.*conv"),
+    ("attention", r"::.*attention"),
+    ("gemm", r"^\w*::_?(addmm|mm|bmm|baddbmm|addbmm|linear|matmul|scaled_mm|grouped_mm|addmv|mv|dot)"),
+    default=None,
 )
-
-
-def landmark_of(operator: str) -> str | None:
-    """Return the work of an operator by which eager and compiled code can be aligned."""
-    return _LANDMARKS.kind_of(operator.partition("::")[2])
-
-
 # The name that an operator shares with its backward, if their names show it: "aten::_cudnn_attention".
 both_ways = without(r"_(?:forward|backward)$")
 # Kernels that operators launch, and those that inductor generates.
@@ -178,12 +173,13 @@ _bends = contains(
     r"|minimum|maximum|cumsum|_sum(?=_|$)"  # a sum: of a bias's gradient
 )
 Way = Literal["forward", "backward"]
-_SOFTMAX = NameTable[Way](
+_softmax_way: Callable[[str], Way | None] = first_match(
     ("backward", r"^(?:aten::|triton_[a-z]+_fused_(?:\w*(?<!log))?)_softmax_backward_data"),
     (
         "forward",
         r"^(?:aten::|triton_[a-z]+_fused_(?:\w*(?<!log)(?<!safe)(?<!prepare))?)_softmax(?!_backward|_online)",
     ),
+    default=None,
 )
 _keeps_scores = equals(
     r"aten::(?:(?:add|sub|rsub|mul|div|masked_fill|where|fill)_?|copy_|clone|zeros_like|native_dropout(?:_backward)?"
@@ -197,7 +193,7 @@ def softmax_way(operator: str) -> Way | None:
     None for what does neither, for the logarithm of one, and where something else is fused with it. What recomputes the
     softmax for its gradient counts as backward.
     """
-    return None if _bends(operator) else _SOFTMAX.kind_of(operator)
+    return None if _bends(operator) else _softmax_way(operator)
 
 
 def keeps_scores(operator: str) -> bool:
@@ -238,9 +234,9 @@ CHECKPOINT_BACKWARD = "CheckpointFunctionBackward"
 # What autograd runs after each node in anomaly mode, to see whether its result holds a NaN.
 NAN_CHECKS = ("aten::isnan", "aten::_is_any_true", "aten::any", "aten::item")
 
-is_backward = begins(
-    rf"{_NODE}|\w+Backward\d*$"
-)  # a node of the backward pass, a compiled graph's among them
+# a node of the backward pass, a compiled graph's among them
+is_backward = begins(rf"{_NODE}|\w+Backward\d*$")
+node = without(rf"^{_NODE}")  # the node that a slice runs, `MulBackward0`; any other name as it is
 is_node = begins(_NODE)  # what autograd's engine runs for one node of its graph
 # A node of its own that neither a checkpoint nor compiled code runs.
 is_plain_node = begins(rf"(?s:{_NODE}(?!.*(?:Compiled|{CHECKPOINT_BACKWARD})))")
@@ -256,8 +252,3 @@ is_captured_checkpoint = contains(r"torch\.ops\.higher_order\.(?:tag|wrap)_activ
 only_forward = begins(
     r"aten::(?:linear|conv[123]d|layer_norm|batch_norm|group_norm|rms_norm|scaled_dot_product_attention|dropout|embedding)$"
 )
-
-
-def node(name: str) -> str:
-    """Return the node that a slice runs, `MulBackward0`; any other name as it is."""
-    return name.removeprefix(_NODE)

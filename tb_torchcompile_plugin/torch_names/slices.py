@@ -6,10 +6,10 @@ Labels of torch 2.4 to 2.14, with what differs between them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
-from tb_torchcompile_plugin.torch_names.patterns import NameTable, begins, equals, first_group
+from tb_torchcompile_plugin.torch_names.patterns import begins, equals, first_group, first_match
 from tb_torchcompile_plugin.torch_names.records import COMPILATIONS, DYNAMO, phase_of, tuned_operator
 
 # Kinds of slices (`cat`) that are drawn apart.
@@ -53,15 +53,14 @@ NEW_FUNCTION = "cudagraphify.get_container"  # before a new function warms up
 RECORDING = "CUDAGraphNode.record"  # of one function; torch before 2.11 has the slice of its own clock alone
 _ID = r"!?\d+(?:/\d+)+"
 _GRAPH_CALL = r"## Call CompiledFxGraph \S+ ##"  # with the graph's key, from torch 2.11 on
-_TIMED = " (dynamo_timed)"
+_TIMED = r" \(dynamo_timed\)"
 # From torch 2.11 on a timed function is there as `X` too, and as this, of almost no length.
 _TIMED_DATA = re.compile(rf"(?P<function>.+?)_data: (?:.*\b)?compile_id=(?P<id>{_ID}|\w+)")
 
 is_step = equals(r"ProfilerStep\s*#\s*\d+")  # of the profiler's schedule
 is_region = begins(r"Torch-Compiled Region\b")  # one call of one compiled frame
-region_id = first_group(
-    rf"(?s:Torch-Compiled Region: ({_ID}).*)"
-)  # the compile id; torch before 2.6 does not write it
+# the compile id; torch before 2.6 does not write it
+region_id = first_group(rf"(?s:Torch-Compiled Region: ({_ID}).*)")
 is_graph_call = equals(_GRAPH_CALL)  # one execution of a graph that inductor made
 graph_key = first_group(r"## Call CompiledFxGraph (?!None )(\S+) ##")  # no key with inductor's caches off
 # One execution of a compiled graph, but for the mark that autograd sets around a backward.
@@ -91,19 +90,20 @@ gives_back = begins(r"(?:cuda|cu|hip)(?:Free|HostFree|Mem(?:\w*Free|Release|Unma
 CallKind = Literal[
     "launch", "synchronise", "memory_copy", "allocation", "module_load", "graph_capture", "query"
 ]
-_CALLS = NameTable[CallKind](
+# What a call of the CUDA or HIP runtime or driver is for; "query" is whatever is nothing else.
+call_kind: Callable[[str], CallKind] = first_match(
     ("synchronise", r"^(?:cuda|cu|hip)(?:\w*Synchronize|Memcpy|MemcpyWithStream)$"),
     ("graph_capture", r"^(?:cuda|cu|hip)(?:Graph(?!Launch)|Stream(?:Begin|End)Capture)"),
     ("launch", r"^(?:cuda|cu|hip)\w*Launch"),
     ("memory_copy", r"^(?:cuda|cu|hip)Mem(?:cpy|set)"),
     ("allocation", r"^(?:cuda|cu|hip)(?:Malloc|Free|Host|Mem)"),
     ("module_load", r"^(?:cuda|cu|hip)(?:Module|Library|Link|FuncGet|FuncSet|Kernel)"),
+    default="query",
 )
-
-
-def call_kind(name: str) -> CallKind:
-    """Return what a call of the CUDA or HIP runtime or driver is for; "query" is whatever is nothing else."""
-    return _CALLS.kind_of(name) or "query"
+# The function of torch's compiler that a slice of its own clock is of.
+timed_function = first_group(rf"(?s:(.*){_TIMED})")
+# The whole compilation of a frame, or of a backward that is compiled when it first runs.
+is_compilation = equals(rf"(?:{'|'.join(map(re.escape, sorted(COMPILATIONS)))})(?:{_TIMED})?")
 
 
 def step_name(number: int) -> str:
@@ -119,16 +119,6 @@ def is_chosen_label(name: str) -> bool:
 def without_key(name: str) -> str:
     """Return a graph call's name that is the same in every run."""
     return "## Call CompiledFxGraph" if is_graph_call(name) else name
-
-
-def timed_function(name: str) -> str | None:
-    """Return the function of torch's compiler that a slice of its own clock is of."""
-    return name.removesuffix(_TIMED) if name.endswith(_TIMED) else None
-
-
-def is_compilation(name: str) -> bool:
-    """Whether it is the whole compilation of a frame, or of a backward that is compiled when it first runs."""
-    return (timed_function(name) or name) in COMPILATIONS
 
 
 def compilation_id(name: str) -> str | None:

@@ -66,9 +66,8 @@ class Metric(msgspec.Struct, frozen=True):
     known: bool  # a field of a torch version that this package was tested with
     direction: Direction
     runtime: bool  # written when the compiled code first ran, not while compiling
-    record: (
-        int  # number of the record of its kind, from 0 (DDP compiles several backwards for one compile id)
-    )
+    # number of the record of its kind, from 0 (DDP compiles several backwards for one compile id)
+    record: int
 
 
 class Guard(msgspec.Struct, frozen=True):

@@ -19,9 +19,8 @@ from tb_torchcompile_plugin.analysis.formatting import at_line, both, duration, 
 from tb_torchcompile_plugin.profile.profile import Profile
 
 _SOURCE = re.compile(r"L\['(?P<name>\w+)'\]\.size\(\)\[(?P<index>\d+)\]$")
-_MAX_MORE_PERCENT = (
-    25.0  # padding that adds more data is not advised (docs/definitions.md); no recorded source
-)
+# padding that adds more data is not advised (docs/definitions.md); no recorded source
+_MAX_MORE_PERCENT = 25.0
 _UNKNOWN = "Whether sizes are dynamic is not known: there is no compile log or summary of this process."
 
 

@@ -301,10 +301,8 @@ def _sharing(ranks: list[cache_lookups.Start], frames: set[cache_lookups.FrameVe
         return f"Their keys are the same. {_SHARE}"
     settings = ranks[0].data.summary.environment.settings
     differ = "Their keys differ, so that none can use what another one compiled"
-    if names.offers(settings, *names.COMPILE_ON_ONE_RANK) and not names.is_on(
-        settings, *names.COMPILE_ON_ONE_RANK
-    ):
-        name = next(name for name in names.COMPILE_ON_ONE_RANK if name in settings)
+    name = next((name for name in names.COMPILE_ON_ONE_RANK if name in settings), None)
+    if name and not names.is_on(settings, *names.COMPILE_ON_ONE_RANK):
         return f"{differ}; compile_on_one_rank takes the rank out of graphs ({name} = True)"
     return differ
 

@@ -79,9 +79,8 @@ class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
     of: int | None = None  # how many launches there are
     previous: SliceRef | None = None
     following: SliceRef | None = None
-    queued_ns: int | None = (
-        None  # from the start of the call that launched it; None where that is not in the trace
-    )
+    # from the start of the call that launched it; None where that is not in the trace
+    queued_ns: int | None = None
     idle_before_ns: int | None = None  # how long its device was idle before; None before the first event
     user_line: SourceLine | None = None
     facts: list[Fact] = []  # shown first
