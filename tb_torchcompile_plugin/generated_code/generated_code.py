@@ -303,11 +303,15 @@ class GeneratedCode:
     ) -> Generated | None:
         """Return the definition of the kernel that the GPU calls `name`. C++ kernels are traced as graph_3_<name>."""
         graph = self.graph(compile_id, graph_key)
-        if graph is not None:
-            return _generated(graph, name)
-        graphs = self._by_id.get(compile_id or "", [])
-        graphs = [graph for graph in graphs if direction in (None, graph.direction)]
-        matches = [generated for graph in graphs if (generated := _generated(graph, name))]
+        graphs = [graph] if graph else self._by_id.get(compile_id or "", [])
+        matches = [
+            Generated(candidate, definition)
+            for candidate in graphs
+            if graph or direction in (None, candidate.direction)
+            if (
+                definition := candidate.definitions.get(name) or candidate.definitions.get(defined_name(name))
+            )
+        ]
         sources = {generated.definition.source for generated in matches}
         return matches[-1] if len(sources) == 1 else None
 
@@ -326,11 +330,6 @@ class GeneratedCode:
     def defined_once(self) -> dict[str, GraphCode]:
         """Kernel names that exactly one graph defines, with it."""
         return only_owners((name, graph) for graph in self.graphs for name in graph.names)
-
-
-def _generated(graph: GraphCode, name: str) -> Generated | None:
-    definition = graph.definitions.get(name) or graph.definitions.get(defined_name(name))
-    return Generated(graph, definition) if definition else None
 
 
 def _graphs(data: CompileData) -> list[GraphCode]:

@@ -145,7 +145,7 @@ is_cell = begins(
     r"aten::(?:lstm|gru|rnn_tanh|rnn_relu)_cell$"
     r"|autograd::engine::evaluate_function: Thnn(?:Fused|Differentiable)\w*CellBackward\d*$"
 )
-# The work of an operator by which eager and compiled code can be aligned: both do it in the same order, with any kernels.
+# The work of an operator by which eager and compiled code, which do it in the same order, can be aligned.
 landmark_of: Callable[[str], str | None] = first_match(
     ("convolution", r"::.*conv"),
     ("attention", r"::.*attention"),

@@ -41,26 +41,30 @@ def autotune(data: CompileData) -> list[Autotune]:
     A kernel with a single configuration is not autotuned.
     """
     summary = data.summary
-    generated: _Generated = {
-        (key_of(graph.key), kernel.name): (graph, kernel)
-        for graph in summary.graphs
-        for kernel in graph.kernels
-    }
+    pairs = [(graph, kernel) for graph in summary.graphs for kernel in graph.kernels]
+    generated: _Generated = {(key_of(pair[0].key), pair[1].name): pair for pair in pairs}
     roots = phases.COMPILING_BACKWARD | phases.FRAME_ROOTS
-    compile_spans = grouped(
-        (span for span in summary.spans if span.name in roots), lambda span: key_of(span.key)
-    )
+    root_spans = (span for span in summary.spans if span.name in roots)
+    compile_spans = grouped(root_spans, lambda span: key_of(span.key))
     rows = [
         _timed(kernel, spans, generated.get((key, kernel)), compile_spans.get(key, []))
         for (key, kernel, _), spans in _by_choice(summary, generated).items()
     ]
     timed = {((row.epoch, row.compile_id), row.kernel) for row in rows}
     rows += [
-        _untimed(graph, kernel)
-        for graph in summary.graphs
-        for kernel in graph.kernels
-        if (kernel.num_configs > 1 or kernel.autotune == "hit")
-        and (key_of(graph.key), kernel.name) not in timed
+        Autotune(
+            compile_id=graph.key.compile_id,
+            epoch=graph.key.epoch,
+            direction=direction_of(graph.direction),
+            kernel=kernel.name,
+            configs=known_number(kernel, "num_configs"),
+            choice=kernel.config or None,
+            cache=kernel.autotune or None,
+            where="compile" if kernel.autotune == "hit" else "run",
+        )
+        for graph, kernel in pairs
+        if kernel.num_configs > 1 or kernel.autotune == "hit"
+        if (key_of(graph.key), kernel.name) not in timed
     ]
     return sorted(rows, key=lambda row: -(row.time_s or 0))
 
@@ -140,19 +144,6 @@ def _choices(spans: list[pb.PhaseSpan]) -> dict[str, Any]:
     except ValueError:
         return {}
     return decoded if isinstance(decoded, dict) else {}
-
-
-def _untimed(graph: pb.Graph, kernel: pb.GeneratedKernel) -> Autotune:
-    return Autotune(
-        compile_id=graph.key.compile_id,
-        epoch=graph.key.epoch,
-        direction=direction_of(graph.direction),
-        kernel=kernel.name,
-        configs=known_number(kernel, "num_configs"),
-        choice=kernel.config or None,
-        cache=kernel.autotune or None,
-        where="compile" if kernel.autotune == "hit" else "run",
-    )
 
 
 def autotuning_headline(data: CompileData) -> str:

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
     resumes,
 )
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
+from tb_torchcompile_plugin.profile.intervals import Intervals
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import share_percent, us
@@ -101,6 +101,21 @@ def _cost(
     idle = None if gpu is None else regions.host_ns(profile, gaps, gpu)
     first, _ = profile.trace.window()
     overhead = sum(gap.resumed.overhead_ns for gap in gaps)
+    steps = profile.of(StepWindows)
+    step_of_gap = steps.of(np.array([gap.start for gap in gaps], np.int64))
+    in_steps = []
+    for step, name in enumerate(steps.names):
+        is_inside = step_of_gap == step
+        step_ns = int(host[is_inside].sum())
+        in_steps.append(
+            BreakInStep(
+                step=name,
+                calls=int(is_inside.sum()),
+                host_us=us(step_ns),
+                gpu_idle_us=None if idle is None else us(idle[is_inside].sum()),
+                share_percent=share_percent(step_ns, int(steps.ends[step] - steps.starts[step])),
+            )
+        )
     return GraphBreakCost(
         compile_id=ids[0],
         resume_compile_id=ids[1],
@@ -113,27 +128,8 @@ def _cost(
         gpu_idle_us=None if idle is None else us(idle.sum()),
         first_us=us(gaps[0].start - first),
         last_us=us(gaps[0].end - first),
-        steps=_by_step(profile, gaps, host, idle),
+        steps=in_steps,
     )
-
-
-def _by_step(profile: Profile, gaps: list[Break], host: Int64s, idle: Int64s | None) -> list[BreakInStep]:
-    steps = profile.of(StepWindows)
-    step_of_gap = steps.of(np.array([gap.start for gap in gaps], np.int64))
-    rows = []
-    for step, name in enumerate(steps.names):
-        in_step = step_of_gap == step
-        host_ns = int(host[in_step].sum())
-        rows.append(
-            BreakInStep(
-                step=name,
-                calls=int(in_step.sum()),
-                host_us=us(host_ns),
-                gpu_idle_us=None if idle is None else us(idle[in_step].sum()),
-                share_percent=share_percent(host_ns, int(steps.ends[step] - steps.starts[step])),
-            )
-        )
-    return rows
 
 
 def break_chain(profile: Profile) -> BreakChain | None:

@@ -269,33 +269,34 @@ def lookup_numbers(data: CompileData) -> dict[LookupId, int]:
 
 def start_rows(starts: Starts) -> tuple[StartRow, ...]:
     """Return the process in view, then those that it is compared with."""
-    return tuple(_start_row(starts.mine, start) for start in (starts.mine, *starts.others))
-
-
-def _start_row(mine: Start, start: Start) -> StartRow:
-    data = start.data
-    start_window = data.of(window)
-    has_end = start_window is not None and start_window.until_step
-    results = [lookup.result for lookup, _ in data.of(timed_lookups)]
-    kinds = {_KIND_OF.get(result) for result in results} or {None}
-    common = common_frame_times(mine.data, data)
-    would_save = data.of(would_save_ns)
-    return StartRow(
-        run=start.run,
-        worker=start.worker,
-        rank=start.rank,
-        kind=kinds.pop() if len(kinds) == 1 else "mixed",
-        from_process=start_window is not None and start_window.from_process,
-        start_up_s=to_seconds(sum(data.of(parts_ns).values())) if has_end else None,
-        compile_s=to_seconds(data.of(compile_ns)),
-        hits=results.count("hit"),
-        misses=results.count("miss"),
-        bypasses=results.count("bypass"),
-        saved_s=data.of(time_saved_s),
-        would_save_s=None if would_save is None else to_seconds(would_save),
-        common=len(common),
-        common_compile_s=to_seconds(sum(ns for _, ns in common)) if common else None,
-    )
+    rows = []
+    for start in (starts.mine, *starts.others):
+        data = start.data
+        start_window = data.of(window)
+        has_end = start_window is not None and start_window.until_step
+        results = [lookup.result for lookup, _ in data.of(timed_lookups)]
+        kinds = {_KIND_OF.get(result) for result in results} or {None}
+        common = common_frame_times(starts.mine.data, data)
+        would_save = data.of(would_save_ns)
+        rows.append(
+            StartRow(
+                run=start.run,
+                worker=start.worker,
+                rank=start.rank,
+                kind=kinds.pop() if len(kinds) == 1 else "mixed",
+                from_process=start_window is not None and start_window.from_process,
+                start_up_s=to_seconds(sum(data.of(parts_ns).values())) if has_end else None,
+                compile_s=to_seconds(data.of(compile_ns)),
+                hits=results.count("hit"),
+                misses=results.count("miss"),
+                bypasses=results.count("bypass"),
+                saved_s=data.of(time_saved_s),
+                would_save_s=None if would_save is None else to_seconds(would_save),
+                common=len(common),
+                common_compile_s=to_seconds(sum(ns for _, ns in common)) if common else None,
+            )
+        )
+    return tuple(rows)
 
 
 def common_frame_times(mine: CompileData, other: CompileData) -> list[tuple[int, int]]:

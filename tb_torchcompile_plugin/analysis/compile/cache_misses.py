@@ -128,18 +128,17 @@ def key_parts(data: CompileData, artifact: int) -> dict[str, KeyPart]:
         for number, text in enumerate(data.summary.artifacts[:artifact])
         if text.name == KEY_SETTINGS and text.key == record.key
     ]
-    lines = [line for number in (artifact, *settings[-1:]) for line in _lines(data, number)]
-    parts = [part_of(line) for line in lines]
-    return {part.name: part for part in parts if part}
-
-
-def _lines(data: CompileData, artifact: int) -> list[str]:
-    try:
-        decoded = json.loads(read_payload(data, artifact))
-    except (UserError, ValueError):
-        return []
-    lines = decoded.get("components") if isinstance(decoded, dict) else decoded
-    return [line for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
+    parts: dict[str, KeyPart] = {}
+    for number in (artifact, *settings[-1:]):
+        try:
+            decoded = json.loads(read_payload(data, number))
+        except (UserError, ValueError):
+            continue
+        lines = decoded.get("components") if isinstance(decoded, dict) else decoded
+        for line in lines if isinstance(lines, list) else ():
+            if isinstance(line, str) and (part := part_of(line)):
+                parts[part.name] = part
+    return parts
 
 
 def _describe(
@@ -188,12 +187,9 @@ def _graph(data: CompileData, lookup_id: cache_lookups.LookupId) -> list[tuple[s
         and is_aot_graph(artifact.name, backward=lookup.direction == "backward")
     ]
     try:
-        return _operators(read_payload(data, texts[lookup_id.graph])) if len(texts) > lookup_id.graph else []
+        graph = read_payload(data, texts[lookup_id.graph]) if len(texts) > lookup_id.graph else ""
     except UserError:
         return []
-
-
-def _operators(graph: str) -> list[tuple[str, str]]:
     rows, place = [], ""
     for line in graph.splitlines():
         if match := NODE_PLACE.match(line):

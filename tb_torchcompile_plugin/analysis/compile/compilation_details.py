@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
@@ -326,7 +325,13 @@ def guards(dump: str) -> list[Guard]:
     """Parse the checks of a `dynamo_cpp_guards_str` payload, in the order in which they are made."""
     checks: list[Guard] = []
     sources: dict[int, str | None] = {}
-    for node in _nodes(dump):
+    nodes: list[list[str]] = []  # a guard whose text has several lines is one
+    for line in dump.splitlines():
+        if names.TREE_NODE.match(line):
+            nodes.append([line])
+        elif nodes and line.strip() and not line.startswith(names.TREE_AFTER):
+            nodes[-1].append(line)
+    for node in filter(None, (names.TREE_NODE.match("\n".join(lines)) for lines in nodes)):
         depth, label, rest = len(node["bars"]) // 2, node["label"], node["rest"] or ""
         if label.endswith("Manager"):
             source = names.TREE_SOURCE.search(rest)
@@ -342,18 +347,6 @@ def guards(dump: str) -> list[Guard]:
             )
         )
     return checks
-
-
-def _nodes(dump: str) -> list[re.Match[str]]:
-    """Return the nodes of the tree: a guard whose text has several lines is one."""
-    nodes: list[list[str]] = []
-    for line in dump.splitlines():
-        if names.TREE_NODE.match(line):
-            nodes.append([line])
-        elif nodes and line.strip() and not line.startswith(names.TREE_AFTER):
-            nodes[-1].append(line)
-    matches = [names.TREE_NODE.match("\n".join(lines)) for lines in nodes]
-    return [match for match in matches if match]
 
 
 def most_elements(checks: Iterable[Guard]) -> Elements | None:

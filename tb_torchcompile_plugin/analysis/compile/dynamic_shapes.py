@@ -60,7 +60,13 @@ def _headline(sizes: list[SizeThatCame], symbols: list[DynamicSymbol], guards: l
         )
     static = [row for row in sizes if row.served != "dynamic"]
     if len(static) > 2:
-        return _compiled_for_each(static)
+        compiled = sorted({row.size for row in static if row.served == "specialised"})
+        eager = next((row for row in static if row.served == "eager"), None)
+        limit = f"; from {eager.source} = {eager.size:,} on new ones ran eager" if eager else ""
+        subject = (
+            f"{static[0].function} was compiled for {plural(len(compiled), 'size')} of {static[0].source}"
+        )
+        return f"{subject} ({listed(compiled)}){limit}."
     names = list(dict.fromkeys(row.source or row.symbol for row in symbols if row.fixed is None))
     if names:
         distinct = sorted({row.size for row in sizes if row.served == "dynamic"})
@@ -72,19 +78,19 @@ def _headline(sizes: list[SizeThatCame], symbols: list[DynamicSymbol], guards: l
     return "No size is dynamic: each graph is compiled for the sizes of its first call."
 
 
-def _compiled_for_each(rows: list[SizeThatCame]) -> str:
-    compiled = sorted({row.size for row in rows if row.served == "specialised"})
-    eager = next((row for row in rows if row.served == "eager"), None)
-    limit = f"; from {eager.source} = {eager.size:,} on new ones ran eager" if eager else ""
-    function, source = rows[0].function, rows[0].source
-    return f"{function} was compiled for {plural(len(compiled), 'size')} of {source} ({listed(compiled)}){limit}."
-
-
 def size_advice(profile: Profile) -> Advice | None:
     """Say what keeps torch from compiling for each size; None where it does not."""
     if profile.data is None:
         return None
-    padding = profile.of(_padding)
+    # The coarsest padding that adds little data.
+    rows = [row for row in profile.of(padded_sizes) if row.more_percent <= _MAX_MORE_PERCENT]
+    best = min(rows, key=lambda row: (row.left, row.more_percent), default=None)
+    padding = ""
+    if best is not None:
+        padding = (
+            f"; or pad {best.source} to multiples of {best.multiple}: {plural(best.left, 'size')} instead of "
+            f"{best.sizes}, with {percent(best.more_percent)} more data"
+        )
     failed = next((row for row in profile.data.of(dynamic_guards) if row.recompiles), None)
     if failed is not None:
         line = at_line(failed.file, failed.line)
@@ -108,15 +114,3 @@ def size_advice(profile: Profile) -> Advice | None:
             f"Mark the size dynamic before the first call: no graph for {size:,} alone is compiled then{cost}"
         )
     return Advice(sentence, code)
-
-
-def _padding(profile: Profile) -> str:
-    """Suggest the coarsest padding that adds little data; "" without one."""
-    rows = [row for row in profile.of(padded_sizes) if row.more_percent <= _MAX_MORE_PERCENT]
-    best = min(rows, key=lambda row: (row.left, row.more_percent), default=None)
-    if best is None:
-        return ""
-    return (
-        f"; or pad {best.source} to multiples of {best.multiple}: {plural(best.left, 'size')} instead of {best.sizes}, "
-        f"with {percent(best.more_percent)} more data"
-    )

@@ -147,34 +147,32 @@ def dynamic_symbols(profile: Profile) -> list[DynamicSymbol]:
     """Return all symbols in the order of their compilations; needs compile data."""
     data = profile.data
     assert data is not None
-    return [
-        _symbol(profile, data, key, row)
-        for key in data.of(dynamic_compilations)
-        for row in data.of(symbolic_shapes, *key).symbols
-    ]
-
-
-def _symbol(profile: Profile, data: CompileData, key: record.Key, row: SymbolicShape) -> DynamicSymbol:
-    shapes = data.of(symbolic_shapes, *key)
-    fixed = next((other for other in shapes.specializations if other.symbol == row.symbol), None)
-    sizes = profile.of(symbol_sizes, key) if fixed is None and _is_size(row) else None
-    symbol = re.compile(rf"\b{re.escape(row.symbol)}\b")
-    file, line = _users_line(row.stack)
-    return DynamicSymbol(
-        compile_id=key[1],
-        symbol=row.symbol,
-        source=row.source or "",
-        origin=_origin(data, key, row),
-        value=row.value,
-        range=row.range,
-        fixed=fixed.value if fixed else None,
-        reason=fixed.reason if fixed else None,
-        guards=sum(bool(symbol.search(guard.expression)) for guard in shapes.guards),
-        sizes=len(sizes) if sizes else None,
-        calls=sum(sizes.values()) if sizes else None,
-        file=file,
-        line=line,
-    )
+    symbols = []
+    for key in data.of(dynamic_compilations):
+        shapes = data.of(symbolic_shapes, *key)
+        for row in shapes.symbols:
+            fixed = next((other for other in shapes.specializations if other.symbol == row.symbol), None)
+            sizes = profile.of(symbol_sizes, key) if fixed is None and _is_size(row) else None
+            symbol = re.compile(rf"\b{re.escape(row.symbol)}\b")
+            file, line = _users_line(row.stack)
+            symbols.append(
+                DynamicSymbol(
+                    compile_id=key[1],
+                    symbol=row.symbol,
+                    source=row.source or "",
+                    origin=_origin(data, key, row),
+                    value=row.value,
+                    range=row.range,
+                    fixed=fixed.value if fixed else None,
+                    reason=fixed.reason if fixed else None,
+                    guards=sum(bool(symbol.search(guard.expression)) for guard in shapes.guards),
+                    sizes=len(sizes) if sizes else None,
+                    calls=sum(sizes.values()) if sizes else None,
+                    file=file,
+                    line=line,
+                )
+            )
+    return symbols
 
 
 def _users_line(stack: list[Frame]) -> tuple[str, int | None]:
@@ -281,14 +279,12 @@ def dynamic_guards(data: CompileData) -> list[DynamicGuard]:
     for (_, (file, line)), group in groups.items():
         expressions = list(dict.fromkeys(guard.expression for guard, _ in group))
         first, last = expressions[0], expressions[-1]
-        times = [
-            times for (end, number), times in failed.items() if line and number == line and file.endswith(end)
-        ]
+        at_line = [(end, times) for (end, number), times in failed.items() if line and number == line]
         rows.append(
             DynamicGuard(
                 expression=first if len(expressions) == 1 else f"{first} … {last}",
                 compile_ids=list(dict.fromkeys(key[1] for _, key in group)),
-                recompiles=sum(times),
+                recompiles=sum(times for end, times in at_line if file.endswith(end)),
                 file=file,
                 line=line,
             )
@@ -300,31 +296,27 @@ def sizes_that_came(profile: Profile) -> list[SizeThatCame]:
     """Return the sizes by function and input, smallest first; needs compile data."""
     data = profile.data
     assert data is not None
-    rows = [*_dynamic(profile, data), *_specialised(profile, data)]
-    return sorted(rows, key=lambda row: (row.function, row.source, row.size))
-
-
-def _dynamic(profile: Profile, data: CompileData) -> Iterator[SizeThatCame]:
     compiled = record.forward_compilations(data.summary)
+    rows: list[SizeThatCame] = []
     for key in data.of(dynamic_compilations):
         free = free_symbols(data.of(symbolic_shapes, *key))
         if len(free) == 1:
-            sizes = profile.of(symbol_sizes, key) or dict.fromkeys(_recorded_sizes(data, key))
-            function = _function_name(compiled.get(key))
-            source = free[0].source or free[0].symbol
-            for size, calls in sizes.items():
-                yield SizeThatCame(function, source, size, "dynamic", key[1], calls, None)
-
-
-def _recorded_sizes(data: CompileData, key: record.Key) -> list[int]:
-    """Return the sizes for which torch recorded a CUDA graph: inside of a replay nothing has a shape."""
-    return [
-        recording.sizes[0]
-        for row in data.of(graph_functions)
-        if row.key.compile_id == key[1]
-        for recording in row.recordings
-        if len(recording.sizes) == 1
-    ]
+            # Inside of a replay nothing has a shape: torch records a CUDA graph for each size.
+            recorded = [
+                recording.sizes[0]
+                for row in data.of(graph_functions)
+                if row.key.compile_id == key[1]
+                for recording in row.recordings
+                if len(recording.sizes) == 1
+            ]
+            sizes = profile.of(symbol_sizes, key) or dict.fromkeys(recorded)
+            function, source = _function_name(compiled.get(key)), free[0].source or free[0].symbol
+            rows += [
+                SizeThatCame(function, source, size, "dynamic", key[1], calls, None)
+                for size, calls in sizes.items()
+            ]
+    rows += _specialised(profile, data)
+    return sorted(rows, key=lambda row: (row.function, row.source, row.size))
 
 
 def _function_name(row: Compilation | None) -> str:
@@ -365,23 +357,15 @@ def _compared_sizes(data: CompileData) -> list[tuple[str, int, record.Key]]:
 def padded_sizes(profile: Profile) -> list[PaddedSize]:
     """Return what padding to multiples would leave of the sizes, for those that differ often."""
     groups = grouped(profile.of(sizes_that_came), lambda row: (row.function, row.source))
-    return [
-        padded
-        for (function, source), rows in groups.items()
-        for padded in _padded(function, source, _weights(rows))
-    ]
+    return [padded for rows in groups.values() for padded in _padded(rows)]
 
 
-def _weights(rows: list[SizeThatCame]) -> Counter[int]:
-    """Return the number of calls with each size; 1 for each where calls are unknown."""
+def _padded(rows: list[SizeThatCame]) -> Iterator[PaddedSize]:
+    """Weigh each size by its calls; by 1 where calls are unknown."""
     has_calls = all(row.calls is not None for row in rows) and any(row.calls for row in rows)
-    counts = Counter[int]()
+    sizes = Counter[int]()
     for row in rows:
-        counts[row.size] += (row.calls or 0) if has_calls else 1
-    return counts
-
-
-def _padded(function: str, source: str, sizes: Counter[int]) -> Iterator[PaddedSize]:
+        sizes[row.size] += (row.calls or 0) if has_calls else 1
     if len(sizes) < _MIN_SIZES_TO_PAD:
         return
     before = sum(size * calls for size, calls in sizes.items())
@@ -390,6 +374,7 @@ def _padded(function: str, source: str, sizes: Counter[int]) -> Iterator[PaddedS
         after = sum(padded[size] * calls for size, calls in sizes.items())
         left = len(set(padded.values()))
         if before and left < len(sizes):
-            yield PaddedSize(function, source, multiple, len(sizes), left, 100 * (after / before - 1))
+            more_percent = 100 * (after / before - 1)
+            yield PaddedSize(rows[0].function, rows[0].source, multiple, len(sizes), left, more_percent)
         if left == 1:
             return

@@ -101,9 +101,8 @@ def graph_breaks(data: CompileData) -> list[GraphBreak]:
 def graph_break_sites(profile: Profile) -> list[GraphBreakSite]:
     """Return the sites, most expensive first; those without a cost last, in the order in which torch reported them."""
     reported = profile.data.of(graph_breaks) if profile.data else []
-    site_of = {
-        row.compile_id: _site(row) for row in reported if row.compile_id
-    }  # the last break ends its graph
+    # The last break ends its graph.
+    site_of = {row.compile_id: _site(row) for row in reported if row.compile_id}
     costs = profile.of(graph_break_costs)
     costs_of = grouped(costs or (), lambda cost: site_of.get(cost.compile_id, (cost.file, cost.line, "")))
     rows = _rows(reported, costs_of, profile.of(profiled_steps))

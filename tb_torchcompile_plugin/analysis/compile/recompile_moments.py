@@ -72,7 +72,15 @@ def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, c
     if compilation is None or not compilation.HasField("start_ns"):
         return RecompileMoment(**fields, start_us=None, where=None, step=None, when=None, calls=calls)
     first, last = profile.trace.window()
-    start = _start(profile.trace, profile.of(Ownership), compilation)
+    # The start of the trace's own slice of that compilation, otherwise that in the log.
+    trace, ownership = profile.trace, profile.of(Ownership)
+    logged = compilation.start_ns - trace.base_ns
+    slices = [
+        slice_row for slice_row, code in ownership.compilations if ownership.names[code] == row.compile_id
+    ]
+    starts = [int(trace.ts[slice_row]) for slice_row in slices]
+    nearest = min(starts, key=lambda start: abs(start - logged), default=logged)
+    start = nearest if abs(nearest - logged) < _MAX_CLOCK_DIFFERENCE_NS else logged
     start_us, step = us(start - first), step_around(profile, start)
     where: Literal["before", "inside", "after"] = "inside"
     when = f"{duration(start_us)} into the span"
@@ -83,18 +91,6 @@ def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, c
     if step:
         when = f"in {step}"
     return RecompileMoment(**fields, start_us=start_us, where=where, step=step, when=when, calls=calls)
-
-
-def _start(trace: Trace, ownership: Ownership, row: Compilation) -> int:
-    """Return the start in trace time: of the trace's own slice of that compilation, otherwise from the log."""
-    logged = row.start_ns - trace.base_ns
-    starts = [
-        int(trace.ts[slice_row])
-        for slice_row, code in ownership.compilations
-        if ownership.names[code] == row.key.compile_id
-    ]
-    nearest = min(starts, key=lambda start: abs(start - logged), default=logged)
-    return nearest if abs(nearest - logged) < _MAX_CLOCK_DIFFERENCE_NS else logged
 
 
 def step_around(profile: Profile, time_ns: int) -> str | None:

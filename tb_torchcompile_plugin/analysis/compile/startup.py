@@ -346,7 +346,13 @@ def compiled_lines(starts: cache_lookups.Starts) -> tuple[CompiledLine, ...]:
 
 def _tree(data: CompileData) -> _CallNode:
     root = _CallNode()
-    paths = {key_of(row.key): _path(row) for row in data.summary.compilations if row.stack}
+    # The user's calls that led to a compilation, and the function that was compiled, whoever wrote it.
+    paths: dict[Key, list[_Function]] = {}
+    for row in data.summary.compilations:
+        if row.stack:
+            callers = [(frame.file, frame.line, frame.function) for frame in row.stack[:-1]]
+            users = [caller for caller in callers if is_users_file(caller[0])]
+            paths[key_of(row.key)] = [*users, _function(row)]
     for row, own_ns in data.of(own_times):
         key = key_of(row.key)
         node = root
@@ -356,13 +362,6 @@ def _tree(data: CompileData) -> _CallNode:
             node.add(own_ns, key)
         node.own_ns += own_ns
     return root
-
-
-def _path(row: Compilation) -> list[_Function]:
-    """Return the user's calls that led to a compilation, and the function that was compiled, whoever wrote it."""
-    *callers, _ = row.stack
-    users = [(frame.file, frame.line, frame.function) for frame in callers if is_users_file(frame.file)]
-    return [*users, _function(row)]
 
 
 def _function(row: Compilation) -> _Function:
