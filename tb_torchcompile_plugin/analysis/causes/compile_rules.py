@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.causes.rule import CompileRule, SpanContext
 from tb_torchcompile_plugin.analysis.compile.compilations import problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
-from tb_torchcompile_plugin.analysis.compile.dynamic_shapes import dynamic_shapes, size_advice
+from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes, size_advice
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, plural
 from tb_torchcompile_plugin.analysis.runtime.cuda_graph_functions import NOT_REPLAYED, complaint, remedy

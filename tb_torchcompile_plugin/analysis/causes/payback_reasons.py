@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.causes.change import (
 from tb_torchcompile_plugin.analysis.causes.fix import slice_times, time_inside
 from tb_torchcompile_plugin.analysis.causes.scenario import recording_cost
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, why_nothing
-from tb_torchcompile_plugin.analysis.compile.break_costs import graph_break_costs
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_costs
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import call_overhead
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time

@@ -25,9 +25,8 @@ from tb_torchcompile_plugin.analysis.compare.pairs import (
     pair,
 )
 from tb_torchcompile_plugin.analysis.compile import compile_time
-from tb_torchcompile_plugin.analysis.compile.break_costs import graph_break_costs
 from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
-from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites, graph_break_costs
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
