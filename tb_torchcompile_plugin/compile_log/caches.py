@@ -52,7 +52,18 @@ class CacheLookups:
         self, cache: str, result: str, details: dict[str, Any], key: CompileKey, direction: Direction
     ) -> CacheResult:
         """Return the row of a lookup. Rows of one compile id are numbered as its graphs are."""
-        row = cache_row(cache, result, details, source=self._source)
+        row = CacheResult(cache=cache, result=result, key=text_of(details.get("key")))
+        # A bypass says why, in words that may quote the graph.
+        if reason := text_of(details.get("cache_bypass_reason")):
+            row.reason = reason if self._source else prose.WITHHELD
+        elif result == "miss" and (status := text_of(details.get("cache_status_detailed"))):
+            row.reason = status
+        if details.get("time_saved_ns") is not None:
+            row.time_saved_ns = int(details["time_saved_ns"])
+        elif details.get("time_saved_ms") is not None:
+            row.time_saved_ns = round(float(details["time_saved_ms"]) * 1_000_000)
+        if details.get("time_taken_ns") is not None:
+            row.time_taken_ns = int(details["time_taken_ns"])
         kind = (key.epoch, key.compile_id, cache, int(direction))
         row.direction, row.graph = direction, self._counts[kind]
         self._counts[kind] += 1
@@ -128,22 +139,6 @@ def _differences(one: _Lookup, other: _Lookup) -> tuple[dict[str, str], dict[str
 def _named(settings: frozenset[str]) -> dict[str, str]:
     parts = (names.part_of(line) for line in settings)
     return {part.name: f"{part.hash} {part.value[:_MAX_VALUE_CHARS]}" for part in parts if part}
-
-
-def cache_row(cache: str, result: str, details: dict[str, Any], *, source: bool) -> CacheResult:
-    """Return the row of what the record itself says. A bypass says why, in words that may quote the graph."""
-    row = CacheResult(cache=cache, result=result, key=text_of(details.get("key")))
-    if reason := text_of(details.get("cache_bypass_reason")):
-        row.reason = reason if source else prose.WITHHELD
-    elif result == "miss" and (status := text_of(details.get("cache_status_detailed"))):
-        row.reason = status
-    if details.get("time_saved_ns") is not None:
-        row.time_saved_ns = int(details["time_saved_ns"])
-    elif details.get("time_saved_ms") is not None:
-        row.time_saved_ns = round(float(details["time_saved_ms"]) * 1_000_000)
-    if details.get("time_taken_ns") is not None:
-        row.time_taken_ns = int(details["time_taken_ns"])
-    return row
 
 
 class ProgramCall(NamedTuple):

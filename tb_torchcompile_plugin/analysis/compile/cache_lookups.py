@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -137,8 +138,7 @@ def start_lookups(data: CompileData) -> tuple[StartLookup, ...]:
                 why=lookup.why,
             )
         )
-    remote = [row for frame in frames.values() for row in _remote_lookups(frame)]
-    return (*rows, *remote, *_autotune_lookups(data, frames))
+    return (*rows, *_counted_lookups(data, frames))
 
 
 def _row(frame: Compilation, cache: str, result: str, **fields: Any) -> StartLookup:
@@ -154,27 +154,26 @@ def _row(frame: Compilation, cache: str, result: str, **fields: Any) -> StartLoo
     )
 
 
-def _remote_lookups(frame: Compilation) -> Iterator[StartLookup]:
-    for field, title in REMOTE_CACHES.items():
-        for result in ("hit", "miss"):
+def _counted_lookups(data: CompileData, frames: dict[Key, Compilation]) -> Iterator[StartLookup]:
+    """Yield the lookups of which torch records only a number: those of remote caches, then those of the autotuner."""
+    counts: list[tuple[Compilation, str, str, int, float | None]] = []
+    for frame in frames.values():
+        for (field, title), result in product(REMOTE_CACHES.items(), ("hit", "miss")):
             text = frame.metrics.get(f"{field}_{result}_count", "")
             # Up to 18 digits fit into 64 bits.
             if text.isdecimal() and len(text) < 19 and int(text):
-                yield _counted(frame, title, result, int(text), None)
-
-
-def _autotune_lookups(data: CompileData, frames: dict[Key, Compilation]) -> Iterator[StartLookup]:
+                counts.append((frame, title, result, int(text), None))
     cached = [row for row in data.of(autotune) if row.cache in ("hit", "miss")]
     groups = grouped(cached, lambda row: (row.epoch, row.compile_id, row.cache or ""))
     for (epoch, compile_id, result), rows in groups.items():
-        if frame := frames.get((epoch, compile_id)):
+        if (epoch, compile_id) in frames:
             times = [row.time_s for row in rows if row.time_s is not None]
-            yield _counted(frame, "autotune cache", result, len(rows), sum(times) if times else None)
-
-
-def _counted(frame: Compilation, cache: str, result: str, number: int, spent: float | None) -> StartLookup:
-    why = f"torch counts {plural(number, 'lookup')} and does not say more" if spent is None else None
-    return _row(frame, cache, result, lookups=number, spent_s=spent if result == "miss" else None, why=why)
+            time_s = sum(times) if times else None
+            counts.append((frames[epoch, compile_id], "autotune cache", result, len(rows), time_s))
+    for frame, cache, result, number, spent in counts:
+        why = f"torch counts {plural(number, 'lookup')} and does not say more" if spent is None else None
+        spent_s = spent if result == "miss" else None
+        yield _row(frame, cache, result, lookups=number, spent_s=spent_s, why=why)
 
 
 def timed_lookups(data: CompileData) -> list[tuple[CacheLookup, int | None]]:

@@ -149,15 +149,14 @@ def _describe(
     if name == CODE:
         line, operators = _code_line(mine, other, lookup_id)
         return f"{title_of(name)}{line}{more}{operators}"
-    values = _value(part), _value(other_part)
+    values = [
+        "not there"
+        if key_part is None
+        else key_part.value[:_MAX_VALUE_CHARS] + ("…" if len(key_part.value) > _MAX_VALUE_CHARS else "")
+        for key_part in (part, other_part)
+    ]
     comparison = f" is {values[0]} here, and {values[1]} there" if any(values) else ""
     return f"{title_of(name)}{comparison}{more}"
-
-
-def _value(part: KeyPart | None) -> str:
-    if part is None:
-        return "not there"
-    return part.value if len(part.value) <= _MAX_VALUE_CHARS else f"{part.value[:_MAX_VALUE_CHARS]}…"
 
 
 def _code_line(mine: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId) -> tuple[str, str]:

@@ -170,7 +170,6 @@ def compilations(data: CompileData) -> list[Compilation]:
             line = known_number(message.failure, "line")
             failure = Failure(message.failure.type, message.failure.reason, message.failure.file, line)
         row_breaks = breaks[key] if direction == "forward" else 0
-        status = _status_ahead(message, failure, key in keys_with_code)
         phases: dict[Phase, float] = {phase.name: to_seconds(phase.exclusive_ns) for phase in message.phases}
         rows.append(
             Compilation(
@@ -183,7 +182,7 @@ def compilations(data: CompileData) -> list[Compilation]:
                 function=message.function,
                 file=message.file,
                 line=known_number(message, "line"),
-                status=status or _status(message, failure, row_breaks),
+                status=_status(message, failure, row_breaks, key in keys_with_code),
                 start_s=known_seconds(message, "start_ns"),
                 duration_s=known_seconds(message, "duration_ns"),
                 phases_s=phases or None,
@@ -201,25 +200,18 @@ def compilations(data: CompileData) -> list[Compilation]:
     return rows
 
 
-def _status_ahead(row: CompilationMessage, failure: Failure | None, has_code: bool) -> Status | None:
-    """Return the status of what was compiled ahead of time; None for everything else.
+def _status(row: CompilationMessage, failure: Failure | None, breaks: int, has_code: bool) -> Status:
+    """Return the first that holds of: limit, failed, recovered, break, unfinished, empty (no graph), ok.
 
-    torch counts no operators there, and does not record when an export ends.
+    What dynamo does not support is a failure only where it did not break the graph there: with `fullgraph=True`. Ahead
+    of time torch counts no operators, and does not record when an export ends.
     """
     if row.elsewhere:
         return "elsewhere"
-    if failure is not None or not is_ahead(row.key.compile_id):
-        return None
-    if is_export(row.key.compile_id):
+    if failure is None and is_export(row.key.compile_id):
         return "exported"
-    return "ok" if has_code else "empty" if row.HasField("duration_ns") else "unfinished"
-
-
-def _status(row: CompilationMessage, failure: Failure | None, breaks: int) -> Status:
-    """Return the first that holds of: limit, failed, recovered, break, unfinished, empty (no graph), ok.
-
-    What dynamo does not support is a failure only where it did not break the graph there: with `fullgraph=True`.
-    """
+    if failure is None and is_ahead(row.key.compile_id):
+        return "ok" if has_code else "empty" if row.HasField("duration_ns") else "unfinished"
     if failure is not None and is_limit(failure.type, failure.reason):
         return "limit"
     broke = bool(breaks) or (failure is not None and skips_frame(failure.reason))

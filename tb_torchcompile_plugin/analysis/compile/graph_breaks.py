@@ -24,7 +24,6 @@ from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.regions import (
     Break,
     BreakLine,
-    RegionCall,
     region_calls,
     resumes,
 )
@@ -362,7 +361,8 @@ def break_chain(profile: Profile) -> BreakChain | None:
 
     None where no frame broke, or resumes cannot be distinguished from called frames.
     """
-    if profile.of(resumes) is None:
+    resume_lines = profile.of(resumes)
+    if resume_lines is None:
         return None
     gaps_of = [(frame, list(regions.breaks(frame))) for frame in regions.frames(profile.of(region_calls))]
     most = max((len(gaps) for _, gaps in gaps_of), default=0)
@@ -371,17 +371,7 @@ def break_chain(profile: Profile) -> BreakChain | None:
     calls = [(frame, gaps) for frame, gaps in gaps_of if len(gaps) == most]
     calls.sort(key=lambda call: (sum(gap.end - gap.start for gap in call[1]), call[0].begin))
     frame, gaps = calls[(len(calls) - 1) // 2]
-    return BreakChain(
-        compile_id=frame.compile_id,
-        step=step_around(profile, frame.start),
-        frame_us=us(frame.end - frame.begin),
-        links=_links(profile, frame, gaps),
-    )
-
-
-def _links(profile: Profile, frame: RegionCall, gaps: list[Break]) -> list[Link]:
-    resume_lines, (first, _) = profile.of(resumes), profile.trace.window()
-    assert resume_lines is not None
+    first, _ = profile.trace.window()
     links = [
         Link("graph", call.compile_id, "", None, us(start - first), us(end - start))
         for call in frame.chain()
@@ -391,4 +381,9 @@ def _links(profile: Profile, frame: RegionCall, gaps: list[Break]) -> list[Link]
         file, line = resume_lines.place(gap.call.compile_id, gap.resumed.compile_id)
         start_us, duration_us = us(gap.start - first), us(gap.end - gap.start)
         links.append(Link("break", gap.call.compile_id, file, line, start_us, duration_us))
-    return sorted(links, key=lambda link: link.start_us)
+    return BreakChain(
+        compile_id=frame.compile_id,
+        step=step_around(profile, frame.start),
+        frame_us=us(frame.end - frame.begin),
+        links=sorted(links, key=lambda link: link.start_us),
+    )

@@ -23,14 +23,13 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import (
 )
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.compile_log.record import forward_compilations
-from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 _MAX_CLOCK_DIFFERENCE_NS = 1_000_000_000  # the log's clock and the trace's differ by milliseconds at most
 
@@ -113,12 +112,11 @@ def frame_versions(profile: Profile) -> list[RecompiledFrame]:
     calls = profile.of(calls_by_id)
     replace = msgspec.structs.replace
     if profile.data is not None:
-        return [
-            replace(
-                row, versions=[replace(version, calls=calls[version.compile_id]) for version in row.versions]
-            )
-            for row in profile.data.of(recompiled_frames)
-        ]
+        rows = []
+        for row in profile.data.of(recompiled_frames):
+            versions = [replace(version, calls=calls[version.compile_id]) for version in row.versions]
+            rows.append(replace(row, versions=versions))
+        return rows
     ran = (Version(compile_id, None, count) for compile_id, count in calls.items())
     frames = grouped(ran, lambda version: frame_of(version.compile_id))
     return [
@@ -143,7 +141,15 @@ def guard_scans(profile: Profile) -> list[GuardScan] | None:
     """Group the lookups of recompiled frames by version and number of entries alive; None without compile data."""
     if profile.summary is None:
         return None
-    ends = _entry_ends(profile.trace, profile.summary)
+    trace = profile.trace
+    # Frame → compile id → when its entry was complete, in trace time. The latest compilation of each id counts:
+    # torch._dynamo.reset() makes ids start again.
+    ends = defaultdict[str, dict[str, int]](dict)
+    for row in sorted(profile.summary.compilations, key=lambda row: row.key.epoch):
+        is_entry = row.direction == FORWARD and row.HasField("duration_ns") and not row.HasField("failure")
+        if is_entry and row.start_ns - trace.base_ns <= trace.window()[1]:
+            end = row.start_ns + row.duration_ns - trace.base_ns
+            ends[frame_of(row.key.compile_id)][row.key.compile_id] = end
     times = defaultdict[tuple[str, int], list[int]](list)
     for call in every(profile.of(region_calls)):
         versions = ends[frame_of(call.compile_id)]
@@ -156,17 +162,3 @@ def guard_scans(profile: Profile) -> list[GuardScan] | None:
         for (compile_id, entries), costs in times.items()
     ]
     return sorted(rows, key=lambda row: (row.entries, row.compile_id))
-
-
-def _entry_ends(trace: Trace, summary: CompileSummary) -> dict[str, dict[str, int]]:
-    """Map frame → compile id → when its entry was complete, in trace time.
-
-    The latest compilation of each id counts: torch._dynamo.reset() makes ids start again.
-    """
-    ends = defaultdict[str, dict[str, int]](dict)
-    for row in sorted(summary.compilations, key=lambda row: row.key.epoch):
-        is_entry = row.direction == FORWARD and row.HasField("duration_ns") and not row.HasField("failure")
-        if is_entry and row.start_ns - trace.base_ns <= trace.window()[1]:
-            end = row.start_ns + row.duration_ns - trace.base_ns
-            ends[frame_of(row.key.compile_id)][row.key.compile_id] = end
-    return ends

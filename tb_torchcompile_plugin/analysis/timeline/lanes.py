@@ -186,7 +186,9 @@ class Palette:
     def __init__(self, trace: Trace, user_kernels: Callable[[], frozenset[int]]) -> None:
         """user_kernels: returns the codes of the names of the user's own Triton kernels."""
         self._trace, self._user_kernels = trace, user_kernels
-        self._by_cat = np.array([COLOR_OF[_kind(cat)] for cat in trace.cats] or [0], np.uint8)
+        kinds = {**dict.fromkeys(GPU_CATS, "other"), **dict.fromkeys(RUNTIME_CATS, "runtime")}
+        colors = [COLOR_OF.get(kinds.get(cat, cat), COLOR_OF["host_other"]) for cat in trace.cats]
+        self._by_cat = np.array(colors or [0], np.uint8)
         self._has_category = np.array([cat in (*GPU_CATS, OPERATOR) for cat in trace.cats] or [False])
 
     def colors(self, rows: Int64s) -> Colors:
@@ -206,14 +208,6 @@ class Palette:
         if self._trace.cats[cat] == OPERATOR:
             return COLOR_OF["cpp" if category == "cpp" else OPERATOR]
         return COLOR_OF["triton_user" if name in self._user_kernels() else category]
-
-
-def _kind(cat: str) -> str:
-    if cat in GPU_CATS:
-        return "other"
-    if cat in RUNTIME_CATS:
-        return "runtime"
-    return cat if cat in COLOR_OF else "host_other"
 
 
 class TraceRows:

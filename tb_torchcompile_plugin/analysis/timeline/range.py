@@ -122,20 +122,15 @@ def timeline_range(timeline: Timeline, window: tuple[int, int]) -> TimelineRange
     kernels, kernel_sums = _kernels(timeline, start, end)
     ops, op_sums = _ops(timeline, start, end)
     kernel_ns, host_self_ns = int(kernel_sums.time_ns.sum()), int(op_sums.self_ns.sum())
-    kernel_title = (
-        f"{plural(len(kernel_sums.keys), 'distinct kernel')}, {duration(us(kernel_ns))} in all; the longest:"
+    kernel_count, op_count = (
+        plural(len(kernel_sums.keys), "distinct kernel"),
+        plural(len(op_sums.keys), "kind"),
     )
-    op_title = (
-        f"{plural(len(op_sums.keys), 'kind')} of host slices, by self time of {duration(us(host_self_ns))}:"
-    )
-    longest = [
-        Longest(
-            kernel_title,
-            True,
-            [_longest(row.name, row.time_ns, row.launches) for row in kernels[:_MAX_FACTS]],
-        ),
-        Longest(op_title, False, [_longest(row.name, row.self_ns, row.calls) for row in ops[:_MAX_FACTS]]),
-    ]
+    kernel_title = f"{kernel_count}, {duration(us(kernel_ns))} in all; the longest:"
+    op_title = f"{op_count} of host slices, by self time of {duration(us(host_self_ns))}:"
+    longest_kernels = [_longest(row.name, row.time_ns, row.launches) for row in kernels[:_MAX_FACTS]]
+    longest_ops = [_longest(row.name, row.self_ns, row.calls) for row in ops[:_MAX_FACTS]]
+    longest = [Longest(kernel_title, True, longest_kernels), Longest(op_title, False, longest_ops)]
     return TimelineRange(
         start_ns=start,
         end_ns=end,
