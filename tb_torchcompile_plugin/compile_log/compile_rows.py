@@ -33,19 +33,6 @@ class Recovered:
     warnings: list[str] = field(default_factory=list)
 
 
-def stack_rows(entries: list[dict[str, Any]], files: dict[int, str], *, source: bool) -> list[pb.Frame]:
-    """Return the frames of a stack as records have it. files: torch's table of file names by number."""
-    frames = []
-    for entry in entries:
-        name = entry.get("filename")
-        file = files.get(name, f"file {name}") if isinstance(name, int) else str(name or "")
-        frame = pb.Frame(file=file, line=entry.get("line") or 0, function=entry.get("name") or "")
-        if source and entry.get("loc"):
-            frame.source = entry["loc"]
-        frames.append(frame)
-    return frames
-
-
 def break_row(text: str, *, source: bool, count: int = 1) -> pb.GraphBreak:
     """Parse a graph break from torch's text, without any of the user's code unless `source`."""
     row = prose.parse_graph_break(text)

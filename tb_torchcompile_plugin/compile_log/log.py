@@ -166,7 +166,15 @@ class CompileLog:
         row.stack.extend(self._stack(record.metadata[records.DYNAMO_START].get("stack") or []))
 
     def _stack(self, entries: list[dict[str, Any]]) -> list[pb.Frame]:
-        return compile_rows.stack_rows(entries, self.files, source=self._source)
+        frames = []
+        for entry in entries:
+            name = entry.get("filename")
+            file = self.files.get(name, f"file {name}") if isinstance(name, int) else str(name or "")
+            frame = pb.Frame(file=file, line=entry.get("line") or 0, function=entry.get("name") or "")
+            if self._source and entry.get("loc"):
+                frame.source = entry["loc"]
+            frames.append(frame)
+        return frames
 
     def _on_chromium_event(self, record: Record, compile_id: str) -> None:
         event = self._loads(record.payload) if record.payload else record.metadata[records.CHROMIUM_EVENT]

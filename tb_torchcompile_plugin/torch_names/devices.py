@@ -25,7 +25,7 @@ class Peak(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 # (pattern for the whole name, GB/s, FP32, TF32, BF16 or FP16). First match wins, so variants stand above their family.
-_TABLE: tuple[tuple[str, float, float | None, float | None, float | None], ...] = (
+_ROWS: tuple[tuple[str, float, float | None, float | None, float | None], ...] = (
     (r"NVIDIA GB200( .*)?", 8000, 80, 1250, 2500),
     (r"NVIDIA B200( .*)?", 8000, 75, 1125, 2250),
     (r"NVIDIA H200 NVL", 4800, 60, 417, 835),
@@ -59,6 +59,8 @@ _TABLE: tuple[tuple[str, float, float | None, float | None, float | None], ...] 
     (r"(AMD )?(Instinct )?MI250", 1638, 45.3, None, 181),
     (r"(AMD )?(Instinct )?MI210.*", 1638, 45.3, None, 181),
 )
+# Pairs of a pattern and its peaks, in the order in which they are tried.
+TABLE = [(pattern, Peak(*(figure and float(figure) for figure in figures))) for pattern, *figures in _ROWS]
 
 
 def peak_of(name: str | None) -> Peak | None:
@@ -79,13 +81,5 @@ def peak_of(name: str | None) -> Peak | None:
         return peaks_of_user[name]
     if " MIG " in name:
         return None
-    matches = (peak for pattern, peak in table() if re.fullmatch(pattern, name.strip(), re.IGNORECASE))
+    matches = (peak for pattern, peak in TABLE if re.fullmatch(pattern, name.strip(), re.IGNORECASE))
     return next(matches, None)
-
-
-def table() -> list[tuple[str, Peak]]:
-    """Return pairs of a pattern and its peaks, in the order in which they are tried."""
-    return [
-        (pattern, Peak(*(None if figure is None else float(figure) for figure in figures)))
-        for pattern, *figures in _TABLE
-    ]

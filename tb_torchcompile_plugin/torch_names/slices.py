@@ -123,24 +123,21 @@ def without_key(name: str) -> str:
 
 def compilation_id(name: str) -> str | None:
     """Return the compile id that a slice gives for the compilation around it."""
-    match = _timed_data(name)
+    match = _TIMED_DATA.match(name) if "compile_id=" in name else None
     return match["id"] if match and match["function"] in COMPILATIONS and match["id"] != "None" else None
 
 
 def compiling(names: Sequence[str]) -> list[bool]:
     """Return for each of a trace's names whether torch's compiler works there: compiles, or tunes at a first run."""
-    functions_of_names = [
-        timed_function(name) or ((data := _timed_data(name)) and data["function"]) for name in names
-    ]
+    functions_of_names = []
+    for name in names:
+        data = _TIMED_DATA.match(name) if "compile_id=" in name else None
+        functions_of_names.append(timed_function(name) or (data and data["function"]))
     functions = {*filter(None, functions_of_names), *COMPILATIONS, DYNAMO}
     return [
         function is not None or name in functions
         for name, function in zip(names, functions_of_names, strict=True)
     ]
-
-
-def _timed_data(name: str) -> re.Match[str] | None:
-    return _TIMED_DATA.match(name) if "compile_id=" in name else None
 
 
 def autotuning(names: Sequence[str]) -> list[bool]:

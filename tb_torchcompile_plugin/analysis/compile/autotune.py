@@ -110,9 +110,8 @@ def _timed(
 ) -> Autotune:
     first = spans[0]
     graph, kernel = generated or (None, None)
-    around = [
-        span for span in compile_spans if span.start_ns <= first.start_ns < span.start_ns + span.duration_ns
-    ]
+    begun = [span for span in compile_spans if span.start_ns <= first.start_ns]
+    around = [span for span in begun if first.start_ns < span.start_ns + span.duration_ns]
     compiled: Direction | None = None
     if around:  # a backward may be compiled inside its frame
         is_backward = any(span.name in phases.COMPILING_BACKWARD for span in around)

@@ -126,18 +126,9 @@ def start_lookups(data: CompileData) -> tuple[StartLookup, ...]:
     for lookup, spent in data.of(timed_lookups):
         key = CompileKey(epoch=lookup.epoch, compile_id=lookup.compile_id)
         frame = frames.get(key_of(key)) or Compilation(key=key)
-        rows.append(
-            _row(
-                frame,
-                title_of_cache(lookup.cache),
-                lookup.result,
-                direction=lookup.direction,
-                graph=lookup.graph,
-                spent_s=None if spent is None else to_seconds(spent),
-                saved_s=lookup.time_saved_s,
-                why=lookup.why,
-            )
-        )
+        times = {"spent_s": None if spent is None else to_seconds(spent), "saved_s": lookup.time_saved_s}
+        fields = {"direction": lookup.direction, "graph": lookup.graph, "why": lookup.why, **times}
+        rows.append(_row(frame, title_of_cache(lookup.cache), lookup.result, **fields))
     return (*rows, *_counted_lookups(data, frames))
 
 
@@ -257,13 +248,11 @@ def frame_times_ns(data: CompileData) -> dict[FrameVersion, int]:
 def lookup_numbers(data: CompileData) -> dict[LookupId, int]:
     """Map each lookup to its index in `timed_lookups`."""
     frames = {key_of(row.key): frame for frame, row in data.of(versioned_frames).items()}
-    return {
-        LookupId(
-            *frames[lookup.epoch, lookup.compile_id], lookup.cache, lookup.direction, lookup.graph or 0
-        ): number
-        for number, (lookup, _) in enumerate(data.of(timed_lookups))
-        if (lookup.epoch, lookup.compile_id) in frames
-    }
+    numbers = {}
+    for number, (lookup, _) in enumerate(data.of(timed_lookups)):
+        if frame := frames.get((lookup.epoch, lookup.compile_id)):
+            numbers[LookupId(*frame, lookup.cache, lookup.direction, lookup.graph or 0)] = number
+    return numbers
 
 
 def start_rows(starts: Starts) -> tuple[StartRow, ...]:

@@ -240,9 +240,8 @@ def symbol_sizes(profile: Profile, key: record.Key) -> Counter[int] | None:
         return None
     common = set.intersection(*(set(call) for call in calls))
     columns = [[call[dimension] for call in calls] for dimension in common]
-    candidates = [sizes for sizes in columns if len(set(sizes)) > 1] or [
-        sizes for sizes in columns if sizes[0] in known_sizes
-    ]
+    changing = [sizes for sizes in columns if len(set(sizes)) > 1]
+    candidates = changing or [sizes for sizes in columns if sizes[0] in known_sizes]
     if not candidates:
         return None
     return Counter(min(candidates, key=lambda sizes: (-len(known_sizes & set(sizes)), sum(sizes))))

@@ -297,12 +297,8 @@ def _without_cost(profile: Profile, sites: list[GraphBreakSite]) -> str:
 
 def reported_headline(data: CompileData) -> str:
     """Summarize without a trace."""
-    count = data.of(count_sites)
-    return (
-        f"{plural(count, 'graph break site')}. Without a trace there is no price."
-        if count
-        else "No graph breaks."
-    )
+    count = plural(data.of(count_sites), "graph break site")
+    return f"{count}. Without a trace there is no price." if data.of(count_sites) else "No graph breaks."
 
 
 def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:

@@ -264,8 +264,8 @@ def symbolic_shapes(data: CompileData, epoch: int, compile_id: str) -> SymbolicS
     """Return the symbols of one compilation, each kind from the last attempt that has it."""
     compile_key = CompileKey(epoch=epoch, compile_id=compile_id)
     rows = [row for row in data.summary.shape_events if row.key == compile_key]
-    guards: dict[str, ShapeGuard] = {}
-    for row in _last_attempt(rows, *records.SHAPE_GUARDS):  # torch writes a guard each time it needs it
+    guards: dict[str, ShapeGuard] = {}  # torch writes one each time it needs it
+    for row in _last_attempt(rows, *records.SHAPE_GUARDS):
         guards.setdefault(row.symbol, ShapeGuard(row.symbol, frames(row.stack)))
     return SymbolicShapes(
         symbols=[

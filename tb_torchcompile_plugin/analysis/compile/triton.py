@@ -75,9 +75,8 @@ def triton(data: CompileData) -> Triton:
         times = [row.time_us for row in rows if row.HasField("time_us")]
         best = min(times, default=None)
         # Fastest first, then those without a time.
-        for row in (
-            sorted(rows, key=lambda row: (not row.HasField("time_us"), row.time_us)) if rows[1:] else ()
-        ):
+        by_time = sorted(rows, key=lambda row: (not row.HasField("time_us"), row.time_us))
+        for row in by_time if len(rows) > 1 else ():
             slower_percent = 100 * (row.time_us / best - 1) if best and row.HasField("time_us") else None
             tried.append(Candidate(**_common_fields(row), slower_percent=slower_percent, chosen=row.chosen))
         if rows[0].cache_key:
