@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Literal, get_args
 
 from tb_torchcompile_plugin.torch_names.patterns import (
-    CACHED_NAMES,
     begins,
     contains,
     equals,
@@ -226,17 +224,19 @@ gradient_of: Callable[[str], Literal["dgrad", "wgrad"] | None] = first_match(
 
 # Tensor cores. Libraries write into their kernels' names which instruction they were built on; a name that shows
 # neither (a Triton template, a layout change, a sum of partial results) counts for neither.
-_has_tensor_cores = contains(
+_TENSOR_CORES = (
     r"tensorop|wmma|wgmma|tf32|_tensor\d+x\d+x\d+|warpgroupsize"  # CUTLASS, and what is built on it
     r"|^nvjet_"  # cuBLAS from Hopper on
     r"|[a-z](16816|1688|884|8816|16832)(gemm|cudnn|fprop|dgrad|wgrad|_)"  # shapes of mma instructions: Volta … Ada
     r"|sdpa_sm\d+_flash|flash_(fwd|bwd)_|flash::"  # FlashAttention
     r"|fmha_cutlass[FB]_(b?f16\w*_sm(7[05]|[89]\d)|f32\w*_sm[89]\d)"  # memory-efficient attention
     r"|^(Custom_)?Cijk_\w*_MI\d+x\d+x\d+"  # AMD's matrix cores, by Tensile
-    r"|[xX]dl|mfma",  # by Composable Kernel and AITER
+    r"|[xX]dl|mfma"  # by Composable Kernel and AITER
 )
-_has_plain_cores = contains(
-    r"ffma|simt|[sd]gemm|f32f32_f32f32|gemmSN|gemv|wgrad_alg\d|dgrad_engine|fmha_cutlass"
+_PLAIN_CORES = r"ffma|simt|[sd]gemm|f32f32_f32f32|gemmSN|gemv|wgrad_alg\d|dgrad_engine|fmha_cutlass"
+# Whether a kernel multiplies matrices on tensor (AMD: matrix) cores; None if its name does not show it.
+uses_tensor_cores: Callable[[str], bool | None] = first_match(
+    (True, _TENSOR_CORES), (False, _PLAIN_CORES), default=None
 )
 # Tensile's float32 on AMD's matrix cores: in single precision, unless its name says that it rounds to XF32 (`_MX_`).
 _is_tensile_fp32 = begins(r"(?:Custom_)?Cijk_[A-Za-z]+_[A-Za-z]+_SB?_(?!MX_)")
@@ -244,14 +244,6 @@ _is_fp32_product = contains(r"sgemm|gemm_f32f32_f32f32_f32|simt_\w*gemm|gemmSN_\
 is_double_product = contains(r"dgemm|gemm_f64f64|_d(?:884|1684|16816)gemm|gemv\w*<\w*, ?double")
 # Makes each product in float32 of three in TF32: memory-efficient attention does.
 multiplies_three_times = contains("fmha_cutlass")
-
-
-@lru_cache(CACHED_NAMES)
-def uses_tensor_cores(kernel: str) -> bool | None:
-    """Whether a kernel multiplies matrices on tensor (AMD: matrix) cores; None if its name does not show it."""
-    if _has_tensor_cores(kernel):
-        return True
-    return False if _has_plain_cores(kernel) else None
 
 
 def rounds_to_tf32(kernel: str) -> bool | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
@@ -168,12 +169,16 @@ is_fused_optimizer = contains(r"FusedOptimizerTensorListMetadata|FusedSgd")
 
 # Attention that is written out. A generated kernel's name lists the operators that it fused; a softmax that torch's own
 # attention falls back to is called a safe one, and that of a loss is logarithmic.
-_bends = contains(
+_BENDS = (
     r"tanh|sigmoid|[rg]?elu|softplus|silu|mish|topk|sort|gather|scatter|clamp|pow|log(?!_softmax|ical)|abs"
     r"|minimum|maximum|cumsum|_sum(?=_|$)"  # a sum: of a bias's gradient
 )
 Way = Literal["forward", "backward"]
-_softmax_way: Callable[[str], Way | None] = first_match(
+# Whether an operator, or a generated kernel, computes a softmax or its gradient. None for what does neither, for the
+# logarithm of one, and where something else is fused with it. What recomputes the softmax for its gradient counts as
+# backward.
+softmax_way: Callable[[str], Way | None] = first_match(
+    (None, _BENDS),
     ("backward", r"^(?:aten::|triton_[a-z]+_fused_(?:\w*(?<!log))?)_softmax_backward_data"),
     (
         "forward",
@@ -187,19 +192,10 @@ _keeps_scores = equals(
 )
 
 
-def softmax_way(operator: str) -> Way | None:
-    """Return whether an operator, or a generated kernel, computes a softmax or its gradient.
-
-    None for what does neither, for the logarithm of one, and where something else is fused with it. What recomputes the
-    softmax for its gradient counts as backward.
-    """
-    return None if _bends(operator) else _softmax_way(operator)
-
-
 def keeps_scores(operator: str) -> bool:
     """Whether it does to the scores of attention what the fused operator can do: scale, bias, mask, dropout, casts."""
     if is_fusible_in_graphs(operator):
-        return operator.startswith("triton_poi_") and not _bends(operator)
+        return operator.startswith("triton_poi_") and re.search(_BENDS, operator) is None
     return _keeps_scores(operator)
 
 

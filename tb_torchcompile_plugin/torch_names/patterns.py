@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from typing import TypeVar
 
 NameTest = Callable[[str], bool]
-Kind = TypeVar("Kind", bound="str | None")
+Kind = TypeVar("Kind")
 CACHED_NAMES = 1 << 16  # per question; all recordings in tests/data together have fewer than 20,000 names
 
 
