@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from typing import Any, Literal, TypeAlias
@@ -116,7 +117,12 @@ def _timed(
     if around:  # a backward may be compiled inside its frame
         is_backward = any(span.name in phases.COMPILING_BACKWARD for span in around)
         compiled = "backward" if is_backward else "forward"
-    choices = _choices(spans)
+    # What torch records of the templates that it tried: {"num_choices", "best_kernel", "best_time", …}.
+    text = next((span.choices for span in spans if span.choices), "{}")
+    choices: Any = {}
+    with contextlib.suppress(ValueError):
+        choices = json.loads(text)
+    choices = choices if isinstance(choices, dict) else {}
     tried = choices.get("num_choices")
     best_ms = choices.get("best_time")  # as triton's do_bench returns it
     winner = [str(choices[field]) for field in ("best_kernel", "best_kernel_desc") if choices.get(field)]
@@ -133,16 +139,6 @@ def _timed(
         best_time_us=best_ms * 1000 if isinstance(best_ms, int | float) else None,
         where="compile" if compiled else "run",
     )
-
-
-def _choices(spans: list[pb.PhaseSpan]) -> dict[str, Any]:
-    """Parse what torch records of the templates that it tried: {"num_choices", "best_kernel", "best_time", …}."""
-    text = next((span.choices for span in spans if span.choices), "")
-    try:
-        decoded = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return decoded if isinstance(decoded, dict) else {}
 
 
 def autotuning_headline(data: CompileData) -> str:

@@ -43,8 +43,7 @@ def differences(starts: cache_lookups.Starts) -> dict[int, KeyMismatch]:
     rows = {}
     for lookup_id, number in data.of(cache_lookups.lookup_numbers).items():
         lookup, _ = lookups[number]
-        nearest = _nearest(starts, lookup_id, lookup) if lookup.result == "miss" else None
-        if nearest:
+        if lookup.result == "miss" and (nearest := _nearest(starts, lookup_id, lookup)):
             rows[number] = nearest
     return rows
 
@@ -59,7 +58,11 @@ def _nearest(
         found = _lookup(other.data, lookup_id)
         if found is None:
             continue
-        process = (other.name, other.run == mine.run, _had_entry(mine, other, found.result))
+        environment, other_environment = mine.data.summary.environment, other.data.summary.environment
+        had_entry = other_environment.written_ns <= environment.recording_start_ns
+        if found.result == "hit":
+            had_entry = other_environment.recording_start_ns < environment.written_ns
+        process = (other.name, other.run == mine.run, bool(had_entry))
         if found.key == lookup.key:
             what = _same_key(mine, other, found.result)
             rank = _LAST if what == _COMPILED_FIRST else 0
@@ -73,13 +76,6 @@ def _nearest(
 def _lookup(data: CompileData, lookup_id: cache_lookups.LookupId) -> CacheLookup | None:
     number = data.of(cache_lookups.lookup_numbers).get(lookup_id)
     return None if number is None else data.of(cache_lookups.timed_lookups)[number][0]
-
-
-def _had_entry(mine: cache_lookups.Start, other: cache_lookups.Start, result: str) -> bool:
-    environment, other_environment = mine.data.summary.environment, other.data.summary.environment
-    if result == "hit":
-        return bool(other_environment.recording_start_ns < environment.written_ns)
-    return bool(other_environment.written_ns <= environment.recording_start_ns)
 
 
 def _same_key(mine: cache_lookups.Start, other: cache_lookups.Start, result: str) -> str:

@@ -179,15 +179,13 @@ def _share_percent(data: CompileData) -> float | None:
     if total is None or not recorded or is_log:
         return None
     for row in data.summary.compilations:
-        if not row.HasField("duration_ns"):
-            continue
-        if row.HasField("start_ns"):
-            begins_before = row.start_ns < environment.recording_start_ns
-            is_outside = begins_before or row.start_ns + row.duration_ns > environment.written_ns
-        else:
+        if row.HasField("duration_ns"):
             is_outside = row.recovered
-        if is_outside:
-            return None
+            if row.HasField("start_ns"):
+                begins_before = row.start_ns < environment.recording_start_ns
+                is_outside = begins_before or row.start_ns + row.duration_ns > environment.written_ns
+            if is_outside:
+                return None
     return 100 * total / recorded
 
 
@@ -271,21 +269,19 @@ def _failure(
     fields: list[Metric],
     warnings: list[Notice],
 ) -> DetailedFailure | None:
-    for row in rows:
-        if row.failure is not None:
-            eager = ran_eager(row, row.failure, _values(fields, SUPPRESS_ERRORS))
-            traceback = _last_text(data, texts, names.ERROR, warnings)
-            if not traceback:
-                values = _values(fields, "exception_stack_trace")
-                lines = values[0] if values and isinstance(values[0], list) else values
-                traceback = "\n".join(str(line) for line in lines) or None
-            return DetailedFailure(
-                **msgspec.structs.asdict(row.failure),
-                traceback=traceback,
-                ran_eager=eager,
-                consequence=consequence(row, eager),
-            )
-    return None
+    row = next((row for row in rows if row.failure is not None), None)
+    if row is None or row.failure is None:
+        return None
+    eager = ran_eager(row, row.failure, _values(fields, SUPPRESS_ERRORS))
+    traceback = _last_text(data, texts, names.ERROR, warnings)
+    if not traceback:
+        values = _values(fields, "exception_stack_trace")
+        lines = values[0] if values and isinstance(values[0], list) else values
+        traceback = "\n".join(str(line) for line in lines) or None
+    failure = msgspec.structs.asdict(row.failure)
+    return DetailedFailure(
+        **failure, traceback=traceback, ran_eager=eager, consequence=consequence(row, eager)
+    )
 
 
 def _last_text(data: CompileData, texts: list[Artifact], name: str, warnings: list[Notice]) -> str | None:
