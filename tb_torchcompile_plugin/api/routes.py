@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.analysis.compile.compilation_details import (
     guard_checks,
 )
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations_overview
-from tb_torchcompile_plugin.analysis.compile.dynamic_shapes import dynamic_shapes
+from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes
 from tb_torchcompile_plugin.analysis.compile.exports import exports
 from tb_torchcompile_plugin.analysis.compile.startup import startup
 from tb_torchcompile_plugin.analysis.compile.triton import triton

@@ -12,20 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tb_torchcompile_plugin.compile_log import compile_rows, prose
-from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
-from tb_torchcompile_plugin.compile_log.compile_rows import CompiledFrame, text_of
-from tb_torchcompile_plugin.compile_log.record import Record
+from tb_torchcompile_plugin.compile_log import prose
+from tb_torchcompile_plugin.compile_log.compile_rows import text_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileKey, Direction, KeyDifference
 from tb_torchcompile_plugin.torch_names import caches as names
-from tb_torchcompile_plugin.torch_names.artifacts import (
-    AOT_CODE,
-    GRAPH_STAGE,
-    WRAPPER_CODE,
-    name_of,
-    stage_of,
-)
-from tb_torchcompile_plugin.torch_names.records import AOT_ROOTS, COMPILE_FILE, DESCRIBER, DUMP, kind_of
+from tb_torchcompile_plugin.torch_names.artifacts import GRAPH_STAGE, name_of, stage_of
+from tb_torchcompile_plugin.torch_names.records import AOT_ROOTS, COMPILE_FILE, DESCRIBER, kind_of
 
 # Limits that keep a summary small; they were not measured.
 _COMPARED_LOOKUPS = 32  # that a miss is compared with
@@ -60,7 +52,18 @@ class CacheLookups:
         self, cache: str, result: str, details: dict[str, Any], key: CompileKey, direction: Direction
     ) -> CacheResult:
         """Return the row of a lookup. Rows of one compile id are numbered as its graphs are."""
-        row = cache_row(cache, result, details, source=self._source)
+        row = CacheResult(cache=cache, result=result, key=text_of(details.get("key")))
+        # A bypass says why, in words that may quote the graph.
+        if reason := text_of(details.get("cache_bypass_reason")):
+            row.reason = reason if self._source else prose.WITHHELD
+        elif result == "miss" and (status := text_of(details.get("cache_status_detailed"))):
+            row.reason = status
+        if details.get("time_saved_ns") is not None:
+            row.time_saved_ns = int(details["time_saved_ns"])
+        elif details.get("time_saved_ms") is not None:
+            row.time_saved_ns = round(float(details["time_saved_ms"]) * 1_000_000)
+        if details.get("time_taken_ns") is not None:
+            row.time_taken_ns = int(details["time_taken_ns"])
         kind = (key.epoch, key.compile_id, cache, int(direction))
         row.direction, row.graph = direction, self._counts[kind]
         self._counts[kind] += 1
@@ -89,7 +92,13 @@ class CacheLookups:
         nearest = next((other for other in reversed(earlier) if other.key == lookup.key), None)
         if nearest is None and row.parts_told:
             comparable = [other for other in reversed(earlier) if other.parts]
-            nearest = min(comparable, key=lambda other: _distance(other, lookup), default=None)
+            nearest = min(
+                comparable,
+                key=lambda other: (
+                    _count_differing(other.settings, lookup.settings) + len(other.items ^ lookup.items)
+                ),
+                default=None,
+            )
         if nearest is None:
             return
         row.nearest.CopyFrom(nearest.compile_key)
@@ -105,14 +114,10 @@ class CacheLookups:
             )
 
 
-def _distance(one: _Lookup, other: _Lookup) -> int:
-    return _apart(one.settings, other.settings) + len(one.items ^ other.items)
-
-
 @lru_cache(maxsize=64)
-def _apart(one: frozenset[str], other: frozenset[str]) -> int:
-    """A process has few sets of settings, and compares them for each miss."""
-    return len(one ^ other)
+def _count_differing(settings: frozenset[str], others: frozenset[str]) -> int:
+    """Return how many settings are in one of the two sets: a process has few sets, and compares them for each miss."""
+    return len(settings ^ others)
 
 
 def _differences(one: _Lookup, other: _Lookup) -> tuple[dict[str, str], dict[str, str]]:
@@ -134,22 +139,6 @@ def _differences(one: _Lookup, other: _Lookup) -> tuple[dict[str, str], dict[str
 def _named(settings: frozenset[str]) -> dict[str, str]:
     parts = (names.part_of(line) for line in settings)
     return {part.name: f"{part.hash} {part.value[:_MAX_VALUE_CHARS]}" for part in parts if part}
-
-
-def cache_row(cache: str, result: str, details: dict[str, Any], *, source: bool) -> CacheResult:
-    """Return the row of what the record itself says. A bypass says why, in words that may quote the graph."""
-    row = CacheResult(cache=cache, result=result, key=text_of(details.get("key")))
-    if reason := text_of(details.get("cache_bypass_reason")):
-        row.reason = reason if source else prose.WITHHELD
-    elif result == "miss" and (status := text_of(details.get("cache_status_detailed"))):
-        row.reason = status
-    if details.get("time_saved_ns") is not None:
-        row.time_saved_ns = int(details["time_saved_ns"])
-    elif details.get("time_saved_ms") is not None:
-        row.time_saved_ns = round(float(details["time_saved_ms"]) * 1_000_000)
-    if details.get("time_taken_ns") is not None:
-        row.time_taken_ns = int(details["time_taken_ns"])
-    return row
 
 
 class ProgramCall(NamedTuple):
@@ -239,33 +228,3 @@ class AheadOfTime:
         compile_id = f"{kind}/{self._numbers[kind]}"
         self._numbers[kind] += 1
         return compile_id
-
-
-def add_code(frame: CompiledFrame, record: Record) -> None:
-    """Add the dump of a graph's code: AOTInductor writes it in two texts, in older torch in one."""
-    details = record.metadata[DUMP]
-    name, graphs = f"{DUMP}_{details.get('name')}", frame.graphs
-    if name in WRAPPER_CODE:
-        file = str(details.get("filename") or "")
-        graphs.append(pb.Graph(key=frame.key, output_code_file=file, index=len(graphs)))
-    if name in AOT_CODE and graphs:
-        names_of_graph = {kernel.name for kernel in graphs[-1].kernels}
-        kernels = prose.generated_kernels(record.payload or "")
-        graphs[-1].kernels.extend(kernel for kernel in kernels if kernel.name not in names_of_graph)
-    if name in WRAPPER_CODE:
-        while frame.kernel_infos:
-            compile_rows.add_kernel_info(graphs[-1], frame.kernel_infos.pop(0))
-
-
-def export_issue(
-    record: Record, key: pb.CompileKey, stack: list[pb.Frame], *, source: bool
-) -> pb.ExportIssue:
-    """Return the row of a record of one of ISSUES. stack: of the user's code."""
-    kind = kind_of(record.metadata)
-    details = record.metadata[kind]
-    row = pb.ExportIssue(key=key, kind=kind, stack=stack)
-    row.subject = str(details.get("op") or details.get("expr") or "")
-    value = details.get("reason") or details.get("result")
-    if source and value is not None:
-        row.details = str(value)
-    return row

@@ -33,30 +33,17 @@ class Recovered:
     warnings: list[str] = field(default_factory=list)
 
 
-def stack_rows(entries: list[dict[str, Any]], files: dict[int, str], *, source: bool) -> list[pb.Frame]:
-    """Return the frames of a stack as records have it. files: torch's table of file names by number."""
-    frames = []
-    for entry in entries:
-        name = entry.get("filename")
-        file = files.get(name, f"file {name}") if isinstance(name, int) else str(name or "")
-        frame = pb.Frame(file=file, line=entry.get("line") or 0, function=entry.get("name") or "")
-        if source and entry.get("loc"):
-            frame.source = entry["loc"]
-        frames.append(frame)
-    return frames
-
-
 def break_row(text: str, *, source: bool, count: int = 1) -> pb.GraphBreak:
     """Parse a graph break from torch's text, without any of the user's code unless `source`."""
-    parsed = prose.parse_graph_break(text)
-    row = pb.GraphBreak(docs_url=parsed.docs_url, file=parsed.file, stack=parsed.stack, count=count)
-    if parsed.line is not None:
-        row.line = parsed.line
+    row = prose.parse_graph_break(text)
+    row.count = count
     if source:
-        row.reason, row.explanation, row.text = parsed.reason, parsed.explanation, text
-        row.hints.extend(parsed.hints)
+        row.text = text
         return row
-    row.reason = prose.withhold_break_reason(parsed)
+    if not row.docs_url and not row.explanation:  # torch's fixed names of breaks have one of them
+        row.reason = f"Graph break ({prose.WITHHELD})"
+    row.explanation = ""
+    del row.hints[:]
     for frame in row.stack:
         frame.ClearField("source")
     return row
@@ -151,15 +138,6 @@ def add_autotuned(span: CompileSpan, arguments: dict[str, Any]) -> None:
     span.choices = text_of(arguments.get("autotune_choices_stats"))
 
 
-def torch_version(payload: str) -> str:
-    """Parse the record of that name: an object since torch 2.13, a bare or quoted text before."""
-    try:
-        versions = json.loads(payload)
-    except ValueError:
-        return payload.strip()
-    return str(versions.get("pytorch_version") or "") if isinstance(versions, dict) else str(versions)
-
-
 def copy_place(row: pb.Compilation | pb.Recompile, forward: pb.Compilation) -> None:
     """Copy the place of a frame to its backward, or to its recompile."""
     row.file = forward.file
@@ -186,15 +164,11 @@ def add_kernel_info(graph: pb.Graph, info: dict[str, dict[str, Any]]) -> None:
         if details.get("compile_time_us") is not None:
             kernel.compile_ns = int(details["compile_time_us"]) * 1000
         kernel.autotune = text_of(details.get("autotune_cache_state"))
-        kernel.config = _config(details.get("best_config") or details.get("only_config"))
-
-
-def _config(pairs: object) -> str:
-    """Return "XBLOCK=128, num_warps=4" of [["XBLOCK", 128], ["num_warps", 4]]."""
-    if not isinstance(pairs, list | tuple):
-        return ""
-    pairs = [pair for pair in pairs if isinstance(pair, list | tuple) and len(pair) == 2]
-    return ", ".join(f"{name}={value}" for name, value in pairs)
+        # "XBLOCK=128, num_warps=4" of [["XBLOCK", 128], ["num_warps", 4]].
+        pairs = details.get("best_config") or details.get("only_config")
+        pairs = pairs if isinstance(pairs, list | tuple) else []
+        pairs = [pair for pair in pairs if isinstance(pair, list | tuple) and len(pair) == 2]
+        kernel.config = ", ".join(f"{name}={value}" for name, value in pairs)
 
 
 def text_of(value: object) -> str:
@@ -232,10 +206,6 @@ class CompiledFrame:
         self.is_compilation = bool(self.key.compile_id)
         return self.forward_row()
 
-    def awaits_backward(self) -> bool:
-        """Whether a backward of it may still be compiled, as far as is known."""
-        return self.is_compilation and not self.backwards and not self.for_inference
-
     def put(
         self, summary: pb.CompileSummary, first: pb.Compilation | None = None, *, may_be_older: bool = False
     ) -> None:
@@ -250,12 +220,8 @@ class CompiledFrame:
                 forward.attempts = self.attempt + 1
             # Without metrics (the process died, or is still compiling) the innermost frame names the place.
             if forward.stack and not forward.file:
-                innermost = forward.stack[-1]
-                forward.function, forward.file, forward.line = (
-                    innermost.function,
-                    innermost.file,
-                    innermost.line,
-                )
+                frame = forward.stack[-1]
+                forward.function, forward.file, forward.line = frame.function, frame.file, frame.line
             if first is not None and not forward.file:
                 copy_place(forward, first)
             summary.compilations.append(forward)
@@ -346,17 +312,13 @@ class CompiledFrames:
     def put(self, summary: pb.CompileSummary) -> None:
         """Add the rows of all frames, compilations in order of time."""
         for frame in self._frames.values():
-            frame.put(summary, first=self._first_of(frame), may_be_older=self._may_be_older(frame))
+            epoch, compile_id = frame.key.epoch, frame.key.compile_id
+            # The first compilation of the same code: one that hits the recompile limit has no name and place.
+            first = None if is_ahead(compile_id) else self.find(epoch, f"{compile_id.rpartition('/')[0]}/0")
+            # A backward may be of a frame from before torch was reset, which has none yet.
+            older = [self.find(number, compile_id) for number in range(epoch)] if frame.backwards else []
+            may_be_older = any(
+                row and row.is_compilation and not row.backwards and not row.for_inference for row in older
+            )
+            frame.put(summary, first=first.forward if first else None, may_be_older=may_be_older)
         summary.compilations.sort(key=lambda row: row.start_ns or 0)
-
-    def _first_of(self, frame: CompiledFrame) -> pb.Compilation | None:
-        """Return the first compilation of the same code: one that hits the recompile limit has no name and place."""
-        if is_ahead(frame.key.compile_id):
-            return None
-        first = self.find(frame.key.epoch, f"{frame.key.compile_id.rpartition('/')[0]}/0")
-        return first.forward if first is not None else None
-
-    def _may_be_older(self, frame: CompiledFrame) -> bool:
-        """Whether a backward under this id may be of a frame from before torch was reset, which has none yet."""
-        older = (self.find(epoch, frame.key.compile_id) for epoch in range(frame.key.epoch))
-        return bool(frame.backwards) and any(other and other.awaits_backward() for other in older)

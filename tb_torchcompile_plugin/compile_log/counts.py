@@ -34,9 +34,8 @@ class CountKind(NamedTuple):
 
     one: str
     many: str
-    rows_of: Callable[
-        [CompileSummary], Iterator[CountedRow] | None
-    ]  # None where the summary does not hold it
+    # Returns None where the summary does not hold it.
+    rows_of: Callable[[CompileSummary], Iterator[CountedRow] | None]
     why_not: str = ""  # why it may not hold it
 
 

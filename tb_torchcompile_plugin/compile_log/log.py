@@ -15,10 +15,9 @@ from typing import Any
 
 from tb_torchcompile_plugin.compile_log import compile_rows, prose
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
-from tb_torchcompile_plugin.compile_log.caches import AheadOfTime, CacheLookups, add_code, export_issue
+from tb_torchcompile_plugin.compile_log.caches import AheadOfTime, CacheLookups
 from tb_torchcompile_plugin.compile_log.compile_rows import CompiledFrames, Recovered
 from tb_torchcompile_plugin.compile_log.payloads import PayloadStore, has_text
-from tb_torchcompile_plugin.compile_log.prose import change_event, shape_event
 from tb_torchcompile_plugin.compile_log.record import Facts, Record, loads, nanoseconds, readable
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION
@@ -167,7 +166,15 @@ class CompileLog:
         row.stack.extend(self._stack(record.metadata[records.DYNAMO_START].get("stack") or []))
 
     def _stack(self, entries: list[dict[str, Any]]) -> list[pb.Frame]:
-        return compile_rows.stack_rows(entries, self.files, source=self._source)
+        frames = []
+        for entry in entries:
+            name = entry.get("filename")
+            file = self.files.get(name, f"file {name}") if isinstance(name, int) else str(name or "")
+            frame = pb.Frame(file=file, line=entry.get("line") or 0, function=entry.get("name") or "")
+            if self._source and entry.get("loc"):
+                frame.source = entry["loc"]
+            frames.append(frame)
+        return frames
 
     def _on_chromium_event(self, record: Record, compile_id: str) -> None:
         event = self._loads(record.payload) if record.payload else record.metadata[records.CHROMIUM_EVENT]
@@ -175,9 +182,17 @@ class CompileLog:
         text = str(arguments.get("compile_id") or "None")
         compile_id = compile_id if text == "None" else text
         if event.get("name") == records.CHANGED_SHAPE:
-            self._rows.shape_events.append(
-                change_event(arguments, self._frames.key(compile_id), record.attempt, source=self._source)
+            # `value` is what it is now, `range` what it was before.
+            row = pb.ShapeEvent(
+                key=self._frames.key(compile_id),
+                attempt=record.attempt,
+                kind=records.CHANGED_SHAPE,
+                reason=_text(arguments.get("reason")),
+                value=_text(arguments.get("new")),
+                range=_text(arguments.get("cached")),
+                source=_text(arguments.get("name")) if self._source else "",
             )
+            self._rows.shape_events.append(row)
         if mark not in ("B", "E"):
             return
         time_ns = nanoseconds(event["ts"])
@@ -187,11 +202,8 @@ class CompileLog:
         # Work that compile workers did for nobody in particular must not be paired with a frame's own.
         lane = (record.thread, compile_id) if compile_id else (record.thread, "", name)
         if mark == "B":
-            self._begin_span(
-                CompileSpan(name, str(arguments.get("fn_name") or name), time_ns, "other", lane),
-                compile_id,
-                record,
-            )
+            span = CompileSpan(name, str(arguments.get("fn_name") or name), time_ns, "other", lane)
+            self._begin_span(span, compile_id, record)
         else:
             for span in self._lanes.end(lane, name, time_ns):
                 if span.name == name:
@@ -208,11 +220,9 @@ class CompileLog:
         span.worker_process = not compile_id and span.name == records.COMPILE_FILE
         if span.name in records.BACKWARD_ROOTS and compile_id:
             frame = self._frames.now(compile_id)
-            frame.backwards.append(
-                pb.Compilation(
-                    key=frame.key, direction=pb.BACKWARD, start_ns=span.start_ns, thread=record.thread
-                )
-            )
+            row = pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=record.thread)
+            row.start_ns = span.start_ns
+            frame.backwards.append(row)
         elif is_root:
             row = self._frames.now(compile_id).begun()
             row.start_ns, row.thread = span.start_ns, record.thread
@@ -277,22 +287,38 @@ class CompileLog:
             self._rows.runtime_metrics.append(row)
 
     def _on_export_issue(self, record: Record, compile_id: str) -> None:
-        details = record.metadata[records.kind_of(record.metadata)]
-        stack = self._stack(details.get("user_stack") or [])
-        self._rows.export_issues.append(
-            export_issue(record, self._frames.key(compile_id), stack, source=self._source)
-        )
+        kind = records.kind_of(record.metadata)
+        details = record.metadata[kind]
+        row = pb.ExportIssue(key=self._frames.key(compile_id), kind=kind)
+        row.stack.extend(self._stack(details.get("user_stack") or []))
+        row.subject = str(details.get("op") or details.get("expr") or "")
+        if self._source:
+            row.details = _text(details.get("reason") or details.get("result"))
+        self._rows.export_issues.append(row)
 
     def _on_shape(self, record: Record, compile_id: str) -> None:
         kind = records.kind_of(record.metadata)
         details = record.metadata[kind]
-        key, attempt = self._frames.key(compile_id), record.attempt
-        stack = self._stack(details.get("user_stack") or [])
-        self._rows.shape_events.append(shape_event(kind, details, key, attempt, stack, source=self._source))
+        row = pb.ShapeEvent(key=self._frames.key(compile_id), attempt=record.attempt, kind=kind)
+        row.stack.extend(self._stack(details.get("user_stack") or []))
+        row.symbol = _text(details.get("symbol") or details.get("expr"))
+        row.value = _text(details.get("val") or details.get("value"))
+        row.range = _text(details.get("vr"))
+        if self._source:
+            sources = details.get("source") or details.get("sources")
+            row.source = ", ".join(map(str, sources)) if isinstance(sources, list) else _text(sources)
+            row.reason = _text(details.get("reason"))
+        self._rows.shape_events.append(row)
 
     def _on_torch_version(self, record: Record, compile_id: str) -> None:
+        """Learn the version: an object since torch 2.13, a bare or quoted text before."""
         if record.payload:
-            self._facts.learn("torch_version", compile_rows.torch_version(record.payload))
+            try:
+                version = json.loads(record.payload)
+            except ValueError:
+                version = record.payload.strip()
+            version = (version.get("pytorch_version") or "") if isinstance(version, dict) else version
+            self._facts.learn("torch_version", str(version))
 
     def _on_graph_break(self, record: Record, compile_id: str) -> None:
         text = record.payload or ""
@@ -345,7 +371,19 @@ class CompileLog:
         )
 
     def _on_dump(self, record: Record, compile_id: str) -> None:
-        add_code(self._frames.now(compile_id), record)
+        """Add the dump of a graph's code: AOTInductor writes it in two texts, in older torch in one."""
+        details, frame = record.metadata[records.DUMP], self._frames.now(compile_id)
+        name, graphs = f"{records.DUMP}_{details.get('name')}", frame.graphs
+        if name in artifacts.WRAPPER_CODE:
+            file = str(details.get("filename") or "")
+            graphs.append(pb.Graph(key=frame.key, output_code_file=file, index=len(graphs)))
+        if name in artifacts.AOT_CODE and graphs:
+            names_of_graph = {kernel.name for kernel in graphs[-1].kernels}
+            kernels = prose.generated_kernels(record.payload or "")
+            graphs[-1].kernels.extend(kernel for kernel in kernels if kernel.name not in names_of_graph)
+        if name in artifacts.WRAPPER_CODE:
+            while frame.kernel_infos:
+                compile_rows.add_kernel_info(graphs[-1], frame.kernel_infos.pop(0))
 
     def _on_inference_graph(self, record: Record, compile_id: str) -> None:
         self._frames.now(compile_id).for_inference = True
@@ -386,3 +424,7 @@ class CompileLog:
 def _is_root(name: str, compile_id: str) -> bool:
     """Whether a span is the whole compilation of a frame, or of a package."""
     return name in records.FRAME_ROOTS or (name in records.AOT_ROOTS and is_ahead(compile_id))
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)

@@ -85,8 +85,15 @@ class PayloadStore:
         if name_of(kind):
             encoding = str(record.metadata[ARTIFACT].get("encoding") or "")
         if is_cache_lookup(kind) and encoding == "json" and record.place is None:
-            text, settings = _with_settings_apart(text)
-            # Mostly the same in all lookups of a process, and most of a log's bytes.
+            # Without the graph's code, which is a text of its own. Its settings are mostly the same in all lookups of a
+            # process, and most of a log's bytes.
+            details = json.loads(text)
+            lines = details.get("components") or ()
+            settings = [line for line in lines if cache_keys.is_setting(line)]
+            if lines:
+                rest = [line for line in lines if not cache_keys.is_setting(line)]
+                details["components"] = [cache_keys.without_code(line) for line in rest]
+            text = json.dumps(details)
             digest = hash((key.epoch, key.compile_id, *settings))
             if settings and digest not in self._settings:
                 self._settings.add(digest)
@@ -224,14 +231,3 @@ def _inflated(block: bytes) -> bytes:
     if not stream.eof:
         raise EOFError("cut off, or too large")
     return data
-
-
-def _with_settings_apart(payload: str) -> tuple[str, list[str]]:
-    """Return a cache record without the graph's code, which is a text of its own, and its settings apart."""
-    details = json.loads(payload)
-    lines = details.get("components") or ()
-    if lines:
-        details["components"] = [
-            cache_keys.without_code(line) for line in lines if not cache_keys.is_setting(line)
-        ]
-    return json.dumps(details), [line for line in lines if cache_keys.is_setting(line)]

@@ -1,4 +1,4 @@
-"""What torch says in prose: graph breaks, recompile reasons, generated code, symbolic shapes.
+"""What torch says in prose: graph breaks, recompile reasons, generated code.
 
 None of these texts is a contract upstream, so each function takes what it recognises and leaves the rest empty.
 Shapes seen: torch 2.4 to 2.6 ("Reason: …") and 2.7 to 2.13 ("Graph Break Reason: …", hints, a docs link). Standard
@@ -11,43 +11,30 @@ import contextlib
 import json
 import re
 import textwrap
-from dataclasses import dataclass, field
-from typing import Any
 
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, Frame, GeneratedKernel, ShapeEvent
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame, GeneratedKernel, GraphBreak
 from tb_torchcompile_plugin.torch_names import graph_breaks
 from tb_torchcompile_plugin.torch_names.artifacts import CPP, TRITON, kernel_definitions
 from tb_torchcompile_plugin.torch_names.graph_breaks import STRING
 from tb_torchcompile_plugin.torch_names.kernels import Category, category_of, is_generated_name
 from tb_torchcompile_plugin.torch_names.python_frames import first_traceback, places
-from tb_torchcompile_plugin.torch_names.records import CHANGED_SHAPE
 
 # In place of a text that was left out on purpose.
 WITHHELD = 'not stored: capture="summary"'
 
 
-@dataclass
-class BreakText:
-    """One graph break as torch describes it; empty where it does not say."""
+def parse_graph_break(text: str) -> GraphBreak:
+    """Parse the text of a `dynamo_graph_break_reason` record, or a key of the `graph_break` counters.
 
-    reason: str = ""
-    explanation: str = ""
-    hints: list[str] = field(default_factory=list)
-    docs_url: str = ""
-    file: str = ""
-    line: int | None = None
-    stack: list[Frame] = field(default_factory=list)
-
-
-def parse_graph_break(text: str) -> BreakText:
-    """Parse the text of a `dynamo_graph_break_reason` record, or a key of the `graph_break` counters."""
+    Fields are empty where torch does not say.
+    """
     stacks = [(text.find(head), head) for head in graph_breaks.STACK_HEADS if head in text]
     start, title = min(stacks, default=(len(text), ""))
     head = text[:start]
-    parsed = BreakText(reason=_reason_of(head), stack=parse_traceback(text[start + len(title) :]))
+    parsed = GraphBreak(reason=_reason_of(head), stack=parse_traceback(text[start + len(title) :]))
     if explanation := graph_breaks.EXPLANATION.search(head):
         parsed.explanation = _prose(explanation["text"])
-    parsed.hints = [_prose(hint["text"]) for hint in graph_breaks.HINT.finditer(head)]
+    parsed.hints.extend(_prose(hint["text"]) for hint in graph_breaks.HINT.finditer(head))
     if docs := graph_breaks.DOCS.search(head):
         parsed.docs_url = docs["url"]
     if place := graph_breaks.BREAK_AT.search(head):
@@ -105,11 +92,6 @@ def withhold_source(text: str) -> str:
     return STRING.sub(lambda match: match["name"] or "'…'", guard)
 
 
-def withhold_break_reason(parsed: BreakText) -> str:
-    """Return the reason if it is one of torch's fixed names, which have an explanation or a link; else a stand-in."""
-    return parsed.reason if parsed.docs_url or parsed.explanation else f"Graph break ({WITHHELD})"
-
-
 def generated_kernels(code: str) -> list[GeneratedKernel]:
     """Return the kernels that inductor's output code defines, in order; calls into libraries are not among them."""
     kernels: dict[str, GeneratedKernel] = {}
@@ -121,37 +103,3 @@ def generated_kernels(code: str) -> list[GeneratedKernel]:
             category = "triton_user"
         kernels.setdefault(kernel.name, GeneratedKernel(name=kernel.name, category=category))
     return list(kernels.values())
-
-
-def shape_event(
-    kind: str, details: dict[str, Any], key: CompileKey, attempt: int, stack: list[Frame], *, source: bool
-) -> ShapeEvent:
-    """Return the row of a record of one of SHAPE_KINDS.
-
-    stack: of the user's code. source: keep what names the user's variables.
-    """
-    row = ShapeEvent(key=key, attempt=attempt, kind=kind, stack=stack)
-    row.symbol = _text(details.get("symbol") or details.get("expr"))
-    row.value = _text(details.get("val") or details.get("value"))
-    row.range = _text(details.get("vr"))
-    if source:
-        sources = details.get("source") or details.get("sources")
-        row.source = ", ".join(map(str, sources)) if isinstance(sources, list) else _text(sources)
-        row.reason = _text(details.get("reason"))
-    return row
-
-
-def change_event(details: dict[str, Any], key: CompileKey, attempt: int, *, source: bool) -> ShapeEvent:
-    """Return the row of an `automatic_dynamic` instant: an input that changed between two calls was made dynamic.
-
-    `value` is what it is now, `range` what it was before.
-    """
-    row = ShapeEvent(key=key, attempt=attempt, kind=CHANGED_SHAPE, reason=_text(details.get("reason")))
-    row.value, row.range = _text(details.get("new")), _text(details.get("cached"))
-    if source:
-        row.source = _text(details.get("name"))
-    return row
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)

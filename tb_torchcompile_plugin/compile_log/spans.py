@@ -10,13 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from tb_torchcompile_plugin.torch_names.records import (
-    BACKEND_CALLS,
-    PHASES,
-    Phase,
-    phase_inside,
-    phase_of_backend,
-)
+from tb_torchcompile_plugin.torch_names.records import BACKEND_CALLS, PHASES, Phase, phase_of
 
 
 @dataclass(slots=True)
@@ -58,7 +52,8 @@ class OpenSpans:
     def begin(self, span: CompileSpan) -> None:
         """Open a span."""
         stack = self._open.setdefault(span.lane, [])
-        span.phase = phase_inside(span.name, span.function, stack[-1].phase if stack else None)
+        around = stack[-1].phase if stack else "other"
+        span.phase = phase_of(span.name) or phase_of(span.function) or around
         stack.append(span)
 
     def end(self, lane: Hashable, name: str, end_ns: int) -> list[CompileSpan]:
@@ -72,23 +67,19 @@ class OpenSpans:
         while len(stack) > depth:
             span = stack.pop()
             span.unfinished = len(stack) > depth
-            self._close(span, end_ns, stack[-1] if stack else None)
+            span.duration_ns = max(0, end_ns - span.start_ns)
+            if span.name in BACKEND_CALLS:
+                span.phase = "aot_autograd" if span.exclusive.get("aot_autograd") else "other"
+            own = span.duration_ns - span.inside_ns
+            span.exclusive[span.phase] = span.exclusive.get(span.phase, 0) + own
+            if stack:
+                stack[-1].inside_ns += span.duration_ns
+                for phase, ns in span.exclusive.items():
+                    stack[-1].exclusive[phase] = stack[-1].exclusive.get(phase, 0) + ns
             ended.append(span)
         if not stack:
             del self._open[lane]
         return ended
-
-    @staticmethod
-    def _close(span: CompileSpan, end_ns: int, parent: CompileSpan | None) -> None:
-        span.duration_ns = max(0, end_ns - span.start_ns)
-        if span.name in BACKEND_CALLS:
-            span.phase = phase_of_backend(aot=bool(span.exclusive.get("aot_autograd")))
-        own = span.duration_ns - span.inside_ns
-        span.exclusive[span.phase] = span.exclusive.get(span.phase, 0) + own
-        if parent is not None:
-            parent.inside_ns += span.duration_ns
-            for phase, ns in span.exclusive.items():
-                parent.exclusive[phase] = parent.exclusive.get(phase, 0) + ns
 
     def is_inside(self, lane: Hashable, names: frozenset[str]) -> bool:
         """Whether a span with one of these names is open in the lane."""

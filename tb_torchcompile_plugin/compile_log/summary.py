@@ -31,10 +31,6 @@ def load(path: str) -> CompileSummary:
         raise UserError(problem, file=path, next_step="Check that it exists and its mode") from error
     if too_large:
         raise UserError("the file is larger than any compile summary", file=path, next_step="Record it again")
-    return _parse(data, path)
-
-
-def _parse(data: bytes, path: str) -> CompileSummary:
     if not data:
         next_step = "Its process was stopped while writing: record it again"
         raise UserError("the compile summary is empty", file=path, next_step=next_step)

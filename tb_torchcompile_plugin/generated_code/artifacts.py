@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from tb_torchcompile_plugin.compile_log.record import Direction, Key, key_of, known_number
-from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Graph
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Artifact as ArtifactMessage
+from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame as FrameMessage
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import (
@@ -31,9 +30,8 @@ class Artifact(msgspec.Struct, frozen=True):
     title: str
     attempt: int
     direction: Direction
-    graph: (
-        int | None
-    )  # which output of inductor within the compilation it belongs to, from 0; None before that stage
+    # which output of inductor within the compilation it belongs to, from 0; None before that stage
+    graph: int | None
     encoding: str
     language: Language
     bytes: int | None  # of the text in UTF-8, None where unknown
@@ -64,7 +62,26 @@ def artifacts(data: CompileData, epoch: int, compile_id: str) -> list[Artifact]:
                 index, names_of_graph = index + 1, set()
             names_of_graph.add(row.name)
         graph = graphs[index] if is_of_graph and index < len(graphs) else None
-        rows.append(_artifact(number, row, index if is_of_graph else None, graph))
+        # The direction by name; otherwise that of the graph's code; otherwise by when it was written.
+        backward = is_backward(row.name)
+        if backward is None:
+            backward = (graph.direction if graph is not None else row.direction) == BACKWARD
+        language = language_of(row.name, row.encoding)
+        if row.name == OUTPUT_CODE and graph is not None:
+            language = "cpp" if graph.output_code_file.endswith((".cpp", ".cu", ".h")) else "python"
+        rows.append(
+            Artifact(
+                id=number,
+                name=row.name,
+                title=title_of(row.name) + (f" of {row.subgraph}" if row.subgraph else ""),
+                attempt=row.attempt,
+                direction="backward" if backward else "forward",
+                graph=index if is_of_graph else None,
+                encoding=row.encoding,
+                language=language,
+                bytes=known_number(row, "size"),
+            )
+        )
     return sorted(
         rows,
         key=lambda row: (stage_of(row.name), row.attempt, row.graph or 0, place_in_stage(row.name), row.id),
@@ -76,34 +93,6 @@ def owners(epoch: int, compile_id: str) -> list[Key]:
     autograd, _, inner = compile_id.partition("/")
     is_inside = autograd.startswith("!") and inner
     return [(epoch, compile_id), *([(epoch, autograd)] if is_inside else [])]
-
-
-def _artifact(number: int, row: ArtifactMessage, index: int | None, graph: Graph | None) -> Artifact:
-    return Artifact(
-        id=number,
-        name=row.name,
-        title=title_of(row.name) + (f" of {row.subgraph}" if row.subgraph else ""),
-        attempt=row.attempt,
-        direction=_direction(row, graph),
-        graph=index,
-        encoding=row.encoding,
-        language=_language(row, graph),
-        bytes=known_number(row, "size"),
-    )
-
-
-def _direction(row: ArtifactMessage, graph: Graph | None) -> Direction:
-    """Return the direction by name; otherwise that of the graph's code; otherwise by when it was written."""
-    backward = is_backward(row.name)
-    if backward is None:
-        backward = (graph.direction if graph is not None else row.direction) == BACKWARD
-    return "backward" if backward else "forward"
-
-
-def _language(row: ArtifactMessage, graph: Graph | None) -> Language:
-    if row.name == OUTPUT_CODE and graph is not None:
-        return "cpp" if graph.output_code_file.endswith((".cpp", ".cu", ".h")) else "python"
-    return language_of(row.name, row.encoding)
 
 
 def frames(stack: Iterable[FrameMessage]) -> list[Frame]:

@@ -230,12 +230,11 @@ class GraphCode:
             source_nodes = [node for call in calls for node in call.source_nodes[-1:]]
         late = [self._by_name[name] for name in POST_GRAD_GRAPHS if name in self._by_name]
         pieces = [(number, nodes) for number in late] + [(number, source_nodes) for number in self._captured]
-        return next((piece for number, of in pieces if (piece := self._piece(number, of))), None)
-
-    def _piece(self, number: int, nodes: list[str]) -> GraphPiece | None:
-        rows = node_rows(self._payload(number)) if nodes else {}
-        lines = sorted({rows[node] for node in nodes if node in rows})
-        return GraphPiece(number, [row for row, _ in lines], [text for _, text in lines]) if lines else None
+        for number, wanted in pieces:
+            rows = node_rows(self._payload(number)) if wanted else {}
+            if lines := sorted({rows[node] for node in wanted if node in rows}):
+                return GraphPiece(number, [row for row, _ in lines], [text for _, text in lines])
+        return None
 
     def context(self, lines: list[Frame]) -> list[Frame]:
         """Return these lines and the known ones at most _CONTEXT_LINES away, in the order of the files."""
@@ -288,7 +287,22 @@ class GeneratedCode:
     """All output codes of a worker."""
 
     def __init__(self, data: CompileData | None) -> None:
-        self.graphs = _graphs(data) if data else []
+        """Find the texts of each graph: within a compile id the n-th graph owns the n-th set of them."""
+        self.graphs: list[GraphCode] = []
+        number_of: Counter[tuple[int, str]] = Counter()
+        if data is not None:
+            for graph in data.summary.graphs:
+                key = key_of(graph.key)
+                rows = data.of(artifacts, *key)
+                if is_ahead(graph.key.compile_id):
+                    captured = [row for row in rows if row.name == EXPORTED_GRAPH]
+                else:
+                    captured = [row for row in rows if is_captured_graph(row.name)]
+                texts = [row for row in rows if row.graph == number_of[key]]
+                number_of[key] += 1
+                before = [row for row in rows if is_aot_graph(row.name, backward=graph.direction == BACKWARD)]
+                only = before[0] if len(before) == 1 else None
+                self.graphs.append(GraphCode(graph, texts, captured, only, partial(read_payload, data)))
         self._by_key = grouped(self.graphs, lambda graph: graph.graph_key)
         self._by_id = grouped(self.graphs, lambda graph: graph.compile_id)
 
@@ -303,11 +317,15 @@ class GeneratedCode:
     ) -> Generated | None:
         """Return the definition of the kernel that the GPU calls `name`. C++ kernels are traced as graph_3_<name>."""
         graph = self.graph(compile_id, graph_key)
-        if graph is not None:
-            return _generated(graph, name)
-        graphs = self._by_id.get(compile_id or "", [])
-        graphs = [graph for graph in graphs if direction in (None, graph.direction)]
-        matches = [generated for graph in graphs if (generated := _generated(graph, name))]
+        graphs = [graph] if graph else self._by_id.get(compile_id or "", [])
+        matches = [
+            Generated(candidate, definition)
+            for candidate in graphs
+            if graph or direction in (None, candidate.direction)
+            if (
+                definition := candidate.definitions.get(name) or candidate.definitions.get(defined_name(name))
+            )
+        ]
         sources = {generated.definition.source for generated in matches}
         return matches[-1] if len(sources) == 1 else None
 
@@ -326,27 +344,3 @@ class GeneratedCode:
     def defined_once(self) -> dict[str, GraphCode]:
         """Kernel names that exactly one graph defines, with it."""
         return only_owners((name, graph) for graph in self.graphs for name in graph.names)
-
-
-def _generated(graph: GraphCode, name: str) -> Generated | None:
-    definition = graph.definitions.get(name) or graph.definitions.get(defined_name(name))
-    return Generated(graph, definition) if definition else None
-
-
-def _graphs(data: CompileData) -> list[GraphCode]:
-    """Return the graphs in the order of the summary. Within a compile id the n-th graph owns the n-th set of texts."""
-    number_of: Counter[tuple[int, str]] = Counter()
-    graphs = []
-    for graph in data.summary.graphs:
-        key = key_of(graph.key)
-        rows = data.of(artifacts, *key)
-        if is_ahead(graph.key.compile_id):
-            captured = [row for row in rows if row.name == EXPORTED_GRAPH]
-        else:
-            captured = [row for row in rows if is_captured_graph(row.name)]
-        texts = [row for row in rows if row.graph == number_of[key]]
-        number_of[key] += 1
-        before = [row for row in rows if is_aot_graph(row.name, backward=graph.direction == BACKWARD)]
-        only = before[0] if len(before) == 1 else None
-        graphs.append(GraphCode(graph, texts, captured, only, partial(read_payload, data)))
-    return graphs

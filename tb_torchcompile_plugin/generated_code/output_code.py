@@ -62,7 +62,25 @@ def definitions(code: str) -> dict[str, Definition]:
     for kernel in names.kernel_definitions(code):
         line += code.count("\n", counted, kernel.start)
         counted = kernel.start
-        by_name.setdefault(kernel.name, _definition(code, kernel, line))
+        if kernel.name in by_name:
+            continue
+        source = _source(code, kernel)
+        comment = _comment_above(code, kernel.start)
+        original = names.FUSED.search(comment)
+        path = names.WRITTEN_AT.search(comment)
+        by_name[kernel.name] = Definition(
+            name=kernel.name,
+            language=kernel.language,
+            line=line,
+            source=source,
+            aten_ops=_listed(original[2]) if original else [],
+            source_nodes=_listed(original[1]) if original else [],
+            nodes=list(dict.fromkeys(names.FUSED_NODE.findall(comment))),
+            path=(path[1], int(path[2])) if path else None,
+            num_gb=_number(names.NUM_GB, source),
+            flop=_number(names.FLOP, source),
+            variable=kernel.variable,
+        )
     if names.is_cpp(code):  # what was fused into a Triton kernel is above its first call
         first_calls = {call.kernel: call for call in reversed(calls(code))}
         for name, row in by_name.items():
@@ -103,38 +121,19 @@ def calls(code: str) -> list[CodeCall]:
             nodes, operators = _listed(comment[1]), _listed(comment[2] or "")
         elif match := names.CALL.match(line):
             kernel = match["kernel"] or match["cpp_kernel"]
-            call = CodeCall(
-                names.called_operator(match), kernel, nodes, frozenset(names.BUFFER.findall(line)), operators
-            )
+            operator, buffers = names.called_operator(match), frozenset(names.BUFFER.findall(line))
+            call = CodeCall(operator, kernel, nodes, buffers, operators)
             # The comment above a C++ kernel in C++ is of an earlier call.
             is_own = not (match["cpp_kernel"] or "").startswith(names.CPP)
             rows.append(call if is_own else replace(call, source_nodes=[], aten_ops=[]))
     return rows
 
 
-def _definition(code: str, kernel: names.KernelDefinition, line: int) -> Definition:
-    source = _source(code, kernel)
-    comment = _comment_above(code, kernel.start)
-    original = names.FUSED.search(comment)
-    return Definition(
-        name=kernel.name,
-        language=kernel.language,
-        line=line,
-        source=source,
-        aten_ops=_listed(original[2]) if original else [],
-        source_nodes=_listed(original[1]) if original else [],
-        nodes=list(dict.fromkeys(names.FUSED_NODE.findall(comment))),
-        path=(path[1], int(path[2])) if (path := names.WRITTEN_AT.search(comment)) else None,
-        num_gb=_number(names.NUM_GB, source),
-        flop=_number(names.FLOP, source),
-        variable=kernel.variable,
-    )
-
-
 def _source(code: str, kernel: names.KernelDefinition) -> str:
     """Return the text between the quotes; of a definition without a text, its own line."""
     if kernel.language == names.CPP:
-        return names.cpp_body(code, kernel)
+        end = code.find(names.CPP_ENDS, kernel.opened)
+        return code[kernel.start : end + len(names.CPP_ENDS) if end >= 0 else len(code)]
     line_end = code.find("\n", kernel.opened)
     line_end = len(code) if line_end < 0 else line_end
     opening = names.TEXT_OPENS.search(code, kernel.opened, line_end)

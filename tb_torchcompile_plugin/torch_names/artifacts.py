@@ -40,9 +40,8 @@ EXPORTED_GRAPH = "before_pre_grad_graph"  # of a package: what torch.export capt
 AOT_GRAPHS = ("aot_joint_graph", "aot_forward_graph", INFERENCE_GRAPH)
 # The first that inductor writes of a graph.
 FIRST_GRAPH_TEXTS = ("fx_graph_runnable", "inductor_input_graph", "before_post_grad_graph", *POST_GRAD_GRAPHS)
-KEY_SETTINGS = (
-    "cache_key_settings"  # not of torch: the settings among the parts of a cache key, written apart
-)
+# not of torch: the settings among the parts of a cache key, written apart
+KEY_SETTINGS = "cache_key_settings"
 CACHES: dict[Cache, str] = {"fx_graph": "FX graph", "aotautograd": "AOTAutograd"}
 CACHE_RESULTS = ("hit", "miss", "bypass")
 
@@ -249,7 +248,7 @@ _CPP_INCLUDE = "#include <torch/csrc/inductor/"  # at the head of each text in C
 # AOTInductor keeps the source of a Triton kernel in a comment.
 _EMBEDDED = re.compile(r"/\*\s*async_compile\.(?P<language>\w+)\(\s*'(?P<name>\w+)',\s*(?=r?''')")
 _CPP_KERNEL = re.compile(r'^extern "C"\s+void\s+(?P<name>(?:cpp|\w*_cpp)_fused\w*)\([^;{]*\{', re.MULTILINE)
-_CPP_ENDS = "\n}\n"
+CPP_ENDS = "\n}\n"
 
 
 class KernelDefinition(NamedTuple):
@@ -290,12 +289,6 @@ def kernel_definitions(code: str) -> Iterator[KernelDefinition]:
 def is_cpp(code: str) -> bool:
     """Whether a text is what AOTInductor writes, or inductor's wrapper in C++."""
     return _CPP_INCLUDE in code[:2000]
-
-
-def cpp_body(code: str, kernel: KernelDefinition) -> str:
-    """Return the text of a function in C++, as it is written."""
-    end = code.find(_CPP_ENDS, kernel.opened)
-    return code[kernel.start : end + len(_CPP_ENDS) if end >= 0 else len(code)]
 
 
 def state_path(name: str) -> str | None:

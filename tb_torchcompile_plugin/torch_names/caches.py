@@ -90,11 +90,6 @@ SETTINGS = (
 )
 
 
-def offers(settings: Mapping[str, str], *names: str) -> bool:
-    """Whether the torch that wrote these settings has one of these names."""
-    return any(name in settings for name in names)
-
-
 def is_on(settings: Mapping[str, str], *names: str) -> bool | None:
     """Whether one of these settings is on; None where all are unknown."""
     values = [settings[name] == "True" for name in names if settings.get(name) in ("True", "False")]
@@ -104,9 +99,8 @@ def is_on(settings: Mapping[str, str], *names: str) -> bool | None:
 # AOTInductor and torch.export write into torch's log without a compile id, and into traces. Their compilations get ids
 # here, `aot/0` and `export/0`, in the order in which they began.
 AOT, EXPORT = "aot", "export"
-GRAPH_TEXTS = frozenset(
-    {*AOT_GRAPHS, *FIRST_GRAPH_TEXTS}
-)  # of a graph that inductor has not written code for
+# of a graph that inductor has not written code for
+GRAPH_TEXTS = frozenset({*AOT_GRAPHS, *FIRST_GRAPH_TEXTS})
 CODE_TEXTS = frozenset({OUTPUT_CODE, *WRAPPER_CODE})  # the code of a graph
 DRAFT_EXPORT = "draft_export"  # the function that exports again and again until it can
 IssueKind = Literal[
@@ -123,9 +117,8 @@ ISSUES: dict[str, IssueKind] = {
 
 is_export = begins(f"{EXPORT}/")  # the id of an export
 is_package = begins(f"{AOT}/")  # the id of a package of AOTInductor
-is_ahead = begins(
-    f"(?:{AOT}|{EXPORT})/"
-)  # an id that torch did not give, because it was compiled ahead of time
+# an id that torch did not give, because it was compiled ahead of time
+is_ahead = begins(f"(?:{AOT}|{EXPORT})/")
 # A slice that is one call of a package that was loaded, labelled or as the profiler's stacks name it.
 is_package_call = equals(
     r"inductor_wrapper_call"

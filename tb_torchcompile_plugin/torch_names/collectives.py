@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, get_args
 
-from tb_torchcompile_plugin.torch_names.patterns import NameTable, begins, equals, first_group
+from tb_torchcompile_plugin.torch_names.patterns import begins, equals, first_group, first_match
 
 # No rank finishes before all ranks have started; one rank gives or takes all; two ranks.
 _OfAll = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"]
@@ -15,27 +16,22 @@ HOLD_ALL: tuple[Operation, ...] = get_args(_OfAll)
 PAIRED: tuple[Operation, ...] = get_args(_OfPair)
 # Of parameters and gradients, of which several may be put together.
 MERGEABLE: tuple[Operation, ...] = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
-_OPERATIONS = NameTable[Operation](
-    ("all_reduce", "allreduce"),
-    ("all_gather", "allgather"),
-    ("reduce_scatter", "reducescatter"),
-    ("all_to_all", "alltoall"),
-    ("barrier", "barrier"),
-    ("broadcast", "broadcast"),
-    ("other", "sendrecv"),  # a kernel of both: torch's word shows which
-    ("scatter", "scatter"),
-    ("gather", "gather"),
-    ("reduce", "reduce"),
-    ("recv", "recv"),
-    ("send", "send"),
+# What a collective does, from torch's word ("_allgather_base"), a label or the name of a kernel.
+operation_of: Callable[[str], Operation] = first_match(
+    ("all_reduce", "(?i)all_?reduce"),
+    ("all_gather", "(?i)all_?gather"),
+    ("reduce_scatter", "(?i)reduce_?scatter"),
+    ("all_to_all", "(?i)all_?to_?all"),
+    ("barrier", "(?i)barrier"),
+    ("broadcast", "(?i)broadcast"),
+    ("other", "(?i)send_?recv"),  # a kernel of both: torch's word shows which
+    ("scatter", "(?i)scatter"),
+    ("gather", "(?i)gather"),
+    ("reduce", "(?i)reduce"),
+    ("recv", "(?i)recv"),
+    ("send", "(?i)send"),
+    default="other",
 )
-
-
-def operation_of(text: str) -> Operation:
-    """Return what a collective does, from torch's word ("_allgather_base"), a label or the name of a kernel."""
-    return _OPERATIONS.kind_of(text.lower().replace("_", "")) or "other"
-
-
 GPU_BACKENDS = ("nccl", "rccl", "ucc", "xccl", "hccl")
 PARAM_COMMS = "record_param_comms"  # what c10d records of each collective, where it is called
 _BACKENDS = "|".join((*GPU_BACKENDS, "gloo", "mpi"))

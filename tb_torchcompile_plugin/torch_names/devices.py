@@ -25,7 +25,7 @@ class Peak(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 # (pattern for the whole name, GB/s, FP32, TF32, BF16 or FP16). First match wins, so variants stand above their family.
-_TABLE: tuple[tuple[str, float, float | None, float | None, float | None], ...] = (
+_ROWS: tuple[tuple[str, float, float | None, float | None, float | None], ...] = (
     (r"NVIDIA GB200( .*)?", 8000, 80, 1250, 2500),
     (r"NVIDIA B200( .*)?", 8000, 75, 1125, 2250),
     (r"NVIDIA H200 NVL", 4800, 60, 417, 835),
@@ -59,6 +59,8 @@ _TABLE: tuple[tuple[str, float, float | None, float | None, float | None], ...] 
     (r"(AMD )?(Instinct )?MI250", 1638, 45.3, None, 181),
     (r"(AMD )?(Instinct )?MI210.*", 1638, 45.3, None, 181),
 )
+# Pairs of a pattern and its peaks, in the order in which they are tried.
+TABLE = [(pattern, Peak(*(figure and float(figure) for figure in figures))) for pattern, *figures in _ROWS]
 
 
 def peak_of(name: str | None) -> Peak | None:
@@ -68,26 +70,16 @@ def peak_of(name: str | None) -> Peak | None:
     """
     if name is None:
         return None
-    if (peak := _peaks_of_user().get(name)) is not None:
-        return peak
-    if " MIG " in name:
-        return None
-    matches = (peak for pattern, peak in table() if re.fullmatch(pattern, name.strip(), re.IGNORECASE))
-    return next(matches, None)
-
-
-def table() -> list[tuple[str, Peak]]:
-    """Return pairs of a pattern and its peaks, in the order in which they are tried."""
-    return [
-        (pattern, Peak(*(None if figure is None else float(figure) for figure in figures)))
-        for pattern, *figures in _TABLE
-    ]
-
-
-def _peaks_of_user() -> dict[str, Peak]:
-    text = os.environ.get(VARIABLE, "")
     try:
-        return msgspec.json.decode(text, type=dict[str, Peak]) if text.strip() else {}
+        peaks_of_user = msgspec.json.decode(
+            os.environ.get(VARIABLE, "").strip() or "{}", type=dict[str, Peak]
+        )
     except msgspec.DecodeError as error:
         example = '{"NVIDIA H200": {"bandwidth_gb_s": 4800, "bf16_tflop_s": 989}}'
         raise ValueError(f"{VARIABLE} is not understood ({error}); it looks like {example}") from error
+    if name in peaks_of_user:
+        return peaks_of_user[name]
+    if " MIG " in name:
+        return None
+    matches = (peak for pattern, peak in TABLE if re.fullmatch(pattern, name.strip(), re.IGNORECASE))
+    return next(matches, None)

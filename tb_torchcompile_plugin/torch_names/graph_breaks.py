@@ -9,9 +9,10 @@ Standard library only: this runs inside training.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Literal
 
-from tb_torchcompile_plugin.torch_names.patterns import NameTable, begins, contains
+from tb_torchcompile_plugin.torch_names.patterns import begins, contains, first_match
 from tb_torchcompile_plugin.torch_names.python_frames import places
 
 BreakKind = Literal[
@@ -41,7 +42,7 @@ BRANCH = "Data-dependent branching"  # of the user's code; inside, torch calls i
 BRANCH_INSIDE = "generic_jump"
 
 # The reason, in words of torch 2.4 to 2.13.
-_BY_REASON = NameTable[BreakKind](
+_BY_REASON: Callable[[str], BreakKind] = first_match(
     (
         "explicit",
         r"_dynamo\.graph_break|function graph_break in|_dynamo\.(?:skip_frame|step_unsupported)|Comptime",
@@ -66,6 +67,7 @@ _BY_REASON = NameTable[BreakKind](
         r"(?i)marked as skipped|Skip(?:Function|Files)|skip(?:ped)? function|inline in skipfiles"
         r"|call_(?:function|method)|(?:function|method) call",
     ),
+    default="other",
 )
 _calls_print = contains(r"`print`|\blogging\.|`?warnings\.warn")
 
@@ -75,7 +77,7 @@ def break_kind(reason: str, explanation: str = "") -> BreakKind:
 
     The explanation names the builtin or the skipped function that was called.
     """
-    kind = _BY_REASON.kind_of(reason) or "other"
+    kind = _BY_REASON(reason)
     return "print" if kind in ("builtin", "call", "other") and _calls_print(explanation) else kind
 
 

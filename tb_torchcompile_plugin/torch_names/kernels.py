@@ -7,15 +7,14 @@ so the analysis decides `triton_user`, and no table here gives it.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Literal, get_args
 
 from tb_torchcompile_plugin.torch_names.patterns import (
-    CACHED_NAMES,
-    NameTable,
     begins,
     contains,
     equals,
+    first_match,
     without,
 )
 
@@ -47,9 +46,7 @@ PRODUCTS: frozenset[Category] = frozenset({"gemm", "convolution", "attention", "
 _COPIES: dict[str, Category] = {"gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 _ATEN = "at::native::"
 # The first two rows: copies and fills that AMD's runtime does by kernels of its own, and up to ROCm 7.1 every copy.
-_BY_NAME = NameTable[
-    Category
-](
+_BY_NAME: Callable[[str], Category] = first_match(
     ("memcpy", r"^(?:__amd_rocclr_copy\w+|MEMORY_COPY_\w+)$"),
     ("memset", r"^__amd_rocclr_fill\w+$"),
     # torch/_inductor/codegen/triton.py builds names as triton_{poi|red|per|spl|for|tem|unk}_fused_….
@@ -115,12 +112,13 @@ _BY_NAME = NameTable[
         r"offA_stage|\bbatch_(eye|FnrmA|symmetrize)_|\blar(ft|fb)_|\bla(scl|cpy)_kernel|kernel_trsm_|colperm_kernel|"
         r"copy_info_kernel|xxtrf4_",
     ),
+    default="other",
 )
 
 
 def category_of(name: str, cat: str = "kernel") -> Category:
     """Return the category of one GPU or CPU kernel; cat: its event's `cat`."""
-    return _COPIES.get(cat) or _BY_NAME.kind_of(name) or "other"
+    return _COPIES.get(cat) or _BY_NAME(name)
 
 
 is_triton = begins("triton_")  # of a category: inductor generated the kernel, or the user wrote it in Triton
@@ -219,25 +217,26 @@ def short_kernel(name: str) -> str:
     return f"{functor[1]} · {function}" if functor else function
 
 
-def gradient_of(kernel: str) -> Literal["dgrad", "wgrad"] | None:
-    """Return of which of its arguments a convolution's kernel computes the gradient."""
-    match = re.search(r"dgrad|wgrad", kernel, re.IGNORECASE)
-    return None if match is None else "dgrad" if match[0].lower() == "dgrad" else "wgrad"
-
+# Of which of its arguments a convolution's kernel computes the gradient: the one that its name mentions first.
+gradient_of: Callable[[str], Literal["dgrad", "wgrad"] | None] = first_match(
+    ("dgrad", r"(?i)^(?:(?!wgrad).)*dgrad"), ("wgrad", r"(?i)wgrad"), default=None
+)
 
 # Tensor cores. Libraries write into their kernels' names which instruction they were built on; a name that shows
 # neither (a Triton template, a layout change, a sum of partial results) counts for neither.
-_has_tensor_cores = contains(
+_TENSOR_CORES = (
     r"tensorop|wmma|wgmma|tf32|_tensor\d+x\d+x\d+|warpgroupsize"  # CUTLASS, and what is built on it
     r"|^nvjet_"  # cuBLAS from Hopper on
     r"|[a-z](16816|1688|884|8816|16832)(gemm|cudnn|fprop|dgrad|wgrad|_)"  # shapes of mma instructions: Volta … Ada
     r"|sdpa_sm\d+_flash|flash_(fwd|bwd)_|flash::"  # FlashAttention
     r"|fmha_cutlass[FB]_(b?f16\w*_sm(7[05]|[89]\d)|f32\w*_sm[89]\d)"  # memory-efficient attention
     r"|^(Custom_)?Cijk_\w*_MI\d+x\d+x\d+"  # AMD's matrix cores, by Tensile
-    r"|[xX]dl|mfma",  # by Composable Kernel and AITER
+    r"|[xX]dl|mfma"  # by Composable Kernel and AITER
 )
-_has_plain_cores = contains(
-    r"ffma|simt|[sd]gemm|f32f32_f32f32|gemmSN|gemv|wgrad_alg\d|dgrad_engine|fmha_cutlass"
+_PLAIN_CORES = r"ffma|simt|[sd]gemm|f32f32_f32f32|gemmSN|gemv|wgrad_alg\d|dgrad_engine|fmha_cutlass"
+# Whether a kernel multiplies matrices on tensor (AMD: matrix) cores; None if its name does not show it.
+uses_tensor_cores: Callable[[str], bool | None] = first_match(
+    (True, _TENSOR_CORES), (False, _PLAIN_CORES), default=None
 )
 # Tensile's float32 on AMD's matrix cores: in single precision, unless its name says that it rounds to XF32 (`_MX_`).
 _is_tensile_fp32 = begins(r"(?:Custom_)?Cijk_[A-Za-z]+_[A-Za-z]+_SB?_(?!MX_)")
@@ -245,14 +244,6 @@ _is_fp32_product = contains(r"sgemm|gemm_f32f32_f32f32_f32|simt_\w*gemm|gemmSN_\
 is_double_product = contains(r"dgemm|gemm_f64f64|_d(?:884|1684|16816)gemm|gemv\w*<\w*, ?double")
 # Makes each product in float32 of three in TF32: memory-efficient attention does.
 multiplies_three_times = contains("fmha_cutlass")
-
-
-@lru_cache(CACHED_NAMES)
-def uses_tensor_cores(kernel: str) -> bool | None:
-    """Whether a kernel multiplies matrices on tensor (AMD: matrix) cores; None if its name does not show it."""
-    if _has_tensor_cores(kernel):
-        return True
-    return False if _has_plain_cores(kernel) else None
 
 
 def rounds_to_tf32(kernel: str) -> bool | None:

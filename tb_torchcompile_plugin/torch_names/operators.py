@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from tb_torchcompile_plugin.torch_names.patterns import NameTable, begins, contains, equals, without
+from tb_torchcompile_plugin.torch_names.patterns import begins, contains, equals, first_match, without
 
 ATEN = "aten::"
 CONTIGUOUS, CAST, JOIN = "aten::contiguous", "aten::_to_copy", "aten::cat"
@@ -144,19 +146,13 @@ is_cell = begins(
     r"aten::(?:lstm|gru|rnn_tanh|rnn_relu)_cell$"
     r"|autograd::engine::evaluate_function: Thnn(?:Fused|Differentiable)\w*CellBackward\d*$"
 )
-# What eager and compiled code both do, and in the same order, whatever kernels a library does it with.
-_LANDMARKS = NameTable[str](
-    ("convolution", r"conv"),
-    ("attention", r"attention"),
-    ("gemm", r"^_?(addmm|mm|bmm|baddbmm|addbmm|linear|matmul|scaled_mm|grouped_mm|addmv|mv|dot)"),
+# The work of an operator by which eager and compiled code, which do it in the same order, can be aligned.
+landmark_of: Callable[[str], str | None] = first_match(
+    ("convolution", r"::.*conv"),
+    ("attention", r"::.*attention"),
+    ("gemm", r"^\w*::_?(addmm|mm|bmm|baddbmm|addbmm|linear|matmul|scaled_mm|grouped_mm|addmv|mv|dot)"),
+    default=None,
 )
-
-
-def landmark_of(operator: str) -> str | None:
-    """Return the work of an operator by which eager and compiled code can be aligned."""
-    return _LANDMARKS.kind_of(operator.partition("::")[2])
-
-
 # The name that an operator shares with its backward, if their names show it: "aten::_cudnn_attention".
 both_ways = without(r"_(?:forward|backward)$")
 # Kernels that operators launch, and those that inductor generates.
@@ -173,17 +169,22 @@ is_fused_optimizer = contains(r"FusedOptimizerTensorListMetadata|FusedSgd")
 
 # Attention that is written out. A generated kernel's name lists the operators that it fused; a softmax that torch's own
 # attention falls back to is called a safe one, and that of a loss is logarithmic.
-_bends = contains(
+_BENDS = (
     r"tanh|sigmoid|[rg]?elu|softplus|silu|mish|topk|sort|gather|scatter|clamp|pow|log(?!_softmax|ical)|abs"
     r"|minimum|maximum|cumsum|_sum(?=_|$)"  # a sum: of a bias's gradient
 )
 Way = Literal["forward", "backward"]
-_SOFTMAX = NameTable[Way](
+# Whether an operator, or a generated kernel, computes a softmax or its gradient. None for what does neither, for the
+# logarithm of one, and where something else is fused with it. What recomputes the softmax for its gradient counts as
+# backward.
+softmax_way: Callable[[str], Way | None] = first_match(
+    (None, _BENDS),
     ("backward", r"^(?:aten::|triton_[a-z]+_fused_(?:\w*(?<!log))?)_softmax_backward_data"),
     (
         "forward",
         r"^(?:aten::|triton_[a-z]+_fused_(?:\w*(?<!log)(?<!safe)(?<!prepare))?)_softmax(?!_backward|_online)",
     ),
+    default=None,
 )
 _keeps_scores = equals(
     r"aten::(?:(?:add|sub|rsub|mul|div|masked_fill|where|fill)_?|copy_|clone|zeros_like|native_dropout(?:_backward)?"
@@ -191,19 +192,10 @@ _keeps_scores = equals(
 )
 
 
-def softmax_way(operator: str) -> Way | None:
-    """Return whether an operator, or a generated kernel, computes a softmax or its gradient.
-
-    None for what does neither, for the logarithm of one, and where something else is fused with it. What recomputes the
-    softmax for its gradient counts as backward.
-    """
-    return None if _bends(operator) else _SOFTMAX.kind_of(operator)
-
-
 def keeps_scores(operator: str) -> bool:
     """Whether it does to the scores of attention what the fused operator can do: scale, bias, mask, dropout, casts."""
     if is_fusible_in_graphs(operator):
-        return operator.startswith("triton_poi_") and not _bends(operator)
+        return operator.startswith("triton_poi_") and re.search(_BENDS, operator) is None
     return _keeps_scores(operator)
 
 
@@ -238,9 +230,9 @@ CHECKPOINT_BACKWARD = "CheckpointFunctionBackward"
 # What autograd runs after each node in anomaly mode, to see whether its result holds a NaN.
 NAN_CHECKS = ("aten::isnan", "aten::_is_any_true", "aten::any", "aten::item")
 
-is_backward = begins(
-    rf"{_NODE}|\w+Backward\d*$"
-)  # a node of the backward pass, a compiled graph's among them
+# a node of the backward pass, a compiled graph's among them
+is_backward = begins(rf"{_NODE}|\w+Backward\d*$")
+node = without(rf"^{_NODE}")  # the node that a slice runs, `MulBackward0`; any other name as it is
 is_node = begins(_NODE)  # what autograd's engine runs for one node of its graph
 # A node of its own that neither a checkpoint nor compiled code runs.
 is_plain_node = begins(rf"(?s:{_NODE}(?!.*(?:Compiled|{CHECKPOINT_BACKWARD})))")
@@ -256,8 +248,3 @@ is_captured_checkpoint = contains(r"torch\.ops\.higher_order\.(?:tag|wrap)_activ
 only_forward = begins(
     r"aten::(?:linear|conv[123]d|layer_norm|batch_norm|group_norm|rms_norm|scaled_dot_product_attention|dropout|embedding)$"
 )
-
-
-def node(name: str) -> str:
-    """Return the node that a slice runs, `MulBackward0`; any other name as it is."""
-    return name.removeprefix(_NODE)

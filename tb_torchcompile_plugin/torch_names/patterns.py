@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 NameTest = Callable[[str], bool]
-Kind = TypeVar("Kind", bound=str)
+Kind = TypeVar("Kind")
 CACHED_NAMES = 1 << 16  # per question; all recordings in tests/data together have fewer than 20,000 names
 
 
@@ -36,12 +36,7 @@ def equals(pattern: str | re.Pattern[str]) -> NameTest:
 def first_group(pattern: str | re.Pattern[str]) -> Callable[[str], str | None]:
     """Return a function that gives the first group of a pattern that matches a name as a whole, or None."""
     fullmatch = re.compile(pattern).fullmatch
-
-    def group_of(name: str) -> str | None:
-        match = fullmatch(name)
-        return match[1] if match else None
-
-    return group_of
+    return lambda name: match[1] if (match := fullmatch(name)) else None
 
 
 def without(pattern: str) -> Callable[[str], str]:
@@ -49,12 +44,12 @@ def without(pattern: str) -> Callable[[str], str]:
     return partial(re.compile(pattern).sub, "")
 
 
-class NameTable(Generic[Kind]):
-    """Kinds of names: the kind of a name is that of the first row whose pattern the name contains."""
+def first_match(*rows: tuple[Kind, str], default: Kind) -> Callable[[str], Kind]:
+    """Return a function that gives the kind of the first row whose pattern a name contains."""
+    searches = [(kind, re.compile(pattern).search) for kind, pattern in rows]
 
-    def __init__(self, *rows: tuple[Kind, str]) -> None:
-        self._rows = [(kind, re.compile(pattern).search) for kind, pattern in rows]
-        self.kind_of: Callable[[str], Kind | None] = lru_cache(CACHED_NAMES)(self._first_match)
+    @lru_cache(CACHED_NAMES)
+    def kind_of(name: str) -> Kind:
+        return next((kind for kind, search in searches if search(name)), default)
 
-    def _first_match(self, name: str) -> Kind | None:
-        return next((kind for kind, search in self._rows if search(name)), None)
+    return kind_of

@@ -30,9 +30,12 @@ _FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _RESUME = re.compile(rf"{RESUME}(?P<function>.*)_at_(?P<line>\d+)")
 
 _is_typed_in = begins(r"<(?:stdin>|console>|python-input-|ipython-input-|doctest )")
-_is_generated = contains(  # by inductor, by torch.fx, by Triton
-    r"(?:^|[\\/])(?:torchinductor_[^\\/]+[\\/]|\.triton[\\/]cache[\\/]|c[a-z2-7]{51}\.py$|fx_generated_\w+\.py$)"
-)
+# By inductor, by torch.fx, by Triton.
+_GENERATED_FOLDER = r"(?:torchinductor_[^\\/]+|\.triton[\\/]cache)[\\/]"
+_GENERATED_FILE = r"(?:c[a-z2-7]{51}|fx_generated_\w+)\.py"
+_is_generated = contains(rf"(?:^|[\\/])(?:{_GENERATED_FOLDER}|{_GENERATED_FILE}$)")
+# A slice of a stack that is the function that inductor writes to run a graph, one launch after the other.
+runs_graph = equals(rf"(?:.*[\\/])?(?:{_GENERATED_FOLDER}.+|{_GENERATED_FILE})\(\d+\): call")
 _is_installed = contains(
     r"(?:^|[\\/])(?:(?:site|dist)-packages|lib(?:64)?[\\/]py(?:thon|py)3[^\\/]*|Python3\d+[\\/]Lib)[\\/]"
     r"|[\\/](?:mini|ana|micro)?(?:conda|forge)\d*(?:[\\/]envs[\\/][^\\/]+)?[\\/]Lib[\\/]"
@@ -53,16 +56,16 @@ _FRAMEWORK_NAMES = """transformers accelerate datasets diffusers peft trl tokeni
 _STANDARD = """asyncio collections compression concurrent ctypes curses dbm distutils email encodings ensurepip html
     http importlib json lib2to3 logging multiprocessing pathlib pydoc_data re sqlite3 string sysconfig tkinter tomllib
     unittest urllib venv wsgiref xml xmlrpc zipfile zoneinfo"""
-_FRAMEWORKS = {*_FRAMEWORK_NAMES.split()}
+# A slice of a stack that is a function of a library that people train with.
+is_frameworks = equals(rf"(?:{'|'.join(_FRAMEWORK_NAMES.split())})(?:[\\/].*)?\(\d+\): .+")
 _PACKAGES = {*_LIBRARIES.split(), *_STANDARD.split()}
 # Many programs have a test.py of their own; modules that are built in have no file.
 _MODULES = sys.stdlib_module_names - {"test"} - set(sys.builtin_module_names) | {"ipykernel_launcher"}
 
 is_module_call = begins(_MODULE)  # a slice that is a call of a module
 module_of = first_group(rf"(?s:{_MODULE}(.*))")  # `Linear_3`: the fourth Linear that ran
-without_address = without(
-    r" at 0x[0-9a-f]+"
-)  # the same for all objects: `<built-in method to of Tensor object>`
+# the same for all objects: `<built-in method to of Tensor object>`
+without_address = without(r" at 0x[0-9a-f]+")
 wraps_module = begins("OptimizedModule_")  # what `torch.compile(module)` puts around a module
 # A function that only starts autograd and waits for it: what runs meanwhile is on autograd's thread.
 is_backward_call = contains(
@@ -88,12 +91,6 @@ def frame_of(name: str) -> PythonFrame | None:
     return PythonFrame(match["file"], int(match["line"]), match["function"]) if match else None
 
 
-def runs_graph(name: str) -> bool:
-    """Whether a slice of a stack is the function that inductor writes to run a graph, one launch after the other."""
-    frame = frame_of(name)
-    return frame is not None and frame.function == "call" and _is_generated(frame.file)
-
-
 @lru_cache(CACHED_NAMES)
 def is_users(name: str) -> bool:
     """Whether a slice of a stack is a function of the user's program: see `is_users_file`."""
@@ -112,13 +109,6 @@ def is_users_file(file: str) -> bool:
         return False
     package, *inside = re.split(r"[\\/]", file, maxsplit=1)
     return package not in _PACKAGES if inside else package.removesuffix(".py") not in _MODULES
-
-
-@lru_cache(CACHED_NAMES)
-def is_frameworks(name: str) -> bool:
-    """Whether a slice of a stack is a function of a library that people train with."""
-    frame = frame_of(name)
-    return frame is not None and re.split(r"[\\/]", frame.file, maxsplit=1)[0] in _FRAMEWORKS
 
 
 def is_programs(name: str) -> bool:

@@ -194,21 +194,10 @@ def phase_of(name: str) -> Phase | None:
     return "autotune" if _tunes_templates(name) else None
 
 
-def phase_inside(name: str, function: str, around: Phase | None) -> Phase:
-    """Return the phase of a timed function; of one that has none of its own the phase of the one around it."""
-    return phase_of(name) or phase_of(function) or around or "other"
-
-
-def phase_of_backend(*, aot: bool) -> Phase:
-    """Return the phase of one of BACKEND_CALLS, by whether AOTAutograd ran inside of it."""
-    return "aot_autograd" if aot else "other"
-
-
 # What the autotuner of a Triton kernel writes to its logger.
 TUNING_LOGGER = "torch._inductor.runtime.triton_heuristics"
-tuned_kernel = first_group(
-    r"Benchmark all input configs for (\S+), get:"
-)  # that the lines after this one are about
+# that the lines after this one are about
+tuned_kernel = first_group(r"Benchmark all input configs for (\S+), get:")
 _MEASURED = re.compile(
     r"(?P<config>\w+: .+): (?P<ms>[\d.]+), nreg (?P<registers>\d+), nspill (?P<spills>\d+), #shared-mem (?P<shared>\d+)"
 )

@@ -6,10 +6,10 @@ Labels of torch 2.4 to 2.14, with what differs between them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
-from tb_torchcompile_plugin.torch_names.patterns import NameTable, begins, equals, first_group
+from tb_torchcompile_plugin.torch_names.patterns import begins, equals, first_group, first_match
 from tb_torchcompile_plugin.torch_names.records import COMPILATIONS, DYNAMO, phase_of, tuned_operator
 
 # Kinds of slices (`cat`) that are drawn apart.
@@ -53,15 +53,14 @@ NEW_FUNCTION = "cudagraphify.get_container"  # before a new function warms up
 RECORDING = "CUDAGraphNode.record"  # of one function; torch before 2.11 has the slice of its own clock alone
 _ID = r"!?\d+(?:/\d+)+"
 _GRAPH_CALL = r"## Call CompiledFxGraph \S+ ##"  # with the graph's key, from torch 2.11 on
-_TIMED = " (dynamo_timed)"
+_TIMED = r" \(dynamo_timed\)"
 # From torch 2.11 on a timed function is there as `X` too, and as this, of almost no length.
 _TIMED_DATA = re.compile(rf"(?P<function>.+?)_data: (?:.*\b)?compile_id=(?P<id>{_ID}|\w+)")
 
 is_step = equals(r"ProfilerStep\s*#\s*\d+")  # of the profiler's schedule
 is_region = begins(r"Torch-Compiled Region\b")  # one call of one compiled frame
-region_id = first_group(
-    rf"(?s:Torch-Compiled Region: ({_ID}).*)"
-)  # the compile id; torch before 2.6 does not write it
+# the compile id; torch before 2.6 does not write it
+region_id = first_group(rf"(?s:Torch-Compiled Region: ({_ID}).*)")
 is_graph_call = equals(_GRAPH_CALL)  # one execution of a graph that inductor made
 graph_key = first_group(r"## Call CompiledFxGraph (?!None )(\S+) ##")  # no key with inductor's caches off
 # One execution of a compiled graph, but for the mark that autograd sets around a backward.
@@ -91,19 +90,20 @@ gives_back = begins(r"(?:cuda|cu|hip)(?:Free|HostFree|Mem(?:\w*Free|Release|Unma
 CallKind = Literal[
     "launch", "synchronise", "memory_copy", "allocation", "module_load", "graph_capture", "query"
 ]
-_CALLS = NameTable[CallKind](
+# What a call of the CUDA or HIP runtime or driver is for; "query" is whatever is nothing else.
+call_kind: Callable[[str], CallKind] = first_match(
     ("synchronise", r"^(?:cuda|cu|hip)(?:\w*Synchronize|Memcpy|MemcpyWithStream)$"),
     ("graph_capture", r"^(?:cuda|cu|hip)(?:Graph(?!Launch)|Stream(?:Begin|End)Capture)"),
     ("launch", r"^(?:cuda|cu|hip)\w*Launch"),
     ("memory_copy", r"^(?:cuda|cu|hip)Mem(?:cpy|set)"),
     ("allocation", r"^(?:cuda|cu|hip)(?:Malloc|Free|Host|Mem)"),
     ("module_load", r"^(?:cuda|cu|hip)(?:Module|Library|Link|FuncGet|FuncSet|Kernel)"),
+    default="query",
 )
-
-
-def call_kind(name: str) -> CallKind:
-    """Return what a call of the CUDA or HIP runtime or driver is for; "query" is whatever is nothing else."""
-    return _CALLS.kind_of(name) or "query"
+# The function of torch's compiler that a slice of its own clock is of.
+timed_function = first_group(rf"(?s:(.*){_TIMED})")
+# The whole compilation of a frame, or of a backward that is compiled when it first runs.
+is_compilation = equals(rf"(?:{'|'.join(map(re.escape, sorted(COMPILATIONS)))})(?:{_TIMED})?")
 
 
 def step_name(number: int) -> str:
@@ -121,36 +121,23 @@ def without_key(name: str) -> str:
     return "## Call CompiledFxGraph" if is_graph_call(name) else name
 
 
-def timed_function(name: str) -> str | None:
-    """Return the function of torch's compiler that a slice of its own clock is of."""
-    return name.removesuffix(_TIMED) if name.endswith(_TIMED) else None
-
-
-def is_compilation(name: str) -> bool:
-    """Whether it is the whole compilation of a frame, or of a backward that is compiled when it first runs."""
-    return (timed_function(name) or name) in COMPILATIONS
-
-
 def compilation_id(name: str) -> str | None:
     """Return the compile id that a slice gives for the compilation around it."""
-    match = _timed_data(name)
+    match = _TIMED_DATA.match(name) if "compile_id=" in name else None
     return match["id"] if match and match["function"] in COMPILATIONS and match["id"] != "None" else None
 
 
 def compiling(names: Sequence[str]) -> list[bool]:
     """Return for each of a trace's names whether torch's compiler works there: compiles, or tunes at a first run."""
-    functions_of_names = [
-        timed_function(name) or ((data := _timed_data(name)) and data["function"]) for name in names
-    ]
+    functions_of_names = []
+    for name in names:
+        data = _TIMED_DATA.match(name) if "compile_id=" in name else None
+        functions_of_names.append(timed_function(name) or (data and data["function"]))
     functions = {*filter(None, functions_of_names), *COMPILATIONS, DYNAMO}
     return [
         function is not None or name in functions
         for name, function in zip(names, functions_of_names, strict=True)
     ]
-
-
-def _timed_data(name: str) -> re.Match[str] | None:
-    return _TIMED_DATA.match(name) if "compile_id=" in name else None
 
 
 def autotuning(names: Sequence[str]) -> list[bool]:

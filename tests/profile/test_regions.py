@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import answered, profile_of, profile_with
-from tb_torchcompile_plugin.analysis.compile.break_costs import graph_break_costs
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_costs
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import frame_times
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.profile.compiled.regions import BreakLine, Resumes, every, region_calls, resumes

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tb_torchcompile_plugin.torch_names.devices import VARIABLE, peak_of, table
+from tb_torchcompile_plugin.torch_names.devices import TABLE, VARIABLE, peak_of
 
 # (name as the profiler writes it, GB/s, TFLOP/s in BF16)
 REAL = [
@@ -100,5 +100,5 @@ def test_the_document_lists_the_table() -> None:
                 for value in (peak.bandwidth_gb_s, peak.fp32_tflop_s, peak.tf32_tflop_s, peak.bf16_tflop_s)
             ),
         )
-        for pattern, peak in table()
+        for pattern, peak in TABLE
     ]

@@ -31,7 +31,7 @@ from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
 from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, Problem, compilations, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
-from tb_torchcompile_plugin.analysis.compile.dynamic_shapes import dynamic_shapes, size_advice
+from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes, size_advice
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_breaks
 from tb_torchcompile_plugin.analysis.compile.recompiles import advice_of, frame_of, recompiles
 from tb_torchcompile_plugin.analysis.finding import Finding, severity_of

@@ -39,7 +39,7 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
 )
 from tb_torchcompile_plugin.analysis.causes.scenario import priced, step_length
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, step_cost, why_nothing
-from tb_torchcompile_plugin.analysis.compile.break_costs import graph_break_costs
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_costs
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, seconds, signed
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import call_overhead
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time

@@ -14,8 +14,8 @@ from tb_torchcompile_plugin.analysis.causes.fix import work_named
 from tb_torchcompile_plugin.analysis.causes.fix_words import step_after
 from tb_torchcompile_plugin.analysis.causes.rule import SpanContext, SpanRule, called_at, named_with_caller
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.compile.break_costs import graph_break_costs
-from tb_torchcompile_plugin.analysis.compile.dynamic_shapes import size_advice
+from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import size_advice
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_costs
 from tb_torchcompile_plugin.analysis.compile.recompiles import failed, recompiles
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding
 from tb_torchcompile_plugin.analysis.formatting import at_line, counted, duration, often, percent, plural

@@ -10,8 +10,11 @@ import msgspec
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.causes.overview import Overview, first_change, overview
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
-from tb_torchcompile_plugin.analysis.compile.break_costs import graph_break_costs
-from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_sites, reported_sites
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
+    graph_break_costs,
+    graph_break_sites,
+    reported_sites,
+)
 from tb_torchcompile_plugin.analysis.finding import Finding, Severity
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report

@@ -16,9 +16,8 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compare import pairs
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, InWords, Pair, Side
 from tb_torchcompile_plugin.analysis.compile import compile_time
-from tb_torchcompile_plugin.analysis.compile.break_costs import graph_break_costs
 from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
-from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites, graph_break_costs
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown

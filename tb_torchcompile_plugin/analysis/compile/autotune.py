@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from typing import Any, Literal, TypeAlias
@@ -41,26 +42,30 @@ def autotune(data: CompileData) -> list[Autotune]:
     A kernel with a single configuration is not autotuned.
     """
     summary = data.summary
-    generated: _Generated = {
-        (key_of(graph.key), kernel.name): (graph, kernel)
-        for graph in summary.graphs
-        for kernel in graph.kernels
-    }
+    pairs = [(graph, kernel) for graph in summary.graphs for kernel in graph.kernels]
+    generated: _Generated = {(key_of(pair[0].key), pair[1].name): pair for pair in pairs}
     roots = phases.COMPILING_BACKWARD | phases.FRAME_ROOTS
-    compile_spans = grouped(
-        (span for span in summary.spans if span.name in roots), lambda span: key_of(span.key)
-    )
+    root_spans = (span for span in summary.spans if span.name in roots)
+    compile_spans = grouped(root_spans, lambda span: key_of(span.key))
     rows = [
         _timed(kernel, spans, generated.get((key, kernel)), compile_spans.get(key, []))
         for (key, kernel, _), spans in _by_choice(summary, generated).items()
     ]
     timed = {((row.epoch, row.compile_id), row.kernel) for row in rows}
     rows += [
-        _untimed(graph, kernel)
-        for graph in summary.graphs
-        for kernel in graph.kernels
-        if (kernel.num_configs > 1 or kernel.autotune == "hit")
-        and (key_of(graph.key), kernel.name) not in timed
+        Autotune(
+            compile_id=graph.key.compile_id,
+            epoch=graph.key.epoch,
+            direction=direction_of(graph.direction),
+            kernel=kernel.name,
+            configs=known_number(kernel, "num_configs"),
+            choice=kernel.config or None,
+            cache=kernel.autotune or None,
+            where="compile" if kernel.autotune == "hit" else "run",
+        )
+        for graph, kernel in pairs
+        if kernel.num_configs > 1 or kernel.autotune == "hit"
+        if (key_of(graph.key), kernel.name) not in timed
     ]
     return sorted(rows, key=lambda row: -(row.time_s or 0))
 
@@ -106,14 +111,18 @@ def _timed(
 ) -> Autotune:
     first = spans[0]
     graph, kernel = generated or (None, None)
-    around = [
-        span for span in compile_spans if span.start_ns <= first.start_ns < span.start_ns + span.duration_ns
-    ]
+    begun = [span for span in compile_spans if span.start_ns <= first.start_ns]
+    around = [span for span in begun if first.start_ns < span.start_ns + span.duration_ns]
     compiled: Direction | None = None
     if around:  # a backward may be compiled inside its frame
         is_backward = any(span.name in phases.COMPILING_BACKWARD for span in around)
         compiled = "backward" if is_backward else "forward"
-    choices = _choices(spans)
+    # What torch records of the templates that it tried: {"num_choices", "best_kernel", "best_time", …}.
+    text = next((span.choices for span in spans if span.choices), "{}")
+    choices: Any = {}
+    with contextlib.suppress(ValueError):
+        choices = json.loads(text)
+    choices = choices if isinstance(choices, dict) else {}
     tried = choices.get("num_choices")
     best_ms = choices.get("best_time")  # as triton's do_bench returns it
     winner = [str(choices[field]) for field in ("best_kernel", "best_kernel_desc") if choices.get(field)]
@@ -129,29 +138,6 @@ def _timed(
         cache=(kernel.autotune if kernel else None) or None,
         best_time_us=best_ms * 1000 if isinstance(best_ms, int | float) else None,
         where="compile" if compiled else "run",
-    )
-
-
-def _choices(spans: list[pb.PhaseSpan]) -> dict[str, Any]:
-    """Parse what torch records of the templates that it tried: {"num_choices", "best_kernel", "best_time", …}."""
-    text = next((span.choices for span in spans if span.choices), "")
-    try:
-        decoded = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return decoded if isinstance(decoded, dict) else {}
-
-
-def _untimed(graph: pb.Graph, kernel: pb.GeneratedKernel) -> Autotune:
-    return Autotune(
-        compile_id=graph.key.compile_id,
-        epoch=graph.key.epoch,
-        direction=direction_of(graph.direction),
-        kernel=kernel.name,
-        configs=known_number(kernel, "num_configs"),
-        choice=kernel.config or None,
-        cache=kernel.autotune or None,
-        where="compile" if kernel.autotune == "hit" else "run",
     )
 
 

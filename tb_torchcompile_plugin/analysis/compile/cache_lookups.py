@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -125,20 +126,10 @@ def start_lookups(data: CompileData) -> tuple[StartLookup, ...]:
     for lookup, spent in data.of(timed_lookups):
         key = CompileKey(epoch=lookup.epoch, compile_id=lookup.compile_id)
         frame = frames.get(key_of(key)) or Compilation(key=key)
-        rows.append(
-            _row(
-                frame,
-                title_of_cache(lookup.cache),
-                lookup.result,
-                direction=lookup.direction,
-                graph=lookup.graph,
-                spent_s=None if spent is None else to_seconds(spent),
-                saved_s=lookup.time_saved_s,
-                why=lookup.why,
-            )
-        )
-    remote = [row for frame in frames.values() for row in _remote_lookups(frame)]
-    return (*rows, *remote, *_autotune_lookups(data, frames))
+        times = {"spent_s": None if spent is None else to_seconds(spent), "saved_s": lookup.time_saved_s}
+        fields = {"direction": lookup.direction, "graph": lookup.graph, "why": lookup.why, **times}
+        rows.append(_row(frame, title_of_cache(lookup.cache), lookup.result, **fields))
+    return (*rows, *_counted_lookups(data, frames))
 
 
 def _row(frame: Compilation, cache: str, result: str, **fields: Any) -> StartLookup:
@@ -154,27 +145,26 @@ def _row(frame: Compilation, cache: str, result: str, **fields: Any) -> StartLoo
     )
 
 
-def _remote_lookups(frame: Compilation) -> Iterator[StartLookup]:
-    for field, title in REMOTE_CACHES.items():
-        for result in ("hit", "miss"):
+def _counted_lookups(data: CompileData, frames: dict[Key, Compilation]) -> Iterator[StartLookup]:
+    """Yield the lookups of which torch records only a number: those of remote caches, then those of the autotuner."""
+    counts: list[tuple[Compilation, str, str, int, float | None]] = []
+    for frame in frames.values():
+        for (field, title), result in product(REMOTE_CACHES.items(), ("hit", "miss")):
             text = frame.metrics.get(f"{field}_{result}_count", "")
             # Up to 18 digits fit into 64 bits.
             if text.isdecimal() and len(text) < 19 and int(text):
-                yield _counted(frame, title, result, int(text), None)
-
-
-def _autotune_lookups(data: CompileData, frames: dict[Key, Compilation]) -> Iterator[StartLookup]:
+                counts.append((frame, title, result, int(text), None))
     cached = [row for row in data.of(autotune) if row.cache in ("hit", "miss")]
     groups = grouped(cached, lambda row: (row.epoch, row.compile_id, row.cache or ""))
     for (epoch, compile_id, result), rows in groups.items():
-        if frame := frames.get((epoch, compile_id)):
+        if (epoch, compile_id) in frames:
             times = [row.time_s for row in rows if row.time_s is not None]
-            yield _counted(frame, "autotune cache", result, len(rows), sum(times) if times else None)
-
-
-def _counted(frame: Compilation, cache: str, result: str, number: int, spent: float | None) -> StartLookup:
-    why = f"torch counts {plural(number, 'lookup')} and does not say more" if spent is None else None
-    return _row(frame, cache, result, lookups=number, spent_s=spent if result == "miss" else None, why=why)
+            time_s = sum(times) if times else None
+            counts.append((frames[epoch, compile_id], "autotune cache", result, len(rows), time_s))
+    for frame, cache, result, number, spent in counts:
+        why = f"torch counts {plural(number, 'lookup')} and does not say more" if spent is None else None
+        spent_s = spent if result == "miss" else None
+        yield _row(frame, cache, result, lookups=number, spent_s=spent_s, why=why)
 
 
 def timed_lookups(data: CompileData) -> list[tuple[CacheLookup, int | None]]:
@@ -258,44 +248,43 @@ def frame_times_ns(data: CompileData) -> dict[FrameVersion, int]:
 def lookup_numbers(data: CompileData) -> dict[LookupId, int]:
     """Map each lookup to its index in `timed_lookups`."""
     frames = {key_of(row.key): frame for frame, row in data.of(versioned_frames).items()}
-    return {
-        LookupId(
-            *frames[lookup.epoch, lookup.compile_id], lookup.cache, lookup.direction, lookup.graph or 0
-        ): number
-        for number, (lookup, _) in enumerate(data.of(timed_lookups))
-        if (lookup.epoch, lookup.compile_id) in frames
-    }
+    numbers = {}
+    for number, (lookup, _) in enumerate(data.of(timed_lookups)):
+        if frame := frames.get((lookup.epoch, lookup.compile_id)):
+            numbers[LookupId(*frame, lookup.cache, lookup.direction, lookup.graph or 0)] = number
+    return numbers
 
 
 def start_rows(starts: Starts) -> tuple[StartRow, ...]:
     """Return the process in view, then those that it is compared with."""
-    return tuple(_start_row(starts.mine, start) for start in (starts.mine, *starts.others))
-
-
-def _start_row(mine: Start, start: Start) -> StartRow:
-    data = start.data
-    start_window = data.of(window)
-    has_end = start_window is not None and start_window.until_step
-    results = [lookup.result for lookup, _ in data.of(timed_lookups)]
-    kinds = {_KIND_OF.get(result) for result in results} or {None}
-    common = common_frame_times(mine.data, data)
-    would_save = data.of(would_save_ns)
-    return StartRow(
-        run=start.run,
-        worker=start.worker,
-        rank=start.rank,
-        kind=kinds.pop() if len(kinds) == 1 else "mixed",
-        from_process=start_window is not None and start_window.from_process,
-        start_up_s=to_seconds(sum(data.of(parts_ns).values())) if has_end else None,
-        compile_s=to_seconds(data.of(compile_ns)),
-        hits=results.count("hit"),
-        misses=results.count("miss"),
-        bypasses=results.count("bypass"),
-        saved_s=data.of(time_saved_s),
-        would_save_s=None if would_save is None else to_seconds(would_save),
-        common=len(common),
-        common_compile_s=to_seconds(sum(ns for _, ns in common)) if common else None,
-    )
+    rows = []
+    for start in (starts.mine, *starts.others):
+        data = start.data
+        start_window = data.of(window)
+        has_end = start_window is not None and start_window.until_step
+        results = [lookup.result for lookup, _ in data.of(timed_lookups)]
+        kinds = {_KIND_OF.get(result) for result in results} or {None}
+        common = common_frame_times(starts.mine.data, data)
+        would_save = data.of(would_save_ns)
+        rows.append(
+            StartRow(
+                run=start.run,
+                worker=start.worker,
+                rank=start.rank,
+                kind=kinds.pop() if len(kinds) == 1 else "mixed",
+                from_process=start_window is not None and start_window.from_process,
+                start_up_s=to_seconds(sum(data.of(parts_ns).values())) if has_end else None,
+                compile_s=to_seconds(data.of(compile_ns)),
+                hits=results.count("hit"),
+                misses=results.count("miss"),
+                bypasses=results.count("bypass"),
+                saved_s=data.of(time_saved_s),
+                would_save_s=None if would_save is None else to_seconds(would_save),
+                common=len(common),
+                common_compile_s=to_seconds(sum(ns for _, ns in common)) if common else None,
+            )
+        )
+    return tuple(rows)
 
 
 def common_frame_times(mine: CompileData, other: CompileData) -> list[tuple[int, int]]:

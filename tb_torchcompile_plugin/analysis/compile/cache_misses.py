@@ -43,8 +43,7 @@ def differences(starts: cache_lookups.Starts) -> dict[int, KeyMismatch]:
     rows = {}
     for lookup_id, number in data.of(cache_lookups.lookup_numbers).items():
         lookup, _ = lookups[number]
-        nearest = _nearest(starts, lookup_id, lookup) if lookup.result == "miss" else None
-        if nearest:
+        if lookup.result == "miss" and (nearest := _nearest(starts, lookup_id, lookup)):
             rows[number] = nearest
     return rows
 
@@ -59,7 +58,11 @@ def _nearest(
         found = _lookup(other.data, lookup_id)
         if found is None:
             continue
-        process = (other.name, other.run == mine.run, _had_entry(mine, other, found.result))
+        environment, other_environment = mine.data.summary.environment, other.data.summary.environment
+        had_entry = other_environment.written_ns <= environment.recording_start_ns
+        if found.result == "hit":
+            had_entry = other_environment.recording_start_ns < environment.written_ns
+        process = (other.name, other.run == mine.run, bool(had_entry))
         if found.key == lookup.key:
             what = _same_key(mine, other, found.result)
             rank = _LAST if what == _COMPILED_FIRST else 0
@@ -73,13 +76,6 @@ def _nearest(
 def _lookup(data: CompileData, lookup_id: cache_lookups.LookupId) -> CacheLookup | None:
     number = data.of(cache_lookups.lookup_numbers).get(lookup_id)
     return None if number is None else data.of(cache_lookups.timed_lookups)[number][0]
-
-
-def _had_entry(mine: cache_lookups.Start, other: cache_lookups.Start, result: str) -> bool:
-    environment, other_environment = mine.data.summary.environment, other.data.summary.environment
-    if result == "hit":
-        return bool(other_environment.recording_start_ns < environment.written_ns)
-    return bool(other_environment.written_ns <= environment.recording_start_ns)
 
 
 def _same_key(mine: cache_lookups.Start, other: cache_lookups.Start, result: str) -> str:
@@ -128,18 +124,17 @@ def key_parts(data: CompileData, artifact: int) -> dict[str, KeyPart]:
         for number, text in enumerate(data.summary.artifacts[:artifact])
         if text.name == KEY_SETTINGS and text.key == record.key
     ]
-    lines = [line for number in (artifact, *settings[-1:]) for line in _lines(data, number)]
-    parts = [part_of(line) for line in lines]
-    return {part.name: part for part in parts if part}
-
-
-def _lines(data: CompileData, artifact: int) -> list[str]:
-    try:
-        decoded = json.loads(read_payload(data, artifact))
-    except (UserError, ValueError):
-        return []
-    lines = decoded.get("components") if isinstance(decoded, dict) else decoded
-    return [line for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
+    parts: dict[str, KeyPart] = {}
+    for number in (artifact, *settings[-1:]):
+        try:
+            decoded = json.loads(read_payload(data, number))
+        except (UserError, ValueError):
+            continue
+        lines = decoded.get("components") if isinstance(decoded, dict) else decoded
+        for line in lines if isinstance(lines, list) else ():
+            if isinstance(line, str) and (part := part_of(line)):
+                parts[part.name] = part
+    return parts
 
 
 def _describe(
@@ -150,15 +145,14 @@ def _describe(
     if name == CODE:
         line, operators = _code_line(mine, other, lookup_id)
         return f"{title_of(name)}{line}{more}{operators}"
-    values = _value(part), _value(other_part)
+    values = [
+        "not there"
+        if key_part is None
+        else key_part.value[:_MAX_VALUE_CHARS] + ("…" if len(key_part.value) > _MAX_VALUE_CHARS else "")
+        for key_part in (part, other_part)
+    ]
     comparison = f" is {values[0]} here, and {values[1]} there" if any(values) else ""
     return f"{title_of(name)}{comparison}{more}"
-
-
-def _value(part: KeyPart | None) -> str:
-    if part is None:
-        return "not there"
-    return part.value if len(part.value) <= _MAX_VALUE_CHARS else f"{part.value[:_MAX_VALUE_CHARS]}…"
 
 
 def _code_line(mine: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId) -> tuple[str, str]:
@@ -188,12 +182,9 @@ def _graph(data: CompileData, lookup_id: cache_lookups.LookupId) -> list[tuple[s
         and is_aot_graph(artifact.name, backward=lookup.direction == "backward")
     ]
     try:
-        return _operators(read_payload(data, texts[lookup_id.graph])) if len(texts) > lookup_id.graph else []
+        graph = read_payload(data, texts[lookup_id.graph]) if len(texts) > lookup_id.graph else ""
     except UserError:
         return []
-
-
-def _operators(graph: str) -> list[tuple[str, str]]:
     rows, place = [], ""
     for line in graph.splitlines():
         if match := NODE_PLACE.match(line):

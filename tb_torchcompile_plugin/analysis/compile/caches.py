@@ -8,9 +8,15 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.record import Direction, direction_of, known_number, known_seconds
+from tb_torchcompile_plugin.compile_log.record import (
+    Direction,
+    direction_of,
+    key_of,
+    known_number,
+    known_seconds,
+)
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult as CacheMessage
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileKey
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.compile_log.summary_pb2 import KeyDifference as DifferenceMessage
 from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
@@ -70,12 +76,12 @@ def cache_lookups(data: CompileData) -> list[CacheLookup]:
         for message, result in zip(row.cache, cache_results(row), strict=True)
     ]
     kinds = Counter(_kind(row, result) for row, _, result in lookups)
-    texts = grouped(enumerate(data.summary.artifacts), lambda text: _text_key(text[1].key, text[1].name))
+    texts = grouped(enumerate(data.summary.artifacts), lambda text: (key_of(text[1].key), text[1].name))
     unused_texts = {key: iter([number for number, _ in group]) for key, group in texts.items()}
     rows = []
     for row, message, result in lookups:
         has_nearest = message.HasField("nearest")
-        text_key = _text_key(row.key, cache_lookup(result.cache, result.result))
+        text_key = key_of(row.key), cache_lookup(result.cache, result.result)
         rows.append(
             CacheLookup(
                 compile_id=row.key.compile_id,
@@ -112,10 +118,6 @@ def _kind(row: Compilation, result: CacheResult) -> tuple[int, str, str, Directi
     return row.key.epoch, row.key.compile_id, result.cache, result.direction
 
 
-def _text_key(key: CompileKey, name: str) -> tuple[int, str, str]:
-    return key.epoch, key.compile_id, name
-
-
 def time_saved_s(data: CompileData) -> float | None:
     """Return the time that all hits saved; None where no hit has one."""
     saved = [ns for row in data.summary.compilations for ns in saved_ns(row.cache)]
@@ -137,13 +139,16 @@ def _why(lookup: CacheMessage) -> str | None:
     if lookup.result == "hit":
         return None
     if lookup.result == "bypass":
-        return "The cache was not used" + (
-            f": {lookup.reason}" if lookup.reason else "; torch gives no reason"
-        )
+        reason = f": {lookup.reason}" if lookup.reason else "; torch gives no reason"
+        return f"The cache was not used{reason}"
     if lookup.reason == "guard_miss":
         return "An entry has this key, but its guards on symbolic shapes do not hold for these sizes"
+    if not lookup.HasField("nearest") and lookup.first:
+        graph = f"{direction_of(lookup.direction)} graph"
+        return f"The first {graph} of this process, and the cache holds no entry with its key"
     if not lookup.HasField("nearest"):
-        return _without_comparison(lookup)
+        fx_graph = "; those of the FX graph it does tell" if lookup.cache == "aotautograd" else ""
+        return f"The cache holds no entry with its key. torch does not tell the parts of this key{fx_graph}"
     epoch = lookup.nearest.epoch
     nearest = lookup.nearest.compile_id + (f" (after reset {epoch})" if epoch else "")
     if not lookup.differences:
@@ -151,18 +156,14 @@ def _why(lookup: CacheMessage) -> str | None:
     return f"New key. Nearest is {nearest}, which differs in {_listed(lookup.differences)}"
 
 
-def _without_comparison(lookup: CacheMessage) -> str:
-    if lookup.first:
-        graph = f"{direction_of(lookup.direction)} graph"
-        return f"The first {graph} of this process, and the cache holds no entry with its key"
-    fx_graph = "; those of the FX graph it does tell" if lookup.cache == "aotautograd" else ""
-    return f"The cache holds no entry with its key. torch does not tell the parts of this key{fx_graph}"
-
-
 def _listed(differences: Sequence[DifferenceMessage]) -> str:
     """List the code of the graph first, then how many inputs, then the other parts with their values."""
     inputs = sum(is_input(row.part) for row in differences)
-    phrases = [_phrase(row) for row in differences if not is_input(row.part)]
+    phrases = []
+    for row in differences:
+        if not is_input(row.part):
+            is_short = row.before and row.now and max(len(row.before), len(row.now)) <= _MAX_VALUE_CHARS
+            phrases.append(title_of(row.part) + (f" ({row.before} → {row.now})" if is_short else ""))
     if inputs:
         phrases.insert(0, f"{inputs} input{'s' if inputs > 1 else ''}")
     phrases = sorted(dict.fromkeys(phrases), key=lambda phrase: phrase != title_of(CODE))
@@ -171,21 +172,13 @@ def _listed(differences: Sequence[DifferenceMessage]) -> str:
     return ", ".join(phrases[:_MAX_PARTS]) + rest
 
 
-def _phrase(row: DifferenceMessage) -> str:
-    is_short = row.before and row.now and max(len(row.before), len(row.now)) <= _MAX_VALUE_CHARS
-    return title_of(row.part) + (f" ({row.before} → {row.now})" if is_short else "")
-
-
 def _difference(row: DifferenceMessage) -> KeyDifference:
     """Reduce two texts `Name(field=value, …)` to the fields that differ; keep other texts as they are."""
     before, now = row.before, row.now
     fields_before, fields_now = _fields(before), _fields(now)
     if fields_before and fields_now:
-        names = [
-            name
-            for name in {**fields_before, **fields_now}
-            if fields_before.get(name) != fields_now.get(name)
-        ]
+        either = {**fields_before, **fields_now}
+        names = [name for name in either if fields_before.get(name) != fields_now.get(name)]
         before, now = (
             ", ".join(f"{name}={fields[name]}" for name in names if name in fields)
             for fields in (fields_before, fields_now)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
@@ -66,9 +65,8 @@ class Metric(msgspec.Struct, frozen=True):
     known: bool  # a field of a torch version that this package was tested with
     direction: Direction
     runtime: bool  # written when the compiled code first ran, not while compiling
-    record: (
-        int  # number of the record of its kind, from 0 (DDP compiles several backwards for one compile id)
-    )
+    # number of the record of its kind, from 0 (DDP compiles several backwards for one compile id)
+    record: int
 
 
 class Guard(msgspec.Struct, frozen=True):
@@ -181,15 +179,13 @@ def _share_percent(data: CompileData) -> float | None:
     if total is None or not recorded or is_log:
         return None
     for row in data.summary.compilations:
-        if not row.HasField("duration_ns"):
-            continue
-        if row.HasField("start_ns"):
-            begins_before = row.start_ns < environment.recording_start_ns
-            is_outside = begins_before or row.start_ns + row.duration_ns > environment.written_ns
-        else:
+        if row.HasField("duration_ns"):
             is_outside = row.recovered
-        if is_outside:
-            return None
+            if row.HasField("start_ns"):
+                begins_before = row.start_ns < environment.recording_start_ns
+                is_outside = begins_before or row.start_ns + row.duration_ns > environment.written_ns
+            if is_outside:
+                return None
     return 100 * total / recorded
 
 
@@ -273,21 +269,19 @@ def _failure(
     fields: list[Metric],
     warnings: list[Notice],
 ) -> DetailedFailure | None:
-    for row in rows:
-        if row.failure is not None:
-            eager = ran_eager(row, row.failure, _values(fields, SUPPRESS_ERRORS))
-            traceback = _last_text(data, texts, names.ERROR, warnings)
-            if not traceback:
-                values = _values(fields, "exception_stack_trace")
-                lines = values[0] if values and isinstance(values[0], list) else values
-                traceback = "\n".join(str(line) for line in lines) or None
-            return DetailedFailure(
-                **msgspec.structs.asdict(row.failure),
-                traceback=traceback,
-                ran_eager=eager,
-                consequence=consequence(row, eager),
-            )
-    return None
+    row = next((row for row in rows if row.failure is not None), None)
+    if row is None or row.failure is None:
+        return None
+    eager = ran_eager(row, row.failure, _values(fields, SUPPRESS_ERRORS))
+    traceback = _last_text(data, texts, names.ERROR, warnings)
+    if not traceback:
+        values = _values(fields, "exception_stack_trace")
+        lines = values[0] if values and isinstance(values[0], list) else values
+        traceback = "\n".join(str(line) for line in lines) or None
+    failure = msgspec.structs.asdict(row.failure)
+    return DetailedFailure(
+        **failure, traceback=traceback, ran_eager=eager, consequence=consequence(row, eager)
+    )
 
 
 def _last_text(data: CompileData, texts: list[Artifact], name: str, warnings: list[Notice]) -> str | None:
@@ -327,7 +321,13 @@ def guards(dump: str) -> list[Guard]:
     """Parse the checks of a `dynamo_cpp_guards_str` payload, in the order in which they are made."""
     checks: list[Guard] = []
     sources: dict[int, str | None] = {}
-    for node in _nodes(dump):
+    nodes: list[list[str]] = []  # a guard whose text has several lines is one
+    for line in dump.splitlines():
+        if names.TREE_NODE.match(line):
+            nodes.append([line])
+        elif nodes and line.strip() and not line.startswith(names.TREE_AFTER):
+            nodes[-1].append(line)
+    for node in filter(None, (names.TREE_NODE.match("\n".join(lines)) for lines in nodes)):
         depth, label, rest = len(node["bars"]) // 2, node["label"], node["rest"] or ""
         if label.endswith("Manager"):
             source = names.TREE_SOURCE.search(rest)
@@ -343,18 +343,6 @@ def guards(dump: str) -> list[Guard]:
             )
         )
     return checks
-
-
-def _nodes(dump: str) -> list[re.Match[str]]:
-    """Return the nodes of the tree: a guard whose text has several lines is one."""
-    nodes: list[list[str]] = []
-    for line in dump.splitlines():
-        if names.TREE_NODE.match(line):
-            nodes.append([line])
-        elif nodes and line.strip() and not line.startswith(names.TREE_AFTER):
-            nodes[-1].append(line)
-    matches = [names.TREE_NODE.match("\n".join(lines)) for lines in nodes]
-    return [match for match in matches if match]
 
 
 def most_elements(checks: Iterable[Guard]) -> Elements | None:

@@ -36,6 +36,7 @@ Status = Literal[
 ProblemKind = Literal["limit", "failed", "skipped"]
 
 NOT_COMPILED_HERE: tuple[Status, ...] = ("exported", "elsewhere")
+_COUNTS = ("attempts", "graph_ops", "graph_nodes", "graph_inputs", "guards")  # fields that torch may not tell
 _EVENTS: dict[ProblemKind, str] = {
     "limit": "hit the recompile limit: from here on it runs eager",
     "failed": "failed to compile: {}",
@@ -162,46 +163,55 @@ def compilations(data: CompileData) -> list[Compilation]:
     for message in data.of(compilations_in_order):
         key = key_of(message.key)
         group = key, message.direction
-        is_forward = direction_of(message.direction) == "forward"
-        failure = _failure(message)
-        row_breaks = breaks[key] if is_forward else 0
-        status = _status_ahead(message, failure, key in keys_with_code) or _status(
-            message, failure, row_breaks
-        )
-        row_reasons = reasons[key] if is_forward else []
-        rows.append(
-            _compilation(message, next_part[group], parts[group], status, row_breaks, row_reasons, failure)
-        )
+        part, direction = next_part[group], direction_of(message.direction)
         next_part[group] += 1
+        failure = None
+        if message.HasField("failure"):
+            line = known_number(message.failure, "line")
+            failure = Failure(message.failure.type, message.failure.reason, message.failure.file, line)
+        row_breaks = breaks[key] if direction == "forward" else 0
+        phases: dict[Phase, float] = {phase.name: to_seconds(phase.exclusive_ns) for phase in message.phases}
+        rows.append(
+            Compilation(
+                key=f"{key[1]},{key[0]},{direction}" + (f"~{part + 1}" if part else ""),
+                compile_id=key[1],
+                epoch=key[0],
+                direction=direction,
+                part=part,
+                parts=parts[group],
+                function=message.function,
+                file=message.file,
+                line=known_number(message, "line"),
+                status=_status(message, failure, row_breaks, key in keys_with_code),
+                start_s=known_seconds(message, "start_ns"),
+                duration_s=known_seconds(message, "duration_ns"),
+                phases_s=phases or None,
+                phases_percent=phases_percent(phases),
+                cache=cache_results(message),
+                breaks=row_breaks,
+                recompile_reasons=reasons[key] if direction == "forward" else [],
+                failure=failure,
+                restart_reasons=list(message.restart_reasons),
+                stack=frames(message.stack),
+                recovered=message.recovered,
+                **{name: known_number(message, name) for name in _COUNTS},
+            )
+        )
     return rows
 
 
-def _failure(row: CompilationMessage) -> Failure | None:
-    if not row.HasField("failure"):
-        return None
-    failure = row.failure
-    return Failure(failure.type, failure.reason, failure.file, known_number(failure, "line"))
+def _status(row: CompilationMessage, failure: Failure | None, breaks: int, has_code: bool) -> Status:
+    """Return the first that holds of: limit, failed, recovered, break, unfinished, empty (no graph), ok.
 
-
-def _status_ahead(row: CompilationMessage, failure: Failure | None, has_code: bool) -> Status | None:
-    """Return the status of what was compiled ahead of time; None for everything else.
-
-    torch counts no operators there, and does not record when an export ends.
+    What dynamo does not support is a failure only where it did not break the graph there: with `fullgraph=True`. Ahead
+    of time torch counts no operators, and does not record when an export ends.
     """
     if row.elsewhere:
         return "elsewhere"
-    if failure is not None or not is_ahead(row.key.compile_id):
-        return None
-    if is_export(row.key.compile_id):
+    if failure is None and is_export(row.key.compile_id):
         return "exported"
-    return "ok" if has_code else "empty" if row.HasField("duration_ns") else "unfinished"
-
-
-def _status(row: CompilationMessage, failure: Failure | None, breaks: int) -> Status:
-    """Return the first that holds of: limit, failed, recovered, break, unfinished, empty (no graph), ok.
-
-    What dynamo does not support is a failure only where it did not break the graph there: with `fullgraph=True`.
-    """
+    if failure is None and is_ahead(row.key.compile_id):
+        return "ok" if has_code else "empty" if row.HasField("duration_ns") else "unfinished"
     if failure is not None and is_limit(failure.type, failure.reason):
         return "limit"
     broke = bool(breaks) or (failure is not None and skips_frame(failure.reason))
@@ -216,45 +226,6 @@ def _status(row: CompilationMessage, failure: Failure | None, breaks: int) -> St
     return "empty" if direction_of(row.direction) == "forward" and not row.graph_ops else "ok"
 
 
-def _compilation(
-    row: CompilationMessage,
-    part: int,
-    parts: int,
-    status: Status,
-    breaks: int,
-    reasons: list[str],
-    failure: Failure | None,
-) -> Compilation:
-    phases: dict[Phase, float] = {phase.name: to_seconds(phase.exclusive_ns) for phase in row.phases}
-    direction = direction_of(row.direction)
-    counts = ("attempts", "graph_ops", "graph_nodes", "graph_inputs", "guards")
-    key = f"{row.key.compile_id},{row.key.epoch},{direction}"
-    return Compilation(
-        key=key + (f"~{part + 1}" if part else ""),
-        compile_id=row.key.compile_id,
-        epoch=row.key.epoch,
-        direction=direction,
-        part=part,
-        parts=parts,
-        function=row.function,
-        file=row.file,
-        line=known_number(row, "line"),
-        status=status,
-        start_s=known_seconds(row, "start_ns"),
-        duration_s=known_seconds(row, "duration_ns"),
-        phases_s=phases or None,
-        phases_percent=phases_percent(phases),
-        cache=cache_results(row),
-        breaks=breaks,
-        recompile_reasons=reasons,
-        failure=failure,
-        restart_reasons=list(row.restart_reasons),
-        stack=frames(row.stack),
-        recovered=row.recovered,
-        **{name: known_number(row, name) for name in counts},
-    )
-
-
 def beside_compilations(data: CompileData) -> str:
     """Name what is listed but was not compiled here: "2 exports, 1 package that another process compiled"."""
     statuses = [row.status for row in data.of(compilations)]
@@ -266,12 +237,9 @@ def beside_compilations(data: CompileData) -> str:
 
 def phases_s(data: CompileData) -> dict[Phase, float]:
     """Sum the exclusive times of all compilations, in the order of the pipeline."""
-    phases = [row.phases_s or {} for row in data.of(compilations)]
-    return {
-        phase: sum(row.get(phase, 0) for row in phases)
-        for phase in PHASES
-        if any(phase in row for row in phases)
-    }
+    rows = [row.phases_s or {} for row in data.of(compilations)]
+    phases = [phase for phase in PHASES if any(phase in row for row in rows)]
+    return {phase: sum(row.get(phase, 0) for row in rows) for phase in phases}
 
 
 def phases_percent(phases: dict[Phase, float]) -> dict[Phase, float]:
@@ -283,21 +251,17 @@ def phases_percent(phases: dict[Phase, float]) -> dict[Phase, float]:
 def compilations_overview(data: CompileData) -> Compilations:
     """Return all compilations of a process, in order of time."""
     rows, summary = data.of(compilations), data.summary
-    frame_ids = {
-        (row.epoch, row.compile_id.rpartition("/")[0]) for row in rows if not is_ahead(row.compile_id)
-    }
+    compiled = [row for row in rows if not is_ahead(row.compile_id)]
     owned = {key for row in summary.compilations for key in owners(row.key.epoch, row.key.compile_id)}
-    other_keys = [
-        key for key in dict.fromkeys(key_of(row.key) for row in summary.artifacts) if key not in owned
-    ]
+    others = dict.fromkeys(key for row in summary.artifacts if (key := key_of(row.key)) not in owned)
     return Compilations(
         trie=_trie(rows),
-        frames=len(frame_ids),
+        frames=len({(row.epoch, row.compile_id.rpartition("/")[0]) for row in compiled}),
         statuses=dict(Counter(row.status for row in rows if row.direction == "forward")),
         problems=data.of(problems),
         others=[
             OtherArtifacts(compile_id, epoch, data.of(artifacts, epoch, compile_id))
-            for epoch, compile_id in other_keys
+            for epoch, compile_id in others
         ],
     )
 

@@ -197,10 +197,15 @@ def _step(profile: Profile, span: PhaseSpan) -> str | None:
 
 
 def _logged_recordings(profile: Profile, data: CompileData) -> list[GraphRecording]:
-    by_size = _recorded_by_size(data)
+    graphs = data.of(logged_graphs)
+    recorded = Counter(span.key.compile_id for span in graphs.recordings)
+    prepared = Counter(span.key.compile_id for span in graphs.preparations)
+    symbols = {row.key.compile_id for row in data.summary.shape_events if row.kind in SYMBOLS}
+    # The compile ids with symbolic sizes of which torch prepared a function for each recording.
+    by_size = {name for name, times in recorded.items() if 1 < times <= prepared[name] and name in symbols}
     seen = set[str]()
     rows = []
-    for span, direction in zip(data.of(logged_graphs).recordings, _logged_directions(data)):
+    for span, direction in zip(graphs.recordings, _logged_directions(data)):
         compile_id = span.key.compile_id
         reason: Reason | None = None
         if compile_id in by_size:
@@ -216,15 +221,6 @@ def _logged_recordings(profile: Profile, data: CompileData) -> list[GraphRecordi
             )
         )
     return rows
-
-
-def _recorded_by_size(data: CompileData) -> set[str]:
-    """Return the compile ids with symbolic sizes of which torch prepared a function for each recording."""
-    graphs = data.of(logged_graphs)
-    recorded = Counter(span.key.compile_id for span in graphs.recordings)
-    prepared = Counter(span.key.compile_id for span in graphs.preparations)
-    symbols = {row.key.compile_id for row in data.summary.shape_events if row.kind in SYMBOLS}
-    return {name for name, times in recorded.items() if 1 < times <= prepared[name] and name in symbols}
 
 
 def _logged_directions(data: CompileData) -> list[Direction | None]:

@@ -1,4 +1,4 @@
-"""Which sizes occurred, by function and input: those dynamic in a graph, and those that torch compiled for?
+"""Which sizes are dynamic, which occurred, and what would keep torch from compiling for each of them?
 
 torch writes no symbol's value, but the profiler recorded the shapes of operators. Where one size of a graph is dynamic,
 a dimension that changes from call to call is that size or grows with it, and the smallest that does is the size.
@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -25,7 +25,16 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import (
     recompiles,
     symbolic_shapes,
 )
-from tb_torchcompile_plugin.analysis.formatting import function_at
+from tb_torchcompile_plugin.analysis.formatting import (
+    at_line,
+    both,
+    duration,
+    function_at,
+    listed,
+    often,
+    percent,
+    plural,
+)
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
@@ -53,6 +62,10 @@ _MAX_DIGITS = 18  # of a number of 64 bits
 _MAX_OPERATORS = 24  # operators of one call that are searched for the size; no recorded source
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?!\w)")
 _SIZE = ".size()["
+_SOURCE = re.compile(r"L\['(?P<name>\w+)'\]\.size\(\)\[(?P<index>\d+)\]$")
+# Padding that adds more data is not advised (docs/definitions.md); no recorded source
+_MAX_MORE_PERCENT = 25.0
+_UNKNOWN = "Whether sizes are dynamic is not known: there is no compile log or summary of this process."
 
 
 class DynamicSymbol(msgspec.Struct, frozen=True):
@@ -118,6 +131,13 @@ class DynamicShapeReport(msgspec.Struct, frozen=True):
     code: str | None  # to paste where marking helps
 
 
+class Advice(NamedTuple):
+    """What to do about sizes that torch compiles for one by one."""
+
+    sentence: str
+    code: str | None  # to paste, None where there is none
+
+
 def dynamic_compilations(data: CompileData) -> list[record.Key]:
     """Return the compilations with symbols."""
     keys = (record.key_of(row.key) for row in data.summary.shape_events if row.kind in SYMBOLS)
@@ -147,34 +167,32 @@ def dynamic_symbols(profile: Profile) -> list[DynamicSymbol]:
     """Return all symbols in the order of their compilations; needs compile data."""
     data = profile.data
     assert data is not None
-    return [
-        _symbol(profile, data, key, row)
-        for key in data.of(dynamic_compilations)
-        for row in data.of(symbolic_shapes, *key).symbols
-    ]
-
-
-def _symbol(profile: Profile, data: CompileData, key: record.Key, row: SymbolicShape) -> DynamicSymbol:
-    shapes = data.of(symbolic_shapes, *key)
-    fixed = next((other for other in shapes.specializations if other.symbol == row.symbol), None)
-    sizes = profile.of(symbol_sizes, key) if fixed is None and _is_size(row) else None
-    symbol = re.compile(rf"\b{re.escape(row.symbol)}\b")
-    file, line = _users_line(row.stack)
-    return DynamicSymbol(
-        compile_id=key[1],
-        symbol=row.symbol,
-        source=row.source or "",
-        origin=_origin(data, key, row),
-        value=row.value,
-        range=row.range,
-        fixed=fixed.value if fixed else None,
-        reason=fixed.reason if fixed else None,
-        guards=sum(bool(symbol.search(guard.expression)) for guard in shapes.guards),
-        sizes=len(sizes) if sizes else None,
-        calls=sum(sizes.values()) if sizes else None,
-        file=file,
-        line=line,
-    )
+    symbols = []
+    for key in data.of(dynamic_compilations):
+        shapes = data.of(symbolic_shapes, *key)
+        for row in shapes.symbols:
+            fixed = next((other for other in shapes.specializations if other.symbol == row.symbol), None)
+            sizes = profile.of(symbol_sizes, key) if fixed is None and _is_size(row) else None
+            symbol = re.compile(rf"\b{re.escape(row.symbol)}\b")
+            file, line = _users_line(row.stack)
+            symbols.append(
+                DynamicSymbol(
+                    compile_id=key[1],
+                    symbol=row.symbol,
+                    source=row.source or "",
+                    origin=_origin(data, key, row),
+                    value=row.value,
+                    range=row.range,
+                    fixed=fixed.value if fixed else None,
+                    reason=fixed.reason if fixed else None,
+                    guards=sum(bool(symbol.search(guard.expression)) for guard in shapes.guards),
+                    sizes=len(sizes) if sizes else None,
+                    calls=sum(sizes.values()) if sizes else None,
+                    file=file,
+                    line=line,
+                )
+            )
+    return symbols
 
 
 def _users_line(stack: list[Frame]) -> tuple[str, int | None]:
@@ -222,9 +240,8 @@ def symbol_sizes(profile: Profile, key: record.Key) -> Counter[int] | None:
         return None
     common = set.intersection(*(set(call) for call in calls))
     columns = [[call[dimension] for call in calls] for dimension in common]
-    candidates = [sizes for sizes in columns if len(set(sizes)) > 1] or [
-        sizes for sizes in columns if sizes[0] in known_sizes
-    ]
+    changing = [sizes for sizes in columns if len(set(sizes)) > 1]
+    candidates = changing or [sizes for sizes in columns if sizes[0] in known_sizes]
     if not candidates:
         return None
     return Counter(min(candidates, key=lambda sizes: (-len(known_sizes & set(sizes)), sum(sizes))))
@@ -281,14 +298,12 @@ def dynamic_guards(data: CompileData) -> list[DynamicGuard]:
     for (_, (file, line)), group in groups.items():
         expressions = list(dict.fromkeys(guard.expression for guard, _ in group))
         first, last = expressions[0], expressions[-1]
-        times = [
-            times for (end, number), times in failed.items() if line and number == line and file.endswith(end)
-        ]
+        at_line = [(end, times) for (end, number), times in failed.items() if line and number == line]
         rows.append(
             DynamicGuard(
                 expression=first if len(expressions) == 1 else f"{first} … {last}",
                 compile_ids=list(dict.fromkeys(key[1] for _, key in group)),
-                recompiles=sum(times),
+                recompiles=sum(times for end, times in at_line if file.endswith(end)),
                 file=file,
                 line=line,
             )
@@ -300,31 +315,27 @@ def sizes_that_came(profile: Profile) -> list[SizeThatCame]:
     """Return the sizes by function and input, smallest first; needs compile data."""
     data = profile.data
     assert data is not None
-    rows = [*_dynamic(profile, data), *_specialised(profile, data)]
-    return sorted(rows, key=lambda row: (row.function, row.source, row.size))
-
-
-def _dynamic(profile: Profile, data: CompileData) -> Iterator[SizeThatCame]:
     compiled = record.forward_compilations(data.summary)
+    rows: list[SizeThatCame] = []
     for key in data.of(dynamic_compilations):
         free = free_symbols(data.of(symbolic_shapes, *key))
         if len(free) == 1:
-            sizes = profile.of(symbol_sizes, key) or dict.fromkeys(_recorded_sizes(data, key))
-            function = _function_name(compiled.get(key))
-            source = free[0].source or free[0].symbol
-            for size, calls in sizes.items():
-                yield SizeThatCame(function, source, size, "dynamic", key[1], calls, None)
-
-
-def _recorded_sizes(data: CompileData, key: record.Key) -> list[int]:
-    """Return the sizes for which torch recorded a CUDA graph: inside of a replay nothing has a shape."""
-    return [
-        recording.sizes[0]
-        for row in data.of(graph_functions)
-        if row.key.compile_id == key[1]
-        for recording in row.recordings
-        if len(recording.sizes) == 1
-    ]
+            # Inside of a replay nothing has a shape: torch records a CUDA graph for each size.
+            recorded = [
+                recording.sizes[0]
+                for row in data.of(graph_functions)
+                if row.key.compile_id == key[1]
+                for recording in row.recordings
+                if len(recording.sizes) == 1
+            ]
+            sizes = profile.of(symbol_sizes, key) or dict.fromkeys(recorded)
+            function, source = _function_name(compiled.get(key)), free[0].source or free[0].symbol
+            rows += [
+                SizeThatCame(function, source, size, "dynamic", key[1], calls, None)
+                for size, calls in sizes.items()
+            ]
+    rows += _specialised(profile, data)
+    return sorted(rows, key=lambda row: (row.function, row.source, row.size))
 
 
 def _function_name(row: Compilation | None) -> str:
@@ -365,23 +376,15 @@ def _compared_sizes(data: CompileData) -> list[tuple[str, int, record.Key]]:
 def padded_sizes(profile: Profile) -> list[PaddedSize]:
     """Return what padding to multiples would leave of the sizes, for those that differ often."""
     groups = grouped(profile.of(sizes_that_came), lambda row: (row.function, row.source))
-    return [
-        padded
-        for (function, source), rows in groups.items()
-        for padded in _padded(function, source, _weights(rows))
-    ]
+    return [padded for rows in groups.values() for padded in _padded(rows)]
 
 
-def _weights(rows: list[SizeThatCame]) -> Counter[int]:
-    """Return the number of calls with each size; 1 for each where calls are unknown."""
+def _padded(rows: list[SizeThatCame]) -> Iterator[PaddedSize]:
+    """Weigh each size by its calls; by 1 where calls are unknown."""
     has_calls = all(row.calls is not None for row in rows) and any(row.calls for row in rows)
-    counts = Counter[int]()
+    sizes = Counter[int]()
     for row in rows:
-        counts[row.size] += (row.calls or 0) if has_calls else 1
-    return counts
-
-
-def _padded(function: str, source: str, sizes: Counter[int]) -> Iterator[PaddedSize]:
+        sizes[row.size] += (row.calls or 0) if has_calls else 1
     if len(sizes) < _MIN_SIZES_TO_PAD:
         return
     before = sum(size * calls for size, calls in sizes.items())
@@ -390,6 +393,92 @@ def _padded(function: str, source: str, sizes: Counter[int]) -> Iterator[PaddedS
         after = sum(padded[size] * calls for size, calls in sizes.items())
         left = len(set(padded.values()))
         if before and left < len(sizes):
-            yield PaddedSize(function, source, multiple, len(sizes), left, 100 * (after / before - 1))
+            more_percent = 100 * (after / before - 1)
+            yield PaddedSize(rows[0].function, rows[0].source, multiple, len(sizes), left, more_percent)
         if left == 1:
             return
+
+
+def dynamic_shapes(profile: Profile) -> DynamicShapeReport:
+    """Describe the dynamic sizes of one span, with what its process compiled."""
+    if profile.data is None:
+        return DynamicShapeReport((_UNKNOWN,), (), (), (), (), None)
+    sizes, symbols = profile.of(sizes_that_came), profile.of(dynamic_symbols)
+    guards = profile.data.of(dynamic_guards)
+    answer = _headline(sizes, symbols, guards)
+    advice = profile.of(size_advice)
+    return DynamicShapeReport(
+        says=(answer, f"{advice.sentence}.") if advice else (answer,),
+        sizes=tuple(sizes),
+        symbols=tuple(symbols),
+        guards=tuple(guards),
+        padded=tuple(profile.of(padded_sizes)),
+        code=advice.code if advice else None,
+    )
+
+
+def _headline(sizes: list[SizeThatCame], symbols: list[DynamicSymbol], guards: list[DynamicGuard]) -> str:
+    """Answer in a sentence: what is compiled for each size comes first."""
+    failed = next((row for row in guards if row.recompiles), None)
+    if failed is not None:
+        line = at_line(failed.file, failed.line)
+        return (
+            f"A dynamic size is specialised again{f' at {line}' if line else ''}: {failed.expression} made torch "
+            f"compile {often(failed.recompiles)} more."
+        )
+    static = [row for row in sizes if row.served != "dynamic"]
+    if len(static) > 2:
+        compiled = sorted({row.size for row in static if row.served == "specialised"})
+        eager = next((row for row in static if row.served == "eager"), None)
+        limit = f"; from {eager.source} = {eager.size:,} on new ones ran eager" if eager else ""
+        subject = (
+            f"{static[0].function} was compiled for {plural(len(compiled), 'size')} of {static[0].source}"
+        )
+        return f"{subject} ({listed(compiled)}){limit}."
+    names = list(dict.fromkeys(row.source or row.symbol for row in symbols if row.fixed is None))
+    if names:
+        distinct = sorted({row.size for row in sizes if row.served == "dynamic"})
+        occurred = f"; {plural(len(distinct), 'size')} came ({listed(distinct)})" if distinct else ""
+        return f"{both(names[:3])} {'is' if len(names) == 1 else 'are'} dynamic{occurred}."
+    fixed = len({row.symbol for row in symbols})
+    if fixed:
+        return f"No size stayed dynamic: {plural(fixed, 'symbol')} of the compiled graphs were fixed to one value."
+    return "No size is dynamic: each graph is compiled for the sizes of its first call."
+
+
+def size_advice(profile: Profile) -> Advice | None:
+    """Say what keeps torch from compiling for each size; None where it does not."""
+    if profile.data is None:
+        return None
+    # The coarsest padding that adds little data.
+    rows = [row for row in profile.of(padded_sizes) if row.more_percent <= _MAX_MORE_PERCENT]
+    best = min(rows, key=lambda row: (row.left, row.more_percent), default=None)
+    padding = ""
+    if best is not None:
+        padding = (
+            f"; or pad {best.source} to multiples of {best.multiple}: {plural(best.left, 'size')} instead of "
+            f"{best.sizes}, with {percent(best.more_percent)} more data"
+        )
+    failed = next((row for row in profile.data.of(dynamic_guards) if row.recompiles), None)
+    if failed is not None:
+        line = at_line(failed.file, failed.line)
+        sentence = (
+            f"Keep Python from asking for the size{f' at {line}' if line else ''}: compute it with tensors, or "
+            f"outside of the compiled function{padding}"
+        )
+        return Advice(sentence, None)
+    static = [row for row in profile.of(sizes_that_came) if row.served != "dynamic"]
+    if not static:
+        return None
+    # "L['x'].size()[0]"
+    source = _SOURCE.match(static[0].source)
+    code = f"torch._dynamo.mark_dynamic({source['name']}, {source['index']})" if source else None
+    sentence = f"Mark the size dynamic before the first call{padding}"
+    became_dynamic = any(row.origin == "changed" for row in profile.of(dynamic_symbols))
+    if became_dynamic and len({row.size for row in static}) == 1:
+        size, compile_s = static[0].size, static[0].compile_s
+        cost = "" if compile_s is None else f", which took {duration(1e6 * compile_s)}"
+        sentence = (
+            f"Mark the size dynamic before the first call: no graph for {size:,} alone is compiled then{cost}"
+        )
+    return Advice(sentence, code)

@@ -70,9 +70,8 @@ def exports(data: CompileData) -> Exports:
     if not calls:
         headline = "torch.export was not called."
     elif not issues:
-        headline = (
-            f"{plural(len(calls), 'export')}; torch tells of no issue: only draft_export looks for them."
-        )
+        count = plural(len(calls), "export")
+        headline = f"{count}; torch tells of no issue: only draft_export looks for them."
     else:
         first = f"{issues[0].kind} ({issues[0].subject})"
         headline = f"{plural(len(calls), 'export')}; {plural(len(issues), 'issue')}, the first: {first}."

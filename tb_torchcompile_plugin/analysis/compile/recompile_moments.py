@@ -23,14 +23,13 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import (
 )
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.compile_log.record import forward_compilations
-from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 _MAX_CLOCK_DIFFERENCE_NS = 1_000_000_000  # the log's clock and the trace's differ by milliseconds at most
 
@@ -72,7 +71,15 @@ def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, c
     if compilation is None or not compilation.HasField("start_ns"):
         return RecompileMoment(**fields, start_us=None, where=None, step=None, when=None, calls=calls)
     first, last = profile.trace.window()
-    start = _start(profile.trace, profile.of(Ownership), compilation)
+    # The start of the trace's own slice of that compilation, otherwise that in the log.
+    trace, ownership = profile.trace, profile.of(Ownership)
+    logged = compilation.start_ns - trace.base_ns
+    slices = [
+        slice_row for slice_row, code in ownership.compilations if ownership.names[code] == row.compile_id
+    ]
+    starts = [int(trace.ts[slice_row]) for slice_row in slices]
+    nearest = min(starts, key=lambda start: abs(start - logged), default=logged)
+    start = nearest if abs(nearest - logged) < _MAX_CLOCK_DIFFERENCE_NS else logged
     start_us, step = us(start - first), step_around(profile, start)
     where: Literal["before", "inside", "after"] = "inside"
     when = f"{duration(start_us)} into the span"
@@ -83,18 +90,6 @@ def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, c
     if step:
         when = f"in {step}"
     return RecompileMoment(**fields, start_us=start_us, where=where, step=step, when=when, calls=calls)
-
-
-def _start(trace: Trace, ownership: Ownership, row: Compilation) -> int:
-    """Return the start in trace time: of the trace's own slice of that compilation, otherwise from the log."""
-    logged = row.start_ns - trace.base_ns
-    starts = [
-        int(trace.ts[slice_row])
-        for slice_row, code in ownership.compilations
-        if ownership.names[code] == row.key.compile_id
-    ]
-    nearest = min(starts, key=lambda start: abs(start - logged), default=logged)
-    return nearest if abs(nearest - logged) < _MAX_CLOCK_DIFFERENCE_NS else logged
 
 
 def step_around(profile: Profile, time_ns: int) -> str | None:
@@ -117,12 +112,11 @@ def frame_versions(profile: Profile) -> list[RecompiledFrame]:
     calls = profile.of(calls_by_id)
     replace = msgspec.structs.replace
     if profile.data is not None:
-        return [
-            replace(
-                row, versions=[replace(version, calls=calls[version.compile_id]) for version in row.versions]
-            )
-            for row in profile.data.of(recompiled_frames)
-        ]
+        rows = []
+        for row in profile.data.of(recompiled_frames):
+            versions = [replace(version, calls=calls[version.compile_id]) for version in row.versions]
+            rows.append(replace(row, versions=versions))
+        return rows
     ran = (Version(compile_id, None, count) for compile_id, count in calls.items())
     frames = grouped(ran, lambda version: frame_of(version.compile_id))
     return [
@@ -147,7 +141,15 @@ def guard_scans(profile: Profile) -> list[GuardScan] | None:
     """Group the lookups of recompiled frames by version and number of entries alive; None without compile data."""
     if profile.summary is None:
         return None
-    ends = _entry_ends(profile.trace, profile.summary)
+    trace = profile.trace
+    # Frame → compile id → when its entry was complete, in trace time. The latest compilation of each id counts:
+    # torch._dynamo.reset() makes ids start again.
+    ends = defaultdict[str, dict[str, int]](dict)
+    for row in sorted(profile.summary.compilations, key=lambda row: row.key.epoch):
+        is_entry = row.direction == FORWARD and row.HasField("duration_ns") and not row.HasField("failure")
+        if is_entry and row.start_ns - trace.base_ns <= trace.window()[1]:
+            end = row.start_ns + row.duration_ns - trace.base_ns
+            ends[frame_of(row.key.compile_id)][row.key.compile_id] = end
     times = defaultdict[tuple[str, int], list[int]](list)
     for call in every(profile.of(region_calls)):
         versions = ends[frame_of(call.compile_id)]
@@ -160,17 +162,3 @@ def guard_scans(profile: Profile) -> list[GuardScan] | None:
         for (compile_id, entries), costs in times.items()
     ]
     return sorted(rows, key=lambda row: (row.entries, row.compile_id))
-
-
-def _entry_ends(trace: Trace, summary: CompileSummary) -> dict[str, dict[str, int]]:
-    """Map frame → compile id → when its entry was complete, in trace time.
-
-    The latest compilation of each id counts: torch._dynamo.reset() makes ids start again.
-    """
-    ends = defaultdict[str, dict[str, int]](dict)
-    for row in sorted(summary.compilations, key=lambda row: row.key.epoch):
-        is_entry = row.direction == FORWARD and row.HasField("duration_ns") and not row.HasField("failure")
-        if is_entry and row.start_ns - trace.base_ns <= trace.window()[1]:
-            end = row.start_ns + row.duration_ns - trace.base_ns
-            ends[frame_of(row.key.compile_id)][row.key.compile_id] = end
-    return ends

@@ -11,7 +11,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.compile_log import record
-from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileKey, ShapeEvent
+from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileKey, ShapeEvent
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -186,8 +186,31 @@ def recompiled_frames(data: CompileData) -> list[RecompiledFrame]:
     """Return the frames with several versions, or that hit the limit, in the order of their first version."""
     rows = (row for row in data.summary.compilations if row.direction == FORWARD and row.key.compile_id)
     by_frame = grouped(rows, lambda row: (row.key.epoch, frame_of(row.key.compile_id)))
-    frames = [_frame(frame, epoch, rows) for (epoch, frame), rows in by_frame.items()]
-    return [row for row in frames if len(row.versions) > 1 or row.limit_hit]
+    frames = []
+    for (epoch, frame), compiled in by_frame.items():
+        failures = [row for row in compiled if row.HasField("failure")]
+        refused = [row for row in failures if names.is_limit(row.failure.type, row.failure.reason)]
+        first_refused = min(refused, key=lambda row: row.start_ns, default=None)
+        limits = [text for row in compiled if (text := row.metrics.get(records.RECOMPILE_LIMIT))]
+        versions = [
+            Version(row.key.compile_id, record.known_seconds(row, "duration_ns"), None)
+            for row in compiled
+            if not row.HasField("failure")
+        ]
+        if len(versions) > 1 or first_refused:
+            frames.append(
+                RecompiledFrame(
+                    frame=frame,
+                    epoch=epoch,
+                    function=compiled[0].function,
+                    file=compiled[0].file,
+                    line=record.known_number(compiled[0], "line"),
+                    versions=versions,
+                    limit=json.loads(limits[-1]) if limits else None,
+                    limit_hit=first_refused.key.compile_id if first_refused else None,
+                )
+            )
+    return frames
 
 
 def frame_of(compile_id: str) -> str:
@@ -196,34 +219,6 @@ def frame_of(compile_id: str) -> str:
     What was compiled ahead of time has no versions.
     """
     return compile_id if is_ahead(compile_id) else compile_id.rpartition("/")[0]
-
-
-def _frame(frame: str, epoch: int, rows: list[Compilation]) -> RecompiledFrame:
-    refused = [
-        row
-        for row in rows
-        if row.HasField("failure") and names.is_limit(row.failure.type, row.failure.reason)
-    ]
-    first_refused = min(refused, key=lambda row: row.start_ns, default=None)
-    limits = [
-        json.loads(row.metrics[records.RECOMPILE_LIMIT])
-        for row in rows
-        if records.RECOMPILE_LIMIT in row.metrics
-    ]
-    return RecompiledFrame(
-        frame=frame,
-        epoch=epoch,
-        function=rows[0].function,
-        file=rows[0].file,
-        line=record.known_number(rows[0], "line"),
-        versions=[
-            Version(row.key.compile_id, record.known_seconds(row, "duration_ns"), None)
-            for row in rows
-            if not row.HasField("failure")
-        ],
-        limit=limits[-1] if limits else None,
-        limit_hit=first_refused.key.compile_id if first_refused else None,
-    )
 
 
 def failed_guard(reason: str) -> FailedGuard:
@@ -269,8 +264,8 @@ def symbolic_shapes(data: CompileData, epoch: int, compile_id: str) -> SymbolicS
     """Return the symbols of one compilation, each kind from the last attempt that has it."""
     compile_key = CompileKey(epoch=epoch, compile_id=compile_id)
     rows = [row for row in data.summary.shape_events if row.key == compile_key]
-    guards: dict[str, ShapeGuard] = {}
-    for row in _last_attempt(rows, *records.SHAPE_GUARDS):  # torch writes a guard each time it needs it
+    guards: dict[str, ShapeGuard] = {}  # torch writes one each time it needs it
+    for row in _last_attempt(rows, *records.SHAPE_GUARDS):
         guards.setdefault(row.symbol, ShapeGuard(row.symbol, frames(row.stack)))
     return SymbolicShapes(
         symbols=[

@@ -99,24 +99,17 @@ class _CallNode:
 
 def startup(starts: cache_lookups.Starts) -> StartUp:
     """Describe the start-up of the process in view; without compilations only a sentence says so."""
-    data = starts.mine.data
+    data, rows = starts.mine.data, starts.of(cache_lookups.start_rows)
+    lookups = list(data.of(cache_lookups.start_lookups))
+    for number, mismatch in starts.of(differences).items():
+        lookups[number] = msgspec.structs.replace(lookups[number], differs=mismatch.what, than=mismatch.than)
     return StartUp(
         says=tuple(_sentences(starts)),
         parts=data.of(startup_parts.start_parts),
-        starts=tuple(
-            row for row in starts.of(cache_lookups.start_rows) if row.common or row.run == starts.mine.run
-        ),
-        start_lookups=starts.of(compared_lookups),
+        starts=tuple(row for row in rows if row.common or row.run == starts.mine.run),
+        start_lookups=tuple(lookups),
         compiled_lines=starts.of(compiled_lines),
     )
-
-
-def compared_lookups(starts: cache_lookups.Starts) -> tuple[cache_lookups.StartLookup, ...]:
-    """Return each lookup with how its key differs from that of another process."""
-    rows = list(starts.mine.data.of(cache_lookups.start_lookups))
-    for number, difference in starts.of(differences).items():
-        rows[number] = msgspec.structs.replace(rows[number], differs=difference.what, than=difference.than)
-    return tuple(rows)
 
 
 def start_findings(starts: cache_lookups.Starts) -> list[Finding]:
@@ -168,9 +161,8 @@ def _sentences(starts: cache_lookups.Starts) -> Iterator[str]:
     yield from _compiled_by_each_rank(starts)
     yield from map(_transferred, data.summary.cache_transfers)
     if not start.from_process:
-        yield _NO_PROCESS_START.format(
-            "when tb_torchcompile_plugin was imported" if start.imported_ns else "the first compilation"
-        )
+        imported = "when tb_torchcompile_plugin was imported"
+        yield _NO_PROCESS_START.format(imported if start.imported_ns else "the first compilation")
     if not start.until_step:
         yield _NO_STEP
 
@@ -265,9 +257,8 @@ def _settings(data: CompileData) -> Iterator[str]:
 def _compiled_by_each_rank(starts: cache_lookups.Starts) -> Iterator[str]:
     """Say what to do where the ranks of the run in view missed for the same frames."""
     in_run = [start for start in (starts.mine, *starts.others) if start.run == starts.mine.run]
-    ranked = sorted(
-        ((start.rank, start) for start in in_run if start.rank is not None), key=lambda pair: pair[0]
-    )
+    pairs = ((start.rank, start) for start in in_run if start.rank is not None)
+    ranked = sorted(pairs, key=lambda pair: pair[0])
     if len(ranked) < 2:
         return
     missed = [start.data.of(missed_frames) for _, start in ranked]
@@ -301,10 +292,8 @@ def _sharing(ranks: list[cache_lookups.Start], frames: set[cache_lookups.FrameVe
         return f"Their keys are the same. {_SHARE}"
     settings = ranks[0].data.summary.environment.settings
     differ = "Their keys differ, so that none can use what another one compiled"
-    if names.offers(settings, *names.COMPILE_ON_ONE_RANK) and not names.is_on(
-        settings, *names.COMPILE_ON_ONE_RANK
-    ):
-        name = next(name for name in names.COMPILE_ON_ONE_RANK if name in settings)
+    name = next((name for name in names.COMPILE_ON_ONE_RANK if name in settings), None)
+    if name and not names.is_on(settings, *names.COMPILE_ON_ONE_RANK):
         return f"{differ}; compile_on_one_rank takes the rank out of graphs ({name} = True)"
     return differ
 
@@ -348,7 +337,13 @@ def compiled_lines(starts: cache_lookups.Starts) -> tuple[CompiledLine, ...]:
 
 def _tree(data: CompileData) -> _CallNode:
     root = _CallNode()
-    paths = {key_of(row.key): _path(row) for row in data.summary.compilations if row.stack}
+    # The user's calls that led to a compilation, and the function that was compiled, whoever wrote it.
+    paths: dict[Key, list[_Function]] = {}
+    for row in data.summary.compilations:
+        if row.stack:
+            callers = [(frame.file, frame.line, frame.function) for frame in row.stack[:-1]]
+            users = [caller for caller in callers if is_users_file(caller[0])]
+            paths[key_of(row.key)] = [*users, _function(row)]
     for row, own_ns in data.of(own_times):
         key = key_of(row.key)
         node = root
@@ -358,13 +353,6 @@ def _tree(data: CompileData) -> _CallNode:
             node.add(own_ns, key)
         node.own_ns += own_ns
     return root
-
-
-def _path(row: Compilation) -> list[_Function]:
-    """Return the user's calls that led to a compilation, and the function that was compiled, whoever wrote it."""
-    *callers, _ = row.stack
-    users = [(frame.file, frame.line, frame.function) for frame in callers if is_users_file(frame.file)]
-    return [*users, _function(row)]
 
 
 def _function(row: Compilation) -> _Function:
@@ -378,9 +366,8 @@ def own_times(data: CompileData) -> list[tuple[Compilation, int]]:
     for rows in grouped(timed, lambda row: row.thread).values():
         spans = [(row.start_ns, row.start_ns + row.duration_ns) for row in rows]
         own = [0] * len(rows)
-        for piece in startup_parts.pieces(
-            spans, min(start for start, _ in spans), max(end for _, end in spans)
-        ):
+        begin, end = min(start for start, _ in spans), max(end for _, end in spans)
+        for piece in startup_parts.pieces(spans, begin, end):
             if piece.span is not None:
                 own[piece.span] += piece.end_ns - piece.start_ns
         pairs += zip(rows, own)

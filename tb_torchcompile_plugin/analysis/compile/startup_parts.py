@@ -15,7 +15,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.compile_log.record import Key, key_of, known_number
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, PhaseSpan
+from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
 from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import records
@@ -54,9 +54,8 @@ class StartWindow(NamedTuple):
     first_ns: int  # start of the first compilation
     last_ns: int  # end of the last compilation
     end_ns: int
-    from_process: (
-        bool  # begins with the process; otherwise with the import of this package or the first compilation
-    )
+    # begins with the process; otherwise with the import of this package or the first compilation
+    from_process: bool
     until_step: bool  # ends with the first steady step; otherwise with the last compilation
 
 
@@ -118,22 +117,18 @@ def _times(data: CompileData) -> dict[str, tuple[int, int]]:
     times, intervals = Counter[str](), Counter[str]()
     before = ""
     for piece in pieces([*spans, *edges], start.begin_ns, start.end_ns):
-        part = _part(piece, rows, len(spans), start)
+        if piece.span is not None:
+            loaded = "artifacts" if piece.span < len(spans) else "imports"
+            part: str = rows[piece.span].phase if piece.span < len(rows) else loaded
+        elif piece.start_ns < start.first_ns:
+            part = "preparing"
+        else:
+            part = "between" if piece.start_ns < start.last_ns else "steps"
         times[part] += piece.end_ns - piece.start_ns
         intervals[part] += part != before
         before = part
     assert sum(times.values()) == start.end_ns - start.begin_ns
     return {part: (ns, intervals[part]) for part, ns in times.items()}
-
-
-def _part(piece: TimePiece, rows: list[HostSpan], spans: int, start: StartWindow) -> str:
-    if piece.span is not None:
-        if piece.span < len(rows):
-            return rows[piece.span].phase
-        return "artifacts" if piece.span < spans else "imports"
-    if piece.start_ns < start.first_ns:
-        return "preparing"
-    return "between" if piece.start_ns < start.last_ns else "steps"
 
 
 def window(data: CompileData) -> StartWindow | None:
@@ -145,7 +140,13 @@ def window(data: CompileData) -> StartWindow | None:
     process = known_number(data.summary.environment, "process_start_ns")
     imported = known_number(data.summary.environment, "imported_ns")
     begins = [ns for ns in (process, imported) if ns is not None and ns <= first]
-    steady = _steady_ns(data.summary, first)
+    # The start of the first step that compiled nothing, after one that did.
+    steady, compiled = None, False
+    for row in data.summary.steps.first:
+        if compiled and not row.compiled and row.HasField("start_ns") and row.start_ns > first:
+            steady = int(row.start_ns)
+            break
+        compiled |= row.compiled
     end = steady or max(row.end_ns for row in rows)
     return StartWindow(
         begin_ns=begins[0] if begins else first,
@@ -156,16 +157,6 @@ def window(data: CompileData) -> StartWindow | None:
         from_process=bool(begins) and begins[0] == process,
         until_step=steady is not None,
     )
-
-
-def _steady_ns(summary: CompileSummary, first_ns: int) -> int | None:
-    """Return the start of the first step that compiled nothing, after one that did."""
-    compiled = False
-    for row in summary.steps.first:
-        if compiled and not row.compiled and row.HasField("start_ns") and row.start_ns > first_ns:
-            return int(row.start_ns)
-        compiled |= row.compiled
-    return None
 
 
 def compiling(data: CompileData) -> list[HostSpan]:
@@ -192,7 +183,8 @@ def _with_phases(spans: list[PhaseSpan]) -> list[HostSpan]:
         stack = stacks.setdefault((span.thread, key_of(span.key)), [])
         while stack and ends[stack[-1]] <= span.start_ns:
             stack.pop()
-        phase = records.phase_inside(span.name, span.function, phases[stack[-1]] if stack else None)
+        around = phases[stack[-1]] if stack else "other"
+        phase = records.phase_of(span.name) or records.phase_of(span.function) or around
         phases.append(phase)
         if phase == "aot_autograd":
             has_aot.update((outer, True) for outer in stack if outer in has_aot)
@@ -200,7 +192,7 @@ def _with_phases(spans: list[PhaseSpan]) -> list[HostSpan]:
             has_aot[index] = False
         stack.append(index)
     for index, aot in has_aot.items():
-        phases[index] = records.phase_of_backend(aot=aot)
+        phases[index] = "aot_autograd" if aot else "other"
     return [
         HostSpan(span.start_ns, end, phase, key_of(span.key)) for span, end, phase in zip(spans, ends, phases)
     ]

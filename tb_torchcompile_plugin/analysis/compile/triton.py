@@ -72,39 +72,28 @@ def triton(data: CompileData) -> Triton:
     kernels, tried = [], []
     messages = data.summary.compiled_kernels
     for rows in grouped(messages, lambda row: (key_of(row.key), row.direction, row.name)).values():
-        if len(rows) > 1:
-            tried += _candidates(rows)
+        times = [row.time_us for row in rows if row.HasField("time_us")]
+        best = min(times, default=None)
+        # Fastest first, then those without a time.
+        by_time = sorted(rows, key=lambda row: (not row.HasField("time_us"), row.time_us))
+        for row in by_time if len(rows) > 1 else ():
+            slower_percent = 100 * (row.time_us / best - 1) if best and row.HasField("time_us") else None
+            tried.append(Candidate(**_common_fields(row), slower_percent=slower_percent, chosen=row.chosen))
         if rows[0].cache_key:
-            kernels.append(_kernel(rows))
+            row = next((row for row in rows if row.chosen), rows[0])
+            time_us = row.time_us if row.HasField("time_us") else None
+            kernels.append(
+                CompiledKernel(
+                    **_common_fields(row),
+                    num_warps=known_number(row, "num_warps"),
+                    num_stages=known_number(row, "num_stages"),
+                    target=row.target or None,
+                    configs=len(rows),
+                    slowest_percent=100 * (max(times) / time_us - 1) if time_us and len(times) > 1 else None,
+                )
+            )
     kernels.sort(key=lambda row: (-(row.spills or 0), -(row.registers or 0)))
     return Triton(_sentences(kernels, tried), tuple(kernels), tuple(tried))
-
-
-def _candidates(rows: list[CompiledKernelMessage]) -> list[Candidate]:
-    """Return the candidates of one kernel, fastest first, then those without a time."""
-    best = min((row.time_us for row in rows if row.HasField("time_us")), default=None)
-    return [
-        Candidate(
-            **_common_fields(row),
-            slower_percent=100 * (row.time_us / best - 1) if best and row.HasField("time_us") else None,
-            chosen=row.chosen,
-        )
-        for row in sorted(rows, key=lambda row: (not row.HasField("time_us"), row.time_us))
-    ]
-
-
-def _kernel(rows: list[CompiledKernelMessage]) -> CompiledKernel:
-    row = next((row for row in rows if row.chosen), rows[0])
-    times = [other.time_us for other in rows if other.HasField("time_us")]
-    time_us = row.time_us if row.HasField("time_us") else None
-    return CompiledKernel(
-        **_common_fields(row),
-        num_warps=known_number(row, "num_warps"),
-        num_stages=known_number(row, "num_stages"),
-        target=row.target or None,
-        configs=len(rows),
-        slowest_percent=100 * (max(times) / time_us - 1) if time_us and len(times) > 1 else None,
-    )
 
 
 def _common_fields(row: CompiledKernelMessage) -> dict[str, Any]:

@@ -11,12 +11,6 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile.autotune import Autotune, autotune, autotuning_headline
-from tb_torchcompile_plugin.analysis.compile.break_costs import (
-    BreakChain,
-    GraphBreakCost,
-    break_chain,
-    graph_break_costs,
-)
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compile_time_headline
 from tb_torchcompile_plugin.analysis.compile.compilations import (
     Compilation,
@@ -29,8 +23,12 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
 )
 from tb_torchcompile_plugin.analysis.compile.exports import ExportCall, ExportIssue, exports
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
+    BreakChain,
     GraphBreak,
+    GraphBreakCost,
     GraphBreakSite,
+    break_chain,
+    graph_break_costs,
     graph_break_sites,
     graph_breaks,
     reported_headline,

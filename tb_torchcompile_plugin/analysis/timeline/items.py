@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.compile import compile_time
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import took
 from tb_torchcompile_plugin.analysis.timeline.lanes import Item, ItemSlices, LaneKind
 from tb_torchcompile_plugin.compile_log.record import forward_compilations, key_of
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, PhaseSpan
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, every_break, host_ns, region_calls, resumes
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, causes_of, idle_gaps
@@ -40,8 +40,13 @@ def item_lanes(profile: Profile, origin: int) -> Iterator[tuple[LaneKind, str, l
 
     origin: the trace's time at the timeline's zero.
     """
+    trace = profile.trace
+    steps = [
+        Item(trace.names[trace.name[row]], int(trace.ts[row]) - origin, int(trace.dur[row]), "step", int(row))
+        for row in profile.of(step_slices)
+    ]
     lanes: list[tuple[LaneKind, str, list[Item]]] = [
-        ("steps", "Steps", _steps(profile, origin)),
+        ("steps", "Steps", steps),
         ("regions", "Compiled regions", _regions(profile, origin)),
         ("breaks", "Graph breaks", _breaks(profile, origin)),
     ]
@@ -50,14 +55,6 @@ def item_lanes(profile: Profile, origin: int) -> Iterator[tuple[LaneKind, str, l
         lanes.append(("recompiles", "Recompiles", _recompiles(profile.summary, epoch)))
         lanes += [("phases", title, items) for title, items in _phases(profile.summary, epoch)]
     return (lane for lane in lanes if lane[2])
-
-
-def _steps(profile: Profile, origin: int) -> list[Item]:
-    trace = profile.trace
-    return [
-        Item(trace.names[trace.name[row]], int(trace.ts[row]) - origin, int(trace.dur[row]), "step", int(row))
-        for row in profile.of(step_slices)
-    ]
 
 
 def steps_on_gpus(profile: Profile, origin: int) -> dict[int, list[Item]]:
@@ -173,31 +170,28 @@ def _phases(summary: CompileSummary, epoch: int) -> Iterator[tuple[str, list[Ite
         compile_time.WORKERS: compile_time.WORKERS.capitalize(),
     }
     for label in [*dict.fromkeys(labels.values()), compile_time.WORKERS]:
-        if label in lanes:
-            yield titles.get(label, f"Compile phases, {label}"), _phase_items(lanes[label], epoch)
-
-
-def _phase_items(rows: list[PhaseSpan], epoch: int) -> list[Item]:
-    items = []
-    around: list[tuple[int, str]] = []  # (end, phase) of the spans that are still open
-    for row in rows:
-        while around and around[-1][0] <= row.start_ns:
-            around.pop()
-        phase = phase_of(row.name) or (around[-1][1] if around else "other")
-        around.append((row.start_ns + row.duration_ns, phase))
-        facts = {"phase": phase, "function": row.function, "kernel": row.kernel, "unfinished": row.unfinished}
-        items.append(
-            Item(
-                name=f"{row.name}: {row.kernel}" if row.kernel else row.name,
-                start=row.start_ns - epoch,
-                dur=row.duration_ns,
-                color=f"phase_{phase}",
-                compile_id=row.key.compile_id or None,
-                epoch=row.key.epoch,
-                facts={name: value for name, value in facts.items() if value},
+        items = []
+        around: list[tuple[int, str]] = []  # (end, phase) of the spans that are still open
+        for row in lanes.get(label, ()):
+            while around and around[-1][0] <= row.start_ns:
+                around.pop()
+            phase = phase_of(row.name) or (around[-1][1] if around else "other")
+            around.append((row.start_ns + row.duration_ns, phase))
+            fields = ("function", "kernel", "unfinished")
+            facts = {"phase": phase, **{name: getattr(row, name) for name in fields}}
+            items.append(
+                Item(
+                    name=f"{row.name}: {row.kernel}" if row.kernel else row.name,
+                    start=row.start_ns - epoch,
+                    dur=row.duration_ns,
+                    color=f"phase_{phase}",
+                    compile_id=row.key.compile_id or None,
+                    epoch=row.key.epoch,
+                    facts={name: value for name, value in facts.items() if value},
+                )
             )
-        )
-    return items
+        if items:
+            yield titles.get(label, f"Compile phases, {label}"), items
 
 
 def gaps_of_gpus(profile: Profile, origin: int) -> dict[int, tuple[ItemSlices, int]]:

@@ -32,32 +32,13 @@ LaneKind = Literal[
 ]
 Colors = npt.NDArray[np.uint8]
 
-SliceKind = Literal[
-    OwnCat,
-    "runtime",
-    "host_other",
-    "step",
-    "region",
-    "backward_region",
-    "break",
-    "recompile",
-    "phase_dynamo",
-    "phase_aot_autograd",
-    "phase_inductor",
-    "phase_triton",
-    "phase_autotune",
-    "phase_cache",
-    "phase_other",
-    "gap_compile",
-    "gap_communication_wait",
-    "gap_synchronise",
-    "gap_data_loading",
-    "gap_guards_wrapper",
-    "gap_break_eager",
-    "gap_launch_call",
-    "gap_python",
-    "gap_nothing_launched",
-]
+_HostKind = Literal[OwnCat, "runtime", "host_other"]
+_CompileKind = Literal["step", "region", "backward_region", "break", "recompile"]
+_CompilerKind = Literal["phase_dynamo", "phase_aot_autograd", "phase_inductor", "phase_triton"]
+_PhaseKind = Literal[_CompilerKind, "phase_autotune", "phase_cache", "phase_other"]
+_WaitKind = Literal["gap_compile", "gap_communication_wait", "gap_synchronise", "gap_data_loading"]
+_PythonKind = Literal["gap_guards_wrapper", "gap_break_eager", "gap_launch_call", "gap_python"]
+SliceKind = Literal[_HostKind, _CompileKind, _PhaseKind, _WaitKind, _PythonKind, "gap_nothing_launched"]
 Color = Category | SliceKind
 COLORS: tuple[Color, ...] = (*CATEGORIES, *get_args(SliceKind))
 COLOR_OF: dict[str, int] = {name: code for code, name in enumerate(COLORS)}
@@ -186,7 +167,9 @@ class Palette:
     def __init__(self, trace: Trace, user_kernels: Callable[[], frozenset[int]]) -> None:
         """user_kernels: returns the codes of the names of the user's own Triton kernels."""
         self._trace, self._user_kernels = trace, user_kernels
-        self._by_cat = np.array([COLOR_OF[_kind(cat)] for cat in trace.cats] or [0], np.uint8)
+        kinds = {**dict.fromkeys(GPU_CATS, "other"), **dict.fromkeys(RUNTIME_CATS, "runtime")}
+        colors = [COLOR_OF.get(kinds.get(cat, cat), COLOR_OF["host_other"]) for cat in trace.cats]
+        self._by_cat = np.array(colors or [0], np.uint8)
         self._has_category = np.array([cat in (*GPU_CATS, OPERATOR) for cat in trace.cats] or [False])
 
     def colors(self, rows: Int64s) -> Colors:
@@ -206,14 +189,6 @@ class Palette:
         if self._trace.cats[cat] == OPERATOR:
             return COLOR_OF["cpp" if category == "cpp" else OPERATOR]
         return COLOR_OF["triton_user" if name in self._user_kernels() else category]
-
-
-def _kind(cat: str) -> str:
-    if cat in GPU_CATS:
-        return "other"
-    if cat in RUNTIME_CATS:
-        return "runtime"
-    return cat if cat in COLOR_OF else "host_other"
 
 
 class TraceRows:

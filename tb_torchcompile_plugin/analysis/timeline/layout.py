@@ -121,11 +121,8 @@ class TimelineLayout:
 
     def add_counter(self, counter: Counter) -> None:
         """Add a lane with a plot."""
-        fields = {"unit": counter.unit, "note": counter.note}
-        number = self._add(
-            "counter", counter.group, counter.title, depths=1, slices=counter.changes, **fields
-        )
-        self.counters[number] = counter
+        fields = {"depths": 1, "slices": counter.changes, "unit": counter.unit, "note": counter.note}
+        self.counters[self._add("counter", counter.group, counter.title, **fields)] = counter
 
     def add_track(
         self, kind: LaneKind, group: str, slices: TrackSlices, rows: TraceRows, *, folded: bool
@@ -153,9 +150,8 @@ class TimelineLayout:
     def _add(self, kind: LaneKind, group: str, title: str, **fields: Any) -> int:
         number = len(self.lanes)
         crossing_from = fields.pop("crossing_from", fields["depths"])
-        self.lanes.append(
-            Lane(id=number, kind=kind, group=group, title=title, crossing_from=crossing_from, **fields)
-        )
+        fields |= {"id": number, "kind": kind, "group": group, "title": title}
+        self.lanes.append(Lane(crossing_from=crossing_from, **fields))
         return number
 
 
@@ -166,7 +162,8 @@ def layout(profile: Profile, rows: TraceRows, palette: Palette) -> TimelineLayou
         drawn.add_items(kind, "" if kind == "steps" else "compile", title, ItemSlices.of(items))
     steps = {f"GPU {device}": items for device, items in steps_on_gpus(profile, rows.origin).items()}
     idle = {f"GPU {device}": gaps for device, gaps in gaps_of_gpus(profile, rows.origin).items()}
-    launches = launches_by_track(rows.trace)
+    calls = rows.trace.launch_of()
+    launches = np.bincount(rows.trace.track[calls[calls >= 0]], minlength=len(rows.trace.tracks))
     pending = list(counters(rows.trace, profile.of(gpu_work), rows.origin))
     for kind, group, track in _tracks(rows.trace, launches):
         if items := steps.pop(group, []):
@@ -183,12 +180,6 @@ def layout(profile: Profile, rows: TraceRows, palette: Palette) -> TimelineLayou
     for counter in pending:
         drawn.add_counter(counter)
     return drawn
-
-
-def launches_by_track(trace: Trace) -> Int64s:
-    """Count the GPU work that each thread launched."""
-    calls = trace.launch_of()
-    return np.bincount(trace.track[calls[calls >= 0]], minlength=len(trace.tracks))
 
 
 def user_kernels(profile: Profile) -> frozenset[int]:

@@ -122,31 +122,22 @@ def timeline_range(timeline: Timeline, window: tuple[int, int]) -> TimelineRange
     kernels, kernel_sums = _kernels(timeline, start, end)
     ops, op_sums = _ops(timeline, start, end)
     kernel_ns, host_self_ns = int(kernel_sums.time_ns.sum()), int(op_sums.self_ns.sum())
-    kernel_title = (
-        f"{plural(len(kernel_sums.keys), 'distinct kernel')}, {duration(us(kernel_ns))} in all; the longest:"
+    kernel_count, op_count = (
+        plural(len(kernel_sums.keys), "distinct kernel"),
+        plural(len(op_sums.keys), "kind"),
     )
-    op_title = (
-        f"{plural(len(op_sums.keys), 'kind')} of host slices, by self time of {duration(us(host_self_ns))}:"
-    )
-    longest = [
-        Longest(
-            kernel_title,
-            True,
-            [_longest(row.name, row.time_ns, row.launches) for row in kernels[:_MAX_FACTS]],
-        ),
-        Longest(op_title, False, [_longest(row.name, row.self_ns, row.calls) for row in ops[:_MAX_FACTS]]),
-    ]
+    kernel_title = f"{kernel_count}, {duration(us(kernel_ns))} in all; the longest:"
+    op_title = f"{op_count} of host slices, by self time of {duration(us(host_self_ns))}:"
+    longest_kernels = [_longest(row.name, row.time_ns, row.launches) for row in kernels[:_MAX_FACTS]]
+    longest_ops = [_longest(row.name, row.self_ns, row.calls) for row in ops[:_MAX_FACTS]]
+    longest = [Longest(kernel_title, True, longest_kernels), Longest(op_title, False, longest_ops)]
+    facts = [time_fact("Length", end - start)]
+    facts += [busy_fact(f"GPU {row.device} busy", row.busy_ns, row.busy_percent, row.kernels) for row in gpus]
+    facts += [busy_fact(row.title, row.busy_ns, row.busy_percent) for row in threads[:_MAX_FACTS]]
     return TimelineRange(
         start_ns=start,
         end_ns=end,
-        facts=[
-            time_fact("Length", end - start),
-            *(
-                busy_fact(f"GPU {row.device} busy", row.busy_ns, row.busy_percent, row.kernels)
-                for row in gpus
-            ),
-            *(busy_fact(row.title, row.busy_ns, row.busy_percent) for row in threads[:_MAX_FACTS]),
-        ],
+        facts=facts,
         longest=[group for group in longest if group.rows],
         gpu=gpus,
         threads=threads,
@@ -236,10 +227,8 @@ def _ops(timeline: Timeline, start: int, end: int) -> tuple[list[OpInRange], _Su
 def _sums(key: Int64s, self_ns: Int64s, time_ns: Int64s) -> _Sums:
     keys, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     calls = np.bincount(inverse, minlength=len(keys))
-    self_sum, time_sum = (
-        np.bincount(inverse, values, len(keys)).astype(np.int64) for values in (self_ns, time_ns)
-    )
-    return _Sums(keys, first, calls, self_sum, time_sum)
+    sums = (np.bincount(inverse, ns, len(keys)).astype(np.int64) for ns in (self_ns, time_ns))
+    return _Sums(keys, first, calls, *sums)
 
 
 def host_tracks(timeline: Timeline) -> list[int]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.timeline.lanes import Slices, TrackSlices
+from tb_torchcompile_plugin.analysis.timeline.lanes import TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.slice import SliceRef
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -74,24 +74,20 @@ def _find(timeline: Timeline, query: str) -> _Hits:
     """
     nothing = np.zeros(0, np.int64)
     parts = [_Hits(nothing, nothing, nothing, nothing)]
+    trace, folded = timeline.rows.trace, query.casefold()
     for lane, slices in timeline.slices.items():
-        if query and timeline.lanes[lane].kind != "gaps":
-            parts.append(_hits(timeline, lane, slices, query))
+        if not query or timeline.lanes[lane].kind == "gaps":
+            continue
+        is_hit = np.array([folded in text.casefold() for text in slices.texts] or [False])
+        if isinstance(slices, TrackSlices):
+            first, last = trace.track_bounds[slices.track : slices.track + 2].tolist()
+            row = first + np.flatnonzero(is_hit[trace.name[first:last]])
+            start, dur = trace.ts[row] - timeline.origin, trace.dur[row]
+        else:
+            has_compile_id = np.array([item.compile_id == query for item in slices.items])
+            row = np.flatnonzero(has_compile_id | is_hit[slices.name_codes(np.arange(len(slices.items)))])
+            start, dur = slices.start[row], slices.dur[row]
+        parts.append(_Hits(start, start + dur, np.full(len(row), lane), row))
     hits = _Hits(*(np.concatenate(columns) for columns in zip(*parts)))
     order = np.argsort(hits.start, kind="stable")  # lanes ascend, and rows in each
     return _Hits(*(column[order] for column in hits))
-
-
-def _hits(timeline: Timeline, lane: int, slices: Slices, query: str) -> _Hits:
-    folded = query.casefold()
-    is_hit = np.array([folded in text.casefold() for text in slices.texts] or [False])
-    if isinstance(slices, TrackSlices):
-        trace = timeline.rows.trace
-        first, last = trace.track_bounds[slices.track : slices.track + 2].tolist()
-        row = first + np.flatnonzero(is_hit[trace.name[first:last]])
-        start, dur = trace.ts[row] - timeline.origin, trace.dur[row]
-    else:
-        has_compile_id = np.array([item.compile_id == query for item in slices.items])
-        row = np.flatnonzero(has_compile_id | is_hit[slices.name_codes(np.arange(len(slices.items)))])
-        start, dur = slices.start[row], slices.dur[row]
-    return _Hits(start, start + dur, np.full(len(row), lane), row)

@@ -79,9 +79,8 @@ class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
     of: int | None = None  # how many launches there are
     previous: SliceRef | None = None
     following: SliceRef | None = None
-    queued_ns: int | None = (
-        None  # from the start of the call that launched it; None where that is not in the trace
-    )
+    # from the start of the call that launched it; None where that is not in the trace
+    queued_ns: int | None = None
     idle_before_ns: int | None = None  # how long its device was idle before; None before the first event
     user_line: SourceLine | None = None
     facts: list[Fact] = []  # shown first
@@ -103,19 +102,14 @@ def timeline_slice(timeline: Timeline, lane: int, row: int) -> TimelineSlice:
     elif isinstance(slices, TrackSlices) and slices.holds(row):
         answer = _trace_slice(timeline, slices, lane, row)
     else:
-        raise BadRequest(
-            f"lane {lane} has no slice {row}", next_step="Ask for a row that `timeline_window` gave"
-        )
+        next_step = "Ask for a row that `timeline_window` gave"
+        raise BadRequest(f"lane {lane} has no slice {row}", next_step=next_step)
     arguments = [
         Fact(name, value if isinstance(value, str) else msgspec.json.encode(value).decode())
         for name, value in (answer.args or {}).items()
     ]
-    return msgspec.structs.replace(
-        answer,
-        facts=_facts(answer, timeline.lanes[lane]),
-        related=_related(answer),
-        arguments=arguments,
-    )
+    facts, related = _facts(answer, timeline.lanes[lane]), _related(answer)
+    return msgspec.structs.replace(answer, facts=facts, related=related, arguments=arguments)
 
 
 def _facts(row: TimelineSlice, lane: Lane) -> list[Fact]:

@@ -111,6 +111,15 @@ class Timeline:
     def describe(self) -> TimelineLanes:
         """Return what the tab asks first."""
         trace, (starts, ends) = self.profile.trace, self._steps
+        notes = []
+        if self.profile.summary is None:
+            notes.append(
+                "No compile summary or log goes with this trace, so phases of compilation and recompiles are "
+                "not shown. The handler of this package writes one beside each trace"
+            )
+        elif not has_unix_time(self.profile, self.origin):
+            why = "the trace's clock is not Unix time"
+            notes.append(f"Phases of compilation and recompiles have no place: {why}")
         names = [trace.names[code] for code in trace.name[self.profile.of(step_slices)]]
         slices = sum(lane.slices for lane in self.lanes if lane.kind != "counter")
         return TimelineLanes(
@@ -121,7 +130,7 @@ class Timeline:
             steps=[StepSpan(*step) for step in zip(names, starts.tolist(), ends.tolist())],
             lanes=self.lanes,
             categories=list(COLORS),
-            notes=self._notes(),
+            notes=notes,
         )
 
     @once
@@ -203,16 +212,6 @@ class Timeline:
         rows = self.profile.of(step_slices)
         starts = self.profile.trace.ts[rows] - self.origin
         return starts, starts + self.profile.trace.dur[rows]
-
-    def _notes(self) -> list[str]:
-        if self.profile.summary is None:
-            return [
-                "No compile summary or log goes with this trace, so phases of compilation and recompiles are "
-                "not shown. The handler of this package writes one beside each trace"
-            ]
-        if not has_unix_time(self.profile, self.origin):
-            return ["Phases of compilation and recompiles have no place: the trace's clock is not Unix time"]
-        return []
 
 
 def time_fact(label: str, ns: int | None, title: str = "", unknown: str = "") -> Fact:

@@ -61,9 +61,8 @@ def encoded(window: Window, start: int, end: int, width: int) -> bytes:
         offset += len(block) + padding
     names = [visible(name) for name in window.names]
     aligned = [window.start, window.end]
-    header = msgspec.json.encode(
-        WindowHeader(start, end, width, aligned, 1 << window.shift, names, columns, [])
-    )
+    fields = WindowHeader(start, end, width, aligned, 1 << window.shift, names, columns, [])
+    header = msgspec.json.encode(fields)
     header += b" " * (-(4 + len(header)) % _ALIGN)
     return b"".join((len(header).to_bytes(4, "little"), header, *blocks))
 

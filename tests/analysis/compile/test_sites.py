@@ -3,9 +3,11 @@
 from pathlib import Path
 
 from profiles import answered, data_of, profile_with
-from tb_torchcompile_plugin.analysis.compile.break_costs import BreakInStep, GraphBreakCost, graph_break_costs
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
+    BreakInStep,
+    GraphBreakCost,
     GraphBreakSite,
+    graph_break_costs,
     graph_break_sites,
     headline,
     reported_headline,

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from browser.rank_traces import write_job
-from tb_torchcompile_plugin.api.indexing import index
+from tb_torchcompile_plugin.api.indexing import index, pool
 from tb_torchcompile_plugin.cli.command import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
@@ -149,7 +149,7 @@ def test_the_trace_that_workers_are_killed_at_is_blamed(
 def test_a_scheduler_that_goes_away_is_said_and_nothing_is_lost(
     cluster: Cluster, job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_cluster = index.on_cluster
+    on_cluster = pool.on_cluster
 
     def kill_after_the_first(*arguments: Any) -> Iterator[object]:
         for outcome in on_cluster(*arguments):

@@ -1,8 +1,8 @@
 """Ten pairs of one program with itself, recorded on a machine that others kept busy: the gate is never red."""
 
 import pytest
-from gates import judged
 
+from gates import judged
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
 from tb_torchcompile_plugin.compile_log.counts import COUNTS
 

@@ -4,8 +4,8 @@ import random
 from contextlib import suppress
 
 import pytest
-from gates import a_run, count, kernels, timed
 
+from gates import a_run, count, kernels, timed
 from tb_torchcompile_plugin.analysis.compare import gate_baseline as baseline
 from tb_torchcompile_plugin.analysis.compare.baseline_pb2 import Baseline
 from tb_torchcompile_plugin.analysis.compare.gate_baseline import MAX_BYTES, is_baseline, load, save

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from gates import a_run, count, judged, kernels, timed
 
+from gates import a_run, count, judged, kernels, timed
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import Measure, MeasuredItem
 
 STEADY = (1000, 1001, 999, 1000)
