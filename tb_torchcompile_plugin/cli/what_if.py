@@ -19,9 +19,8 @@ from tb_torchcompile_plugin.cli.text_table import FullText, print_json, print_li
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import one_rank
 
-_MAX_JOB_BYTES = (
-    500_000_000  # of the traces of a job: those of a larger one are not read for one of its ranks
-)
+# Of the traces of a job: those of a larger one are not read for one of its ranks.
+_MAX_JOB_BYTES = 500_000_000
 
 
 class NoSuchFix(NotFound):

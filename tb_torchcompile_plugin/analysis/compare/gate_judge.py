@@ -77,6 +77,7 @@ class Condition(msgspec.Struct, frozen=True):
     percent: bool
 
     def holds(self, base: int, head: int) -> bool:
+        """Return whether the metric rose by more than it may."""
         bound = self.amount * base / 100 if self.percent else self.amount
         return head - base > bound or (self.inclusive and head - base == bound)
 

@@ -230,18 +230,16 @@ def _compiled(answer: FirstAnswer) -> Iterator[ScreenLine]:
 
 def _next(report: Report, answer: FirstAnswer, commands: Commands) -> Iterator[ScreenLine]:
     yield ScreenLine("What to ask next", "bold")
-    for why, command in _commands(report, answer, commands):
-        yield ScreenLine(f"  {command}  # {why}", is_command=True)
-
-
-def _commands(report: Report, answer: FirstAnswer, commands: Commands) -> Iterator[tuple[str, str]]:
+    reasons: dict[str, str] = {}  # by command
     if (first := answer.first) is not None:
         span = Address(first.run, first.worker, first.span or "")
         id = Table(Address(), "findings", [first]).ids[0]
-        yield "evidence, prediction, how to verify it", commands.show(id)
+        reasons[commands.show(id)] = "evidence, prediction, how to verify it"
         if first.fix and first.span:
-            yield "where a step goes with it mended", commands.what_if(span, first.fix)
-        yield "once it is mended and recorded", commands.compare(first.run, len(report.all_runs) > 1)
+            reasons[commands.what_if(span, first.fix)] = "where a step goes with it mended"
+        reasons[commands.compare(first.run, len(report.all_runs) > 1)] = "once it is mended and recorded"
     if answer.span:
-        yield "the hottest kernels", f"{commands.tables(['kernels'])} --top 10"
-    yield "all tables", commands.full()
+        reasons[f"{commands.tables(['kernels'])} --top 10"] = "the hottest kernels"
+    reasons[commands.full()] = "all tables"
+    for command, why in reasons.items():
+        yield ScreenLine(f"  {command}  # {why}", is_command=True)

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import TYPE_CHECKING
 
 from tb_torchcompile_plugin.api.catalog import plugin_version
-from tb_torchcompile_plugin.cli.answers.show import default_logdir
+from tb_torchcompile_plugin.cli.answers.commands import default_logdir
 from tb_torchcompile_plugin.cli.mcp.tools import Tools
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import is_remote
