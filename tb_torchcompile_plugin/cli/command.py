@@ -147,7 +147,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> None:
-    from tb_torchcompile_plugin.cli.mcp.server import serve
+    from tb_torchcompile_plugin.cli.mcp import serve
 
     serve(arguments)
 

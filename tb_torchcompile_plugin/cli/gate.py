@@ -163,17 +163,10 @@ def _lines(report: GateReport, paths: Sequence[str]) -> Iterator[str]:
 
 
 def _cells(row: GateCondition) -> tuple[str, ...]:
-    unit = METRICS[row.metric].unit
-    noise = "" if row.noise is None else f"± {gate_judge.in_unit(unit, row.noise)}"
+    values = (row.base, row.head, row.noise)
+    base, head, noise = (gate_judge.in_unit(METRICS[row.metric].unit, value) for value in values)
     outcome = f"{_MARKS[row.outcome]} {_WORDS[row.outcome]}"
-    return (
-        row.condition,
-        outcome,
-        gate_judge.in_unit(unit, row.base),
-        gate_judge.in_unit(unit, row.head),
-        noise,
-        row.sentence,
-    )
+    return row.condition, outcome, base, head, "" if row.noise is None else f"± {noise}", row.sentence
 
 
 def _row(cells: Iterable[str]) -> str:

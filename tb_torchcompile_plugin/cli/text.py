@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import GpuUtilization
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepBreakdown, StepPart
-from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, SpanReport, UnreadSpan, Worker
+from tb_torchcompile_plugin.api.report import Report, Run, SpanReport, UnreadSpan, Worker
 from tb_torchcompile_plugin.cli.text_table import (
     Plain,
     first_lines,
@@ -81,7 +81,13 @@ def print_report(report: Report, rank: int | None = None) -> None:
             is_folded = run.job is not None and worker.rank is not None and worker.rank != rank
             (_print_folded if is_folded else _print_worker)(console, run, worker)
         _print_ranks(console, run)
-    _print_findings(console, report.findings)
+    if report.findings:
+        console.rule(Plain("findings, most important first"), align="left")
+    for row in report.findings:
+        where = row.run if row.span is None else f"{row.run} {row.span}"
+        scope = f"worker {row.worker}" if row.worker else "the job"
+        print_lines(console, f"[{row.severity}] {row.title}")
+        print_lines(console, row.next_step, f"{row.rule}, run {where}, {scope}", indent="  ")
 
 
 def _print_worker(console: Console, run: Run, worker: Worker) -> None:
@@ -214,16 +220,6 @@ def _print_ranks(console: Console, run: Run) -> None:
         ranks=lambda row: list(map(str, row[1].ranks)),
         have=lambda row: row[1].value,
     )
-
-
-def _print_findings(console: Console, findings: list[RunFinding]) -> None:
-    if findings:
-        console.rule(Plain("findings, most important first"), align="left")
-    for row in findings:
-        where = row.run if row.span is None else f"{row.run} {row.span}"
-        scope = f"worker {row.worker}" if row.worker else "the job"
-        print_lines(console, f"[{row.severity}] {row.title}")
-        print_lines(console, row.next_step, f"{row.rule}, run {where}, {scope}", indent="  ")
 
 
 def _print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
@@ -449,13 +445,6 @@ def _print_collectives(console: Console, job: JobReport) -> None:
         "transfer_max_rank",
         max_rows,
     )
-
-
-def ranks_of_jobs(report: Report) -> list[int]:
-    """Return all ranks that can be unfolded."""
-    jobs = [(run, run.job) for run in report.runs if run.job]
-    ranks = {worker.rank for run, _ in jobs for worker in run.workers if worker.rank is not None}
-    return sorted(ranks.union(*(job.map.ranks for _, job in jobs)))
 
 
 def _print_folded(console: Console, run: Run, worker: Worker) -> None:

@@ -136,7 +136,14 @@ def print_scenario(where: str, scenario: Scenario) -> None:
 
 def _print_pictures(console: Console, pictures: Sequence[Picture]) -> None:
     """Print where the step goes, one column now and one after."""
-    columns = {name: _times(picture) for name, picture in zip(("now_us", "after_us"), pictures)}
+    columns: dict[str, dict[str, float]] = {}
+    for column, picture in zip(("now_us", "after_us"), pictures):
+        times = columns[column] = {}
+        for part in picture.host:
+            name = f"host: {part.cause.replace('_', ' ')}{f' {part.name}' if part.name else ''}"
+            times[name] = times.get(name, 0.0) + part.time_us
+        for gpu in picture.gpus:
+            times |= {f"GPU {gpu.device}: busy": gpu.busy_us, f"GPU {gpu.device}: idle": gpu.idle_us}
     parts = list(dict.fromkeys(part for times in columns.values() for part in times))
     table(
         console,
@@ -146,13 +153,3 @@ def _print_pictures(console: Console, pictures: Sequence[Picture]) -> None:
         part=lambda part: part,
         **{name: (lambda part, times=times: times.get(part, 0.0)) for name, times in columns.items()},
     )
-
-
-def _times(picture: Picture) -> dict[str, float]:
-    times: dict[str, float] = {}
-    for part in picture.host:
-        name = f"host: {part.cause.replace('_', ' ')}{f' {part.name}' if part.name else ''}"
-        times[name] = times.get(name, 0.0) + part.time_us
-    for gpu in picture.gpus:
-        times |= {f"GPU {gpu.device}: busy": gpu.busy_us, f"GPU {gpu.device}: idle": gpu.idle_us}
-    return times

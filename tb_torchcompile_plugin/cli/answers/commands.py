@@ -140,11 +140,15 @@ def _print_warnings(report: Report, logdir: str) -> UserError | None:
 
 
 def _check_rank(report: Report, rank: int | None) -> None:
-    """Raise WrongArgument if there is no such rank."""
-    if rank is None or rank in (ranks := text.ranks_of_jobs(report)):
-        return
-    listed = f"those here: {', '.join(map(str, ranks))}" if ranks else "there is no job of several ranks here"
-    raise WrongArgument(f"no rank {rank}; {listed}")
+    """Raise WrongArgument if no job has such a rank."""
+    ranks: set[int] = set()
+    for run in report.runs:
+        if run.job:
+            ranks.update(run.job.map.ranks, (row.rank for row in run.workers if row.rank is not None))
+    if rank is not None and rank not in ranks:
+        names = ", ".join(map(str, sorted(ranks)))
+        listed = f"those here: {names}" if ranks else "there is no job of several ranks here"
+        raise WrongArgument(f"no rank {rank}; {listed}")
 
 
 def print_tables(answer: Bounded) -> None:
