@@ -245,7 +245,7 @@ def test_a_full_disk(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     on_ready = tensorboard_trace_handler(str(tmp_path), "w")
-    monkeypatch.setattr("tb_torchcompile_plugin.compile_log.summary.open", no_space, raising=False)
+    monkeypatch.setattr("tb_torchcompile_plugin.logdir.filesystem.open", no_space, raising=False)
     on_ready(Exporter(no_space))
     assert list(tmp_path.iterdir()) == []
     assert caplog.text.count("No space left on device") == 2  # the trace, the summary

@@ -15,25 +15,13 @@ import msgspec
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails
 from tb_torchcompile_plugin.api.answers.bounded import Ask, Bounded, Commands, bounded, is_nothing
 from tb_torchcompile_plugin.api.answers.search import Logdir, first_answer
-from tb_torchcompile_plugin.api.answers.sections import (
-    OF_LOGDIR,
-    address,
-    encoded,
-    schema,
-    tables,
-)
+from tb_torchcompile_plugin.api.answers.sections import OF_LOGDIR, address, encoded, schema, tables
 from tb_torchcompile_plugin.api.answers.show import Shown
 from tb_torchcompile_plugin.api.report import Report, Wanted, all_warnings, check, read_report, why_nothing
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
-from tb_torchcompile_plugin.cli.text_table import (
-    Plain,
-    print_json,
-    print_lines,
-    stdout_console,
-    write_text,
-)
+from tb_torchcompile_plugin.cli.text_table import Plain, print_json, print_lines, stdout_console, write_text
 from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument, visible
 from tb_torchcompile_plugin.logdir.filesystem import written
 
