@@ -186,12 +186,12 @@ def _extent(job: TracedJob, name: str) -> _Span:
     """Return from when to when any rank is at the step, on the common clock (Unix time)."""
     begins, ends = [], []
     for rank, offset in zip(job.ranks, job.of(clocks).offset_ns.tolist()):
-        spans = [_on_host(rank.profile, name), _on_gpu(rank.profile, name)]
-        if not name:
-            spans = [rank.profile.trace.window()]
+        spans = [rank.profile.trace.window()]
+        if name:
+            spans = [span for span in (_on_host(rank.profile, name), _on_gpu(rank.profile, name)) if span]
         to_common = rank.profile.trace.base_ns - offset
-        begins += [span[0] + to_common for span in spans if span]
-        ends += [span[1] + to_common for span in spans if span]
+        begins += [begin + to_common for begin, _ in spans]
+        ends += [end + to_common for _, end in spans]
     return min(begins), max(min(begins) + 1, *ends)
 
 
