@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.cli.answers.commands import add_commands
 from tb_torchcompile_plugin.cli.compare import show_comparison
 from tb_torchcompile_plugin.cli.export import add_export
-from tb_torchcompile_plugin.cli.gate.gate import add_baseline, add_gate, is_gate, show_gate
+from tb_torchcompile_plugin.cli.gate import add_baseline, add_gate, is_gate, show_gate
 from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.kernel import show_kernel
 from tb_torchcompile_plugin.cli.text_table import discard_stdout
@@ -147,7 +147,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> None:
-    from tb_torchcompile_plugin.cli.mcp.server import serve
+    from tb_torchcompile_plugin.cli.mcp import serve
 
     serve(arguments)
 

@@ -29,10 +29,10 @@ def show_comparison(a: tuple[str, str], b: tuple[str, str], as_json: bool) -> No
     if as_json:
         print_json(compared)
     else:
-        print_comparison(compared, compared.jobs)
+        _print_comparison(compared, compared.jobs)
 
 
-def print_comparison(report: FullReport, jobs: JobsCompared | None) -> None:
+def _print_comparison(report: FullReport, jobs: JobsCompared | None) -> None:
     """Print all tables to stdout, those of the jobs first."""
     console = stdout_console(180)
     for side, name in (("A", report.a), ("B", report.b)):

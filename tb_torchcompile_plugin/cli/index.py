@@ -6,15 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 from tb_torchcompile_plugin.api.indexing.index import Done, index, plan
 from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order
@@ -45,13 +38,13 @@ def _bar(orders: list[Order]) -> Iterator[Done]:
     """Show a bar on stderr, by bytes of traces; nothing where stderr is not a terminal."""
     console = Console(stderr=True)
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         total, count = sum(order.span.file.size for order in orders), 0
         task = bar.add_task(f"0 of {len(orders)} traces", total=total)
 

@@ -67,7 +67,12 @@ def find_kernels(session: Session, name: str, graph: str | None = None) -> list[
         (name,) = similar
     matches = [kernel for kernel in kernels if kernel.name == name]
     if not matches:
-        raise _no_such_kernel(name, names, similar)
+        candidates = similar or difflib.get_close_matches(name, names, _MAX_NAMES, 0.5) or names
+        intro = "Its name is part of" if similar else "There are"
+        more = f" and {len(candidates) - _MAX_NAMES} more" if len(candidates) > _MAX_NAMES else ""
+        listed = ", ".join(candidate[:90] for candidate in candidates[:_MAX_NAMES])
+        hint = f"{intro} {listed}{more}" if candidates else "tb-torchcompile report lists what there is"
+        raise NotFound(f"there is no kernel {name!r}", next_step=hint)
     return matches
 
 
@@ -121,15 +126,6 @@ def _not_run(
         for name, definition in graph.definitions.items():
             if (name, graph.graph_key) not in ran:
                 yield KernelMatch(where, name, None, None, Generated(graph, definition))
-
-
-def _no_such_kernel(name: str, names: list[str], similar: list[str]) -> UserError:
-    candidates = similar or difflib.get_close_matches(name, names, _MAX_NAMES, 0.5) or names
-    intro = "Its name is part of" if similar else "There are"
-    more = f" and {len(candidates) - _MAX_NAMES} more" if len(candidates) > _MAX_NAMES else ""
-    listed = ", ".join(candidate[:90] for candidate in candidates[:_MAX_NAMES])
-    hint = f"{intro} {listed}{more}" if candidates else "tb-torchcompile report lists what there is"
-    return NotFound(f"there is no kernel {name!r}", next_step=hint)
 
 
 def print_kernel(match: KernelMatch) -> None:

@@ -18,9 +18,8 @@ from tb_torchcompile_plugin.analysis.compare.pairs import Pair
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.logdir.filesystem import written
 
-_CELL_WIDTH = (
-    72  # characters: two such cells and some numbers fit into 160 columns, which most tables print to
-)
+# Characters: two such cells and some numbers fit into 160 columns, which most tables print to.
+_CELL_WIDTH = 72
 _UNIT = re.compile(r"_(us|s|percent)$")
 _UNITS = {"us": "µs", "s": "s", "percent": "%"}
 Cell = str | int | float | Pair | list[str] | None

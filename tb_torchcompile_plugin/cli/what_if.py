@@ -19,9 +19,8 @@ from tb_torchcompile_plugin.cli.text_table import FullText, print_json, print_li
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import one_rank
 
-_MAX_JOB_BYTES = (
-    500_000_000  # of the traces of a job: those of a larger one are not read for one of its ranks
-)
+# Of the traces of a job: those of a larger one are not read for one of its ranks.
+_MAX_JOB_BYTES = 500_000_000
 
 
 class NoSuchFix(NotFound):
@@ -137,7 +136,14 @@ def print_scenario(where: str, scenario: Scenario) -> None:
 
 def _print_pictures(console: Console, pictures: Sequence[Picture]) -> None:
     """Print where the step goes, one column now and one after."""
-    columns = {name: _times(picture) for name, picture in zip(("now_us", "after_us"), pictures)}
+    columns: dict[str, dict[str, float]] = {}
+    for column, picture in zip(("now_us", "after_us"), pictures):
+        times = columns[column] = {}
+        for part in picture.host:
+            name = f"host: {part.cause.replace('_', ' ')}{f' {part.name}' if part.name else ''}"
+            times[name] = times.get(name, 0.0) + part.time_us
+        for gpu in picture.gpus:
+            times |= {f"GPU {gpu.device}: busy": gpu.busy_us, f"GPU {gpu.device}: idle": gpu.idle_us}
     parts = list(dict.fromkeys(part for times in columns.values() for part in times))
     table(
         console,
@@ -147,13 +153,3 @@ def _print_pictures(console: Console, pictures: Sequence[Picture]) -> None:
         part=lambda part: part,
         **{name: (lambda part, times=times: times.get(part, 0.0)) for name, times in columns.items()},
     )
-
-
-def _times(picture: Picture) -> dict[str, float]:
-    times: dict[str, float] = {}
-    for part in picture.host:
-        name = f"host: {part.cause.replace('_', ' ')}{f' {part.name}' if part.name else ''}"
-        times[name] = times.get(name, 0.0) + part.time_us
-    for gpu in picture.gpus:
-        times |= {f"GPU {gpu.device}: busy": gpu.busy_us, f"GPU {gpu.device}: idle": gpu.idle_us}
-    return times

@@ -21,7 +21,6 @@ _COUNT = re.compile(r"count\((-?\d+)")
 # Recordings of one device. A bound on the size of a summary: a program that records more has a finding long before.
 _MAX_RECORDINGS = 4096
 
-
 _Recorded = tuple[Any, int | None]  # torch's node, and the id of the recording before it on its path
 
 
@@ -133,12 +132,8 @@ def _compare(row: pb.CudaGraphRecording, node: Any, before: Any, source: bool) -
     placeholders = [node.wrapped_function.placeholders[index] for index in moved]
     if source:
         row.inputs.extend(readable(placeholder.name) for placeholder in placeholders)
-    for text in _stacks(placeholders):  # the line that uses the first input whose line is known
-        if frames := list(places(text)):
-            row.file, row.line = readable(frames[-1].file), frames[-1].line
-            return
-
-
-def _stacks(placeholders: list[Any]) -> Iterator[str]:
-    for placeholder in placeholders:
-        yield from filter(None, (placeholder.stack_trace, *(use.stack_trace for use in placeholder.users)))
+    for placeholder in placeholders:  # the line that uses the first input whose line is known
+        for text in (placeholder.stack_trace, *(use.stack_trace for use in placeholder.users)):
+            if frames := list(places(text or "")):
+                row.file, row.line = readable(frames[-1].file), frames[-1].line
+                return

@@ -1,15 +1,33 @@
-"""The drop-in replacement for torch.profiler.tensorboard_trace_handler."""
+"""The drop-in replacement for torch.profiler.tensorboard_trace_handler.
+
+It exports a trace as torch's own handler does, with the file put in place only when it is complete.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import glob
+import importlib.util
 import os
-from collections.abc import Callable
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from tb_torchcompile_plugin.torch_names.graph_breaks import says_trace_is_saved
 from tb_torchcompile_plugin.writer import background
 from tb_torchcompile_plugin.writer.recorder import Output, checked_capture, recorder
-from tb_torchcompile_plugin.writer.trace_export import Exporter
 
+# As torch names it; the stem is folder and worker.
+_TRACE_FILE = re.compile(r"(?P<stem>.*)\.(?P<time_ns>\d+)\.pt\.trace\.json(?:\.gz)?", re.DOTALL)
+_INDUCTOR_PROFILER = "torch._inductor.profiler"  # of torch 2.14 and later
+_SAVED = (
+    "the trace is not written here, because torch saves it once and another handler of this profiler was first: give "
+    "the profiler one handler, or call this one first"
+)
 _CANCELLED = (
     "on_trace_ready was cancelled: a file of this cycle is there as a whole or not at all. For its trace profile "
     "again, and let the handler end"
@@ -77,7 +95,7 @@ def tensorboard_trace_handler(
     """
     folder = os.fspath(dir_name)
     checked_capture(capture)
-    export = Exporter(folder, worker_name, use_gzip, kw)
+    export = _Exporter(folder, worker_name, use_gzip, kw)
     output = Output(folder, worker_name, capture)
     recorder().start(capture, forever=True)
     recorder().add_output(output, lasting=True)
@@ -103,3 +121,141 @@ def tensorboard_trace_handler(
             raise
 
     return handler
+
+
+class _Exporter:
+    """torch's own handler."""
+
+    def __init__(self, folder: str, worker: str | None, use_gzip: bool, kw: dict[str, Any]) -> None:
+        """Raises TypeError for an option that torch does not have."""
+        self._arguments = (folder, worker, use_gzip, kw)
+        self._stock_handler()
+        self._since_ns = time.time_ns()
+
+    def _stock_handler(self) -> Callable[[Any], None]:
+        """Return a new one each time: it keeps its default worker name, and the child of a fork needs its own."""
+        import torch
+
+        folder, worker, use_gzip, kw = self._arguments
+        stock = torch.profiler.tensorboard_trace_handler
+        handler: Callable[[Any], None] = stock(folder, worker, use_gzip, **kw)
+        return handler
+
+    def __call__(self, prof: Any) -> tuple[str, str | None, int]:
+        """Export; return the trace file's path, and folder/worker and time_ns from it. Never raises an Exception."""
+        redirected = _Redirected(prof)
+        try:
+            if _extends_debug() and not _writes_by_itself(prof):
+                redirected.path = _export_with_stacks(prof, *self._arguments)
+            else:
+                self._stock_handler()(redirected)
+        except Exception as error:
+            other = _written_since(self._since_ns, *self._arguments[:2])
+            if not other or other == redirected.path:
+                problem = _SAVED if says_trace_is_saved(str(error)) else "the trace cannot be written"
+                recorder().report(problem, error, self._arguments[0])
+            else:  # a profiler saves its trace once: another handler was first
+                redirected.path = other
+        # CUPTI's monitor compresses the trace whatever its name.
+        path = redirected.path if os.path.exists(redirected.path) else f"{redirected.path}.gz"
+        self._since_ns = time.time_ns()
+        if match := _TRACE_FILE.fullmatch(redirected.path):
+            return path, match["stem"], int(match["time_ns"])
+        return path, None, time.time_ns()
+
+
+class _Redirected:
+    """A profiler that never shows TensorBoard half a trace.
+
+    Kineto writes plain JSON to a temporary name of its own and renames it: that export is left alone, so that the
+    file is the stock one to the byte (it contains its own name). The others write to the final name, and are
+    redirected; but not a profiler that writes by itself after this has returned: nothing would rename its file.
+    """
+
+    def __init__(self, prof: Any) -> None:
+        self._prof = prof
+        self.path = ""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._prof, name)
+
+    def export_chrome_trace(self, path: str, *arguments: Any, **kw: Any) -> None:
+        """Export as the profiler does, through a temporary name where it has none of its own."""
+        self.path = path
+        if _writes_by_itself(self._prof):
+            self._prof.export_chrome_trace(path, *arguments, **kw)
+            return
+        if path.endswith(".gz") or any(arguments) or any(kw.values()):
+            # The name must not look like a trace, and must still say whether torch is to compress.
+            temporary = path.removesuffix(".gz") + ".tmp" + (".gz" if path.endswith(".gz") else "")
+            with _renamed(temporary, path):
+                self._prof.export_chrome_trace(temporary, *arguments, **kw)
+        else:
+            self._prof.export_chrome_trace(path, *arguments, **kw)
+        if path.endswith(".gz"):
+            return
+        # Kineto reports nothing when the disk is full. What it wrote until then is still readable.
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - 16))
+            is_truncated = not file.read().rstrip().endswith(b"}")
+        if is_truncated:
+            recorder().report("the trace is cut off", OSError("is the disk full?"), path)
+
+
+@contextlib.contextmanager
+def _renamed(temporary: str, path: str) -> Iterator[None]:
+    """Rename what the block writes; remove it where the block fails."""
+    try:
+        yield
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _extends_debug() -> bool:
+    """Return whether the user asks torch for inductor's stacks (TORCH_COMPILE_DEBUG_EXTEND=1) and it can write them.
+
+    Not before inductor was loaded: then nothing was compiled.
+    """
+    config = sys.modules.get("torch._inductor.config")
+    is_set = getattr(getattr(config, "trace", None), "provenance_tracking_to_timeline", False)
+    return bool(is_set) and importlib.util.find_spec(_INDUCTOR_PROFILER) is not None
+
+
+def _writes_by_itself(prof: Any) -> bool:
+    """Return whether this profiler (torch's CUPTI monitor) may write the file after its export has returned."""
+    return bool(getattr(prof, "_use_cupti_monitor", False))
+
+
+def _export_with_stacks(
+    prof: Any, folder: str, worker: str | None, use_gzip: bool, kw: dict[str, Any]
+) -> str:
+    """Write the trace with inductor's stacks, by torch's own handler for that; return its path.
+
+    That handler writes a trace, reads it and writes it again: elsewhere, so that no reader sees half of it.
+    """
+    handler = importlib.import_module(_INDUCTOR_PROFILER).inductor_trace_handler
+    folder, name = os.path.split(os.path.join(folder, worker or ""))
+    os.makedirs(folder, exist_ok=True)
+    with tempfile.TemporaryDirectory() as elsewhere:
+        handler(elsewhere, name or None, use_gzip, **kw)(prof)
+        (file,) = os.listdir(elsewhere)
+        path = os.path.join(folder, file)
+        temporary = f"{path.removesuffix('.gz')}.tmp"
+        with _renamed(temporary, path):
+            shutil.copyfile(os.path.join(elsewhere, file), temporary)
+    return path
+
+
+def _written_since(time_ns: int, folder: str, worker: str | None) -> str:
+    """Return the newest trace of this worker if it is newer than that, otherwise "".
+
+    A profiler saves its trace once, and another handler of the same `on_trace_ready` may have been first.
+    """
+    stem = glob.escape(os.path.join(folder, worker or ""))
+    paths = glob.glob(f"{stem}.*.pt.trace.json*" if worker else f"{stem}*_{os.getpid()}.*.pt.trace.json*")
+    times = [(int(match["time_ns"]), path) for path in paths if (match := _TRACE_FILE.fullmatch(path))]
+    newest, path = max(times, default=(0, ""))
+    return path if newest > time_ns else ""

@@ -101,7 +101,7 @@ class profile_steps:  # named as torch.profiler.profile is
             self._give_up(error)
         if not self._is_written:
             steps = profiler.step_num
-            count = "1 step" if steps == 1 else f"{steps} steps"
+            count = f"{steps} step{'' if steps == 1 else 's'}"
             recorder().warn(_TOO_SHORT.format(count) if steps else _NO_STEP)
 
     def __enter__(self) -> profile_steps:

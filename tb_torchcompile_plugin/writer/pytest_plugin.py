@@ -18,8 +18,6 @@ import pytest
 if TYPE_CHECKING:
     from tb_torchcompile_plugin.writer.recorded_block import RecordedBlock
 
-_BLOCKS = "tb_torchcompile_plugin.writer.recorded_block"
-
 
 class TorchCompile:
     """The value of the fixture."""
@@ -44,5 +42,5 @@ def torchcompile() -> TorchCompile:
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
     """Explain why `assert r.graph_breaks == 0` fails."""
-    blocks = sys.modules.get(_BLOCKS)
+    blocks = sys.modules.get("tb_torchcompile_plugin.writer.recorded_block")
     return blocks.explained(op, left, right) if blocks else None

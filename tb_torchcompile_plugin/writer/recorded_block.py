@@ -49,8 +49,14 @@ class Count(int):
 
     @property
     def lines(self) -> list[str]:
-        """Return such as "/home/me/model.py:12: Call to print" for each row."""
-        return [_line(self.name, row) for row in self.rows]
+        """Return such as "/home/me/model.py:12: Call to print", or "…: forward: 0/0: s == 0.0", for each row."""
+        lines = []
+        for row in self.rows:
+            where = row.file if row.line is None else f"{row.file}:{row.line}"
+            what = "" if row.what == COUNTS[self.name].one else row.what
+            number = f"{row.number:,} of them" if row.number > 1 else ""
+            lines.append(": ".join(filter(None, (where, what, row.why, number))))
+        return lines
 
 
 class _Counted:
@@ -113,14 +119,6 @@ def explained(op: str, left: object, right: object) -> list[str] | None:
     words = (side.in_words if isinstance(side, Count) else repr(side) for side in (left, right))
     more = len(count.lines) - _MAX_LINES
     return [f" {op} ".join(words), *count.lines[:_MAX_LINES], *([f"and {more} more"] if more > 0 else [])]
-
-
-def _line(name: CountName, row: CountedRow) -> str:
-    """Return such as "model.py:12: forward: 0/0: s == 0.0"."""
-    where = row.file if row.line is None else f"{row.file}:{row.line}"
-    what = "" if row.what == COUNTS[name].one else row.what
-    number = f"{row.number:,} of them" if row.number > 1 else ""
-    return ": ".join(filter(None, (where, what, row.why, number)))
 
 
 class CompileRecorder:

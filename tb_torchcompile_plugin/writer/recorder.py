@@ -72,13 +72,6 @@ class _Written(NamedTuple):
     worker: str = ""
 
 
-class _Checked(NamedTuple):
-    """The last check that torch's log is not silent."""
-
-    taken: int = 0  # records until then
-    state: TorchState = TorchState()
-
-
 class Recorder:
     """The compile records of this process. Use `recorder()` to get it."""
 
@@ -109,7 +102,8 @@ class Recorder:
         self._started_ns = time.time_ns()
         self._warnings: list[str] = []
         self._paused_at: TorchState | None = None  # while recording is paused
-        self._checked = _Checked()
+        # When it was last checked that torch's log is not silent: records until then, and what torch kept.
+        self._checked = 0, TorchState()
         self._outputs: dict[Output, _Written] = {}
         self._lasting: list[Output] = []  # of handlers, one per worker name and capture
 
@@ -123,7 +117,7 @@ class Recorder:
         self._times.forget_parent()
         self._counters.forget_parent()
         self._paused_at = torch_state()
-        self._checked = _Checked(0, self._paused_at)
+        self._checked = 0, self._paused_at
 
     def _after_fork(self) -> None:
         with self._reporting("the child of a fork cannot be recorded"):
@@ -149,7 +143,7 @@ class Recorder:
             self._log_handlers.install()
             note_cache_transfers()
             if not was_recording:
-                self._checked = _Checked(self.taken, torch_state())
+                self._checked = self.taken, torch_state()
 
     def release(self) -> None:
         """End one `start`. With the last one torch stops building records. Never raises."""
@@ -185,10 +179,11 @@ class Recorder:
     def _catch_up_with_silence(self) -> None:
         """Add what torch compiled since the last check, where its log had no record meanwhile."""
         with self._reporting("compilations that were not heard cannot be recovered"):
-            before, self._checked = self._checked, _Checked(self.taken, torch_state())
-            silent = self._checked.state.compiled_since(before.state) if before.taken == self.taken else 0
+            (taken, before), now = self._checked, torch_state()
+            self._checked = self.taken, now
+            silent = now.compiled_since(before) if taken == self.taken else 0
             if silent and self._is_recording():
-                self._paused_at = before.state
+                self._paused_at = before
                 self._catch_up()
                 self.warn(_SILENT.format("1 function" if silent == 1 else f"{silent} functions"))
 

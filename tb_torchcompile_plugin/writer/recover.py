@@ -137,23 +137,19 @@ def _add_breaks(recovered: Recovered, utils: Any, before: TorchState, source: bo
         if text.startswith(BRANCH_INSIDE) and branch:  # torch's internal name for it
             text = branch
         row = compile_rows.break_row(text, source=source)
-        _add_stack(row, getattr(reason, "user_stack", None) or [], source)
+        for summary in getattr(reason, "user_stack", None) or []:
+            name, function = readable(summary.filename), readable(summary.name)
+            frame = row.stack.add(file=name, line=summary.lineno or 0, function=function)
+            if source and summary.line:
+                frame.source = readable(summary.line)
+        if row.stack and not row.file:
+            row.file, row.line = row.stack[-1].file, row.stack[-1].line
         recovered.graph_breaks.append(row)
     for text, count in _break_counts(utils).items():
         if (rest := count - before.counted.get(text, 0) - placed[text]) > 0:
             recovered.graph_breaks.append(compile_rows.break_row(readable(text), source=source, count=rest))
     for row in recovered.graph_breaks:
         row.recovered = True
-
-
-def _add_stack(row: pb.GraphBreak, stack: Iterable[Any], source: bool) -> None:
-    for summary in stack:
-        name, function = readable(summary.filename), readable(summary.name)
-        frame = row.stack.add(file=name, line=summary.lineno or 0, function=function)
-        if source and summary.line:
-            frame.source = readable(summary.line)
-    if row.stack and not row.file:
-        row.file, row.line = row.stack[-1].file, row.stack[-1].line
 
 
 def _add_graphs(recovered: Recovered, codes_before: Counter[int]) -> None:

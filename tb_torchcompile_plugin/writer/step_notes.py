@@ -154,24 +154,25 @@ class StepClock:
         try:
             if self._optimizer is None or self._optimizer() is None:
                 self._optimizer, self._last_step = weakref.ref(optimizer), None
-            if self._optimizer() is optimizer:
-                taken = self._recorder.taken
-                self._by_optimizer.end(taken)
-                self._by_optimizer.begin(taken)
-                self._note_optimizer(_OptimizerStep(perf_counter_ns(), taken, profiled, self._profiler_steps))
+            if self._optimizer() is not optimizer:
+                return
+            taken = self._recorder.taken
+            self._by_optimizer.end(taken)
+            self._by_optimizer.begin(taken)
+            step = _OptimizerStep(perf_counter_ns(), taken, profiled, self._profiler_steps)
+            last, self._last_step = self._last_step, step
+            self._one_by_one &= last is None or _steps_alike(last, step)
+            if (
+                last is None or last[1:] != step[1:]
+            ):  # compiled, half profiled, or noted by the profiler's step
+                return
+            if profiled:
+                self._by_optimizer.profiled.append(step.ns - last.ns)
+            else:
+                self._by_optimizer.unprofiled.append(step.ns - last.ns)
+                self.unprofiled += 1
         except Exception as error:
             self._recorder.report("the time of a step cannot be noted", error)
-
-    def _note_optimizer(self, step: _OptimizerStep) -> None:
-        last, self._last_step = self._last_step, step
-        self._one_by_one &= last is None or _steps_alike(last, step)
-        if last is None or last[1:] != step[1:]:  # compiled, half profiled, or noted by the profiler's step
-            return
-        if step.profiled:
-            self._by_optimizer.profiled.append(step.ns - last.ns)
-        else:
-            self._by_optimizer.unprofiled.append(step.ns - last.ns)
-            self.unprofiled += 1
 
     def put(self, summary: CompileSummary) -> None:
         """Add the steps of the source with enough unprofiled ones, the profiler's before the optimizer's."""

@@ -169,7 +169,17 @@ class TritonFiles:
         for field, number in _CONFIG_FIELDS.findall(row.config):
             setattr(row, field, int(number))
         row.cache_key = str(getattr(result, "cache_hash", "") or _cache_key(getattr(compiled, "hash", None)))
-        _fill_from_file(row, self._read(row.cache_key)[1])
+        details = self._read(row.cache_key)[1]
+        for field, name in (
+            ("num_warps", "num_warps"),
+            ("num_stages", "num_stages"),
+            ("shared_bytes", "shared"),
+        ):
+            if isinstance(details.get(name), int) and not row.HasField(field):
+                setattr(row, field, details[name])
+        target = details.get("target")
+        if isinstance(target, dict):
+            row.target = readable(f"{target.get('backend', '')} {target.get('arch', '')}".strip())
         # As measured last. Kernels of several graphs may have one name: registers and spills distinguish them.
         for times in reversed(self._times.get(row.name, [])):
             if (times.config, times.registers, times.spills) == (row.config, row.registers, row.spills):
@@ -182,7 +192,13 @@ class TritonFiles:
             folder = next(
                 (path for root in _roots() if os.path.isdir(path := os.path.join(root, cache_key))), ""
             )
-            texts = _texts_in(folder) if folder else {}
+            texts: _Texts = {}
+            for name in sorted(os.listdir(folder)) if folder else ():
+                ending, path = name.rpartition(".")[2], os.path.join(folder, name)
+                is_kept = ending in TRITON_TEXTS or (ending == _METADATA and not name.startswith("__grp__"))
+                if is_kept and os.path.getsize(path) <= _MAX_TEXT_BYTES:
+                    with open(path, "rb") as file:
+                        texts[TRITON_TEXTS.get(ending, _METADATA)] = file.read(_MAX_TEXT_BYTES)
             details: dict[str, Any] = {}
             with contextlib.suppress(ValueError, TypeError):  # the file is being written
                 details = dict(json.loads(texts.pop(_METADATA, b"{}")))
@@ -240,27 +256,6 @@ def _roots() -> list[str]:
     by_device = [os.path.join(parent, name) for name in os.listdir(parent)] if os.path.isdir(parent) else []
     roots = [os.environ.get("TRITON_CACHE_DIR", ""), *by_device, os.path.expanduser("~/.triton/cache")]
     return [path for path in dict.fromkeys(roots) if path and os.path.isdir(path)]
-
-
-def _texts_in(folder: str) -> _Texts:
-    texts: _Texts = {}
-    for name in sorted(os.listdir(folder)):
-        ending = name.rpartition(".")[2]
-        path = os.path.join(folder, name)
-        is_kept = ending in TRITON_TEXTS or (ending == _METADATA and not name.startswith("__grp__"))
-        if is_kept and os.path.getsize(path) <= _MAX_TEXT_BYTES:
-            with open(path, "rb") as file:
-                texts[TRITON_TEXTS.get(ending, _METADATA)] = file.read(_MAX_TEXT_BYTES)
-    return texts
-
-
-def _fill_from_file(row: pb.CompiledKernel, details: dict[str, Any]) -> None:
-    for field, name in (("num_warps", "num_warps"), ("num_stages", "num_stages"), ("shared_bytes", "shared")):
-        if isinstance(details.get(name), int) and not row.HasField(field):
-            setattr(row, field, details[name])
-    target = details.get("target")
-    if isinstance(target, dict):
-        row.target = readable(f"{target.get('backend', '')} {target.get('arch', '')}".strip())
 
 
 def _add_texts(

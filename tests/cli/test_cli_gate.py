@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     unknown,
 )
 from tb_torchcompile_plugin.cli.command import main
-from tb_torchcompile_plugin.cli.gate.reports import MAX_BYTES, escaped, junit, markdown
+from tb_torchcompile_plugin.cli.gate import MAX_BYTES, escaped, junit, markdown
 from tb_torchcompile_plugin.reader.memo import Memo
 from traces import kernel, slice_, write_trace
 

@@ -15,8 +15,7 @@ from exam.agent import text_of
 from tb_torchcompile_plugin.api.answers.sections import tables
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.cli.command import main
-from tb_torchcompile_plugin.cli.mcp.server import server, tools_of
-from tb_torchcompile_plugin.cli.mcp.tools import MAX_BYTES, Tools
+from tb_torchcompile_plugin.cli.mcp import MAX_BYTES, Tools, server, tools_of
 from traces import kernel, slice_, write_trace
 
 pytestmark = pytest.mark.usefixtures("remembered")

@@ -16,7 +16,7 @@ import anyio
 from mcp import Client
 from mcp.types import CallToolResult, TextContent
 
-from tb_torchcompile_plugin.cli.mcp.server import server
+from tb_torchcompile_plugin.cli.mcp import server
 
 _PLACE = re.compile(r"([\w./-]+\.py):(\d+)")
 _CALL = re.compile(r"show\(id='([^']*)'")

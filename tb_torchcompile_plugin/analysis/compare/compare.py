@@ -375,7 +375,8 @@ def _environment_notes(a: Side, b: Side) -> Iterator[str]:
     versions = [side.data.summary.environment.torch_version if side.data else "" for side in (a, b)]
     if all(versions) and versions[0] != versions[1]:
         yield f"A ran on torch {versions[0]}, B on torch {versions[1]}."
-    devices = [_device_names(side.profile) if side.profile else "" for side in (a, b)]
+    gpu_rows = [side.profile.of(gpus) if side.profile else [] for side in (a, b)]
+    devices = [", ".join(dict.fromkeys(row.name for row in rows if row.name)) for rows in gpu_rows]
     if all(devices) and devices[0] != devices[1]:
         yield f"A ran on {devices[0]}, B on {devices[1]}: times of different devices."
     # Recording slows some programs more than others: then the profiled steps do not show which one is faster. The
@@ -389,7 +390,3 @@ def _environment_notes(a: Side, b: Side) -> Iterator[str]:
             f"While nobody records a step of B takes {duration(us_b)}, one of A {duration(us_a)}{change}: recording "
             "slows them, and all else here is of recorded steps."
         )
-
-
-def _device_names(profile: Profile) -> str:
-    return ", ".join(dict.fromkeys(row.name for row in profile.of(gpus) if row.name))

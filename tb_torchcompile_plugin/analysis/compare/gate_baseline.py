@@ -56,39 +56,34 @@ def save(runs: Sequence[MeasuredRun], path: str, plugin_version: str) -> int:
 
 
 def _packed(runs: Sequence[MeasuredRun], version: str, samples: int) -> bytes:
-    rows = pb.BaselineRuns(runs=[_run_message(run, samples) for run in runs])
+    rows = pb.BaselineRuns()
+    for run in runs:
+        rows.runs.add(
+            name=run.name,
+            devices=run.devices,
+            torch_version=run.torch or None,
+            ranks=run.ranks,
+            world_size=run.world_size,
+            measures=[_measure_message(name, measure, samples) for name, measure in run.measures.items()],
+        )
     packed = zlib.compress(rows.SerializeToString(deterministic=True), 9)
     baseline = pb.Baseline(kind=KIND, format_version=FORMAT_VERSION, plugin_version=version, runs=packed)
     data: bytes = baseline.SerializeToString(deterministic=True)
     return data
 
 
-def _run_message(run: MeasuredRun, samples: int) -> pb.BaselineRun:
-    """Return the message of a run; None is not set."""
-    return pb.BaselineRun(
-        name=run.name,
-        devices=run.devices,
-        torch_version=run.torch or None,
-        ranks=run.ranks,
-        world_size=run.world_size,
-        measures=[_measure_message(name, measure, samples) for name, measure in run.measures.items()],
-    )
-
-
 def _measure_message(name: str, measure: Measure, samples: int) -> pb.BaselineMeasure:
-    return pb.BaselineMeasure(
+    message = pb.BaselineMeasure(
         metric=name,
         value=measure.value,
         why_unknown=measure.why_unknown,
         samples=_thinned(measure.samples, samples),
-        items=[_item_message(item, samples) for item in measure.items],
         needs_runs=measure.needs_runs,
     )
-
-
-def _item_message(item: MeasuredItem, samples: int) -> pb.BaselineItem:
-    fields = {name: getattr(item, name) for name in ("what", "why", "file", "line", "value", "launches")}
-    return pb.BaselineItem(**fields, samples=_thinned(item.samples, samples))
+    for item in measure.items:
+        fields = {name: getattr(item, name) for name in ("what", "why", "file", "line", "value", "launches")}
+        message.items.add(**fields, samples=_thinned(item.samples, samples))
+    return message
 
 
 def _thinned(samples: list[int], most: int) -> list[int]:
@@ -110,7 +105,17 @@ def load(path: str) -> list[MeasuredRun]:
             file=path,
             next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
         )
-    return [_run(run) for run in _inflated(baseline.runs, path).runs]
+    return [
+        MeasuredRun(
+            name=run.name,
+            devices=list(run.devices),
+            torch=run.torch_version,
+            ranks=run.ranks,
+            world_size=run.world_size,
+            measures={measure.metric: _measure(measure) for measure in run.measures},
+        )
+        for run in _inflated(baseline.runs, path).runs
+    ]
 
 
 def _read(path: str, size: int) -> bytes:
@@ -132,17 +137,6 @@ def _inflated(data: bytes, path: str) -> pb.BaselineRuns:
     if not stream.eof or not runs.runs:
         raise UserError("the baseline is cut off", file=path, next_step=_AGAIN)
     return runs
-
-
-def _run(run: pb.BaselineRun) -> MeasuredRun:
-    return MeasuredRun(
-        name=run.name,
-        devices=list(run.devices),
-        torch=run.torch_version,
-        ranks=run.ranks,
-        world_size=run.world_size,
-        measures={measure.metric: _measure(measure) for measure in run.measures},
-    )
 
 
 def _measure(row: pb.BaselineMeasure) -> Measure:

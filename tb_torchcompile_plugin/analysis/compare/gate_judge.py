@@ -77,6 +77,7 @@ class Condition(msgspec.Struct, frozen=True):
     percent: bool
 
     def holds(self, base: int, head: int) -> bool:
+        """Return whether the metric rose by more than it may."""
         bound = self.amount * base / 100 if self.percent else self.amount
         return head - base > bound or (self.inclusive and head - base == bound)
 
@@ -312,18 +313,17 @@ def _sentence(condition: Condition, row: _Judgement, failed: int, runs: int) -> 
 
 def _causes(condition: Condition, base: MeasuredRun, head: MeasuredRun) -> list[GateCause]:
     """Return the kernels, breaks and functions that rose most, with their lines."""
-    before, after = (grouped(_items(condition, run), lambda item: item.key) for run in (base, head))
+    metrics = ("step", "kernel") if condition.metric == "step" else (condition.metric,)
+    before, after = (
+        grouped(
+            _matching([item for name in metrics for item in run.measures[name].items], condition.pattern),
+            lambda item: item.key,
+        )
+        for run in (base, head)
+    )
     rises = {key: _sum(items) - _sum(before.get(key, [])) for key, items in after.items()}
     largest = sorted((key for key in rises if rises[key] > 0), key=lambda key: -rises[key])[:_MAX_CAUSES]
     return [_cause(condition.metric, before.get(key, []), after[key]) for key in largest]
-
-
-def _items(condition: Condition, run: MeasuredRun) -> list[MeasuredItem]:
-    """Return the items that match; of a step also its kernels."""
-    items = run.measures[condition.metric].items
-    if condition.metric == "step":
-        items = [*items, *run.measures["kernel"].items]
-    return _matching(items, condition.pattern)
 
 
 def _sum(items: Sequence[MeasuredItem]) -> int:

@@ -6,7 +6,7 @@ Measured runs are kept in baseline files and compared.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from statistics import median
@@ -108,12 +108,15 @@ class GateMetric(NamedTuple):
 
 def recorded(source: RunSource) -> MeasuredRun:
     """Measure all that a gate may ask of a run."""
+    environments = [data.summary.environment for data in source.data]
+    traced_sizes = [claimed(profile.trace, "world_size") for profile in source.profiles]
+    sizes = [*traced_sizes, *(environment.world_size for environment in environments)]
     return MeasuredRun(
         name=source.name,
         devices=_devices(source),
-        torch=next((data.summary.environment.torch_version for data in source.data), ""),
+        torch=next((environment.torch_version for environment in environments), ""),
         ranks=source.ranks,
-        world_size=_world_size(source),
+        world_size=max((size for size in sizes if size), default=source.ranks),
         measures={name: metric.measure(source) for name, metric in METRICS.items()},
     )
 
@@ -125,13 +128,6 @@ def _devices(source: RunSource) -> list[str]:
     if not names and source.profiles and not on_gpu:
         return ["CPU"]
     return sorted(set(names))
-
-
-def _world_size(source: RunSource) -> int:
-    """Return the recorded world size, or else how many ranks were recorded."""
-    traced = [claimed(profile.trace, "world_size") for profile in source.profiles]
-    logged = [data.summary.environment.world_size for data in source.data]
-    return max((size for size in (*traced, *logged) if size), default=source.ranks)
 
 
 def unknown(why: str) -> Measure:
@@ -175,18 +171,14 @@ def _steps(source: RunSource) -> Measure:
         for site in slowest.of(graph_break_sites)
         if site.step_mean_us
     ]
-    items += _waits(slowest)
-    return Measure(middle(lengths), _kept(lengths), _largest(items))
-
-
-def _waits(profile: Profile) -> Iterator[MeasuredItem]:
-    """Yield why a GPU idles or, without one, what the host does."""
-    rows = profile.of(paced_breakdowns)
+    # Why a GPU idles or, without one, what the host does.
+    rows = slowest.of(paced_breakdowns)
     sums: defaultdict[str, float] = defaultdict(float)
     for part in (part for row in rows for part in row.parts if part.kind != "gpu"):
         does = "the GPU idles" if part.kind == "idle" else "the host"
         sums[f"{does}: {part.part.replace('_', ' ')}"] += 1000 * part.time_us / len(rows)
-    return (MeasuredItem(what, value=round(ns)) for what, ns in sums.items())
+    items += (MeasuredItem(what, value=round(ns)) for what, ns in sums.items())
+    return Measure(middle(lengths), _kept(lengths), _largest(items))
 
 
 def _kernels(source: RunSource) -> Measure:

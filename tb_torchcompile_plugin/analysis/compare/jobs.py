@@ -169,9 +169,8 @@ def job_step_ns(job: Job) -> list[int]:
 def _ranks(jobs: Jobs) -> list[RankCompared]:
     a, b = (_rank_figures(job) for job in (jobs.a, jobs.b))
     rows = []
-    for rank in sorted({*a, *b}):
-        figures_a, figures_b = a.get(rank, {}), b.get(rank, {})
-        pairs = {name: pair(figures_a.get(name), figures_b.get(name)) for name in _FIGURES}
+    for rank in sorted(a):  # both have the same ranks
+        pairs = {name: pair(a[rank].get(name), b[rank].get(name)) for name in _FIGURES}
         rows.append(RankCompared(rank=rank, **numbers(**pairs)))
     return rows
 

@@ -127,16 +127,12 @@ def _gpu_launches(trace: Trace, rows: Launches) -> Iterator[tuple[int, int, Laun
     start = trace.ts[rows.index]
     launched = np.where(calls >= 0, trace.ts[calls], start)
     operators = np.where(calls >= 0, trace.op_of()[rows.index], -1)
-    columns = (
-        start,
-        launched,
-        operators,
-        _optimizer_steps(trace, launched),
-        rows.name,
-        rows.category,
-        rows.dur,
-        codes_of(trace, "input_dims", operators),
-    )
+    steps = host_slices(trace, is_optimizer_step)
+    steps = steps[np.argsort(trace.ts[steps], kind="stable")]
+    number = within(Intervals(trace.ts[steps], trace.ts[steps] + trace.dur[steps]), launched)
+    optimizers = np.append(steps, -1)[number]  # number -1 reads the last: no `Optimizer.step` is around it
+    dims_codes = codes_of(trace, "input_dims", operators)
+    columns = (start, launched, operators, optimizers, rows.name, rows.category, rows.dur, dims_codes)
     shapes = ["", *trace.texts["input_dims"]]
     values = zip(*(column.tolist() for column in columns))
     for kernel_ts, ts, operator, optimizer, name, category, ns, dims in values:
@@ -160,18 +156,13 @@ def _launch(kernel: str, operator: str, category: kernel_names.Category) -> Laun
     return Launch(kind, kernel, short, family, 0 if of_library else -1, category, 0)
 
 
-def _optimizer_steps(trace: Trace, times: Int64s) -> Int64s:
-    """Return the row of the `Optimizer.step` around each moment, -1 where there is none."""
-    rows = host_slices(trace, is_optimizer_step)
-    rows = rows[np.argsort(trace.ts[rows], kind="stable")]
-    number = within(Intervals(trace.ts[rows], trace.ts[rows] + trace.dur[rows]), times)
-    return np.append(rows, -1)[number]  # number -1 reads the last
-
-
 def match_kernels(a: list[Step], b: list[Step]) -> list[KernelDifference]:
     """Return one row for each kind of work in the launches of each step, the largest change first."""
     typical = _typical(a), _typical(b)
-    kinds = _landmark_kinds(*typical)
+    common_kinds = _kinds(typical[0]) & _kinds(typical[1])
+    alike = sum(launch.kind in common_kinds for step in typical for launch in step)
+    # Where both sides launch mostly the same kernels, each of those is a landmark.
+    kinds = common_kinds if 2 * alike > sum(map(len, typical)) else None
     marks_a, marks_b = (_units(step, kinds).landmarks for step in typical)
     common = [mark for mark, other in zip(marks_a, _aligned(marks_a, marks_b)) if other >= 0]
     by_place: dict[int, _Pair] = defaultdict(lambda: ([], []))
@@ -183,8 +174,6 @@ def match_kernels(a: list[Step], b: list[Step]) -> list[KernelDifference]:
     for place, both in sorted(by_place.items()):
         for part in _parts(both, is_landmark=place % 2 == 1):
             pairs_of_kinds[_kinds(part[0]), _kinds(part[1])].append(part)
-    matched = sum(len(side) for pairs in pairs_of_kinds.values() for part in pairs for side in part)
-    assert matched == sum(map(len, a + b))
     rows = [_difference(pairs, len(a), len(b)) for pairs in pairs_of_kinds.values()]
     return sorted(rows, key=lambda row: (-abs(row.delta_us), row.category, row.a.kernels))
 
@@ -193,13 +182,6 @@ def _typical(steps: list[Step]) -> Step:
     """Return a step with the most common number of launches."""
     usual = Counter(map(len, steps)).most_common(1)
     return next((step for step in steps if len(step) == usual[0][0]), [])
-
-
-def _landmark_kinds(a: Step, b: Step) -> frozenset[str] | None:
-    """Return the kinds of kernels that are landmarks, where both sides launch mostly the same; otherwise None."""
-    common = _kinds(a) & _kinds(b)
-    alike = sum(launch.kind in common for launch in a + b)
-    return common if 2 * alike > len(a) + len(b) else None
 
 
 def _units(step: Step, kinds: frozenset[str] | None) -> _Units:

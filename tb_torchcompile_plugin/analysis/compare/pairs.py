@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -15,12 +14,7 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import Memoized
 
 Outcome = Literal["vanished", "appeared", "equal", "faster", "slower"]
-_TEXT_OF_UNIT: dict[str, Callable[[float], str]] = {
-    "us": duration,
-    "s": seconds,
-    "percent": percent,
-    "bytes": size,
-}
+_TEXT_OF_UNIT = {"us": duration, "s": seconds, "percent": percent, "bytes": size}
 
 
 class Pair(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.analysis.compare.kernel_matching import (
 )
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, InWords, Pair, Sides
 from tb_torchcompile_plugin.analysis.formatting import device_name
-from tb_torchcompile_plugin.analysis.runtime.memory import MemoryUse, memory
+from tb_torchcompile_plugin.analysis.runtime.memory import memory
 from tb_torchcompile_plugin.analysis.runtime.modules import Module, modules
 from tb_torchcompile_plugin.analysis.runtime.operators import OperatorKind, operators, step_operators
 from tb_torchcompile_plugin.profile.gpu.launches import Device
@@ -176,8 +176,9 @@ def _memory(a: Profile, b: Profile) -> list[MemoryDifference]:
     uses_a, uses_b = ({row.device: row for row in side.of(memory).devices} for side in (a, b))
     rows = []
     for device in dict.fromkeys((*uses_a, *uses_b)):
-        peaks = zip(_peaks(uses_a.get(device)), _peaks(uses_b.get(device)))
-        peak, reserved = (pairs.pair(*column) for column in peaks)
+        uses = uses_a.get(device), uses_b.get(device)
+        peak = pairs.pair(*(use.peak_bytes if use else None for use in uses))
+        reserved = pairs.pair(*(use.peak_reserved_bytes if use else None for use in uses))
         words = [
             InWords(f"{label}, {device_name(device)}", *pairs.in_words("peak_bytes", value))
             for label, value in (("Peak memory", peak), ("Peak reserved", reserved))
@@ -185,7 +186,3 @@ def _memory(a: Profile, b: Profile) -> list[MemoryDifference]:
         ]
         rows.append(MemoryDifference(device, peak, reserved, words))
     return rows
-
-
-def _peaks(use: MemoryUse | None) -> tuple[int | None, int | None]:
-    return (use.peak_bytes, use.peak_reserved_bytes) if use else (None, None)

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import tensor_bytes
 from tb_torchcompile_plugin.job.instances import calls, rows_of_calls
 from tb_torchcompile_plugin.job.job import OneRank, TracedJob
-from tb_torchcompile_plugin.job.overlap import Overlapped, overlap
+from tb_torchcompile_plugin.job.overlap import overlap
 from tb_torchcompile_plugin.job.steps import job_lengths, marked_steps
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.columns import alike, codes_of, distinct, mask_of, picked, places_in
@@ -53,7 +53,9 @@ class Collective(msgspec.Struct, frozen=True):
 
 
 class Collectives(msgspec.Struct, frozen=True):
-    rows: list[Collective]
+    """The collectives of one rank."""
+
+    rows: list[Collective]  # most time first
 
 
 class OverlapRow(msgspec.Struct, frozen=True):
@@ -144,24 +146,23 @@ def _row(device: int, name: str, size: int, times: Int64s, transfer: Int64s, unk
 def overlap_rows(job: TracedJob) -> list[OverlapRow]:
     """Return the kernels that overlap collectives, most loss first, those of unknown loss last."""
     ran, steps = job.of(overlap), job.of(marked_steps) * len(job.ranks)
-    rows = [_overlap_row(ran, launches, steps) for launches in alike(np.flatnonzero(ran.beside), ran.kernel)]
+    rows = []
+    for launches in alike(np.flatnonzero(ran.beside), ran.kernel):
+        kernel = ran.kernels[int(ran.kernel[launches[0]])]
+        known = launches[ran.alone[launches] >= 0]
+        row = OverlapRow(
+            name=kernel.name,
+            compile_id=kernel.compile_id,
+            grid=kernel.grid,
+            beside=len(launches),
+            known=len(known),
+            alone_us=float(np.median(ran.alone[known])) / 1000 if len(known) else None,
+            beside_us=float(np.median(ran.dur[known if len(known) else launches])) / 1000,
+            wait_percent=100 * float(ran.waited[launches].sum() / ran.covered[launches].sum()),
+            loss_us=float((ran.dur[known] - ran.alone[known]).sum()) / 1000 / steps if len(known) else None,
+        )
+        rows.append(row)
     return sorted(rows, key=lambda row: (row.loss_us is None, -(row.loss_us or 0.0)))
-
-
-def _overlap_row(ran: Overlapped, rows: Int64s, steps: int) -> OverlapRow:
-    kernel = ran.kernels[int(ran.kernel[rows[0]])]
-    known = rows[ran.alone[rows] >= 0]
-    return OverlapRow(
-        name=kernel.name,
-        compile_id=kernel.compile_id,
-        grid=kernel.grid,
-        beside=len(rows),
-        known=len(known),
-        alone_us=float(np.median(ran.alone[known])) / 1000 if len(known) else None,
-        beside_us=float(np.median(ran.dur[known if len(known) else rows])) / 1000,
-        wait_percent=100 * float(ran.waited[rows].sum() / ran.covered[rows].sum()),
-        loss_us=float((ran.dur[known] - ran.alone[known]).sum()) / 1000 / steps if len(known) else None,
-    )
 
 
 def overlap_us(job: TracedJob) -> float | None:

@@ -116,20 +116,15 @@ def _headline(job: Job) -> str:
         return f"{count}, and no collective that two of them have in common was recorded."
     lengths = [row.step_us for row in ranks if row.step_us is not None]
     step = f"A step of the {count} takes {duration(max(lengths))}. " if lengths else ""
-    return f"{step}{_waiting(job, ranks)}"
-
-
-def _waiting(job: Job, ranks: list[rows.RankRow]) -> str:
-    """Say how much the ranks wait, and whether that matters."""
     unknown_ns, span_ns, unknown = _unknown(job)
     waited = sum(row.wait_us for row in ranks) * 1000
     limit = thresholds.communication_percent * span_ns / 100
     if unknown_ns >= max(limit, waited, 1):
-        return f"{unknown}."
+        return f"{step}{unknown}."
     row = max(ranks, key=lambda row: row.wait_us)
-    most = f"rank {row.rank} waits most, {duration(row.wait_us)} in all that was recorded."
+    most = f"{row.rank} waits most, {duration(row.wait_us)} in all that was recorded."
     is_quiet = waited + unknown_ns < limit
-    return f"No rank keeps the others waiting: {most}" if is_quiet else most[0].upper() + most[1:]
+    return f"{step}No rank keeps the others waiting: rank {most}" if is_quiet else f"{step}Rank {most}"
 
 
 def _unknown(job: Job) -> tuple[int, int, str]:

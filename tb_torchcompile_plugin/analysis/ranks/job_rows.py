@@ -15,7 +15,6 @@ from tb_torchcompile_plugin.analysis.ranks.collectives import OverlapRow
 from tb_torchcompile_plugin.errors import BadRequest, Notice
 from tb_torchcompile_plugin.job.chain import beyond, chain
 from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
-from tb_torchcompile_plugin.job.digest.rank_calls import Kind
 from tb_torchcompile_plugin.job.instances import calls, instances, numbered
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import Late, late
@@ -263,7 +262,10 @@ def _collective(job: Job, numbers: Int64s) -> CollectiveRow:
     size = kind.group_size or int(members.sizes.max())
     skew = np.maximum.reduceat(times.end[rows], first) - np.minimum.reduceat(times.end[rows], first)
     wait = int(times.wait[rows].sum())
-    rate = _rate(kind, np.minimum.reduceat(times.transfer[rows], first)[job.of(all_here)[numbers]])
+    # With all ranks present, the last one waits for nobody: the shortest transfer is without waiting.
+    shortest = np.minimum.reduceat(times.transfer[rows], first)[job.of(all_here)[numbers]]
+    total = int(shortest.sum())
+    rate = len(shortest) * kind.message_bytes / total if kind.message_bytes > 0 and total else None
     return CollectiveRow(
         group=kind.group.name if kind.group else "",
         ranks=list(kind.group.ranks) if kind.group else [],
@@ -282,12 +284,6 @@ def _collective(job: Job, numbers: Int64s) -> CollectiveRow:
         **_spread(job, "wait", call_table.place[rows], times.wait[rows]),
         **_spread(job, "transfer", call_table.place[rows], times.transferred[rows]),
     )
-
-
-def _rate(kind: Kind, shortest: Int64s) -> float | None:
-    """Return bytes over the mean shortest transfer (GB/s); with all ranks present, the last one waits for nobody."""
-    total = int(shortest.sum())
-    return len(shortest) * kind.message_bytes / total if kind.message_bytes > 0 and total else None
 
 
 def _spread(job: Job, name: str, ranks: Int64s, ns: Int64s) -> dict[str, Any]:
@@ -356,8 +352,9 @@ def job_map(job: Job, measure: str) -> JobMap:
     Raises BadRequest for another one.
     """
     if measure not in get_args(Measure):
-        known = ", ".join(get_args(Measure))
-        raise BadRequest(f"no measure {measure!r}", next_step=f"Ask for one of: {known}")
+        raise BadRequest(
+            f"no measure {measure!r}", next_step=f"Ask for one of: {', '.join(get_args(Measure))}"
+        )
     columns = _by_rank_and_step(job, measure)
     names = list(dict.fromkeys(name for column in columns for name in column))
     shown = names[: max(1, _MAX_CELLS // len(job.digests))]

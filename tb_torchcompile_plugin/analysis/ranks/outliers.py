@@ -196,17 +196,14 @@ def _saved(job: Job, candidates: Sequence[_Candidate]) -> float:
 
 def outlier_findings(job: Job) -> list[Finding]:
     """Return the outliers whose fix brings enough, most first."""
-    return [
-        _finding(job, outlier, outlier.predicted)
-        for outlier in job.of(outliers)
-        if outlier.predicted and is_worth_reporting(job, outlier.predicted, _is_uniform(outlier))
-    ]
-
-
-def _is_uniform(outlier: Outlier) -> bool:
-    """Return whether a single rank is slower at everything: that may be by chance; several of a host are not."""
-    is_alone = isinstance(outlier.what, Slow) and outlier.what.host is None
-    return is_alone and not (outlier.why and why_late.distinctive_reasons(outlier.why))
+    findings = []
+    for outlier in job.of(outliers):
+        # A single rank may be slower at everything by chance; several of a host are not.
+        is_alone = isinstance(outlier.what, Slow) and outlier.what.host is None
+        is_uniform = is_alone and not (outlier.why and why_late.distinctive_reasons(outlier.why))
+        if outlier.predicted and is_worth_reporting(job, outlier.predicted, is_uniform):
+            findings.append(_finding(job, outlier, outlier.predicted))
+    return findings
 
 
 def _finding(job: Job, outlier: Outlier, predicted: Predicted) -> Finding:

@@ -6,27 +6,111 @@ Times are ns from the begin of the step on the ranks' common clock; `own_ns` lea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.formatting import duration, plural
-from tb_torchcompile_plugin.analysis.ranks import step_lanes
-from tb_torchcompile_plugin.analysis.ranks.step_lanes import GpuPieces, HostPieces, JoinedCollective, View
+from tb_torchcompile_plugin.analysis.formatting import at_line, duration, plural
+from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.instances import calls
+from tb_torchcompile_plugin.job.digest.host_costs import host_costs
+from tb_torchcompile_plugin.job.instances import calls, instances, trace_rows
 from tb_torchcompile_plugin.job.job import TracedJob
-from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.job.waits import Waits, waits
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.level_of_detail import merged, shift_for, singles, touching
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, gpu_steps
 from tb_torchcompile_plugin.reader.arrays import Codes
+from tb_torchcompile_plugin.torch_names.collectives import Operation
+from tb_torchcompile_plugin.torch_names.kernels import Category
 
 MAX_RANKS = 8  # ranks that are shown: as many as fit on a screen
 _MAX_LENGTHS = 10  # of the step, by which a window may lie before it or behind it
+BUCKETS = 256  # of a window; a lane has at most twice as many pieces
+
+# Limits of what is drawn one by one; chosen by eye on the recordings.
+_MAX_COLLECTIVES = 200  # the longest ones
+_MAX_CALLS = 1600  # of these collectives, on all ranks together
+_LINES = 4  # of one rank, one below the other
+
+
+_Span = tuple[int, int]  # begin and end (ns)
+
+
+class LanePieces(msgspec.Struct, frozen=True):
+    """Columns of what is drawn in one lane, in order of time."""
+
+    start_ns: list[int]  # on the clock of the picture
+    dur_ns: list[int]
+    busy: list[float]  # which share of the piece is filled: below 1 where short slices were joined
+    name: list[int]  # index of the longest slice's name in the picture's `names`
+
+
+class HostPieces(LanePieces, frozen=True):
+    """What a host did; a cause of late ranks, or "waiting" for a GPU."""
+
+    cause: list[HostCause]
+
+
+class GpuPieces(LanePieces, frozen=True):
+    """Kernels and copies by category."""
+
+    category: list[Category]
+
+
+class JoinedCall(msgspec.Struct, frozen=True):
+    """A collective on one rank; wait_ns + unknown_ns + transfer_ns = dur_ns, in this order."""
+
+    rank: int
+    row: int  # in its trace
+    start_ns: int
+    dur_ns: int
+    # None for a call that belongs to no instance.
+    wait_ns: int | None
+    unknown_ns: int | None  # either waiting or transferring
+    transfer_ns: int | None
+    for_rank: int | None  # the rank that it waited for
+    last: bool  # whether all others waited for this one
+    line: int  # calls on one line do not overlap
+
+
+class JoinedCollective(msgspec.Struct, frozen=True):
+    """The calls of one collective on the ranks that are shown; times are their sums."""
+
+    op: Operation
+    group: str
+    dtype: str
+    message_bytes: int | None
+    matched: bool  # otherwise this is a single call, and how long it waited is unknown
+    start_us: float  # of the first call
+    wait_us: float | None
+    unknown_us: float | None
+    transfer_us: float | None
+    last_rank: int | None
+    calls: list[JoinedCall]
+
+
+class _Line(NamedTuple):
+    """Slices of one lane that do not overlap, in order of time (ns, on the clock of the trace)."""
+
+    begin: Int64s
+    end: Int64s
+    code: Int64s  # index in `kinds`
+    kinds: list[tuple[str, str]]  # (cause or category, name)
+
+
+class _View(NamedTuple):
+    """A window of time on some ranks."""
+
+    job: TracedJob
+    zero: int  # what times count from (ns, Unix time on the common clock)
+    start: int  # ns from zero
+    end: int
 
 
 class RankLanes(msgspec.Struct, frozen=True):
@@ -63,9 +147,6 @@ class StepSideBySide(msgspec.Struct, frozen=True):
     notes: list[str]  # what is not shown, and why
 
 
-_Span = tuple[int, int]  # begin and end (ns)
-
-
 class _Blame(NamedTuple):
     """How long ranks waited for each other in some collectives, by rank (ns)."""
 
@@ -98,19 +179,19 @@ def side_by_side(about: SideBySide, step: str, window: tuple[int, int] | None) -
         raise BadRequest("the window ends before it begins", next_step="Give from < to, in ns")
     if start < -_MAX_LENGTHS * length or end > (_MAX_LENGTHS + 1) * length:
         raise BadRequest("the window is far from the step", next_step="See docs/http.md")
-    return _answer(View(about.job, begin, start, end, []), about.steps, name, length)
+    return _answer(_View(about.job, begin, start, end), about.steps, name, length)
 
 
 def _extent(job: TracedJob, name: str) -> _Span:
     """Return from when to when any rank is at the step, on the common clock (Unix time)."""
     begins, ends = [], []
     for rank, offset in zip(job.ranks, job.of(clocks).offset_ns.tolist()):
-        spans = [_on_host(rank.profile, name), _on_gpu(rank.profile, name)]
-        if not name:
-            spans = [rank.profile.trace.window()]
+        spans = [rank.profile.trace.window()]
+        if name:
+            spans = [span for span in (_on_host(rank.profile, name), _on_gpu(rank.profile, name)) if span]
         to_common = rank.profile.trace.base_ns - offset
-        begins += [span[0] + to_common for span in spans if span]
-        ends += [span[1] + to_common for span in spans if span]
+        begins += [begin + to_common for begin, _ in spans]
+        ends += [end + to_common for _, end in spans]
     return min(begins), max(min(begins) + 1, *ends)
 
 
@@ -130,13 +211,12 @@ def _on_gpu(profile: Profile, name: str) -> _Span | None:
     return (int(steps.begin[rows[0]]), int(steps.end[rows[0]])) if len(rows) else None
 
 
-def _answer(view: View, steps: list[str], name: str, length: int) -> StepSideBySide:
-    is_whole = view.window == (0, length)
-    rows = _launched_calls(view.job, name) if is_whole and name else step_lanes.calls_in_view(view)
-    blame = _blame(view, rows)
-    view = view._replace(shown=_shown(blame))
-    (collectives, rest), names = step_lanes.step_calls(view), Codes()
-    lanes = [_lanes(view, index, name, blame, rest, names) for index in view.shown]
+def _answer(view: _View, steps: list[str], name: str, length: int) -> StepSideBySide:
+    is_whole = (view.start, view.end) == (0, length)
+    blame = _blame(view, _launched_calls(view.job, name) if is_whole and name else _calls_in_view(view))
+    shown, names = _shown(blame), Codes()
+    collectives, rest = _step_calls(view, shown)
+    lanes = [_lanes(view, index, name, blame, rest, names) for index in shown]
     return StepSideBySide(
         headline=_headline(view, name, is_whole, blame),
         step=name or None,
@@ -145,7 +225,7 @@ def _answer(view: View, steps: list[str], name: str, length: int) -> StepSideByS
         from_ns=view.start,
         to_ns=view.end,
         ranks=lanes,
-        left_out=[rank for index, rank in enumerate(view.job.numbers) if index not in view.shown],
+        left_out=[rank for index, rank in enumerate(view.job.numbers) if index not in shown],
         collectives=collectives,
         names=names.texts,
         notes=list(_notes(len(view.job.ranks), lanes, len(collectives), len(rest))),
@@ -163,7 +243,7 @@ def _launched_calls(job: TracedJob, name: str) -> Int64s:
     return np.flatnonzero((launch >= begin[ranks]) & (launch < end[ranks]))
 
 
-def _blame(view: View, rows: Int64s) -> _Blame:
+def _blame(view: _View, rows: Int64s) -> _Blame:
     """Sum up the waits of these calls; a rank is late if the waiting matters and most of it is for that rank."""
     ranks, times = view.job.of(calls).place, view.job.of(waits)
     waited, caused, last = np.zeros((3, len(view.job.ranks)), np.int64)
@@ -185,10 +265,12 @@ def _shown(blame: _Blame) -> list[int]:
     return sorted(ranks, key=lambda index: (index != blame.late, -distance[index], index))[:MAX_RANKS]
 
 
-def _lanes(view: View, index: int, name: str, blame: _Blame, rest: Int64s, names: Codes) -> RankLanes:
-    rank, begin = view.job.ranks[index], view.begin(index)
-    profile = rank.profile
+def _lanes(view: _View, index: int, name: str, blame: _Blame, rest: Int64s, names: Codes) -> RankLanes:
+    rank, profile, window = view.job.ranks[index], view.job.ranks[index].profile, (view.start, view.end)
+    # Where the times of the picture begin, on the clock of the trace of this rank.
+    begin = view.zero + int(view.job.of(clocks).offset_ns[index]) - view.job.digests[index].base_ns
     on_host, on_gpu = _on_host(profile, name), _on_gpu(profile, name)
+    columns, causes = _drawn(profile.of(host_line), begin, window, names)
     return RankLanes(
         rank=rank.rank,
         worker=rank.worker,
@@ -199,13 +281,13 @@ def _lanes(view: View, index: int, name: str, blame: _Blame, rest: Int64s, names
         late_us=int(blame.caused[index]) / 1000,
         host_step_ns=[time - begin for time in on_host] if on_host else None,
         gpu_step_ns=[time - begin for time in on_gpu] if on_gpu else None,
-        host=step_lanes.host_pieces(profile.of(step_lanes.host_line), begin, view.window, names),
-        gpu=step_lanes.gpu_pieces(profile.of(step_lanes.compute_line), begin, view.window, names),
-        rest=step_lanes.rest_of(view, index, rest, names),
+        host=HostPieces(**columns, cause=msgspec.convert(causes, list[HostCause])),
+        gpu=_gpu_pieces(profile.of(compute_line), begin, window, names),
+        rest=_gpu_pieces(_calls_line(view.job, index, rest), begin, window, names),
     )
 
 
-def _headline(view: View, name: str, is_whole: bool, blame: _Blame) -> str:
+def _headline(view: _View, name: str, is_whole: bool, blame: _Blame) -> str:
     """Say how much the ranks wait, and for whom."""
     where = f"Step {name.rpartition('#')[2]}" if name else "What was recorded"
     length = duration((view.end - view.start) / 1000)
@@ -240,3 +322,162 @@ def _notes(ranks: int, lanes: list[RankLanes], collectives: int, rest: int) -> I
             f"What the host did is not known here of {plural(len(silent), 'rank')} ({', '.join(silent)}): "
             "it is read between calls that launch work, and of the first steps of long recordings"
         )
+
+
+def host_line(profile: Profile) -> _Line:
+    """Return what the launching threads were busy with, by cause and name."""
+    costs = profile.of(host_costs)
+    code = costs.code.copy()
+    code[costs.bounds[2] :] = len(costs.blamed)
+    kinds = [
+        (str(blamed.cause), " · ".join(filter(None, (blamed.name, at_line(blamed.file, blamed.line)))))
+        for blamed in costs.blamed
+    ]
+    return _without_overlap(costs.begin, costs.end, code, [*kinds, ("waiting", "")])
+
+
+def compute_line(profile: Profile) -> _Line:
+    """Return what ran except collectives on the GPU on which steps take longest; without steps, on which most runs.
+
+    Where several kernels ran, the first to begin.
+    """
+    trace, work, steps = profile.trace, profile.of(gpu_work), profile.of(gpu_steps)
+    devices, count = np.unique(work.device, return_counts=True)
+    if len(devices):
+        device = steps.device if steps else int(devices[np.argmax(count)])
+        is_communication = np.array([name == "communication" for name in work.categories])
+        work = work.where((work.device == device) & ~is_communication[work.category])
+    keys = work.category * len(trace.names) + trace.name[work.index]
+    distinct, code = np.unique(keys, return_inverse=True)
+    kinds = [
+        (work.categories[key // len(trace.names)], trace.names[key % len(trace.names)])
+        for key in distinct.tolist()
+    ]
+    begin = trace.ts[work.index]
+    return _without_overlap(begin, begin + trace.dur[work.index], code.astype(np.int64), kinds)
+
+
+def _without_overlap(begin: Int64s, end: Int64s, code: Int64s, kinds: list[tuple[str, str]]) -> _Line:
+    """Let each slice begin where those before it have ended, and drop what is hidden then."""
+    order = np.argsort(begin, kind="stable")
+    begin, end, code = begin[order], end[order], code[order]
+    reach = np.maximum.accumulate(np.concatenate(([np.iinfo(np.int64).min], end)))[:-1]
+    begin = np.maximum(begin, reach)
+    visible = end > begin
+    return _Line(begin[visible], end[visible], code[visible], kinds)
+
+
+def _gpu_pieces(line: _Line, begin: int, window: _Span, names: Codes) -> GpuPieces:
+    columns, categories = _drawn(line, begin, window, names)
+    return GpuPieces(**columns, category=msgspec.convert(categories, list[Category]))
+
+
+def _drawn(line: _Line, begin: int, window: _Span, names: Codes) -> tuple[dict[str, Any], list[str]]:
+    """Return the columns of `LanePieces` and what each piece is; slices shorter than a bucket are joined.
+
+    window: ns from `begin`, which is on the line's clock.
+    """
+    start, end = window
+    runs = singles(np.zeros(len(line.begin), np.int64), line.begin - begin, line.end - line.begin, line.code)
+    joined = merged(touching(runs, start, end), shift_for(end - start, BUCKETS))
+    length = joined.end - joined.start
+    share = np.round(joined.covered / np.maximum(length, 1), 3)
+    kinds = [line.kinds[code] for code in joined.row.tolist()]
+    columns = {
+        "start_ns": joined.start.tolist(),
+        "dur_ns": length.tolist(),
+        "busy": share.tolist(),
+        "name": [names.code(name) for _, name in kinds],
+    }
+    return columns, [kind for kind, _ in kinds]
+
+
+def _calls_in_view(view: _View) -> Int64s:
+    """Return the calls of all ranks that touch the window, shown or not."""
+    times = view.job.of(waits)
+    return np.flatnonzero((times.begin < view.zero + view.end) & (times.end > view.zero + view.start))
+
+
+def _step_calls(view: _View, shown: list[int]) -> tuple[list[JoinedCollective], Int64s]:
+    """Return the longest collectives in a view on the ranks at these indices, and the calls of the others."""
+    call_table, rows = view.job.of(calls), _calls_in_view(view)
+    rows = rows[np.isin(call_table.place[rows], shown)]
+    instance = view.job.of(instances).of_call[rows]
+    _, collective = np.unique(np.where(instance >= 0, instance, -1 - rows), return_inverse=True)
+    chosen = np.isin(collective, _longest(collective, call_table.dur[rows]))
+    rest, rows, collective = rows[~chosen], rows[chosen], collective[chosen]
+    order = np.lexsort((call_table.place[rows], collective))
+    rows, collective = rows[order], collective[order]
+    lines = _lines(view.job.of(waits), call_table.place[rows], rows)
+    members = np.split(rows, np.flatnonzero(np.diff(collective)) + 1)
+    joined = [_joined(view, rows, lines) for rows in members if len(rows)]
+    return sorted(joined, key=lambda row: row.start_us), rest
+
+
+def _longest(collective: Int64s, dur: Int64s) -> Int64s:
+    """Return as many collectives as can be drawn one by one."""
+    longest, count = np.zeros((2, int(collective.max(initial=-1)) + 1), np.int64)
+    np.maximum.at(longest, collective, dur)
+    np.add.at(count, collective, 1)
+    order = np.argsort(-longest, kind="stable")[:_MAX_COLLECTIVES]
+    return np.asarray(order[np.cumsum(count[order]) <= _MAX_CALLS], np.int64)
+
+
+def _lines(times: Waits, ranks: Int64s, rows: Int64s) -> dict[int, int]:
+    """Return for each call the first free line of its rank; the last line takes what finds none."""
+    ends_of_ranks: dict[int, list[int]] = {}
+    lines: dict[int, int] = {}
+    order = np.argsort(times.begin[rows], kind="stable")
+    for rank, row in zip(ranks[order].tolist(), rows[order].tolist()):
+        ends = ends_of_ranks.setdefault(rank, [0] * _LINES)
+        begin = int(times.begin[row])
+        line = next((number for number, end in enumerate(ends) if end <= begin), _LINES - 1)
+        ends[line], lines[row] = int(times.end[row]), line
+    return lines
+
+
+def _joined(view: _View, rows: Int64s, lines: dict[int, int]) -> JoinedCollective:
+    kind, times = view.job.of(calls).kind_of(rows[0]), view.job.of(waits)
+    matched = bool(view.job.of(instances).of_call[rows[0]] >= 0)
+    drawn = [_call(view, row, lines[row]) for row in rows.tolist()]
+    return JoinedCollective(
+        op=kind.operation,
+        group=kind.group.name if kind.group else "",
+        dtype=kind.dtype,
+        message_bytes=kind.message_bytes if kind.message_bytes >= 0 else None,
+        matched=matched,
+        start_us=min(call.start_ns for call in drawn) / 1000,
+        wait_us=int(times.wait[rows].sum()) / 1000 if matched else None,
+        unknown_us=int(times.unknown[rows].sum()) / 1000 if matched else None,
+        transfer_us=int(times.transferred[rows].sum()) / 1000 if matched else None,
+        last_rank=next((call.rank for call in drawn if call.last), None),
+        calls=drawn,
+    )
+
+
+def _call(view: _View, row: int, line: int) -> JoinedCall:
+    call_table, times, numbers = view.job.of(calls), view.job.of(waits), view.job.numbers
+    wait, unknown, awaited = (int(column[row]) for column in (times.wait, times.unknown, times.awaited))
+    return JoinedCall(
+        rank=numbers[int(call_table.place[row])],
+        row=int(view.job.of(trace_rows)[row]),
+        start_ns=int(times.begin[row]) - view.zero,
+        dur_ns=int(call_table.dur[row]),
+        wait_ns=wait if wait >= 0 else None,
+        unknown_ns=unknown if wait >= 0 else None,
+        transfer_ns=int(times.transferred[row]) if wait >= 0 else None,
+        for_rank=numbers[awaited] if awaited >= 0 else None,
+        last=bool(times.last[row]),
+        line=line,
+    )
+
+
+def _calls_line(job: TracedJob, index: int, rows: Int64s) -> _Line:
+    """Return those of the calls `rows` that ran on this rank."""
+    call_table, base_ns = job.of(calls), job.digests[index].base_ns
+    rows = rows[call_table.place[rows] == index]
+    operations: list[str] = [call_table.kind_of(row).operation for row in rows.tolist()]
+    distinct, code = np.unique(np.array(operations, str), return_inverse=True)
+    kinds = [("communication", str(name)) for name in distinct]
+    begin, end = call_table.begin[rows] - base_ns, call_table.end[rows] - base_ns
+    return _without_overlap(begin, end, code.astype(np.int64), kinds)

@@ -1,20 +1,33 @@
-"""Add the commands that answer in bounds and by ids: `report`, `show`, `schema` and `skill`."""
+"""The commands that answer in bounds and by ids: `report`, `show`, `schema` and `skill`."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import sys
+from collections.abc import Iterator
 from importlib.resources import files
+from typing import Any
 
-from tb_torchcompile_plugin.api.answers.sections import schema
-from tb_torchcompile_plugin.cli.answers.report import show_report
-from tb_torchcompile_plugin.cli.answers.show import show_id
-from tb_torchcompile_plugin.cli.text_table import print_json, write_text
-from tb_torchcompile_plugin.errors import visible
+import msgspec
+
+from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails
+from tb_torchcompile_plugin.api.answers.bounded import Ask, Bounded, Commands, bounded, is_nothing
+from tb_torchcompile_plugin.api.answers.search import Logdir, first_answer
+from tb_torchcompile_plugin.api.answers.sections import OF_LOGDIR, address, encoded, schema, tables
+from tb_torchcompile_plugin.api.answers.show import Shown
+from tb_torchcompile_plugin.api.report import Report, Wanted, all_warnings, check, read_report, why_nothing
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.cli import text
+from tb_torchcompile_plugin.cli.answers.screen import print_screen
+from tb_torchcompile_plugin.cli.text_table import Plain, print_json, print_lines, stdout_console, write_text
+from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument, visible
 from tb_torchcompile_plugin.logdir.filesystem import written
 
 _SKILL = "tb-torchcompile"  # the folder of a skill has its name
+_IN_THE_ID = ("id", "more", "key", "run", "worker", "span")
+_USUAL_LOGDIR = "runs"  # of TensorBoard's and torch's examples
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -74,6 +87,148 @@ def _number(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
     return int(text)
+
+
+def show_report(arguments: argparse.Namespace) -> None:
+    """Print the report; warnings and progress go to stderr. Raises UserError where nothing could be read."""
+    sections = [name for names in arguments.section for name in names.split(",") if name]
+    ask = Ask(sections, arguments.top, arguments.max_bytes, arguments.after)
+    run = arguments.only_run
+    if ask.after and not run:
+        row = address(ask.after)
+        run = "" if row.section in OF_LOGDIR else row.run
+    with text.progress_bar() as advance:
+        report = read_report(arguments.logdir, advance, Wanted(run, arguments.rank, arguments.all))
+    failure = _print_warnings(report, arguments.logdir)
+    if ask.bounds and not failure:
+        commands = Commands(arguments.logdir, arguments.only_run, ask.top, arguments.max_bytes)
+        answer = bounded(tables(report), ask, first_answer(report).headline, commands)
+        (print_json if arguments.json else print_tables)(answer)
+    elif arguments.json:
+        sys.stdout.write(encoded(report).decode() + "\n")
+    if failure:
+        raise failure
+    _check_rank(report, arguments.rank)
+    if arguments.json or ask.bounds:
+        return
+    if arguments.full or arguments.all or arguments.rank is not None:
+        text.print_report(report, arguments.rank)
+    else:
+        print_screen(report, arguments.logdir)
+
+
+def _print_warnings(report: Report, logdir: str) -> UserError | None:
+    """Print all warnings; return the error where nothing was read."""
+    warnings, reason = list(all_warnings(report)), why_nothing(logdir, report)
+    for notice in warnings if warnings != [reason] else []:
+        print(visible(f"warning: {notice}"), file=sys.stderr)
+    if isinstance(reason, Notice):
+        return UserError(reason.problem, file=reason.file, next_step=reason.next_step)
+    return UserError(reason) if reason else None
+
+
+def _check_rank(report: Report, rank: int | None) -> None:
+    """Raise WrongArgument if no job has such a rank."""
+    ranks: set[int] = set()
+    for run in report.runs:
+        if run.job:
+            ranks.update(run.job.map.ranks, (row.rank for row in run.workers if row.rank is not None))
+    if rank is not None and rank not in ranks:
+        names = ", ".join(map(str, sorted(ranks)))
+        listed = f"those here: {names}" if ranks else "there is no job of several ranks here"
+        raise WrongArgument(f"no rank {rank}; {listed}")
+
+
+def print_tables(answer: Bounded) -> None:
+    """Print the headline, then each row under its id, and how to get those that were left out."""
+    console = stdout_console()
+    console.print(Plain(answer.headline, "bold"), soft_wrap=True)
+    for cut in answer.tables:
+        title = f"{cut.section} of {cut.place}: {len(cut.rows)} of {cut.total} rows"
+        console.print()
+        console.print(Plain(title, "bold"), soft_wrap=True)
+        for raw in cut.rows:
+            row: dict[str, Any] = msgspec.json.decode(raw)
+            fields = (f"{name}={_as_text(row[name])}" for name in row if name not in _IN_THE_ID)
+            print_lines(console, row.get("address", row["id"]), f"    {'  '.join(fields)}")
+        if omitted := cut.omitted:
+            share = "" if omitted.share is None else f", {100 * omitted.share:.1f} % of {omitted.share_of}"
+            print_lines(console, f"  {omitted.rows} left out{share}: {omitted.next}")
+    if answer.omitted:
+        left = answer.omitted
+        print_lines(console, f"{left.tables} more tables of {left.rows} rows: {left.next}")
+
+
+def _as_text(value: Any) -> str:
+    """Return a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def default_logdir() -> str:
+    """Return `runs` if there is such a folder, otherwise the working directory."""
+    return _USUAL_LOGDIR if os.path.isdir(_USUAL_LOGDIR) else "."
+
+
+def show_id(arguments: argparse.Namespace) -> None:
+    """Print the row. Raises WrongArgument if there is none of this id."""
+    logdir = arguments.logdir or default_logdir()
+    check(logdir)
+    with text.progress_bar() as advance:
+        row = Logdir(Session([("", logdir)]), advance).show(arguments.id, Commands(logdir))
+    if arguments.json:
+        print_json(row)
+    else:
+        sys.stdout.write(visible("\n".join(_lines(row))) + "\n")
+
+
+def _lines(shown: Shown) -> Iterator[str]:
+    yield shown.id
+    for name, value in shown.row.items():
+        yield from _field(name, value)
+    if shown.kernel:
+        yield from _kernel(shown.kernel)
+    if how := shown.verify:
+        yield "  how to verify:"
+        yield f"    {how.record}, then: {how.compare}"
+        if how.expect:
+            yield f"    Expect: {how.expect}"
+        if how.what_if:
+            yield f"    Where a step goes then: {how.what_if}"
+    yield f"  in the tab: {shown.tab}"
+    for command in shown.next:
+        yield f"  see also: {command}"
+
+
+def _field(name: str, value: Any) -> Iterator[str]:
+    """Yield no line for what is null or empty; one line for each row within a row."""
+    if is_nothing(value):
+        return
+    if isinstance(value, list) and isinstance(value[0], dict):
+        yield f"  {name}:"
+        for row in value:
+            yield f"    - {_words(row)}"
+    elif isinstance(value, dict):
+        yield f"  {name}: {_words(value)}"
+    else:
+        yield f"  {name}: {_as_text(value)}"
+
+
+def _words(row: dict[str, Any]) -> str:
+    return "  ".join(f"{name}={_as_text(value)}" for name, value in row.items() if not is_nothing(value))
+
+
+def _kernel(details: KernelDetails) -> Iterator[str]:
+    times = details.launches.duration_us
+    every = details.launches.shown_every
+    median = f", median {statistics.median(times):.3f} µs" if every == 1 and times else ""
+    yield f"  launches: {len(times) if every == 1 else f'every {every}th is listed'}{median}"
+    for config in details.configs:
+        yield from _field("configuration", msgspec.to_builtins(config))
+    if details.source:
+        yield "  source:"
+        yield from (f"    {line}" for line in details.source.rstrip().splitlines())
+    else:
+        yield "  source: none: a library's kernel, or its code was not recorded"
 
 
 def _show_schema(arguments: argparse.Namespace) -> None:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
 from tb_torchcompile_plugin.api.answers.bounded import Commands
 from tb_torchcompile_plugin.api.answers.search import (
@@ -29,6 +28,7 @@ from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.reader.arrays import grouped
 
 WIDTH = 120  # columns where stdout is not a terminal
+_STYLES = {"critical": "red", "warning": "yellow"}  # by severity
 # Rows of each block and lines of the advice, so that all blocks fit about 45 lines.
 _FINDINGS, _PARTS, _RUNS, _RANKS, _MAX_ADVICE_LINES = 5, 9, 5, 5, 4
 
@@ -86,7 +86,7 @@ def _first_lines(report: Report, answer: FirstAnswer, width: int) -> Iterator[Sc
     yield ScreenLine(run + _verdict(answer, first), "bold")
     if span and not (span.what_if.why_nothing or any(row.asks_for_change for row in report.findings)):
         yield from (ScreenLine(NOTHING_FASTER), ScreenLine(""))
-    yield ScreenLine(_in_one_line(first, width), _style(first))
+    yield ScreenLine(_in_one_line(first, width), _STYLES.get(first.severity, ""))
     advice = wrap(
         f"Do: {first.next_step}",
         width,
@@ -123,10 +123,6 @@ def _in_one_line(row: RunFinding, width: int) -> str:
     return cut(row.title, width - len(at + prediction)) + at + prediction
 
 
-def _style(row: Finding) -> str:
-    return {"critical": "red", "warning": "yellow"}.get(row.severity, "")
-
-
 def _findings(report: Report, answer: FirstAnswer, width: int) -> Iterator[ScreenLine]:
     """Yield all but the first one. What several workers have in common is one line, each by its own time."""
     rows = grouped(
@@ -139,7 +135,7 @@ def _findings(report: Report, answer: FirstAnswer, width: int) -> Iterator[Scree
         where = f"{row.run}: " if len(report.runs) > 1 else ""
         times = f" ({1 + len(others)} times)" if others else ""
         head = f"  [{row.severity}]{times} {where}"
-        yield ScreenLine(head + _in_one_line(row, width - len(head)), _style(row))
+        yield ScreenLine(head + _in_one_line(row, width - len(head)), _STYLES.get(row.severity, ""))
     if len(rows) > _FINDINGS:
         yield ScreenLine(f"  … and {len(rows) - _FINDINGS} more")
 
@@ -230,18 +226,16 @@ def _compiled(answer: FirstAnswer) -> Iterator[ScreenLine]:
 
 def _next(report: Report, answer: FirstAnswer, commands: Commands) -> Iterator[ScreenLine]:
     yield ScreenLine("What to ask next", "bold")
-    for why, command in _commands(report, answer, commands):
-        yield ScreenLine(f"  {command}  # {why}", is_command=True)
-
-
-def _commands(report: Report, answer: FirstAnswer, commands: Commands) -> Iterator[tuple[str, str]]:
+    reasons: dict[str, str] = {}  # by command
     if (first := answer.first) is not None:
         span = Address(first.run, first.worker, first.span or "")
         id = Table(Address(), "findings", [first]).ids[0]
-        yield "evidence, prediction, how to verify it", commands.show(id)
+        reasons[commands.show(id)] = "evidence, prediction, how to verify it"
         if first.fix and first.span:
-            yield "where a step goes with it mended", commands.what_if(span, first.fix)
-        yield "once it is mended and recorded", commands.compare(first.run, len(report.all_runs) > 1)
+            reasons[commands.what_if(span, first.fix)] = "where a step goes with it mended"
+        reasons[commands.compare(first.run, len(report.all_runs) > 1)] = "once it is mended and recorded"
     if answer.span:
-        yield "the hottest kernels", f"{commands.tables(['kernels'])} --top 10"
-    yield "all tables", commands.full()
+        reasons[f"{commands.tables(['kernels'])} --top 10"] = "the hottest kernels"
+    reasons[commands.full()] = "all tables"
+    for command, why in reasons.items():
+        yield ScreenLine(f"  {command}  # {why}", is_command=True)

@@ -11,12 +11,12 @@ from job_plans import KEYS, Plan, course, job, plans, truth
 from jobs import Does, host, launched, training, written
 from tb_torchcompile_plugin.analysis.ranks.job_rows import step_rows
 from tb_torchcompile_plugin.analysis.ranks.side_by_side import (
+    BUCKETS,
     MAX_RANKS,
     SideBySide,
     StepSideBySide,
     side_by_side,
 )
-from tb_torchcompile_plugin.analysis.ranks.step_lanes import BUCKETS
 from tb_torchcompile_plugin.errors import BadRequest
 from traces import kernel
 

@@ -116,8 +116,10 @@ def test_the_largest_part_bounds_a_step(
     idle = np.zeros(len(CAUSES), np.int64)
     idle[CAUSES.index(cause)] = 100_000 - busy * 1000
     columns = (100, busy, busy - communication - memory, communication, memory)
-    times = (np.array([1000 * time]) for time in columns)
-    windows = _Windows(3, *times, idle[np.newaxis], np.zeros((1, len(ON_DEVICE)), np.int64))
+    wall, *shares = (np.array([1000 * time]) for time in columns)
+    busy_ns, compute_ns, communication_ns, memory_ns = shares
+    launched = np.zeros((1, len(ON_DEVICE)), np.int64)
+    windows = _Windows(3, wall, busy_ns, compute_ns, communication_ns, memory_ns, idle[np.newaxis], launched)
     answer = _verdict([windows], np.array([0]))
     assert (answer.bound, answer.device, answer.least_us) == (bound, 3, busy)
     parts = (

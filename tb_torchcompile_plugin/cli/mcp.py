@@ -1,24 +1,40 @@
-"""The tools: what an agent can ask of a logdir. Each answers in JSON of at most `max_bytes`, and writes nothing."""
+"""`tb-torchcompile mcp`: what an agent can ask of a logdir, over stdin and stdout until they are closed.
+
+Each tool answers in JSON of at most `max_bytes`, and writes nothing.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tb_torchcompile_plugin.api.answers.bounded import AFTER, Ask, fitted
 from tb_torchcompile_plugin.api.answers.search import Logdir, search, source_lines
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
-from tb_torchcompile_plugin.api.catalog import Ids, RunRef, newest_span, only_run
+from tb_torchcompile_plugin.api.catalog import Ids, RunRef, newest_span, only_run, plugin_version
 from tb_torchcompile_plugin.api.report import Report, check
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.starts import comparison
+from tb_torchcompile_plugin.cli.answers.commands import default_logdir
 from tb_torchcompile_plugin.cli.what_if import scenario_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, lies_in
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+INSTRUCTIONS = """What torch.compile did and where the time of a training or inference step goes, from profiler traces
+and compile logs that were recorded. Nothing is run or written. Ask list() for the runs; report() for the findings,
+best first, each with a predicted step time; show(id) for the evidence, the line, the next step and how to verify it;
+source("train.py:12") and search("item") for where in the program. Every row has an id, every answer has at most
+max_bytes, and says what it left out and how to get it."""
 
 MAX_BYTES = 4000  # about a thousand tokens
 _MIN_BYTES, _MAX_BYTES = 500, 100_000
@@ -26,6 +42,64 @@ _BYTES_FOR_ONE_SECTION = 20_000  # for a row that did not fit into MAX_BYTES
 _DEFAULT_SECTIONS = ("findings", "step_breakdown.mean_parts")
 _ROOT = "the logdir"
 _MAX_LOGDIRS = 4  # folders whose reports are kept
+
+
+def serve(arguments: argparse.Namespace) -> None:
+    """Answer until stdin ends. Raises UserError where the extra is not installed, and for what is not local."""
+    logdir = arguments.logdir or default_logdir()
+    if is_remote(logdir):
+        raise UserError(
+            "only what lies on this machine is served",
+            file=logdir,
+            next_step="Copy the runs, or mount the store",
+        )
+    server(logdir).run("stdio")
+
+
+def server(logdir: str) -> MCPServer:
+    """Return a server with the tools of a logdir. Raises UserError."""
+    try:
+        from mcp.server import MCPServer
+        from mcp.types import ToolAnnotations
+    except ImportError as error:
+        raise UserError(
+            "the package mcp, version 2 or newer, is not installed",
+            next_step="Install it with: pip install 'tb-torchcompile-plugin[mcp]'",
+        ) from error
+    answering = MCPServer(
+        "tb-torchcompile", instructions=INSTRUCTIONS, version=plugin_version() or "", log_level="WARNING"
+    )
+    read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    for name, tool in tools_of(Tools(logdir)).items():
+        answering.add_tool(_with_errors(tool), name=name, annotations=read_only, structured_output=False)
+    return answering
+
+
+def tools_of(tools: Tools) -> dict[str, Callable[..., str]]:
+    """Return the tools by the name under which an agent calls them."""
+    return {
+        "list": tools.runs,
+        "report": tools.report,
+        "show": tools.show,
+        "compare": tools.compare,
+        "what_if": tools.what_if,
+        "search": tools.search,
+        "source": tools.source,
+    }
+
+
+def _with_errors(tool: Callable[..., str]) -> Callable[..., str]:
+    """Return `tool` with the errors of the user's making shown as in a terminal; the SDK hides all others."""
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    @wraps(tool)
+    def call(*args: object, **kwargs: object) -> str:
+        try:
+            return tool(*args, **kwargs)
+        except UserError as error:
+            raise ToolError(str(error)) from error
+
+    return call
 
 
 class OutsideError(UserError):
@@ -169,8 +243,13 @@ class Tools:
         return logdir.report(run or _newest_run(logdir, path))
 
     def _logdir(self, path: str) -> Logdir:
-        """Return all of the logdir, or what is at a path below it. Raises OutsideError."""
-        full_path = below(self._root, path)
+        """Return all of the logdir, or what is at a path below it. Raises OutsideError, whatever is there."""
+        full_path = os.path.normpath(os.path.join(self._root, path))
+        if is_remote(path) or os.path.isabs(path) or "\0" in path or not lies_in(full_path, self._root):
+            raise OutsideError(
+                f"{path!r} does not lie in the logdir",
+                next_step="Name a run, a file or a folder below it, as list() tells them",
+            )
         check(full_path)
         with self._lock:
             logdir = self._logdirs.pop(full_path, None) or Logdir(
@@ -197,17 +276,6 @@ class Tools:
                 f"there is no run {name!r} and no such path", next_step=f"There are runs: {names}"
             ) from error
         return other, newest_span(other.session.runs(), name)
-
-
-def below(root: str, path: str) -> str:
-    """Return the path of a file or folder in the logdir; "" is all of it. Raises OutsideError, whatever is there."""
-    full_path = os.path.normpath(os.path.join(root, path))
-    if is_remote(path) or os.path.isabs(path) or "\0" in path or not lies_in(full_path, root):
-        raise OutsideError(
-            f"{path!r} does not lie in the logdir",
-            next_step="Name a run, a file or a folder below it, as list() tells them",
-        )
-    return full_path
 
 
 def _newest_run(logdir: Logdir, path: str) -> str:

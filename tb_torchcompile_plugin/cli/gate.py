@@ -1,0 +1,300 @@
+"""`compare --fail-on` as a gate for CI, and `baseline save`: read the runs, print the verdict, write files.
+
+The verdict is written as text, for a GitHub job summary, as JUnit's XML and in Bencher's metric format.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+from xml.etree import ElementTree
+
+from tb_torchcompile_plugin.analysis.compare import gate_judge
+from tb_torchcompile_plugin.analysis.compare.gate import GateReport, Verdict, gate
+from tb_torchcompile_plugin.analysis.compare.gate_baseline import SUFFIX, save
+from tb_torchcompile_plugin.analysis.compare.gate_judge import (
+    GateCause,
+    GateCondition,
+    GateOutcome,
+    WrongGate,
+)
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, MeasuredRun
+from tb_torchcompile_plugin.analysis.formatting import plural, size
+from tb_torchcompile_plugin.api.catalog import plugin_version
+from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
+from tb_torchcompile_plugin.cli import text_table
+from tb_torchcompile_plugin.cli.text_table import FullText, print_lines
+from tb_torchcompile_plugin.errors import visible
+from tb_torchcompile_plugin.logdir.filesystem import is_remote
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+STATUS: dict[Verdict, int] = {"passed": 0, "failed": 3, "unknown": 4, "not_comparable": 4}
+MAX_BYTES = 1 << 20  # GitHub's limit for the summary of one step of a job
+_CUT = "\n\nThis is cut off: it was longer than GitHub shows.\n"
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$@-])")
+_MARKS = {"passed": "✅", "failed": "❌", "unknown": "⚠️", "noise": "✅", "not_comparable": "⚠️"}
+_WORDS = {"passed": "passed", "failed": "failed", "unknown": "not known", "noise": "passed: noise"}
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def show_gate(arguments: argparse.Namespace, paths: Sequence[str], runs: Sequence[str]) -> int:
+    """Print the verdict and write the files; return the exit status.
+
+    paths: those of BASE, and HEAD. runs: the name of one of BASE's and one of HEAD's, "" for the newest. Raises
+    WrongGate, and UserError where a run cannot be read or a file cannot be written.
+    """
+    config = arguments.config
+    document = _document(config) if config else None
+    settings = gate_judge.settings_of(arguments.fail_on, arguments.allow, arguments.name, document, config)
+    base = [run for path in paths[:-1] for run in recorded_runs(path, runs[0])]
+    (head, *more) = recorded_runs(paths[-1], runs[-1])
+    if more:
+        raise WrongGate(
+            f"HEAD is one run, and this baseline holds {1 + len(more)}",
+            file=paths[-1],
+            next_step="Name one run",
+        )
+    report = gate(base, head, settings)
+    for file, mode, text in (
+        (arguments.markdown, "a", markdown(report, paths)),
+        (arguments.junit, "w", junit(report)),
+        (arguments.bmf, "w", bmf(report, head)),
+    ):
+        if file:
+            text_table.write_text(file, text, mode)
+    _print(report, arguments.json)
+    return STATUS[report.outcome]
+
+
+def _print(report: GateReport, as_json: bool) -> None:
+    """Print the verdict. A closed pipe, which rich turns into SystemExit, does not change the exit status."""
+    try:
+        if as_json:
+            text_table.print_json(report)
+            sys.stdout.flush()
+        else:
+            with suppress(SystemExit):
+                print_gate(report)
+    except BrokenPipeError:
+        text_table.discard_stdout()
+
+
+def print_gate(report: GateReport) -> None:
+    """Print the verdict, each condition with its causes, and the numbers of both sides."""
+    console = text_table.stdout_console(160)
+    print_lines(console, report.verdict, f"BASE: {', '.join(report.base)}", f"HEAD: {report.head}")
+    print_lines(console, *report.notes, *([f"On {report.on}."] if report.on else []))
+    if report.outcome != "not_comparable":
+        print_lines(console, *(f"Allowed: {difference}" for difference in report.differences))
+    console.print()
+    for row in report.conditions:
+        print_lines(console, f"{row.outcome:8}{row.condition}")
+        print_lines(console, row.sentence, *map(_in_a_line, row.causes), indent=" " * 8)
+    console.print()
+    columns = "label base head change"
+    text_table.table(console, "numbers", report.figures, columns, label=lambda row: FullText(row.label))
+    for why in dict.fromkeys(row.why_unknown for row in report.figures if row.why_unknown):
+        names = ", ".join(row.metric for row in report.figures if row.why_unknown == why)
+        print_lines(console, f"Not known of {names}: {why}.")
+
+
+def _in_a_line(cause: GateCause) -> str:
+    """Return such as "train/model.py:12: graph break: Call to print"."""
+    return ": ".join(filter(None, (cause.where, cause.text)))
+
+
+def bmf(report: GateReport, head: MeasuredRun) -> str:
+    """Write HEAD's numbers in Bencher's metric format, for a chart over many commits.
+
+    One benchmark; by metric ns, bytes or a count, with bounds where the steps give them, without what is unknown.
+    """
+    values: dict[str, dict[str, float]] = {}
+    for name, measure in head.measures.items():
+        if measure.value is not None:
+            values[name] = {"value": measure.value}
+            if step := gate_judge.bounds(measure.value, measure.samples):
+                values[name] |= {"lower_value": step[0], "upper_value": step[1]}
+    return json.dumps({report.name or head.name: values}, indent=2) + "\n"
+
+
+def markdown(report: GateReport, paths: Sequence[str]) -> str:
+    """Write a GitHub job summary, a merge request or a chat message.
+
+    paths: of BASE and HEAD, as they were given.
+    """
+    text = "\n".join(_lines(report, paths)) + "\n\n"
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) <= MAX_BYTES:
+        return text
+    return data[: MAX_BYTES - len(_CUT)].decode("utf-8", "ignore") + _CUT
+
+
+def _lines(report: GateReport, paths: Sequence[str]) -> Iterator[str]:
+    yield f"### {_MARKS[report.outcome]} torch.compile: {escaped(report.name or report.head)}\n"
+    yield f"**{escaped(report.verdict)}**\n"
+    yield from (f"- {escaped(_in_a_line(cause))}" for cause in report.causes)
+    if report.conditions:
+        yield "\n" + _row(("Condition", "", "Base", "Head", "Noise", "What"))
+        yield _row(("---", "---", "---:", "---:", "---:", "---"))
+        yield from (_row(map(escaped, _cells(row))) for row in report.conditions)
+    yield "\n<details><summary>All numbers</summary>\n"
+    yield _row(("Metric", "Base", "Head", "Change"))
+    yield _row(("---", "---:", "---:", "---:"))
+    yield from (_row(map(escaped, (row.label, row.base, row.head, row.change))) for row in report.figures)
+    yield "\n</details>\n"
+    yield f"Base: {escaped(', '.join(report.base))}. Head: {escaped(report.head)}. {escaped(report.on)}\n"
+    yield from (f"{escaped(note)}\n" for note in report.notes)
+    yield "Reproduce it with\n"
+    command = visible(shlex.join(["tb-torchcompile", "compare", *map(_relative, paths), *report.options]))
+    # Nothing in the command ends a fence of this length.
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", command)), default=0))
+    yield from (f"{fence}sh", command.replace("\n", " "), fence)
+
+
+def _cells(row: GateCondition) -> tuple[str, ...]:
+    values = (row.base, row.head, row.noise)
+    base, head, noise = (gate_judge.in_unit(METRICS[row.metric].unit, value) for value in values)
+    outcome = f"{_MARKS[row.outcome]} {_WORDS[row.outcome]}"
+    return row.condition, outcome, base, head, "" if row.noise is None else f"± {noise}", row.sentence
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def escaped(text: str) -> str:
+    """Escape a text: no markup, no HTML, no second line."""
+    one_line = " ".join(visible(text).split())
+    plain = one_line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _SPECIAL.sub(r"\\\1", plain)
+
+
+def _relative(path: str) -> str:
+    """Return the path relative to the working directory; of a path outside of it the file name alone."""
+    if is_remote(path) or not os.path.isabs(path):
+        return path
+    relative = os.path.relpath(path)
+    return os.path.basename(path) if relative.startswith(os.pardir) else relative
+
+
+def junit(report: GateReport) -> str:
+    """Write JUnit's XML, which GitLab, Jenkins and others show: one test case per condition.
+
+    A condition that holds is a failure, one that cannot be checked an error; without conditions there is one case:
+    whether the runs can be compared.
+    """
+    name = _xml(report.name or report.head)
+    suite = ElementTree.Element("testsuite", name=f"torch.compile: {name}")
+    for row in report.conditions:
+        _add_case(suite, row.condition, row.outcome, row.sentence, "\n".join(map(_in_a_line, row.causes)))
+    if not report.conditions:
+        outcome: GateOutcome = "unknown" if report.outcome == "not_comparable" else "passed"
+        _add_case(suite, "comparable", outcome, report.verdict)
+    suite.set("tests", str(len(suite)))
+    for kind, count in (("failures", "testcase/failure"), ("errors", "testcase/error")):
+        suite.set(kind, str(len(suite.findall(count))))
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_case(
+    suite: ElementTree.Element, name: str, outcome: GateOutcome, sentence: str, causes: str = ""
+) -> None:
+    case = ElementTree.SubElement(suite, "testcase", classname=suite.get("name", ""), name=_xml(name))
+    if outcome in ("failed", "unknown"):
+        kind = "failure" if outcome == "failed" else "error"
+        problem = ElementTree.SubElement(case, kind, message=_xml(sentence))
+        problem.text = _xml(f"{sentence}\n{causes}".strip())
+    else:
+        ElementTree.SubElement(case, "system-out").text = _xml(sentence)
+
+
+def _xml(text: str) -> str:
+    """Return the text without the characters that XML does not allow, escaped or not."""
+    return _NOT_XML.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def add_gate(compare: argparse.ArgumentParser) -> None:
+    """Add the options that make a gate of `compare`."""
+    compare.add_argument(
+        "--fail-on",
+        metavar="CONDITION",
+        action="append",
+        default=[],
+        help="end with status 3 where this holds: 'step>3%%', 'breaks>0', 'kernel:triton_*>10%%'; as often as needed",
+    )
+    compare.add_argument(
+        "--config", metavar="FILE", default="", help="conditions from the table [gate] of this TOML file"
+    )
+    compare.add_argument(
+        "--allow",
+        metavar="WHAT",
+        action="append",
+        default=[],
+        help=f"end with status 0 nevertheless where this differs or is unknown: {', '.join(gate_judge.ALLOWED)}",
+    )
+    compare.add_argument("--name", default="", help="of what is measured, in the files that are written")
+    for name, content in (
+        ("markdown", "the verdict for people, such as a GitHub job summary (appended to what is there)"),
+        ("junit", "one test case a condition, as JUnit's XML"),
+        ("bmf", "HEAD's numbers in Bencher's metric format"),
+    ):
+        compare.add_argument(f"--{name}", metavar="FILE", default="", help=f"write {content}")
+
+
+def is_gate(arguments: argparse.Namespace) -> bool:
+    """Return whether the options ask for a verdict, and not only for tables."""
+    options = "fail_on", "config", "allow", "name", "markdown", "junit", "bmf"
+    return any(getattr(arguments, name) for name in options)
+
+
+def _document(file: str) -> dict[str, Any]:
+    try:
+        with open(file, "rb") as stream:
+            document: dict[str, Any] = tomllib.load(stream)
+        return document
+    except OSError as error:
+        raise WrongGate(
+            f"cannot be read ({error.strerror})", file=file, next_step="Check --config"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise WrongGate(f"is no TOML ({error})", file=file, next_step="Mend it") from error
+
+
+def add_baseline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    baseline = commands.add_parser(
+        "baseline", help="save what `compare` asks of a run, to compare later runs with it"
+    )
+    actions = baseline.add_subparsers(required=True, metavar="ACTION")
+    saving = actions.add_parser("save", help="write one file of at most 200 kB")
+    saving.add_argument(
+        "runs", metavar="RUN", nargs="+", help="a folder or one trace; several tell the noise between runs"
+    )
+    saving.add_argument("file", metavar="FILE", help=f"that is written: NAME{SUFFIX}")
+    saving.add_argument(
+        "--run", dest="only_run", metavar="NAME", default="", help="of this run of each folder only"
+    )
+    saving.set_defaults(run=_save_baseline)
+
+
+def _save_baseline(arguments: argparse.Namespace) -> None:
+    file: str = arguments.file
+    if not file.endswith(SUFFIX):
+        raise WrongGate(f"a baseline is called NAME{SUFFIX}", file=file, next_step="Name the file last")
+    runs = [run for path in arguments.runs for run in recorded_runs(path, arguments.only_run)]
+    size_bytes = save(runs, file, plugin_version() or "")
+    print(f"{file}: {plural(len(runs), 'run')}, {size(size_bytes)}")

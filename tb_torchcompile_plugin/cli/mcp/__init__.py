@@ -1,1 +1,0 @@
-"""The same answers for agents, over the Model Context Protocol."""
