@@ -21,8 +21,6 @@ from tb_torchcompile_plugin.reader.trace.segment import CUT_OFF
 from tb_torchcompile_plugin.reader.trace.serial import (
     Advance,
     Cancel,
-    FileSink,
-    MemorySink,
     Meter,
     Outcome,
     Sink,
@@ -78,13 +76,13 @@ def ingest(
             else:
                 spool = stack.enter_context(_spool(source, directory))
                 outcome = read_in_process(task, spool)
-            meter.read(sum(piece.part.events for piece in outcome.pieces))
+            meter.at_end(sum(piece.part.events for piece in outcome.pieces), None)
             contents, columns = _finish(outcome, source.size, directory, meter)
         contents.file = (before.st_size, before.st_mtime_ns)
         around = read_surroundings(head, outcome.tail)
         notices = _notices(path, outcome, contents, around)
         notices += _changed(path, before)
-        meter.done(contents.events)
+        meter.at_end(contents.events, 0.0)
         return Result(path, columns, contents, around.metadata, notices)
     finally:
         source.close()
@@ -125,16 +123,13 @@ def usable_cores() -> int:
 def _finish(
     outcome: Outcome, size: int, directory: Path | None, meter: Meter
 ) -> tuple[Contents, dict[str, Array]]:
-    def into(sink: Sink) -> tuple[Contents, dict[str, Array]]:
-        return build(outcome.pieces, sink, meter.check), sink.columns()
-
-    if directory is not None:
-        return into(FileSink(directory))
-    if size >= SEGMENT_BYTES:
+    """Build the table in `directory`; without one in files where it is large, otherwise in memory."""
+    if directory is None and size >= SEGMENT_BYTES:
         # the maps keep the data when their files are unlinked, so nothing can be left behind
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="tb_torchcompile_") as folder:
-            return into(FileSink(Path(folder)))
-    return into(MemorySink())
+            return _finish(outcome, size, Path(folder), meter)
+    sink = Sink(directory)
+    return build(outcome.pieces, sink, meter.check), sink.columns
 
 
 def _changed(path: str, before: os.stat_result) -> list[Notice]:

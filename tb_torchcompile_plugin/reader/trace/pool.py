@@ -29,7 +29,7 @@ from typing import IO, Any
 
 from tb_torchcompile_plugin.reader.trace.codes import Combo
 from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder, Piece, Vocabulary, spool_part
-from tb_torchcompile_plugin.reader.trace.segment import MAX_TAIL, NO_LIMIT, SegmentReader, Stop
+from tb_torchcompile_plugin.reader.trace.segment import NO_LIMIT, SegmentReader, Stop
 from tb_torchcompile_plugin.reader.trace.serial import Outcome, Task, read_tail, without_gc
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 
@@ -110,12 +110,10 @@ class SegmentWorker:
         self._origin = self._source.consumed(start)
         stop = self._reader.run(start, begin + self._job.segment, self._tick)
         self._consumed += max(0, self._source.consumed(stop.offset) - self._origin)
-        self._events += self._decoder.events
+        self._events += self._decoder.part.events
         part = spool_part(self._decoder.take(), self._job.spool)
-        report = SegmentReport(index, start, stop, part, problem=self._source.problem)
-        if stop.state == "end":
-            report.tail = self._source.read(stop.offset + 1, MAX_TAIL)
-        self._report(report)
+        tail = read_tail(self._source, stop)
+        self._report(SegmentReport(index, start, stop, part, tail=tail, problem=self._source.problem))
         return stop.state == "more"
 
     def read_stripes(self, first: int, step: int) -> None:
@@ -133,7 +131,7 @@ class SegmentWorker:
         if now - self._last >= _EVERY:
             self._last = now
             done = self._consumed + max(0, self._source.consumed(offset) - self._origin)
-            send(self._out, WorkerProgress(done, self._events + self._decoder.events))
+            send(self._out, WorkerProgress(done, self._events + self._decoder.part.events))
 
     def _report(self, report: SegmentReport) -> None:
         combos = list(self._decoder.combos)

@@ -23,6 +23,7 @@ _NAME_START = re.compile(rb'"name"\s*:\s*"')
 _NAME_END = re.compile(rb'"\s*(?:,\s*"(?:pid|tid|ts|dur|ph|cat|args|id|s|bp)"\s*:|\})')
 _NAME_ENDS = 8
 _BARE_QUOTE = re.compile(rb'(?<!\\)"')
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 Repair = Callable[[bytes], bytes]
@@ -89,7 +90,9 @@ def load_object(text: bytes, number: Callable[[str], Any] = exact) -> dict[str, 
         value = json.loads(text.decode("utf-8", "replace"), strict=False, parse_float=number)
     except (ValueError, RecursionError):
         return None
-    return _without_surrogates(value) if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    return _without_surrogates(value) if _ESCAPED_SURROGATE.search(text) else value
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -107,12 +107,12 @@ class SegmentReader:
         tail = text[max(end - 64, 0) : end - 1].rstrip()
         if tail[-1:] in (b'"', b"") and _ends_in_name(text[:end]) and self._is_torn(offset + end):
             return False
-        first = self._decoder.events
+        first = self._decoder.part.events
         try:
             self._decoder.feed_text(text, end)
         except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError):
             return False
-        self._decoder.mark(offset, offset + end, first)
+        self._decoder.part.chunks.append((offset, offset + end, first))
         return True
 
     def _is_torn(self, offset: int) -> bool:
@@ -131,7 +131,8 @@ class SegmentReader:
             if step.problem:
                 self._decoder.lose(step.problem, step.start)
             if step.event is not None:
-                self._decoder.mark(step.start, step.next, self._decoder.events + len(events))
+                first = self._decoder.part.events + len(events)
+                self._decoder.part.chunks.append((step.start, step.next, first))
                 events.append(step.event)
             if step.kind in ("end", "eof"):
                 state = step.kind
@@ -262,6 +263,7 @@ def _is_unreadable(text: bytes, at: int, complete: bool) -> bool | None:
 
 
 def _read_valid(raw: bytes) -> tuple[ExactEvent | None, str]:
+    """Return the event in the text of one object, and what is wrong with it, "" for nothing."""
     try:
         return event_from_text(raw), ""
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
