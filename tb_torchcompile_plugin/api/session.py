@@ -318,7 +318,9 @@ class Session:
             return Reading(progress, partial(self._read_span, ids))
 
         reading = self._queue.ask(ids, source, start, to_the_end=to_the_end)
-        if _is_lost(reading):
+        is_read = reading.future.done() and reading.future.exception() is None
+        if is_read and not reading.future.result().trace.is_whole():
+            # what was read is gone: its columns lie in the cache, where others may write
             self._queue.forget(ids, reading)
             reading = self._queue.ask(ids, source, start, to_the_end=to_the_end)
         return reading
@@ -339,12 +341,6 @@ class Session:
         if self._ahead:
             profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it
         return profile
-
-
-def _is_lost(reading: Reading[Profile]) -> bool:
-    """Whether what was read is gone: its columns lie in the cache, where others may write."""
-    is_read = reading.future.done() and reading.future.exception() is None
-    return is_read and not reading.future.result().trace.is_whole()
 
 
 def all_read(profile: Profile | None) -> Progress:

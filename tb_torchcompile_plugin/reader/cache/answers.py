@@ -72,26 +72,21 @@ class AnswerStore:
         None where it is in neither and there is no `compute`. Raises what `compute` raises.
         """
         find = partial(self._find, question, kind, source, compute)
-        return self._memory.get((question, source), find, keep=_is_known)
+        return self._memory.get((question, source), find, keep=lambda answer: answer is not None)
 
     def _find(
         self, question: str, kind: type[Answer], source: AnswerSource, compute: Callable[[], Answer] | None
     ) -> Answer | None:
-        is_on_disk = bool(source.files) and (not self._large_files_only or _is_large(source.files[0]))
+        is_on_disk = bool(source.files)
+        if is_on_disk and self._large_files_only:
+            first = source.files[0]
+            is_on_disk = not is_remote(first.path) and is_worth_storing(first.size)
         answer = load(question, kind, source) if is_on_disk else None
         if answer is None and compute is not None:
             answer = compute()
             if is_on_disk:
                 save(question, answer, source)
         return answer
-
-
-def _is_known(answer: object) -> bool:
-    return answer is not None
-
-
-def _is_large(file: File) -> bool:
-    return not is_remote(file.path) and is_worth_storing(file.size)
 
 
 def load(question: str, kind: type[Answer], source: AnswerSource) -> Answer | None:

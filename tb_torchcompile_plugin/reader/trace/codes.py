@@ -118,10 +118,7 @@ class Combos(dict[Combo, int]):
 
 
 class Interner(dict[bytes, int]):
-    """JSON text → code; the empty text is -1."""
-
-    def __init__(self) -> None:
-        self[b""] = -1
+    """JSON text → code. One that begins as {b"": -1} gives the codes 0, 1, …"""
 
     def __missing__(self, key: bytes) -> int:
         code = self[key] = len(self) - 1
@@ -133,7 +130,7 @@ class Dictionaries:
 
     def __init__(self) -> None:
         self.combos = Combos()
-        self.interners = {name: Interner() for name in TEXT_FIELDS}
+        self.interners = {name: Interner({b"": -1}) for name in TEXT_FIELDS}
 
     def column(self, args: Sequence[Any], name: str) -> Array:
         """Return what each of `args` holds of that name: a number, or the code of a text; -1 where it has none."""

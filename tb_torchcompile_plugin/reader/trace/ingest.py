@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import numpy as np
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.trace.codes import Array
 from tb_torchcompile_plugin.reader.trace.head import Surroundings, find_head, read_surroundings
-from tb_torchcompile_plugin.reader.trace.pool import PoolReader, can_start_processes
+from tb_torchcompile_plugin.reader.trace.pool import can_start_processes, read_in_processes
 from tb_torchcompile_plugin.reader.trace.segment import CUT_OFF
 from tb_torchcompile_plugin.reader.trace.serial import (
     Advance,
@@ -71,11 +69,18 @@ def ingest(
         task = Task(source, head, meter, chunk_bytes, segment)
         count = _worker_count(workers, source)
         with contextlib.ExitStack() as stack:
-            if count > 1:
-                outcome = stack.enter_context(PoolReader(task, count, directory)).read()
+            folder = ""  # for the parts of a large trace; "" where they are few or there is no room
+            if count > 1 or source.size >= 2 * SEGMENT_BYTES or isinstance(source, GzipSource):
+                with contextlib.suppress(OSError):
+                    folder = stack.enter_context(
+                        tempfile.TemporaryDirectory(
+                            prefix="tb_torchcompile_", dir=directory, ignore_cleanup_errors=True
+                        )
+                    )
+            if count > 1 and folder:
+                outcome = read_in_processes(task, count, folder)
             else:
-                spool = stack.enter_context(_spool(source, directory))
-                outcome = read_in_process(task, spool)
+                outcome = read_in_process(task, os.path.join(folder, "spool") if folder else "")
             meter.at_end(sum(piece.part.events for piece in outcome.pieces), None)
             contents, columns = _finish(outcome, source.size, directory, meter)
         contents.file = (before.st_size, before.st_mtime_ns)
@@ -86,20 +91,6 @@ def ingest(
         return Result(path, columns, contents, around.metadata, notices)
     finally:
         source.close()
-
-
-@contextlib.contextmanager
-def _spool(source: Source, directory: Path | None) -> Iterator[str]:
-    """The name of a file for the parts of a large trace; "" where they are few or there is no room."""
-    folder = ""
-    if source.size >= 2 * SEGMENT_BYTES or isinstance(source, GzipSource):
-        with contextlib.suppress(OSError):
-            folder = tempfile.mkdtemp(prefix="tb_torchcompile_", dir=directory)
-    try:
-        yield os.path.join(folder, "spool") if folder else ""
-    finally:
-        if folder:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _worker_count(workers: int | None, source: Source) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,6 @@ from tb_torchcompile_plugin.reader.trace.serial import (
     BytesRead,
     Cancel,
     Cancelled,
-    are_whole,
     narrow,
 )
 from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents
@@ -127,8 +127,17 @@ class Trace:
         return any(notice.tells_of_a_cut for notice in self.notices)
 
     def is_whole(self) -> bool:
-        """Whether its columns can still be touched; otherwise it must be read again."""
-        return are_whole(self.columns.values())
+        """Whether its columns can still be touched; otherwise it must be read again.
+
+        A mapped file that is shorter than its column would end the process (SIGBUS). One without a name cannot be cut.
+        """
+        for column in self.columns.values():
+            mapped = column.base
+            if isinstance(mapped, np.memmap) and mapped.filename is not None:
+                with suppress(OSError):
+                    if os.stat(mapped.filename).st_size < mapped.offset + mapped.nbytes:
+                        return False
+        return True
 
     def sparse(self, column: str) -> tuple[Array, Array]:
         """(rows, values) of a column that few slices have; rows ascend.

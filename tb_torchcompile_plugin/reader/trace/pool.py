@@ -15,11 +15,9 @@ import json
 import os
 import pickle
 import queue
-import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -220,68 +218,56 @@ class _Process:
                     pipe.close()
 
 
-class PoolReader:
-    """Reads one file's event array with several processes. Use as a context: the parts' columns live as long."""
+def read_in_processes(task: Task, workers: int, folder: str) -> Outcome:
+    """Read the event array with several processes. The columns of its parts are in `folder`. Raises Cancelled.
 
-    def __init__(self, task: Task, workers: int, scratch: Path | None = None) -> None:
-        self._task, self._workers, self._scratch = task, workers, scratch
-        self._reports: dict[int, tuple[SegmentReport, Vocabulary]] = {}
+    Leaves no process behind.
+    """
+    reports: dict[int, tuple[SegmentReport, Vocabulary]] = {}
+    inbox: queue.Queue[Any] = queue.Queue()
+    source, head, _, chunk_bytes, segment = task
+    packed = isinstance(source, GzipSource)
+    indices = _Shared(range(max(1, -(-(source.size - head.start) // segment))))
+    processes: list[_Process] = []
+    try:
+        for number in range(workers):
+            spool = os.path.join(folder, f"spool-{number}")
+            job = Assignment(source.path, source.size, head.start, segment, chunk_bytes, spool)
+            orders: Iterator[Any] = iter([(number, workers)]) if packed else iter(indices)
+            with contextlib.suppress(OSError):  # what no process reads is read by this one
+                processes.append(_Process(number, job, inbox, orders))
+        _collect(task, inbox, len(processes), reports)
+    finally:
+        for process in processes:
+            process.close()
+    return _Assembly(task, reports).run()
 
-    def __enter__(self) -> PoolReader:
+
+def _collect(
+    task: Task,
+    inbox: queue.Queue[Any],
+    talking: int,
+    reports: dict[int, tuple[SegmentReport, Vocabulary]],
+) -> None:
+    """Add what the processes report to `reports`, until none of them is talking any more."""
+    moved: dict[int, WorkerProgress] = {}
+    while talking:
+        task.meter.check()
         try:
-            self._folder = tempfile.mkdtemp(prefix="tb_torchcompile_", dir=self._scratch)
-        except OSError:  # nowhere to put the parts: this process reads all of them
-            self._folder, self._workers = "", 0
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-    def read(self) -> Outcome:
-        """All parts in file order. Raises Cancelled; leaves no process behind either way."""
-        self._collect()
-        return _Assembly(self._task, self._reports).run()
-
-    def _collect(self) -> None:
-        inbox: queue.Queue[Any] = queue.Queue()
-        source, head, _, _, segment = self._task
-        packed = isinstance(source, GzipSource)
-        indices = _Shared(range(max(1, -(-(source.size - head.start) // segment))))
-        processes: list[_Process] = []
-        try:
-            for number in range(self._workers):
-                orders: Iterator[Any] = iter([(number, self._workers)]) if packed else iter(indices)
-                with contextlib.suppress(OSError):  # what no process reads is read by this one
-                    processes.append(_Process(number, self._job(number), inbox, orders))
-            self._listen(inbox, len(processes), packed)
-        finally:
-            for process in processes:
-                process.close()
-
-    def _job(self, number: int) -> Assignment:
-        spool = os.path.join(self._folder, f"spool-{number}")
-        source, head, _, chunk_bytes, segment = self._task
-        return Assignment(source.path, source.size, head.start, segment, chunk_bytes, spool)
-
-    def _listen(self, inbox: queue.Queue[Any], talking: int, packed: bool) -> None:
-        moved: dict[int, WorkerProgress] = {}
-        while talking:
-            self._task.meter.check()
-            try:
-                process, message = inbox.get(timeout=_PATIENCE)
-            except queue.Empty:
-                continue
-            if message is None:
-                talking -= 1
-            elif isinstance(message, WorkerProgress):
-                moved[process.number] = message
-                consumed = [worker.consumed for worker in moved.values()]
-                events = sum(worker.events for worker in moved.values())
-                self._task.meter.at(max(consumed) if packed else sum(consumed), events)
-            else:
-                process.vocabulary.learn_words(message.combos, message.texts)
-                self._reports[message.index] = message, process.vocabulary
+            process, message = inbox.get(timeout=_PATIENCE)
+        except queue.Empty:
+            continue
+        if message is None:
+            talking -= 1
+        elif isinstance(message, WorkerProgress):
+            moved[process.number] = message
+            consumed = [worker.consumed for worker in moved.values()]
+            events = sum(worker.events for worker in moved.values())
+            packed = isinstance(task.source, GzipSource)  # each process inflates all of it
+            task.meter.at(max(consumed) if packed else sum(consumed), events)
+        else:
+            process.vocabulary.learn_words(message.combos, message.texts)
+            reports[message.index] = message, process.vocabulary
 
 
 class _Shared:

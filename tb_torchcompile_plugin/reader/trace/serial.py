@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -182,21 +181,3 @@ def load_column(directory: Path, name: str) -> Array:
     except ValueError:
         # an empty array cannot be mapped; any other damage fails here once more
         return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]  # numpy types it Any
-
-
-def are_whole(columns: Iterable[Array]) -> bool:
-    """Whether no mapped file is shorter than its column.
-
-    To touch what is missing would end the process (SIGBUS). What has no name any more nobody cuts.
-    """
-    return not any(map(_is_cut_off, columns))
-
-
-def _is_cut_off(column: Array) -> bool:
-    mapped = column.base
-    if not isinstance(mapped, np.memmap) or mapped.filename is None:
-        return False
-    try:
-        return os.stat(mapped.filename).st_size < mapped.offset + mapped.nbytes
-    except OSError:
-        return False

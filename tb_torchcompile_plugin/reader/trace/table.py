@@ -102,7 +102,14 @@ class _Builder:
         self.slice_base = np.cumsum([0, *(piece.part.slices for piece in pieces)], dtype=np.int64)
         self.event_base = np.cumsum([0, *(piece.part.events for piece in pieces)], dtype=np.int64)
         self.contents = contents = Contents(int(self.event_base[-1]), int(self.slice_base[-1]))
+        self._processes: dict[Any, str] = {}
+        self._threads: dict[Any, str] = {}
         for piece in pieces:
+            for name, pid, tid, value in piece.part.meta:
+                if name == "process_name":
+                    self._processes[_as_id(pid)] = _as_text(value)
+                elif name == "thread_name":
+                    self._threads[_as_id(pid), _as_id(tid)] = _as_text(value)
             for phase, count in piece.part.phases.items():
                 contents.phases[phase] = contents.phases.get(phase, 0) + count
             for why, (count, offset) in piece.part.losses.items():
@@ -134,21 +141,11 @@ class _Builder:
             for (v, code), value in zip(combos, values):
                 luts[kind][id(v)][code] = numbers[value]
         self.contents.names, self.contents.cats = distinct["name"], distinct["cat"]
-        self._label(distinct["track"])
-        return luts
-
-    def _label(self, tracks: list[tuple[Any, Any]]) -> None:
-        """Add the tracks with the last names that their processes and threads were given."""
-        labels: dict[tuple[Any, ...], str] = {}
-        for piece in self._pieces:
-            for name, pid, tid, value in piece.part.meta:
-                if name == "process_name":
-                    labels[(_as_id(pid),)] = _as_text(value)
-                elif name == "thread_name":
-                    labels[_as_id(pid), _as_id(tid)] = _as_text(value)
         self.contents.tracks = [
-            (pid, tid, labels.get((pid,), ""), labels.get((pid, tid), "")) for pid, tid in tracks
+            (pid, tid, self._processes.get(pid, ""), self._threads.get((pid, tid), ""))
+            for pid, tid in distinct["track"]
         ]
+        return luts
 
     def gather(self, name: str, dtype: Any, bases: Array | None = None) -> Array:
         """Return a column of all pieces. bases: what is added to the numbers of each, as int64."""
@@ -272,26 +269,17 @@ def _sort(track: Array, ts: Array, dur: Array, tracks: int) -> Array:
         np.int32 if len(ts) < 2**31 else np.int64
     )
     bounds = np.cumsum(np.bincount(track, minlength=tracks))
-    start = 0
-    for end in bounds.tolist():
+    for start, end in zip([0, *bounds[:-1].tolist()], bounds.tolist()):
         rows = order[start:end]
-        order[start:end] = rows[_sort_track(ts[rows], dur, rows)]
-        start = end
-    return order
-
-
-def _sort_track(ts: Array, dur: Array, rows: Array) -> Array:
-    order = np.argsort(ts, kind="stable")
-    ts = ts[order]
-    same = ts[1:] == ts[:-1]
-    if same.any():
-        # only slices that start at the same time need to be compared by duration
-        tied = np.zeros(len(ts), bool)
-        tied[1:] |= same
-        tied[:-1] |= same
-        at = np.flatnonzero(tied)
-        group = order[at]
-        order[at] = group[np.lexsort((rows[group], -dur[rows[group]], ts[at]))]
+        by_start = np.argsort(ts[rows], kind="stable")
+        starts = ts[rows[by_start]]
+        same = starts[1:] == starts[:-1]
+        if same.any():
+            # only slices that start at the same time need to be compared by duration
+            tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+            group = rows[by_start[tied]]
+            by_start[tied] = by_start[tied][np.lexsort((group, -dur[group], starts[tied]))]
+        order[start:end] = rows[by_start]
     return order
 
 
