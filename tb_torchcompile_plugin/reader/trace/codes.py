@@ -118,7 +118,7 @@ class Combos(dict[Combo, int]):
 
 
 class Interner(dict[bytes, int]):
-    """JSON text → code. One that begins as {b"": -1} gives the codes 0, 1, …"""
+    """JSON text → code. It starts with the empty text, whose code is -1."""
 
     def __missing__(self, key: bytes) -> int:
         code = self[key] = len(self) - 1

@@ -98,7 +98,11 @@ def read_surroundings(head: Head, tail: bytes | None) -> Surroundings:
     try:
         end = start + json.JSONDecoder(strict=False).raw_decode(text[start:].decode("latin-1"))[1]
     except (ValueError, RecursionError):
-        around = _salvaged(head.text, text)
+        repaired = repair_object(text, float)
+        metadata = dict((repaired and repaired[0]) or load_object(head.text + b"[]}", float) or {})
+        if base := _BASE_NS.search(text):
+            metadata.setdefault("baseTimeNanoseconds", int(base.group(1)))
+        around = Surroundings(metadata, "the metadata around the events is damaged or cut off")
     else:
         rest = text[end:].strip(b" \t\r\n\0")
         problem = "something follows the end of the trace and was ignored" if rest else ""
@@ -106,11 +110,3 @@ def read_surroundings(head: Head, tail: bytes | None) -> Surroundings:
         around = Surroundings(metadata, problem, len(_EVENT_KEY.findall(rest)))
     around.metadata.pop("traceEvents", None)
     return around
-
-
-def _salvaged(head: bytes, text: bytes) -> Surroundings:
-    repaired = repair_object(text, float)
-    metadata = dict((repaired and repaired[0]) or load_object(head + b"[]}", float) or {})
-    if base := _BASE_NS.search(text):
-        metadata.setdefault("baseTimeNanoseconds", int(base.group(1)))
-    return Surroundings(metadata, "the metadata around the events is damaged or cut off")

@@ -308,8 +308,11 @@ class _Assembly:
                     stop = self._read_again(stop.offset, limit if index < last else NO_LIMIT)
                     tail, problem = None, ""
                 if stop.state != "more":
-                    return self._outcome(stop, tail, problem)
-            raise AssertionError
+                    break
+            if self._again and self._pieces[-1].vocabulary is self._again[2]:
+                source = self._again[3]
+                tail, problem = read_tail(source, stop), source.problem
+            return Outcome(self._pieces, stop, tail, problem)
         finally:
             if self._again:
                 self._again[3].close()
@@ -325,12 +328,6 @@ class _Assembly:
         self._pieces.append(Piece(decoder.take(), vocabulary))
         vocabulary.learn(decoder)
         return stop
-
-    def _outcome(self, stop: Stop, tail: bytes | None, problem: str) -> Outcome:
-        if self._again and self._pieces[-1].vocabulary is self._again[2]:
-            source = self._again[3]
-            tail, problem = read_tail(source, stop), source.problem
-        return Outcome(self._pieces, stop, tail, problem)
 
 
 def _lean() -> dict[str, str]:

@@ -228,7 +228,10 @@ def _skip_value(text: bytes, at: int, complete: bool) -> ScanStep | None:
             return None
     except RecursionError:
         pass
-    return _resync(text, at, complete)
+    match = _RESYNC.search(text, at)
+    if match:
+        return ScanStep("skip", at, max(match.start(1), match.start(2)), problem=GARBAGE)
+    return ScanStep("eof", at, len(text), problem=GARBAGE) if complete else None
 
 
 def _decide_event(text: bytes, at: int, complete: bool) -> ScanStep | None:
@@ -302,10 +305,3 @@ def _is_object(text: bytes, at: int) -> bool:
         return text[following : following + 1] == b"{" and _scan(text, following) > 0
     except (ValueError, RecursionError):
         return False
-
-
-def _resync(text: bytes, at: int, complete: bool) -> ScanStep | None:
-    match = _RESYNC.search(text, at)
-    if match:
-        return ScanStep("skip", at, max(match.start(1), match.start(2)), problem=GARBAGE)
-    return ScanStep("eof", at, len(text), problem=GARBAGE) if complete else None

@@ -131,11 +131,13 @@ class _Builder:
             cats.append(_as_text(cat))
             tracks.append((_as_id(pid), _as_id(tid)))
         luts: dict[str, dict[int, Array]] = {}
-        distinct: dict[str, list[Any]] = {}
+        distinct: dict[str, list[Any]] = {
+            "name": sorted(set(names)),
+            "cat": sorted(set(cats)),
+            # numbers before texts: ids may be either
+            "track": sorted(set(tracks), key=lambda ids: [(isinstance(part, str), part) for part in ids]),
+        }
         for kind, values in (("name", names), ("cat", cats), ("track", tracks)):
-            # among the ids of tracks numbers come before texts
-            order = _numbers_first if kind == "track" else None
-            distinct[kind] = sorted(set(values), key=order)
             numbers = {value: number for number, value in enumerate(distinct[kind])}
             luts[kind] = {key: np.zeros(len(mask), np.int32) for key, mask in used.items()}
             for (v, code), value in zip(combos, values):
@@ -281,10 +283,6 @@ def _sort(track: Array, ts: Array, dur: Array, tracks: int) -> Array:
             by_start[tied] = by_start[tied][np.lexsort((group, -dur[group], starts[tied]))]
         order[start:end] = rows[by_start]
     return order
-
-
-def _numbers_first(track: tuple[Any, ...]) -> list[tuple[bool, Any]]:
-    return [(isinstance(part, str), part) for part in track]
 
 
 def _as_text(value: Any) -> str:
