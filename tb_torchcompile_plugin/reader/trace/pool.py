@@ -77,7 +77,7 @@ def send(stream: IO[bytes], message: Any) -> None:
 
 
 def receive(stream: IO[bytes]) -> Any:
-    """The next message; None where the other side is gone."""
+    """Return the next message; None where the other side is gone."""
     header = stream.read(_LENGTH.size)
     if len(header) < _LENGTH.size:
         return None
@@ -227,13 +227,14 @@ def read_in_processes(task: Task, workers: int, folder: str) -> Outcome:
     inbox: queue.Queue[Any] = queue.Queue()
     source, head, _, chunk_bytes, segment = task
     packed = isinstance(source, GzipSource)
-    indices = _Shared(range(max(1, -(-(source.size - head.start) // segment))))
+    # shared by the threads that talk to the processes: to draw from a range's iterator is one step
+    indices = iter(range(max(1, -(-(source.size - head.start) // segment))))
     processes: list[_Process] = []
     try:
         for number in range(workers):
             spool = os.path.join(folder, f"spool-{number}")
             job = Assignment(source.path, source.size, head.start, segment, chunk_bytes, spool)
-            orders: Iterator[Any] = iter([(number, workers)]) if packed else iter(indices)
+            orders: Iterator[Any] = iter([(number, workers)]) if packed else indices
             with contextlib.suppress(OSError):  # what no process reads is read by this one
                 processes.append(_Process(number, job, inbox, orders))
         _collect(task, inbox, len(processes), reports)
@@ -268,21 +269,6 @@ def _collect(
         else:
             process.vocabulary.learn_words(message.combos, message.texts)
             reports[message.index] = message, process.vocabulary
-
-
-class _Shared:
-    """An iterator that several threads draw from."""
-
-    def __init__(self, values: range) -> None:
-        self._values, self._lock = iter(values), threading.Lock()
-
-    def __iter__(self) -> Iterator[int]:
-        while True:
-            with self._lock:
-                value = next(self._values, None)
-            if value is None:
-                return
-            yield value
 
 
 class _Assembly:

@@ -65,13 +65,13 @@ class Stop:
 
 
 class SegmentReader:
-    """Feeds a decoder from a source."""
+    """Feeds a decoder with the events of a source."""
 
     def __init__(self, source: Source, decoder: Decoder, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._source, self._decoder, self._chunk = source, decoder, chunk_bytes
 
     def find_start(self, offset: int) -> int | None:
-        """Where the first event after the first separator at or behind `offset` starts."""
+        """Return where the first event after the first separator at or behind `offset` starts; None for none."""
         for count in _WINDOWS:
             text = self._source.read(offset, count)
             match = SEPARATOR.search(text)
@@ -210,7 +210,7 @@ def _decide(text: bytes, complete: bool) -> ScanStep | None:
 
 
 def _scan(text: bytes, at: int) -> int:
-    """The length of the JSON value at `at`; raises ValueError or RecursionError."""
+    """Return the length of the JSON value at `at`; raises ValueError or RecursionError."""
     # as latin-1 a character is a byte, whatever the text holds
     return _scan_value(text[at:].decode("latin-1"))[1]
 

@@ -57,17 +57,14 @@ class TextWords:
 
     def from_on(self, at: Array, count: int) -> npt.NDArray[np.uint64]:
         """Return so many words from each offset on: a row each."""
-        rows: npt.NDArray[np.uint64] = self._view(count)[at].view("<u8").reshape(len(at), count)
-        return rows
-
-    def _view(self, count: int) -> Array:
-        """The text as blocks of so many words, one at each byte: numpy copies a block in one go."""
         view = self._views.get(count)
         if view is None:
+            # the text as blocks of so many words, one at each byte: numpy copies a block in one go
             offsets = len(self._text) - 8 * count + 1
             view = np.ndarray((offsets,), f"V{8 * count}", self._text, strides=(1,))
             self._views[count] = view
-        return view
+        rows: npt.NDArray[np.uint64] = view[at].view("<u8").reshape(len(at), count)
+        return rows
 
 
 def goes_on(words: TextWords, at: Array, literal: bytes) -> Array:
