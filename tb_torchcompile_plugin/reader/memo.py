@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 Value = TypeVar("Value")
@@ -134,6 +134,16 @@ class Memoized:
         """Return a future of the same answer, which is computed by a thread of its own."""
         compute = partial(question, self, *args, **kwargs)
         return answers_of(self).begin(key_of(question, *args, **kwargs), compute)
+
+
+def kept(compute: Callable[[Any], Value]) -> Callable[[Any], Value]:
+    """Make a method without parameters compute its answer once, when it is first called."""
+
+    @wraps(compute)
+    def method(instance: object) -> Value:
+        return answers_of(instance).get(compute.__name__, partial(compute, instance))
+
+    return method
 
 
 class once(Generic[Value]):

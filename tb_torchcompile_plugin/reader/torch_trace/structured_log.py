@@ -34,7 +34,7 @@ _NO_REASON = "torch 2.4 does not log the reason"
 
 
 def add_unlogged(summary: pb.CompileSummary) -> None:
-    """Complete the summary of a log of torch 2.4, which knows neither artifacts nor spans; others stay as they are.
+    """Complete the summary of a log of torch 2.4, which has no artifacts and no spans; others stay as they are.
 
     A function that resumes after a graph break tells where the graph broke, why the frame before it was started over
     tells the reason, and each compilation of a frame but the first is a recompile.
@@ -89,7 +89,7 @@ def read_log(path: str, progress: OnBytes | None = None) -> CompileSummary:
 
 
 def log_identity(path: str) -> LogIdentity:
-    """Return rank (by file name, else by the records), process id and time range, from the ends of the file alone.
+    """Return rank (by file name, else by the records), process id and time range, from the ends of the file.
 
     Of a gz only the beginning is read: its end_ns is None. Raises UserError if it cannot be opened.
     """
@@ -111,7 +111,7 @@ def log_identity(path: str) -> LogIdentity:
 
 
 def rank_of(path: str, head: bytes = b"") -> int | None:
-    """Return the rank in the file name, else the first one that a record names. Where they disagree the name is right."""
+    """Return the rank in the file name, else the first that a record names. Where they disagree the name is right."""
     named = log_rank(os.path.basename(path))
     match = _RANK.search(head) if named is None else None
     return int(match[1]) if match else named
@@ -183,7 +183,7 @@ class _LogReader:
         return summary
 
     def _raw_records(self) -> Iterator[tuple[bytes, int, bool]]:
-        """Yield (record, its offset, whether it is the last): pieces that begin with a "V" at the start of a line."""
+        """Yield (record, its offset, whether it is the last); a record begins with a "V" at the start of a line."""
         pieces: list[bytes] = []  # of the record that is being read, joined when it ends
         offset, length, ends_line = 0, 0, False  # length: of all pieces
         for chunk in self._chunks():
@@ -265,7 +265,7 @@ class _LogReader:
         return metadata
 
     def _payload(self, raw: bytes, start: int, md5: object, is_last: bool) -> str | None:
-        """Return the payload text, checked against its md5. A wrong sum is counted, and the text is used all the same."""
+        """Return the payload text, checked against its md5. A wrong sum is counted, and the text is used."""
         if not md5:
             if raw[start:].strip():
                 self._damage("lines that belong to no record")

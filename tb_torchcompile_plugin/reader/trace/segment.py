@@ -37,7 +37,8 @@ _BETWEEN = b" \t\n\r\f\v,"
 _NAME = rb'"name"'
 _ENDS_IN_NAME = re.compile(_NAME + rb'\s*:\s*"[^"\\]*"\s*\}\Z')
 _CANDIDATES = 4
-_scan_value = json.JSONDecoder(strict=False).raw_decode
+# of a JSON value, as latin-1: so a character is a byte, whatever the text holds
+_scan = json.JSONDecoder(strict=False).raw_decode
 
 DAMAGED = "damaged events, dropped"
 CUT_OFF = "event cut off at the end of the file, dropped"
@@ -209,12 +210,6 @@ def _decide(text: bytes, complete: bool) -> ScanStep | None:
     return _skip_value(text, at, complete)
 
 
-def _scan(text: bytes, at: int) -> int:
-    """Return the length of the JSON value at `at`; raises ValueError or RecursionError."""
-    # as latin-1 a character is a byte, whatever the text holds
-    return _scan_value(text[at:].decode("latin-1"))[1]
-
-
 def _ran_out(text: bytes, at: int, error: json.JSONDecodeError) -> bool:
     """Whether the value may be sound and `text` only too short."""
     return error.pos >= len(text) - at - 16 or error.msg.startswith("Unterminated")
@@ -222,7 +217,7 @@ def _ran_out(text: bytes, at: int, error: json.JSONDecodeError) -> bool:
 
 def _skip_value(text: bytes, at: int, complete: bool) -> ScanStep | None:
     try:
-        return ScanStep("skip", at, at + _scan(text, at), problem=NO_EVENT)
+        return ScanStep("skip", at, at + _scan(text[at:].decode("latin-1"))[1], problem=NO_EVENT)
     except json.JSONDecodeError as error:
         if not complete and text[at : at + 1] in (b'"', b"[") and _ran_out(text, at, error):
             return None
@@ -236,7 +231,7 @@ def _skip_value(text: bytes, at: int, complete: bool) -> ScanStep | None:
 
 def _decide_event(text: bytes, at: int, complete: bool) -> ScanStep | None:
     try:
-        length = _scan(text, at)
+        length = _scan(text[at:].decode("latin-1"))[1]
         # a name that held quotes ends the object, and something unreadable that looks like an event follows
         ends_in_name = _ends_in_name(text[at : at + length])
         is_torn = _is_unreadable(text, at + length, complete) if ends_in_name else False
@@ -257,7 +252,7 @@ def _is_unreadable(text: bytes, at: int, complete: bool) -> bool | None:
     if text[following : following + 1] != b"{":
         return False if complete or following < len(text) else None
     try:
-        _scan(text, following)
+        _scan(text[following:].decode("latin-1"))[1]
     except json.JSONDecodeError as error:
         return None if _ran_out(text, following, error) and not complete else True
     except RecursionError:
@@ -302,6 +297,6 @@ def _is_object(text: bytes, at: int) -> bool:
     """Whether a sound object follows."""
     following = at + len(_between(text[at:]))
     try:
-        return text[following : following + 1] == b"{" and _scan(text, following) > 0
+        return text[following : following + 1] == b"{" and _scan(text[following:].decode("latin-1"))[1] > 0
     except (ValueError, RecursionError):
         return False
