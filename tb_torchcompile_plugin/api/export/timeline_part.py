@@ -80,7 +80,10 @@ class Tiles:
         while names:
             for name in names:
                 if name not in self._whole:
-                    yield self._make(name)
+                    timeline = self._timeline
+                    window = timeline.window(name.start, name.end, BUCKETS, range(len(timeline.lanes)))
+                    self._whole[name] = bool((window.rectangles.runs.size == 1).all())
+                    yield Tile(name, encoded(window, name.start, name.end, BUCKETS))
             halves = [
                 half
                 for name in names
@@ -89,12 +92,6 @@ class Tiles:
             ]
             names = [half for half in halves if half.start < end and half.end > start]
             names = [name for name in names if name.end >= first and name.start <= last]
-
-    def _make(self, name: TileName) -> Tile:
-        timeline = self._timeline
-        window = timeline.window(name.start, name.end, BUCKETS, range(len(timeline.lanes)))
-        self._whole[name] = bool((window.rectangles.runs.size == 1).all())
-        return Tile(name, encoded(window, name.start, name.end, BUCKETS))
 
 
 Entry = tuple[str, Body]

@@ -230,12 +230,8 @@ class Trace:
 
     def args(self, row: int) -> dict[str, Any]:
         """Fetch all args of one slice from the file. Raises UserError where the file has changed or gone."""
-        args = self.event_object(row).get("args")
+        args = self._args_reader.read(int(self.event[row]))[1].get("args")
         return args if isinstance(args, dict) else {}
-
-    def event_object(self, row: int) -> dict[str, Any]:
-        """Fetch the slice's JSON object from the file. Raises UserError where the file has changed or gone."""
-        return self._args_reader.read(int(self.event[row]))[1]
 
     def offset(self, row: int) -> int:
         """Return the byte offset of the slice's `{` in the (inflated) file."""
