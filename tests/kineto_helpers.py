@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.reader.trace.pool import (
     _Assembly,
     receive,
 )
-from tb_torchcompile_plugin.reader.trace.serial import MemorySink, Meter, Task
+from tb_torchcompile_plugin.reader.trace.serial import Meter, Sink, Task
 from tb_torchcompile_plugin.reader.trace.source import open_source
 from tb_torchcompile_plugin.reader.trace.table import build
 
@@ -82,14 +82,14 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
             _collect(job, number, workers, reports)
         meter = Meter(str(path), source.size, None, None)
         outcome = _Assembly(Task(source, head, meter, chunk, segment), reports).run()
-        sink = MemorySink()
+        sink = Sink()
         contents = build(outcome.pieces, sink, meter.check)
     source.close()
     status = os.stat(path)
     contents.file = (status.st_size, status.st_mtime_ns)
     around = read_surroundings(head, outcome.tail)
     notices = kineto_ingest._notices(str(path), outcome, contents, around)
-    return make_trace(str(path), sink.columns(), contents, around.metadata, notices)
+    return make_trace(str(path), sink.columns, contents, around.metadata, notices)
 
 
 def _collect(job: Assignment, number: int, step: int, reports: dict[int, Any]) -> None:

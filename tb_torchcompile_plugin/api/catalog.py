@@ -35,6 +35,8 @@ SCHEMA_VERSION = 1  # of all that leaves
 
 
 class SpanRef(msgspec.Struct, frozen=True):
+    """A span as the tab lists it."""
+
     span: str
     trace_file: str
     size_bytes: int
@@ -42,6 +44,8 @@ class SpanRef(msgspec.Struct, frozen=True):
 
 
 class WorkerRef(msgspec.Struct, frozen=True):
+    """A worker as the tab lists it."""
+
     worker: str
     rank: int | None
     has_compile: bool
@@ -163,7 +167,13 @@ def runs_in(look: Listing) -> Runs:
 
 
 def _run_ref(run: str, workers: list[WorkerFiles]) -> RunRef:
-    refs = [_worker_ref(worker) for worker in workers]
+    refs = []
+    for worker in workers:
+        spans = [
+            SpanRef(span.span, span.file.name, span.file.size, span.file.mtime_ns / 1e9)
+            for span in worker.spans
+        ]
+        refs.append(WorkerRef(worker.worker, worker.rank, bool(worker.summaries or worker.log), spans))
     if asks_digests(workers):
         sizes = [max(file.size for file in worker.digests.values()) for worker in workers if worker.digests]
         return RunRef(run, refs, len(sizes), sum(sizes))
@@ -171,18 +181,6 @@ def _run_ref(run: str, workers: list[WorkerFiles]) -> RunRef:
     count = len({rank.rank for rank in ranks})
     sizes = [max(span.size_bytes for span in rank.spans) for rank in ranks]
     return RunRef(run, refs, count, sum(sizes) if count > 1 else 0)
-
-
-def _worker_ref(worker: WorkerFiles) -> WorkerRef:
-    return WorkerRef(
-        worker=worker.worker,
-        rank=worker.rank,
-        has_compile=bool(worker.summaries or worker.log),
-        spans=[
-            SpanRef(span.span, span.file.name, span.file.size, span.file.mtime_ns / 1e9)
-            for span in worker.spans
-        ],
-    )
 
 
 def plugin_version() -> str | None:

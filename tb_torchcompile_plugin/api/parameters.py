@@ -24,27 +24,26 @@ class Parameter:
 
     @property
     def optional(self) -> bool:
+        """Whether it may be left out."""
         return self.otherwise is not _REQUIRED
-
-    def given(self, texts: Mapping[str, str]) -> bool:
-        return any(texts.get(name) for name in self.names)
-
-    def missing(self, texts: Mapping[str, str]) -> list[str]:
-        """Return those of the names that have no text and need one."""
-        if self.optional and not self.given(texts):
-            return []
-        return [name for name in self.names if not texts.get(name)]
-
-    def value(self, texts: Mapping[str, str]) -> object:
-        """Read the value. Raises BadRequest."""
-        return self.read(*(texts[name] for name in self.names)) if self.given(texts) else self.otherwise
 
 
 def values(parameters: Sequence[Parameter], texts: Mapping[str, str]) -> list[Any]:
     """Read all values. Raises BadRequest, which names all parameters that are missing."""
-    if missing := [name for parameter in parameters for name in parameter.missing(texts)]:
+    given = [any(texts.get(name) for name in parameter.names) for parameter in parameters]
+    missing = [
+        name
+        for parameter, is_given in zip(parameters, given)
+        if is_given or not parameter.optional
+        for name in parameter.names
+        if not texts.get(name)
+    ]
+    if missing:
         raise BadRequest(f"these parameters are missing: {', '.join(missing)}", next_step=_SEE)
-    return [parameter.value(texts) for parameter in parameters]
+    return [
+        parameter.read(*(texts[name] for name in parameter.names)) if is_given else parameter.otherwise
+        for parameter, is_given in zip(parameters, given)
+    ]
 
 
 def worker_ids(side: str = "") -> tuple[Parameter, ...]:
@@ -53,6 +52,7 @@ def worker_ids(side: str = "") -> tuple[Parameter, ...]:
 
 
 def span_ids(side: str = "") -> tuple[Parameter, ...]:
+    """Return the ids of a span."""
     return *worker_ids(side), text(f"span{side}")
 
 
@@ -62,6 +62,7 @@ def side_ids(side: str = "") -> tuple[Parameter, ...]:
 
 
 def text(name: str, otherwise: object = _REQUIRED) -> Parameter:
+    """Return a parameter that is taken as it is."""
     return Parameter((name,), str, otherwise)
 
 

@@ -111,6 +111,8 @@ class SpanRead(msgspec.Struct, frozen=True):
 
 
 class Worker(msgspec.Struct, frozen=True):
+    """A worker of a run."""
+
     worker: str
     rank: int | None
     spans: list[SpanReport | UnreadSpan]

@@ -113,6 +113,7 @@ class Route(Generic[About]):
 
     @property
     def about(self) -> str:
+        """The name of its subject."""
         return self.subject.name
 
     @cached_property
@@ -122,20 +123,9 @@ class Route(Generic[About]):
         return kind
 
     @cached_property
-    def defaults(self) -> list[object]:
-        """The values of its parameters where none is given."""
-        return [parameter.otherwise for parameter in self.parameters]
-
-    @cached_property
     def is_kept(self) -> bool:
         """Whether its answer is about a span alone, and kept until a file of the span changes."""
         return self.subject in (SPAN, SPAN_OR_WORKER) and issubclass(self.answer, msgspec.Struct)
-
-    def read(self, texts: Mapping[str, str]) -> tuple[list[Any], list[Any]]:
-        """Return its ids and the values of its parameters. Raises BadRequest."""
-        given = values((*self.subject.ids, *self.parameters), texts)
-        ids = len(self.subject.ids)
-        return given[:ids], given[ids:]
 
 
 def _timeline(session: Session, run: str, worker: str, span: str) -> Timeline | Progress:
@@ -251,8 +241,9 @@ def poll(session: Session, route: Route[Any], texts: Mapping[str, str]) -> Answe
 
     texts: its ids and parameters. While a trace is read or the answer computed, how far that is. Raises UserError.
     """
-    ids, arguments = route.read(texts)
-    is_plain = arguments == route.defaults
+    given = values((*route.subject.ids, *route.parameters), texts)
+    ids, arguments = given[: len(route.subject.ids)], given[len(route.subject.ids) :]
+    is_plain = arguments == [parameter.otherwise for parameter in route.parameters]
     if is_plain and route.is_kept and all(ids):
         _, source = session.look_up(*ids)
         stored: Answer | None = session.answers.get(route.name, route.answer, source)

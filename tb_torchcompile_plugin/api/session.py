@@ -90,7 +90,7 @@ class Session:
         within: a folder; files outside are not read. ahead: whether what panels ask first is computed as soon as a
         trace is read, by a thread of its own, which may abort a process that ends meanwhile (SIGABRT, inside of C++).
         """
-        self._catalog, self._ahead = Catalog(logdirs, within), ahead
+        self.catalog, self._ahead = Catalog(logdirs, within), ahead
         self._queue: ReadQueue[Ids, Profile] = ReadQueue()
         weakref.finalize(self, self._queue.close)  # also when the process ends
         self._compile_data, self.combined = Memo(MAX_COMPILE_DATA), Memo(MAX_COMBINED)
@@ -104,11 +104,7 @@ class Session:
 
     def look(self) -> Listing:
         """List the logdir. Reads first and last bytes of files that are new; parses nothing."""
-        return self._catalog.look()
-
-    def last_look(self) -> Listing:
-        """Return what the logdir held when it was last listed."""
-        return self._catalog.last()
+        return self.catalog.look()
 
     def runs(self) -> Runs:
         """List the logdir, as the tab gets it."""
@@ -116,12 +112,12 @@ class Session:
 
     def all_runs(self, pin: str) -> AllRuns:
         """Return a line for each run, without opening a trace. pin: the run to compare the others with, or ""."""
-        runs = [self.lines.of(run.run, workers) for run, workers in self._catalog.last().runs if workers]
+        runs = [self.lines.of(run.run, workers) for run, workers in self.catalog.last().runs if workers]
         return all_runs(runs, self.lines.reading, pin)
 
     def look_up(self, run: str, worker: str, span: str) -> tuple[SpanFiles, AnswerSource]:
         """Return the files of a span, and what the answers about it are computed from. Raises NotFound."""
-        return self._catalog.span((run, worker, span))
+        return self.catalog.span((run, worker, span))
 
     def last_overview(self, run: str, worker: str, span: str) -> LastOverview | None:
         """Return what was shown of a span when it was last read. Raises NotFound."""
@@ -139,7 +135,7 @@ class Session:
 
     def compile_data(self, run: str, worker: str) -> CompileData:
         """Return what a worker compiled. Raises NotFound, and NoCompileData where none could be read."""
-        data, notices = self.with_packages(run, self._catalog.worker(run, worker))
+        data, notices = self.with_packages(run, self.catalog.worker(run, worker))
         if data is None:
             raise _no_compile_data(worker, notices)
         return data
@@ -149,15 +145,16 @@ class Session:
         files = worker.compile_files
         folder = os.path.dirname(files[0].path) if files else ""
         key, read = (folder, worker.worker), partial(read_compile_data, worker)
-        return self._compile_data.get(key, read, files, _is_complete)
+        # one that could not be read may be readable the next time
+        return self._compile_data.get(key, read, files, lambda data: all(notice.kept for notice in data[1]))
 
     def with_packages(self, run: str, worker: WorkerFiles) -> DataRead:
         """Return the same, with the packages that another process of the run compiled."""
-        return with_makers(worker, self._catalog.workers(run), self.compile_data_of, self._compile_data)
+        return with_makers(worker, self.catalog.workers(run), self.compile_data_of, self._compile_data)
 
     def ranks(self, run: str) -> list[Rank]:
         """Return the ranks of a run that have compile data. Raises NotFound."""
-        return self.ranks_of(self._catalog.workers(run))
+        return self.ranks_of(self.catalog.workers(run))
 
     def ranks_of(self, workers: Sequence[WorkerFiles]) -> list[Rank]:
         """Return each rank once. Of two workers with one rank the later name counts."""
@@ -167,7 +164,7 @@ class Session:
 
     def job_members(self, run: str, span: str = "") -> list[Member]:
         """Return the spans of a run that were recorded with this one, or with the newest. Raises NotFound."""
-        return members(self._catalog.workers(run), span)
+        return members(self.catalog.workers(run), span)
 
     def poll_job(self, run: str, span: str = "") -> Job | Progress:
         """Return the ranks of a run together, or how far reading them is. A rank that cannot be read is missing.
@@ -175,7 +172,7 @@ class Session:
         Of many ranks, or where traces are missing, digests are read, otherwise traces. Raises NotFound where there are
         fewer than two ranks, UserError where they cannot be read.
         """
-        workers = self._catalog.workers(run)
+        workers = self.catalog.workers(run)
         if asks_digests(workers):
             files = digest_files(workers, span)
             future = self.combined.begin((run, *files), partial(by_digests, files, span), files)
@@ -311,14 +308,16 @@ class Session:
         self._queue.cancel((run, worker, span))
 
     def _reading(self, ids: Ids, *, to_the_end: bool = False) -> Reading[Profile]:
-        found, source = self._catalog.span(ids)
+        found, source = self.catalog.span(ids)
 
         def start() -> Reading[Profile]:
             progress = Progress(found.span.file.name, 0, found.span.file.size, 0, None)
             return Reading(progress, partial(self._read_span, ids))
 
         reading = self._queue.ask(ids, source, start, to_the_end=to_the_end)
-        if _is_lost(reading):
+        is_read = reading.future.done() and reading.future.exception() is None
+        if is_read and not reading.future.result().trace.is_whole():
+            # what was read is gone: its columns lie in the cache, where others may write
             self._queue.forget(ids, reading)
             reading = self._queue.ask(ids, source, start, to_the_end=to_the_end)
         return reading
@@ -331,7 +330,7 @@ class Session:
             raise
 
     def _read_span(self, ids: Ids, reading: Reading[Profile]) -> Profile:
-        found, _ = self._catalog.span(ids)
+        found, _ = self.catalog.span(ids)
         data, _ = self.with_packages(ids[0], found.worker)
         fetching = partial(reading.advance, stage="fetching")
         trace = read(found.span.file, reading.advance, fetching, reading.stop)
@@ -341,23 +340,12 @@ class Session:
         return profile
 
 
-def _is_lost(reading: Reading[Profile]) -> bool:
-    """Whether what was read is gone: its columns lie in the cache, where others may write."""
-    is_read = reading.future.done() and reading.future.exception() is None
-    return is_read and not reading.future.result().trace.is_whole()
-
-
 def all_read(profile: Profile | None) -> Progress:
     """Return the progress that is shown while something is computed from what was read."""
     if profile is None or profile.span is None:
         return Progress("", 0, 0, 0, None)
     file = profile.span.file
     return Progress(file.name, file.size, file.size, profile.trace.events, 0.0)
-
-
-def _is_complete(merged: DataRead) -> bool:
-    """Whether all files could be read; one that could not may be readable the next time."""
-    return all(notice.kept for notice in merged[1])
 
 
 def _will_retry(notices: list[Notice]) -> list[Notice]:

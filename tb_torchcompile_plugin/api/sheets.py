@@ -155,6 +155,6 @@ def _unwrapped(kind: inspect.Type) -> tuple[inspect.Type, dict[str, Any]]:
 
 
 def _title(name: str) -> str:
-    """ "self_device_us" is "Self GPU"."""
+    """Return the words of a field's name, as "Self GPU" for "self_device_us"."""
     words = [_WORDS.get(word, word) for word in _UNIT.sub("", name).split("_")]
     return _HEADS.get(name) or words[0][:1].upper() + " ".join(words)[1:]

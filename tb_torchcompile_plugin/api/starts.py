@@ -27,7 +27,7 @@ _MAX_OTHERS = 24  # start-ups that one is compared with; chosen by hand, as each
 def starts_of(session: Session, run: str, worker: str) -> Starts:
     """Return what a worker compiled, then the ranks of its run, then other runs. Raises NotFound, NoCompileData."""
     data = session.compile_data(run, worker)
-    listing = session.last_look()
+    listing = session.catalog.last()
     found = listing.worker(run, worker)
     own = Start(run, worker, found.rank if found else None, data)
     others = tuple(islice(_others(session, listing, own), _MAX_OTHERS))

@@ -50,4 +50,5 @@ class Profile(Memoized):
 
     @property
     def summary(self) -> CompileSummary | None:
+        """What its worker compiled."""
         return self.data.summary if self.data else None

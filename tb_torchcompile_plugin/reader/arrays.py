@@ -14,7 +14,7 @@ class Codes:
         self._codes: dict[str, int] = {}
 
     def code(self, text: str) -> int:
-        """The number of a text; a new one where it was not met before."""
+        """Return the number of a text; a new one where it was not met before."""
         code = self._codes.setdefault(text, len(self.texts))
         if code == len(self.texts):
             self.texts.append(text)
@@ -26,7 +26,7 @@ Group = TypeVar("Group", bound=Hashable)
 
 
 def grouped(rows: Iterable[Row], group_of: Callable[[Row], Group]) -> dict[Group, list[Row]]:
-    """The rows of each group in their order; groups in the order of their first rows."""
+    """Return the rows of each group in their order; groups in the order of their first rows."""
     groups: dict[Group, list[Row]] = {}
     for row in rows:
         groups.setdefault(group_of(row), []).append(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 Value = TypeVar("Value")
@@ -78,26 +78,23 @@ class Memo:
         keep: Callable[[Value], bool] | None,
     ) -> None:
         try:
-            value = compute()
+            value, error = compute(), None
             is_kept = keep is None or keep(value)
-        except BaseException as error:  # whatever it is, it belongs to whoever asks
-            if keep is not None:
-                self._replace(key, future, is_kept=False)
-            future.set_exception(error)
-            return
-        self._replace(key, future, value, is_kept=is_kept)
-        future.set_result(value)
-
-    def _replace(self, key: Hashable, future: Future[Any], value: object = None, *, is_kept: bool) -> None:
-        """Keep the answer without its future, which takes more memory than most answers; or forget it."""
+        except BaseException as failure:  # whatever it is, it belongs to whoever asks
+            value, error, is_kept = None, failure, keep is None
         with self._lock:
             made_of, current = self._answers.get(key, (None, None))
-            if current is not future:  # it was forgotten, or something newer is computed
-                return
-            if is_kept:
-                self._answers[key] = made_of, value
-            else:
+            if current is not future:
+                pass  # it was forgotten, or something newer is computed
+            elif not is_kept:
                 del self._answers[key]
+            elif error is None:
+                # without its future, which takes more memory than most answers
+                self._answers[key] = made_of, value
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
 
 
 def answers_of(instance: object) -> Memo:
@@ -137,6 +134,16 @@ class Memoized:
         """Return a future of the same answer, which is computed by a thread of its own."""
         compute = partial(question, self, *args, **kwargs)
         return answers_of(self).begin(key_of(question, *args, **kwargs), compute)
+
+
+def kept(compute: Callable[[Any], Value]) -> Callable[[Any], Value]:
+    """Make a method without parameters compute its answer once, when it is first called."""
+
+    @wraps(compute)
+    def method(instance: object) -> Value:
+        return answers_of(instance).get(compute.__name__, partial(compute, instance))
+
+    return method
 
 
 class once(Generic[Value]):

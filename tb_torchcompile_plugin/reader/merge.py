@@ -245,7 +245,10 @@ def _remembered(question: Callable[[discovery.File], Value], file: discovery.Fil
 
 
 def _rank_and_pid(file: discovery.File) -> tuple[int | None, int | None]:
-    ends = discovery.read_head(file.path) + b"\n" + _tail(file) if file.size else b""
+    ends = discovery.read_head(file.path) if file.size else b""
+    # a gzip cannot be read from behind
+    if file.size > _TAIL_BYTES and read_range(file.path, 0, 2) != b"\x1f\x8b":
+        ends += b"\n" + read_range(file.path, file.size - _TAIL_BYTES, file.size)
     rank = _RANK.search(ends)
     pids = [match for pattern in _HOST_PID if (match := pattern.search(ends))]
     return int(rank[1]) if rank else None, int(pids[0][1]) if pids else None
@@ -354,10 +357,3 @@ def _own_name(run: discovery.RunFiles, identity: LogIdentity, log: discovery.Fil
     else:
         wanted = log.name
     return wanted if wanted not in run.workers else f"{wanted}.{os.path.splitext(log.name)[0]}"
-
-
-def _tail(file: discovery.File) -> bytes:
-    """Return the last 64 KiB of a larger file; nothing of a gzip, which cannot be read from behind."""
-    if file.size <= _TAIL_BYTES or read_range(file.path, 0, 2) == b"\x1f\x8b":
-        return b""
-    return read_range(file.path, file.size - _TAIL_BYTES, file.size)

@@ -6,7 +6,6 @@ Times are such that sums of them fit into 64 bits, and phases sum to their compi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import MutableMapping
 from typing import Any
 
 import msgspec
@@ -24,12 +23,14 @@ _DURATIONS_END_NS = 1 << 53  # 104 days
 
 
 def without_impossible(summary: CompileSummary) -> CompileSummary:
-    """The same summary, fixed in place."""
+    """Fix a summary in place, and return it."""
     causes: Counter[str] = Counter()
     for compilation in summary.compilations:
         _fix_compilation(compilation, causes)
     for row in (*summary.compilations, *summary.runtime_metrics):
-        _fix_metrics(row.metrics, causes)
+        for name in [name for name, text in row.metrics.items() if not _is_json(text)]:
+            del row.metrics[name]
+            causes["metrics that are no JSON"] += 1
     _fix_timed(summary, "spans", causes)
     for graph in summary.graphs:
         for kernel in graph.kernels:
@@ -37,7 +38,10 @@ def without_impossible(summary: CompileSummary) -> CompileSummary:
     moments = ("recording_start_ns", "written_ns", "process_start_ns", "imported_ns")
     _clear(summary.environment, causes, **dict.fromkeys(moments, _TIMES_END_NS))
     _fix_timed(summary, "cache_transfers", causes)
-    _fix_tuning(summary, causes)
+    for tuned in summary.compiled_kernels:
+        if tuned.HasField("time_us") and not 0 <= tuned.time_us < _DURATIONS_END_NS:
+            tuned.ClearField("time_us")
+            causes["CompiledKernel.time_us: no time"] += 1
     _fix_steps(summary, causes)
     for cause, count in causes.items():
         summary.records.unreadable[cause] += count
@@ -53,13 +57,6 @@ def _fix_compilation(row: Compilation, causes: Counter[str]) -> None:
         causes["phases that do not sum to their compilation"] += 1
 
 
-def _fix_metrics(metrics: MutableMapping[str, str], causes: Counter[str]) -> None:
-    """They are JSON texts."""
-    for name in [name for name, text in metrics.items() if not _is_json(text)]:
-        del metrics[name]
-        causes["metrics that are no JSON"] += 1
-
-
 def _is_json(text: str) -> bool:
     try:
         _check_json(text)
@@ -69,7 +66,7 @@ def _is_json(text: str) -> bool:
 
 
 def _fix_timed(summary: CompileSummary, field: str, causes: Counter[str]) -> None:
-    """Rows whose whole meaning is their time."""
+    """Remove rows whose time cannot be: they mean nothing without it."""
     rows = getattr(summary, field)
     if impossible := [row for row in rows if not _is_possible(row)]:
         kept = [row for row in rows if _is_possible(row)]
@@ -94,15 +91,8 @@ def _fix_steps(summary: CompileSummary, causes: Counter[str]) -> None:
         causes["StepTimes: no time"] += 1
 
 
-def _fix_tuning(summary: CompileSummary, causes: Counter[str]) -> None:
-    for row in summary.compiled_kernels:
-        if row.HasField("time_us") and not 0 <= row.time_us < _DURATIONS_END_NS:
-            row.ClearField("time_us")
-            causes["CompiledKernel.time_us: no time"] += 1
-
-
 def _clear(row: Any, causes: Counter[str], **ends: int) -> None:
-    """Unknown is what is no time. Protobuf knows no base class with `ClearField`."""
+    """Clear fields that hold no time. Protobuf knows no base class with `ClearField`."""
     for field, end in ends.items():
         if not 0 <= getattr(row, field) < end:
             row.ClearField(field)

@@ -83,11 +83,12 @@ def span_line(profile: Profile) -> SpanLine:
     """Return the line of a span, with what its worker compiled."""
     data, first = profile.data, first_change(profile.of(findings).findings)
     clock, covered = profile.of(step_clock), profile.of(coverage)
+    knows_breaks = data is not None or profile.of(graph_break_costs) is not None
     busy = [row.busy_percent for row in profile.of(gpus) if row.busy_percent is not None]
     return SpanLine(
         compile_s=data.of(ct.total_s) if data else None,
         compilations=ct.count_compilations(data.summary.compilations) if data else None,
-        graph_breaks=_breaks(profile),
+        graph_breaks=len(profile.of(graph_break_sites)) if knows_breaks else None,
         recompiles=len(data.summary.recompiles) if data else None,
         finding=first.title if first else None,
         severity=first.severity if first else None,
@@ -103,11 +104,6 @@ def last_overview(profile: Profile) -> LastOverview:
     return LastOverview(
         profile.of(span_line), profile.of(overview), profile.of(findings).findings[:_FINDINGS]
     )
-
-
-def _breaks(profile: Profile) -> int | None:
-    is_known = profile.data is not None or profile.of(graph_break_costs) is not None
-    return len(profile.of(graph_break_sites)) if is_known else None
 
 
 class JobLine(msgspec.Struct, frozen=True):
@@ -210,13 +206,17 @@ def _row(run: KnownRun, base: SpanLine | None) -> RunRow:
     fields: dict[str, Any] = dict.fromkeys(SpanLine.__struct_fields__)
     for part in (run.line, run.job if run.job and run.job.finding else None):
         fields |= {name: getattr(part, name) for name in part.__struct_fields__} if part else {}
-    compared = base is not None and line is not None and line is not base
+    change, within_noise = None, False
+    if base is not None and line is not None and line is not base:
+        if line.step_us is not None and base.step_us:
+            change = 100 * (line.step_us / base.step_us - 1)
+        within_noise = _is_noise(base, line)
     return RunRow(
         **fields,
         **run.place._asdict(),
         read=line is not None,
-        change_percent=_change(base, line) if base and line and compared else None,
-        within_noise=_noise(base, line) if base and line and compared else False,
+        change_percent=change,
+        within_noise=within_noise,
         why_unknown=_why_unknown(run, line),
     )
 
@@ -231,11 +231,7 @@ def _why_unknown(run: KnownRun, line: SpanLine | None) -> WhyUnknown:
     )
 
 
-def _change(base: SpanLine, line: SpanLine) -> float | None:
-    return None if line.step_us is None or not base.step_us else 100 * (line.step_us / base.step_us - 1)
-
-
-def _noise(base: SpanLine, line: SpanLine) -> bool:
+def _is_noise(base: SpanLine, line: SpanLine) -> bool:
     """Whether the means differ no more than by chance."""
     apart = noise_us(base.times, line.times) if base.times and line.times else None
     return apart is not None and abs((line.step_us or 0) - (base.step_us or 0)) <= apart

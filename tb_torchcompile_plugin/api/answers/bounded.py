@@ -19,12 +19,14 @@ AFTER = "AFTER"  # where the mended program is recorded
 class Asking(Protocol):
     """How a caller asks for more: each answer can be typed, or called, as it is."""
 
-    def show(self, id: str) -> str: ...
+    def show(self, id: str) -> str:
+        """Return how to get a row."""
 
     def rows(self, section: str, after: str) -> str:
         """Return how to get rows of a section. after: the id of the last known row, "" for none."""
 
-    def tables(self, sections: Sequence[str]) -> str: ...
+    def tables(self, sections: Sequence[str]) -> str:
+        """Return how to get the tables of sections."""
 
     def what_if(self, place: Address, fix: str) -> str:
         """Return how to predict a span with this fix. fix: "" for all fixes."""
@@ -45,23 +47,28 @@ class Commands:
         self._bounds = "".join(f" {name} {value}" for name, value in bounds.items() if value is not None)
 
     def show(self, id: str) -> str:
+        """Return the command that shows a row."""
         return f"tb-torchcompile show {quote(id)} --logdir {self._logdir}"
 
     def rows(self, section: str, after: str) -> str:
+        """Return the command that reports rows of a section."""
         if after:
             return f"tb-torchcompile report {self._logdir}{self._run} --json --after {quote(after)}{self._bounds}"
         return f"tb-torchcompile report {self._logdir}{self._run} --json --section {section}"
 
     def tables(self, sections: Sequence[str]) -> str:
+        """Return the command that reports sections."""
         of = f"tb-torchcompile report {self._logdir}{self._run} --json --section {','.join(sections)}"
         return of + self._bounds
 
     def what_if(self, place: Address, fix: str) -> str:
+        """Return the command that predicts a span with this fix."""
         named = {"--run": place.run, "--worker": place.worker, "--span": place.span, "--fix": fix}
         chosen = "".join(f" {name} {quote(value)}" for name, value in named.items() if value)
         return f"tb-torchcompile what-if {self._logdir}{chosen}"
 
     def compare(self, run: str, several: bool) -> str:
+        """Return the command that compares the run before with the one after."""
         if several:
             return f"tb-torchcompile compare {self._logdir} {self._logdir} --run {quote(run)} --run {AFTER}"
         return f"tb-torchcompile compare {self._logdir} {AFTER}"
@@ -98,6 +105,7 @@ def compact(value: Any) -> Any:
 
 
 def is_nothing(value: Any) -> bool:
+    """Whether a value is null or empty."""
     return value is None or value in ("", [], {})
 
 
@@ -308,17 +316,15 @@ def _fitting(of: _Fitting) -> Bounded:
     """Return as many tables as have room for a row each, then rows of all alike, then of the first what is left."""
     tables = most(len(of.counts), lambda many: of.fits(of.level(many, 1)))
     if tables == 0:
-        return _without_rows(of)
+        limits = [0] if of.fits([0]) else []
+        answer = of.made(limits)
+        if size(answer) > of.most_bytes:
+            raise TooFewBytes(
+                f"{of.most_bytes} bytes hold no answer", next_step=f"Allow {size(answer)} or more"
+            )
+        return answer
     least = of.level(tables, most(max(of.counts), lambda many: of.fits(of.level(tables, many))))
     for index, count in enumerate(of.counts[:tables]):
         before, after = least[:index], least[index + 1 :]
         least[index] = most(count, lambda many, a=before, b=after: of.fits([*a, many, *b]))  # type: ignore[misc]
     return of.made(least)
-
-
-def _without_rows(of: _Fitting) -> Bounded:
-    for limits in ([0], []):
-        if of.fits(limits):
-            return of.made(limits)
-    least = size(of.made([]))
-    raise TooFewBytes(f"{of.most_bytes} bytes hold no answer", next_step=f"Allow {least} or more")

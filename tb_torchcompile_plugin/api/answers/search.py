@@ -141,6 +141,7 @@ class FirstAnswer(NamedTuple):
 
     @property
     def compiled(self) -> Compile | None:
+        """What its worker compiled."""
         return self.worker.compile if self.worker else None
 
 
@@ -168,12 +169,6 @@ def _headline(run: Run, worker: Worker | None, span: SpanReport | None) -> str:
     return worker.compile.headlines["overview"] if worker and worker.compile else ""
 
 
-class _Kept(NamedTuple):
-    wanted: Wanted
-    files: tuple[File, ...]
-    report: Report
-
-
 class Logdir:
     """A logdir that is asked one question after the other. Safe for many threads: one reads, the others wait for it."""
 
@@ -181,7 +176,7 @@ class Logdir:
         self.session = session
         self._progress = progress
         self._lock = threading.Lock()
-        self._kept: _Kept | None = None
+        self._kept: tuple[Wanted, tuple[File, ...], Report] | None = None
 
     def report(self, run: str = "") -> Report:
         """Return the report on this run, on all for "". Raises NoSuchRun."""
@@ -189,9 +184,9 @@ class Logdir:
             look = self.session.look()
             only = [listed.run for listed, _ in look.runs] == [run]  # which is the same as all of them
             wanted, files = Wanted("" if only else run), _files(look, run)
-            if self._kept is None or (self._kept.wanted, self._kept.files) != (wanted, files):
-                self._kept = _Kept(wanted, files, whole_report(self.session, self._progress, wanted))
-            return self._kept.report
+            if self._kept is None or self._kept[:2] != (wanted, files):
+                self._kept = wanted, files, whole_report(self.session, self._progress, wanted)
+            return self._kept[2]
 
     def tables(self, ask: Ask, asking: Asking, run: str = "") -> Bounded:
         """Return what is asked for of a run, or of all. Raises WrongArgument."""

@@ -114,11 +114,16 @@ def shown(session: Session, report: Report, id: str, asking: Asking) -> Shown:
     every = list(tables(report))
     table, row = _row_of(every, id)
     place = _located(table, row, address(id))
+    kernel = None
+    if isinstance(row, Kernel):
+        profile = session.profile(*place[:3])
+        owner = row.compile_id or "", row.graph_key or ""
+        kernel = kernel_details(profile, str(row.device), row.name, *owner)
     return Shown(
         id=id,
         section=table.section,
         row=msgspec.to_builtins(row),
-        kernel=_kernel(session, place, row) if isinstance(row, Kernel) else None,
+        kernel=kernel,
         verify=_verify(place, row, asking, len(session.runs().runs) > 1)
         if isinstance(row, Finding)
         else None,
@@ -150,27 +155,19 @@ def _located(table: Table, row: msgspec.Struct, asked: Address) -> Address:
     return asked.row(table.section, getattr(row, "key", "") or asked.key)
 
 
-def _kernel(session: Session, place: Address, row: Kernel) -> KernelDetails:
-    profile = session.profile(*place[:3])
-    return kernel_details(profile, str(row.device), row.name, row.compile_id or "", row.graph_key or "")
-
-
 def _verify(place: Address, row: Finding, asking: Asking, several: bool) -> Verify:
-    """several: whether the run is one of several of its logdir."""
+    """Return how to verify a fix. several: whether the run is one of several of its logdir."""
+    expect = None
+    if (step := row.predicted) is not None:
+        bounds = between(step.low_us, step.high_us)
+        after = duration(step.after_us) + (f" ({bounds})" if bounds else "")
+        expect = f"a step takes {after} instead of {duration(step.step_us)}"
     return Verify(
         record=f"Record the mended program as before, into {f'a run {AFTER} of the logdir' if several else AFTER}",
         compare=asking.compare(place.run, several),
-        expect=_expected(row),
+        expect=expect,
         what_if=asking.what_if(place, row.fix) if row.fix and place.span else None,
     )
-
-
-def _expected(row: Finding) -> str | None:
-    if (step := row.predicted) is None:
-        return None
-    bounds = between(step.low_us, step.high_us)
-    after = duration(step.after_us) + (f" ({bounds})" if bounds else "")
-    return f"a step takes {after} instead of {duration(step.step_us)}"
 
 
 def _related(tables: Sequence[Table], place: Address, row: msgspec.Struct) -> Iterator[str]:

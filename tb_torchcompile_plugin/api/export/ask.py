@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain, combinations
 from typing import Any, TypeAlias, get_args
@@ -15,8 +15,7 @@ from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
 from tb_torchcompile_plugin.analysis.compile.compilation_details import DetailedFailure, Guard
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, GraphBreakSite
 from tb_torchcompile_plugin.analysis.ranks.job_rows import Measure
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
-from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails
+from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, Kernels
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
 from tb_torchcompile_plugin.api.bodies import Download, json_body, text_body
 from tb_torchcompile_plugin.api.export.page import Body, Pack
@@ -165,11 +164,6 @@ def _of(name: str, reader: RouteReader, ids: Texts) -> Any:
         return None
 
 
-def _rows(name: str, reader: RouteReader, ids: Texts) -> Sequence[Any]:
-    table = _of(name, reader, ids)
-    return table.rows if table else ()
-
-
 def _compilations(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
     compiled, overview = _of("compile", reader, ids), _of("compilations", reader, ids)
     rows = [*(compiled.compilations if compiled else ()), *(overview.others if overview else ())]
@@ -189,14 +183,12 @@ def _artifacts(reader: RouteReader, ids: Texts, only: str = "") -> Iterator[Text
         yield from ({**ids, "id": str(artifact.id)} for artifact in other.artifacts if not only)
 
 
-def kernel_texts(row: Kernel) -> Texts:
-    """Return the parameters of the drawer of a row."""
-    return {
-        "device": str(row.device),
-        "name": row.name,
-        "compile_id": row.compile_id or "",
-        "graph_key": row.graph_key or "",
-    }
+def _kernels(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
+    """Yield the parameters of the drawer of each kernel."""
+    table: Kernels | None = _of("kernels", reader, ids)
+    for row in table.rows if table else ():
+        owner = {"compile_id": row.compile_id or "", "graph_key": row.graph_key or ""}
+        yield {**ids, "device": str(row.device), "name": row.name, **owner}
 
 
 def _fixes(name: str, reader: RouteReader, ids: Texts) -> Iterator[Texts]:
@@ -238,7 +230,7 @@ VALUES: Mapping[str, Values] = {
     "guards": lambda reader, ids: (texts for texts in _compilations(reader, ids) if texts["compile_id"]),
     "artifact": _artifacts,
     "code_kernels": partial(_artifacts, only=OUTPUT_CODE),
-    "kernel": lambda reader, ids: ({**ids, **kernel_texts(row)} for row in _rows("kernels", reader, ids)),
+    "kernel": _kernels,
     "what_if": partial(_fixes, "what_if"),
     "job_map": lambda _, ids: ({**ids, "measure": measure} for measure in get_args(Measure)),
     "rank_findings": _ranks,

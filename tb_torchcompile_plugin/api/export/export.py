@@ -97,11 +97,6 @@ def reasons(code: bool) -> dict[str, str]:
     return why
 
 
-def counted(number: int, one: str, length: int) -> str:
-    """Return "1,024 answers, 3.4 MB"."""
-    return f"{plural(number, one)}, {size(length)}"
-
-
 TIMELINE_BYTES = 8_000_000
 _COMPARED = 3  # other spans of the same run
 PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was picked
@@ -189,7 +184,7 @@ class Export:
         yield from self._details(WORKER, {"run": run, "worker": worker})
         yield from self._details(SPAN_OR_WORKER, _span_texts(run, worker, span))
         before = self.pack.bytes
-        self.holds.append(Held("Panels", counted(len(self.pack.places), "answer", before)))
+        self.holds.append(Held("Panels", f"{plural(len(self.pack.places), 'answer')}, {size(before)}"))
         if span:
             yield from self._details(SPAN, _span_texts(run, worker, span))
             yield from self._job(run, span)

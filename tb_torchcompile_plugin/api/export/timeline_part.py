@@ -23,18 +23,23 @@ _OVERVIEW = 3  # levels of which all tiles are there
 
 
 class TileName(NamedTuple):
+    """Which tile of a timeline: the `number`-th of its level (see `Tiles`)."""
+
     level: int
     number: int
 
     @property
     def start(self) -> int:
+        """Where it begins, in ns of the timeline."""
         return self.number * (BUCKETS << self.level)
 
     @property
     def end(self) -> int:
+        """Where it ends, in ns of the timeline."""
         return self.start + (BUCKETS << self.level)
 
     def halves(self) -> tuple[TileName, TileName]:
+        """Return the two tiles of the next finer level that cover the same time."""
         return TileName(self.level - 1, 2 * self.number), TileName(self.level - 1, 2 * self.number + 1)
 
 
@@ -43,7 +48,6 @@ class Tile(NamedTuple):
 
     name: TileName
     data: bytes
-    whole: bool  # every slice of it is by itself, at its own time
 
 
 class Tiles:
@@ -55,6 +59,7 @@ class Tiles:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
+        # by tile, whether every slice of it is by itself, at its own time
         self._whole: dict[TileName, bool] = {}
         first, last = timeline.extent
         self.root = root = max(0, (max(1, -(-(last - first) // BUCKETS)) - 1).bit_length())
@@ -75,7 +80,10 @@ class Tiles:
         while names:
             for name in names:
                 if name not in self._whole:
-                    yield self._make(name)
+                    timeline = self._timeline
+                    window = timeline.window(name.start, name.end, BUCKETS, range(len(timeline.lanes)))
+                    self._whole[name] = bool((window.rectangles.runs.size == 1).all())
+                    yield Tile(name, encoded(window, name.start, name.end, BUCKETS))
             halves = [
                 half
                 for name in names
@@ -84,13 +92,6 @@ class Tiles:
             ]
             names = [half for half in halves if half.start < end and half.end > start]
             names = [name for name in names if name.end >= first and name.start <= last]
-
-    def _make(self, name: TileName) -> Tile:
-        timeline = self._timeline
-        window = timeline.window(name.start, name.end, BUCKETS, range(len(timeline.lanes)))
-        whole = bool((window.rectangles.runs.size == 1).all())
-        self._whole[name] = whole
-        return Tile(name, encoded(window, name.start, name.end, BUCKETS), whole)
 
 
 Entry = tuple[str, Body]

@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.api.catalog import Catalog, Ids
 from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order, in_processes, on_cluster
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.errors import Notice, UserError
-from tb_torchcompile_plugin.logdir.discovery import SpanFile, digest_name
+from tb_torchcompile_plugin.logdir.discovery import digest_name
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, plain_path
 
 Done = Callable[[Order, Attempted], None]
@@ -49,7 +49,15 @@ def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
         folder = run.folder if not target else target if run.run == "." else os.path.join(target, run.run)
         for worker in workers:
             nameable = [span for span in worker.spans if span.span.isdigit()]
-            notices += [_nameless(span) for span in worker.spans if span not in nameable]
+            notices += [
+                Notice(
+                    span.file.path,
+                    "another trace has the same worker and time in its name: this one gets no digest",
+                    next_step="Rename it, or remove the one that is not needed",
+                )
+                for span in worker.spans
+                if span not in nameable
+            ]
             for span in nameable:
                 path = os.path.join(folder, digest_name(worker.worker, span.span))
                 beside = worker.digests.get(span.span) if target else None
@@ -66,14 +74,6 @@ def _absolute(path: str) -> str:
     return plain if is_remote(plain) else os.path.abspath(plain)
 
 
-def _nameless(span: SpanFile) -> Notice:
-    return Notice(
-        span.file.path,
-        "another trace has the same worker and time in its name: this one gets no digest",
-        next_step="Rename it, or remove the one that is not needed",
-    )
-
-
 def index(orders: Sequence[Order], workers: int, scheduler: str, done: Done) -> Indexed:
     """Carry out orders in so many processes, or on a cluster of Dask, and call `done` after each.
 
@@ -85,17 +85,14 @@ def index(orders: Sequence[Order], workers: int, scheduler: str, done: Done) -> 
     with closing(answers):
         for order, outcome in answers:
             if outcome.kind == "no room" and outcome.notice:
-                raise _no_room(outcome.notice, result)
+                raise UserError(
+                    f"{outcome.notice.problem}, after {result.written} digests",
+                    file=outcome.notice.file,
+                    next_step="Make room, or name another folder with --out DIR, then run this again: "
+                    "it goes on where it stopped",
+                )
             result.written += outcome.kind == "written"
             result.there_already += outcome.kind == "there already"
             result.warnings += [outcome.notice] if outcome.kind == "failed" and outcome.notice else []
             done(order, outcome)
     return result
-
-
-def _no_room(where: Notice, result: Indexed) -> UserError:
-    return UserError(
-        f"{where.problem}, after {result.written} digests",
-        file=where.file,
-        next_step="Make room, or name another folder with --out DIR, then run this again: it goes on where it stopped",
-    )

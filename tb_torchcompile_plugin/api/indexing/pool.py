@@ -81,7 +81,12 @@ def write_digest(order: Order, trace: Trace | None = None) -> Literal["written",
     if is_current(order.beside, order.span.file) and order.beside:
         save(load(order.beside), order.path)
         return "written"
-    _check_writable(order.path)
+    folder = os.path.dirname(order.path)
+    if not is_remote(order.path) and os.path.isdir(folder) and not os.access(folder, os.W_OK):
+        # before the trace is read for nothing
+        raise UserError(
+            "this folder cannot be written", file=folder, next_step="Name another one with --out DIR"
+        )
     files = order.worker.compile_files
     read = partial(read_compile_data, order.worker)
     data = _compiled.get(files, read, keep=lambda _: True)[0] if files else None
@@ -95,15 +100,6 @@ def _read(file: File) -> Trace:
     with copies.local(file, keep=False) as path:
         trace = (open_trace if is_stored(path) else read_trace)(path, workers=1)
     return replace(trace, notices=copies.named(trace.notices, path, file))
-
-
-def _check_writable(path: str) -> None:
-    """Raise UserError before the trace is read for nothing."""
-    folder = os.path.dirname(path)
-    if not is_remote(path) and os.path.isdir(folder) and not os.access(folder, os.W_OK):
-        raise UserError(
-            "this folder cannot be written", file=folder, next_step="Name another one with --out DIR"
-        )
 
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}

@@ -72,12 +72,15 @@ class AnswerStore:
         None where it is in neither and there is no `compute`. Raises what `compute` raises.
         """
         find = partial(self._find, question, kind, source, compute)
-        return self._memory.get((question, source), find, keep=_is_known)
+        return self._memory.get((question, source), find, keep=lambda answer: answer is not None)
 
     def _find(
         self, question: str, kind: type[Answer], source: AnswerSource, compute: Callable[[], Answer] | None
     ) -> Answer | None:
-        is_on_disk = bool(source.files) and (not self._large_files_only or _is_large(source.files[0]))
+        is_on_disk = bool(source.files)
+        if is_on_disk and self._large_files_only:
+            first = source.files[0]
+            is_on_disk = not is_remote(first.path) and is_worth_storing(first.size)
         answer = load(question, kind, source) if is_on_disk else None
         if answer is None and compute is not None:
             answer = compute()
@@ -86,20 +89,12 @@ class AnswerStore:
         return answer
 
 
-def _is_known(answer: object) -> bool:
-    return answer is not None
-
-
-def _is_large(file: File) -> bool:
-    return not is_remote(file.path) and is_worth_storing(file.size)
-
-
 def load(question: str, kind: type[Answer], source: AnswerSource) -> Answer | None:
     """Return the answer on disk; None where there is none that can be read, or it is outdated."""
-    path = _path(question, source)
     try:
+        path, current_key = _path_and_key(question, source)
         key, answer = _FILE.decode(path.read_bytes())
-        if key != _key(source):
+        if key != current_key:
             return None
         decoded = msgspec.msgpack.decode(answer, type=kind)
     except (OSError, msgspec.MsgspecError, UnicodeError):
@@ -112,9 +107,9 @@ def save(question: str, answer: msgspec.Struct, source: AnswerSource) -> bool:
     """Write the answer in place of an older one; False where that cannot be done."""
     if max_cache_bytes() <= 0:
         return False
-    path = _path(question, source)
     try:
-        content = msgspec.msgpack.encode((_key(source), answer))
+        path, key = _path_and_key(question, source)
+        content = msgspec.msgpack.encode((key, answer))
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
         _remove_surplus(path.parent)
@@ -127,20 +122,23 @@ def save(question: str, answer: msgspec.Struct, source: AnswerSource) -> bool:
     return True
 
 
-def _path(question: str, source: AnswerSource) -> Path:
-    """Return where the answer lies: whatever it is computed from, there is one for each question about a file."""
-    first = _real(source.files[0].path) if source.files else ""
-    return cache_directory() / ANSWERS / f"{question}-{name_of([first])}.msgpack"
+def _path_and_key(question: str, source: AnswerSource) -> tuple[Path, str]:
+    """Return where the answer is, one for each question about a file, and the key of all that it depends on.
 
-
-def _key(source: AnswerSource) -> str:
-    """Return what the answer depends on. Which bandwidth a device has, users may say in an environment variable."""
-    files = [[_real(file.path), file.size, file.tag or file.mtime_ns] for file in source.files]
-    return name_of([FORMAT_VERSION, package_version(), os.environ.get(PEAKS, ""), source.baseline, *files])
-
-
-def _real(path: str) -> str:
-    return path if is_remote(path) else os.path.realpath(path)
+    Which bandwidth a device has, users may say in an environment variable.
+    """
+    files = [
+        [
+            file.path if is_remote(file.path) else os.path.realpath(file.path),
+            file.size,
+            file.tag or file.mtime_ns,
+        ]
+        for file in source.files
+    ]
+    first = files[0][0] if files else ""
+    path = cache_directory() / ANSWERS / f"{question}-{name_of([first])}.msgpack"
+    key = [FORMAT_VERSION, package_version(), os.environ.get(PEAKS, ""), source.baseline, *files]
+    return path, name_of(key)
 
 
 @cache

@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cance
 def read(
     file: File, progress: Advance | None, fetching: Advance | None, cancelled: Cancel | None = None
 ) -> Trace:
-    """The trace in a file, which its progress and notices name, however far away it is."""
+    """Return the trace in a file, which its progress and notices name, however far away it is."""
 
     def advance(moved: BytesRead) -> None:
         if progress is not None:

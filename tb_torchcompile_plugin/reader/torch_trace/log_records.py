@@ -30,7 +30,7 @@ class CutOffError(Exception):
 
 
 def content(file: IO[bytes]) -> Iterator[bytes]:
-    """The content piece by piece, decompressed if it is a gz.
+    """Yield the content piece by piece, decompressed if it is a gz.
 
     Raises CutOffError after the last good byte: gzip.open would throw away what it has read before the damage.
     """
@@ -44,7 +44,7 @@ def content(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _inflated(chunk: bytes, file: IO[bytes]) -> Iterator[bytes]:
-    """Members of a gz, one after another."""
+    """Yield the members of a gz, one after another."""
     inflate, begun, left = isal_zlib.decompressobj(wbits=31), False, max_inflated_bytes()
     while chunk or begun:
         try:
@@ -67,11 +67,13 @@ def _inflated(chunk: bytes, file: IO[bytes]) -> Iterator[bytes]:
 
 
 def is_gzip(path: str) -> bool:
+    """Whether a file begins as a gzip does."""
     with opened(path) as file:
         return file.read(2) == b"\x1f\x8b"
 
 
 def cannot_open(path: str, error: OSError) -> UserError:
+    """Return why a log cannot be read."""
     return UserError(
         f"cannot be read ({error.strerror or error})",
         file=path,
@@ -80,39 +82,35 @@ def cannot_open(path: str, error: OSError) -> UserError:
 
 
 def untab(body: bytes) -> tuple[bytes, bool]:
-    """(payload lines without their TAB, whether there were lines without one: something else wrote those)."""
+    """Return the payload lines without their TAB, and whether something else wrote lines between them."""
     body = body.removeprefix(b"\r")
     if body.count(b"\n") == body.count(b"\n\t"):
-        return plainly_untabbed(body), False
+        return body[2:].replace(b"\n\t", b"\n"), False
     lines = body[1:].split(b"\n")
     kept = [line[1:] for line in lines if line[:1] == b"\t"]
     return b"\n".join(kept), any(line.strip() for line in lines if line[:1] != b"\t")
 
 
-def plainly_untabbed(body: bytes) -> bytes:
-    """The payload if each of its lines has its TAB, which its md5 then proves."""
-    return body[2:].replace(b"\n\t", b"\n")
-
-
 def without_tabs(record: bytes, start: int) -> bytes:
-    """The payload after `start` if no TABs are in it but those in front of its lines, which its md5 then proves.
+    """Return the payload after `start` if no TABs are in it but those in front of its lines, which its md5 then proves.
 
-    So it is with all that torch writes itself, and takes half as long as `plainly_untabbed`.
+    So it is with all that torch writes itself, and takes half as long as `untab`.
     """
     return record[start + 1 :].translate(None, b"\t")
 
 
 def with_unix_lines(payload: bytes) -> bytes:
-    """The payload as it was before something copied the log with CR LF at the end of lines."""
+    """Return the payload as it was before something copied the log with CR LF at the end of lines."""
     return payload.replace(b"\r\n", b"\n").removesuffix(b"\r")
 
 
 def has_md5(payload: bytes, md5: object) -> bool:
+    """Whether this is the md5 of the payload, in hexadecimal digits."""
     return hashlib.md5(payload, usedforsecurity=False).hexdigest() == md5
 
 
 def payload_at(path: str, offset: int, size: int, name: str) -> str:
-    """The payload of the record at this place of a log; for settings, that field of its metrics.
+    """Return the payload of the record at this place of a log; for settings, that field of its metrics.
 
     Raises UserError if the file cannot be opened or has changed since the place was noted.
     """
@@ -138,7 +136,7 @@ def payload_at(path: str, offset: int, size: int, name: str) -> str:
 
 
 def _bytes_at(path: str, offset: int, size: int) -> bytes:
-    """Of a gz everything before has to be decompressed, which is what a gz costs."""
+    """Return a part of a log. Of a gz everything before has to be decompressed."""
     with opened(path) as file:
         if not is_gzip(path):
             file.seek(offset)

@@ -34,7 +34,7 @@ _NO_REASON = "torch 2.4 does not log the reason"
 
 
 def add_unlogged(summary: pb.CompileSummary) -> None:
-    """To the summary of a log of torch 2.4, which knows neither artifacts nor spans; others stay as they are.
+    """Complete the summary of a log of torch 2.4, which has no artifacts and no spans; others stay as they are.
 
     A function that resumes after a graph break tells where the graph broke, why the frame before it was started over
     tells the reason, and each compilation of a frame but the first is a recompile.
@@ -54,7 +54,7 @@ def add_unlogged(summary: pb.CompileSummary) -> None:
 
 
 def _broken(before: Sequence[pb.Compilation], resumed: pb.Compilation) -> pb.Compilation | None:
-    """The frame that called the resumed one when its graph broke: the innermost of its file on the stack."""
+    """Return the frame that called the resumed one when its graph broke: the innermost of its file on the stack."""
     callers = [frame.function for frame in resumed.stack if frame.file == resumed.file]
     same = (row for row in reversed(before) if row.key.epoch == resumed.key.epoch)
     return next((row for row in same if row.function in callers[-1:]), None)
@@ -81,7 +81,7 @@ class LogIdentity:
 
 
 def read_log(path: str, progress: OnBytes | None = None) -> CompileSummary:
-    """Reads one log, plain or gz. `progress(bytes_read, bytes_total)` is called every few MB.
+    """Read one log, plain or gz. `progress(bytes_read, bytes_total)` is called every few MB.
 
     Raises UserError if the file cannot be opened or holds no record at all.
     """
@@ -89,7 +89,7 @@ def read_log(path: str, progress: OnBytes | None = None) -> CompileSummary:
 
 
 def log_identity(path: str) -> LogIdentity:
-    """Rank (by file name, else by the records), process id and time range, from the ends of the file alone.
+    """Return rank (by file name, else by the records), process id and time range, from the ends of the file.
 
     Of a gz only the beginning is read: its end_ns is None. Raises UserError if it cannot be opened.
     """
@@ -111,7 +111,7 @@ def log_identity(path: str) -> LogIdentity:
 
 
 def rank_of(path: str, head: bytes = b"") -> int | None:
-    """The rank in the file name, else the first one that a record names. Where they disagree the name is right."""
+    """Return the rank in the file name, else the first that a record names. Where they disagree the name is right."""
     named = log_rank(os.path.basename(path))
     match = _RANK.search(head) if named is None else None
     return int(match[1]) if match else named
@@ -122,7 +122,7 @@ def _pid(number: bytes) -> int | None:
 
 
 def _to_ns(microseconds: bytes) -> int | None:
-    """None for digits that are no time."""
+    """Return ns; None for digits that are no time."""
     try:
         return nanoseconds(float(microseconds))
     except ValueError:
@@ -130,7 +130,7 @@ def _to_ns(microseconds: bytes) -> int | None:
 
 
 def _loads(text: str) -> Any:
-    """JSON as the standard library reads it, which takes NaN and lone surrogates, too. Raises ValueError."""
+    """Decode JSON as the standard library reads it, which takes NaN and lone surrogates, too. Raises ValueError."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -183,7 +183,7 @@ class _LogReader:
         return summary
 
     def _raw_records(self) -> Iterator[tuple[bytes, int, bool]]:
-        """(record, its offset, whether it is the last): pieces that begin with a "V" at the start of a line."""
+        """Yield (record, its offset, whether it is the last); a record begins with a "V" at the start of a line."""
         pieces: list[bytes] = []  # of the record that is being read, joined when it ends
         offset, length, ends_line = 0, 0, False  # length: of all pieces
         for chunk in self._chunks():
@@ -265,7 +265,7 @@ class _LogReader:
         return metadata
 
     def _payload(self, raw: bytes, start: int, md5: object, is_last: bool) -> str | None:
-        """The payload text, checked against its md5. A wrong sum is counted, and the text is used all the same."""
+        """Return the payload text, checked against its md5. A wrong sum is counted, and the text is used."""
         if not md5:
             if raw[start:].strip():
                 self._damage("lines that belong to no record")

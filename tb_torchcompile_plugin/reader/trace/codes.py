@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.reader.trace.events import finite, whole
+from tb_torchcompile_plugin.reader.trace.events import ARG_NAMES, finite, whole
 from tb_torchcompile_plugin.torch_names.collectives import PARAM_COMMS
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION as CONVOLUTION_NAME
@@ -86,7 +86,7 @@ _KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, PARAM_COMMS: PARAMETERS}
 
 
 def kind_of(ph: Any, cat: Any, name: Any) -> int:
-    """What sort of event this is, from its phase, category and name."""
+    """Return the kind of an event, from its phase, category and name."""
     if ph == "X":
         if cat == KERNEL and category_of(str(name)) == "communication":
             return COLLECTIVE
@@ -99,7 +99,7 @@ def kind_of(ph: Any, cat: Any, name: Any) -> int:
 
 
 class Combos(dict[Combo, int]):
-    """Combo → code, codes in order of first appearance; `kinds[code]` says what kind of event it is."""
+    """Combo → code, codes in order of first appearance. `kinds[code]` is the kind of event."""
 
     def __init__(self) -> None:
         self.kinds: Array = np.zeros(1024, np.int8)
@@ -118,10 +118,7 @@ class Combos(dict[Combo, int]):
 
 
 class Interner(dict[bytes, int]):
-    """JSON text → code; the empty text is -1."""
-
-    def __init__(self) -> None:
-        self[b""] = -1
+    """JSON text → code. It starts with the empty text, whose code is -1."""
 
     def __missing__(self, key: bytes) -> int:
         code = self[key] = len(self) - 1
@@ -133,33 +130,28 @@ class Dictionaries:
 
     def __init__(self) -> None:
         self.combos = Combos()
-        self.interners = {name: Interner() for name in TEXT_FIELDS}
+        self.interners = {name: Interner({b"": -1}) for name in TEXT_FIELDS}
 
     def column(self, args: Sequence[Any], name: str) -> Array:
-        """What each of `args` holds of that name: a number, or the code of a text; -1 where it has none."""
-        if name in TEXT_FIELDS:
-            return self._interned(args, name)
+        """Return what each of `args` holds of that name: a number, or the code of a text; -1 where it has none."""
         if name in FLOATS:
             with np.errstate(over="ignore"):  # what is too large for a column is infinite there
-                return numbers(args, name, FLOATS[name], _real)
-        values = numbers(args, name, np.int64, whole)
-        if name == "external" and (values < 0).any():
-            return np.where(values < 0, numbers(args, "external_old", np.int64, whole), values)
+                return numbers(args, name, FLOATS[name], real)
+        values = self._codes(args, name, name)
+        old_name = f"{name}_old"
+        if old_name in ARG_NAMES and (values < 0).any():
+            return np.where(values < 0, self._codes(args, name, old_name), values)
         return values
 
-    def _interned(self, args: Sequence[Any], name: str) -> Array:
-        def codes_of(attribute: str) -> Array:
-            texts = map(bytes, map(attrgetter(attribute), args))
-            return np.fromiter(map(self.interners[name].__getitem__, texts), np.int32, len(args))
-
-        codes = codes_of(name)
-        if name == "input_dims" and (codes < 0).any():
-            return np.where(codes < 0, codes_of("input_dims_old"), codes)
-        return codes
+    def _codes(self, args: Sequence[Any], name: str, attribute: str) -> Array:
+        if name not in self.interners:
+            return numbers(args, attribute, np.int64, whole)
+        texts = map(bytes, map(attrgetter(attribute), args))
+        return np.fromiter(map(self.interners[name].__getitem__, texts), np.int32, len(args))
 
 
 def numbers(items: Sequence[Any], name: str, dtype: Any, clean: Callable[[Any], Any]) -> Array:
-    """An attribute of each item as numbers, by `clean` where numpy alone cannot."""
+    """Return an attribute of each item as numbers, by `clean` where numpy alone cannot."""
     get = attrgetter(name)
     try:
         return np.fromiter(map(get, items), dtype, len(items))
@@ -167,6 +159,7 @@ def numbers(items: Sequence[Any], name: str, dtype: Any, clean: Callable[[Any], 
         return np.array([clean(value) for value in map(get, items)], dtype)
 
 
-def _real(value: Any) -> float:
+def real(value: Any) -> float:
+    """Return a number; nan for all that is none."""
     number = finite(value)
     return np.nan if number is None else number

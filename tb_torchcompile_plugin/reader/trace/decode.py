@@ -7,11 +7,11 @@ JSON decoder; what comes of it is the same.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import compress
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -32,6 +32,7 @@ from tb_torchcompile_plugin.reader.trace.codes import (
     Dictionaries,
     combo_of,
     numbers,
+    real,
 )
 from tb_torchcompile_plugin.reader.trace.events import (
     EXACT_FROM,
@@ -48,7 +49,6 @@ from tb_torchcompile_plugin.reader.trace.layout.layout import Layout, ParsedEven
 from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.source import open_source
 
-_ARGS = attrgetter("args")
 _MOMENTS = {MEMORY: "memory", FLOW: "flow"}
 
 
@@ -92,35 +92,24 @@ class Decoder:
         self.combos, self.interners = self._dictionaries.combos, self._dictionaries.interners
         self._layout = Layout(self._dictionaries)
         self._exact = False  # whether time stamps are too long for a float
-        self._common = True  # whether all phases and categories so far were common ones
-        self._start_part()
-
-    def _start_part(self) -> None:
-        self._part = DecodedPart()
-        self._pieces: dict[str, list[Array]] = {}
-        self._phase_counts: Array = np.zeros(0, np.int64)
-
-    @property
-    def events(self) -> int:
-        """Events in the current part so far."""
-        return self._part.events
+        self._decode: Callable[[bytes], Sequence[Event]]
+        self._decode = decode_common_events  # as long as all phases and categories are common ones
+        self.part = DecodedPart()  # the current one, whose columns are still in pieces
+        self._pieces: defaultdict[str, list[Array]] = defaultdict(list)
 
     def lose(self, why: str, offset: int = -1, count: int = 1) -> None:
         """Count something that was dropped or repaired; the first byte offset of each reason is kept."""
         if count:
-            before, first = self._part.losses.get(why, (0, offset))
-            self._part.losses[why] = (before + count, first)
-
-    def mark(self, start: int, end: int, event: int) -> None:
-        """The text of these byte offsets holds this event of the part first."""
-        self._part.chunks.append((start, end, event))
+            before, first = self.part.losses.get(why, (0, offset))
+            self.part.losses[why] = (before + count, first)
 
     def take(self) -> DecodedPart:
         """Return the finished part; the decoder starts a new one."""
-        part = self._part
+        part = self.part
         part.columns = {name: np.concatenate(pieces) for name, pieces in self._pieces.items()}
-        part.phases = {ph: int(n) for ph, n in zip(self.combos.phases, self._phase_counts) if n}
-        self._start_part()
+        part.phases = {phase: part.phases[phase] for phase in self.combos.phases if phase in part.phases}
+        self.part = DecodedPart()
+        self._pieces.clear()
         return part
 
     def feed_text(self, text: bytes, end: int) -> None:
@@ -156,21 +145,17 @@ class Decoder:
 
     def _feed_json(self, text: bytes) -> None:
         if not self._exact:
-            events = self._decode(text)
-            stamps = _floats(events, "ts")
+            try:
+                events = self._decode(text)
+            except msgspec.ValidationError:
+                events = decode_events(text)
+                self._decode = decode_events
+            stamps = numbers(events, "ts", np.float64, real)
             if not len(stamps) or np.fmax.reduce(np.abs(stamps)) < EXACT_FROM or np.isnan(stamps).all():
                 self._add(self._batch(events, _to_ns(stamps)))
                 return
             self._exact = True
         self.feed_exact(decode_exact_events(text))
-
-    def _decode(self, text: bytes) -> Sequence[Event]:
-        if self._common:
-            with suppress(msgspec.ValidationError):
-                return decode_common_events(text)
-        events = decode_events(text)
-        self._common = False
-        return events
 
     def feed_exact(self, events: Sequence[ExactEvent]) -> None:
         """Add events whose time stamps are text."""
@@ -182,24 +167,25 @@ class Decoder:
         kinds = self.combos.kinds[codes]
         batch = _Batch(codes, *stamps, np.zeros(count, np.int64), np.zeros(count, bool), [], [])
         slices = kinds <= LAST_SLICE_KIND
-        us = _floats(_select(events, slices), "dur")
+        us = numbers(_select(events, slices), "dur", np.float64, real)
         is_bad = ~(np.abs(us) < EXACT_FROM)
         batch.dur[slices] = _to_ns(np.where(is_bad, 0.0, us) if is_bad.any() else us)[0]
         batch.no_dur[slices] = is_bad
-        batch.columns.extend(self._columns(events, kinds))
-        batch.meta.extend(map(_meta, _select(events, kinds == META)))
-        return batch
-
-    def _columns(self, events: Sequence[Any], kinds: Array) -> Iterator[Columns]:
         for kind, fields in ARGS_FIELDS.items():
             mask = kinds == kind
             if mask.any():
-                args = list(map(_ARGS, _select(events, mask)))
+                args = [event.args for event in _select(events, mask)]
                 columns = {name: self._dictionaries.column(args, name) for name in fields}
-                yield kind, np.flatnonzero(mask), columns
+                batch.columns.append((kind, np.flatnonzero(mask), columns))
         flow = kinds == FLOW
         if flow.any():
-            yield FLOW, np.flatnonzero(flow), {"id": numbers(_select(events, flow), "id", np.int64, whole)}
+            ids = numbers(_select(events, flow), "id", np.int64, whole)
+            batch.columns.append((FLOW, np.flatnonzero(flow), {"id": ids}))
+        for event in _select(events, kinds == META):
+            args = event.args
+            value = next((v for v in (args.name, args.labels, args.sort_index) if v is not None), None)
+            batch.meta.append((event.name, event.pid, event.tid, value))
+        return batch
 
     def _add(self, batch: _Batch) -> None:
         kinds = self.combos.kinds[batch.codes]
@@ -207,33 +193,34 @@ class Decoder:
         for kind, indices, columns in batch.columns:
             prefix = KIND_NAMES.get(kind) or _MOMENTS[kind]
             if kind in _MOMENTS:
-                self._put(f"{prefix}.code", batch.codes[indices].astype(np.int32, copy=False))
-                self._put(f"{prefix}.ts", batch.ts[indices])
-                self._put(f"{prefix}.event", (indices + self._part.events).astype(np.int32))
+                self._pieces[f"{prefix}.code"].append(batch.codes[indices].astype(np.int32, copy=False))
+                self._pieces[f"{prefix}.ts"].append(batch.ts[indices])
+                self._pieces[f"{prefix}.event"].append((indices + self.part.events).astype(np.int32))
             else:
                 is_kept = kept[indices]
                 if not is_kept.all():
                     indices, columns = indices[is_kept], {k: v[is_kept] for k, v in columns.items()}
-                self._put(f"{prefix}.row", numbering[indices])
+                self._pieces[f"{prefix}.row"].append(numbering[indices])
             for name, values in columns.items():
-                self._put(f"{prefix}.{name}", values)
-        self._part.meta.extend(batch.meta)
-        counts = np.bincount(self.combos.phase_codes[batch.codes], minlength=len(self._phase_counts))
-        counts[: len(self._phase_counts)] += self._phase_counts
-        self._phase_counts = counts
-        self._part.events += len(kinds)
+                self._pieces[f"{prefix}.{name}"].append(values)
+        self.part.meta.extend(batch.meta)
+        counts = np.bincount(self.combos.phase_codes[batch.codes])
+        for phase, count in zip(self.combos.phases, counts.tolist()):
+            if count:
+                self.part.phases[phase] = self.part.phases.get(phase, 0) + count
+        self.part.events += len(kinds)
 
     def _add_slices(self, batch: _Batch, is_slice: Array) -> tuple[Array, Array]:
         """Return the number of each slice in this part, and whether it was kept."""
         if batch.no_dur.any() or batch.no_ts.any() or batch.dur.min(initial=0) < 0:
             is_slice = self._drop(is_slice, batch)
         rows = np.flatnonzero(is_slice)
-        self._put("code", batch.codes[rows].astype(np.int32, copy=False))
-        self._put("ts", batch.ts[rows])
-        self._put("dur", batch.dur[rows])
-        self._put("event", (rows + self._part.events).astype(np.int32))
-        numbering: Array = np.cumsum(is_slice, dtype=np.int32) + np.int32(self._part.slices - 1)
-        self._part.slices += len(rows)
+        self._pieces["code"].append(batch.codes[rows].astype(np.int32, copy=False))
+        self._pieces["ts"].append(batch.ts[rows])
+        self._pieces["dur"].append(batch.dur[rows])
+        self._pieces["event"].append((rows + self.part.events).astype(np.int32))
+        numbering: Array = np.cumsum(is_slice, dtype=np.int32) + np.int32(self.part.slices - 1)
+        self.part.slices += len(rows)
         return numbering, is_slice
 
     def _drop(self, is_slice: Array, batch: _Batch) -> Array:
@@ -248,15 +235,6 @@ class Decoder:
             kept &= ~lost
         return kept
 
-    def _put(self, name: str, values: Array) -> None:
-        self._pieces.setdefault(name, []).append(values)
-
-
-def _meta(event: Event) -> tuple[Any, Any, Any, Any]:
-    args = event.args
-    value = next((v for v in (args.name, args.labels, args.sort_index) if v is not None), None)
-    return event.name, event.pid, event.tid, value
-
 
 def _exact_stamps(events: Sequence[ExactEvent]) -> tuple[Array, Array]:
     stamps = [exact_ns(bytes(event.ts)) for event in events]
@@ -268,17 +246,8 @@ def _select(events: Sequence[Any], mask: Array) -> list[Any]:
     return list(events) if mask.all() else list(compress(events, mask.tolist()))
 
 
-def _floats(events: Sequence[Any], name: str) -> Array:
-    """A float attribute of each event, nan where it is None."""
-    get = attrgetter(name)
-    try:
-        return np.fromiter(map(get, events), np.float64, len(events))
-    except TypeError:
-        return np.array([np.nan if value is None else value for value in map(get, events)], np.float64)
-
-
 def _to_ns(us: Array) -> tuple[Array, Array]:
-    """µs to exact integer ns (see `float_us_to_ns`), and where there was no number."""
+    """Convert µs to exact integer ns (see `float_us_to_ns`); return them, and where there was no number."""
     missing = np.isnan(us)
     us = np.where(missing, 0.0, us) if missing.any() else us
     base = np.floor(us)
@@ -379,6 +348,7 @@ class StoredArray:
     dtype: str
 
     def load(self) -> Array:
+        """Read it."""
         return np.fromfile(self.path, self.dtype, self.count, offset=self.offset)
 
 
@@ -390,6 +360,7 @@ class Piece:
     vocabulary: Vocabulary
 
     def load(self, name: str, dtype: Any) -> Array:
+        """Return a column of the part; an empty one where it has none of that name."""
         column: Any = self.part.columns.get(name)
         if column is None:
             return np.zeros(0, dtype)

@@ -131,6 +131,7 @@ class ExactEvent(Event, gc=False):
     ts: Raw = _NO_TEXT  # type: ignore[assignment]
 
 
+_END_NS = 2**62  # in the year 2116
 EXACT_FROM = float(2**43)  # µs; below, half a float step is less than half a nanosecond
 
 decode_common_events = msgspec.json.Decoder(list[CommonEvent]).decode
@@ -149,19 +150,18 @@ def exact_ns(text: bytes) -> int | None:
     """Return a time stamp in µs, as written, in ns. None where the text is no number, or one past the year 2116."""
     if text[-4:-3] == b"." and text[-3:].isdigit():
         try:
-            return _possible(int(text[:-4] + text[-3:]))
+            nanoseconds = int(text[:-4] + text[-3:])
         except ValueError:
             pass
+        else:
+            return nanoseconds if abs(nanoseconds) < _END_NS else None
     value = finite(text.decode("ascii", "replace").strip('"'))
-    if value is None or abs(value) >= 2**62:
+    if value is None or abs(value) >= _END_NS:
         return None
     if abs(value) < EXACT_FROM:
         return float_us_to_ns(value)
-    return _possible(int((Decimal(text.decode().strip('"')) * 1000).to_integral_value()))
-
-
-def _possible(nanoseconds: int) -> int | None:
-    return nanoseconds if abs(nanoseconds) < 2**62 else None
+    nanoseconds = int((Decimal(text.decode().strip('"')) * 1000).to_integral_value())
+    return nanoseconds if abs(nanoseconds) < _END_NS else None
 
 
 def event_from_text(text: bytes) -> ExactEvent:

@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.reader.trace.source import Source
 _MAX_HEAD = 32 << 20
 # a text of any length takes no memory: nothing in it is tried in two ways
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
+_BOM = re.compile(rb"\A\0*(?:\xef\xbb\xbf)?")
 _ARRAY = re.compile(rb"\s*:\s*(\[)")
 _ANYWHERE = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE_NS = re.compile(rb'"baseTimeNanoseconds"\s*:\s*"?(\d+)')
@@ -48,7 +49,7 @@ def find_head(source: Source) -> Head:
             match = _ANYWHERE.search(text)
             start = match.end() if match else None
         if start is not None:
-            return Head(start, _without_bom(text[: start - 1]))
+            return Head(start, _BOM.sub(b"", text[: start - 1]))
         if complete or count >= _MAX_HEAD:
             raise _no_trace(source, text)
         count *= 8
@@ -70,13 +71,9 @@ def _no_trace(source: Source, text: bytes) -> UserError:
     return UserError(problem, file=source.path, next_step=step)
 
 
-def _without_bom(text: bytes) -> bytes:
-    return text.lstrip(b"\0").removeprefix(b"\xef\xbb\xbf")
-
-
 def _array_start(text: bytes) -> int | None:
     """Return the offset behind the `[`, of the document itself or of its traceEvents; None where there is none."""
-    body = _without_bom(text).lstrip()
+    body = _BOM.sub(b"", text).lstrip()
     if body[:1] == b"[":
         start = text.index(b"[") + 1
         return start if text[start:].lstrip()[:1] in (b"{", b"]") else None
@@ -101,7 +98,11 @@ def read_surroundings(head: Head, tail: bytes | None) -> Surroundings:
     try:
         end = start + json.JSONDecoder(strict=False).raw_decode(text[start:].decode("latin-1"))[1]
     except (ValueError, RecursionError):
-        around = _salvaged(head.text, text)
+        repaired = repair_object(text, float)
+        metadata = dict((repaired and repaired[0]) or load_object(head.text + b"[]}", float) or {})
+        if base := _BASE_NS.search(text):
+            metadata.setdefault("baseTimeNanoseconds", int(base.group(1)))
+        around = Surroundings(metadata, "the metadata around the events is damaged or cut off")
     else:
         rest = text[end:].strip(b" \t\r\n\0")
         problem = "something follows the end of the trace and was ignored" if rest else ""
@@ -109,11 +110,3 @@ def read_surroundings(head: Head, tail: bytes | None) -> Surroundings:
         around = Surroundings(metadata, problem, len(_EVENT_KEY.findall(rest)))
     around.metadata.pop("traceEvents", None)
     return around
-
-
-def _salvaged(head: bytes, text: bytes) -> Surroundings:
-    repaired = repair_object(text, float)
-    metadata = dict((repaired and repaired[0]) or load_object(head + b"[]}", float) or {})
-    if base := _BASE_NS.search(text):
-        metadata.setdefault("baseTimeNanoseconds", int(base.group(1)))
-    return Surroundings(metadata, "the metadata around the events is damaged or cut off")

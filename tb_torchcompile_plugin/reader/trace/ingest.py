@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,11 @@ import numpy as np
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.trace.codes import Array
 from tb_torchcompile_plugin.reader.trace.head import Surroundings, find_head, read_surroundings
-from tb_torchcompile_plugin.reader.trace.pool import PoolReader, can_start_processes
+from tb_torchcompile_plugin.reader.trace.pool import can_start_processes, read_in_processes
 from tb_torchcompile_plugin.reader.trace.segment import CUT_OFF
 from tb_torchcompile_plugin.reader.trace.serial import (
     Advance,
     Cancel,
-    FileSink,
-    MemorySink,
     Meter,
     Outcome,
     Sink,
@@ -73,35 +69,28 @@ def ingest(
         task = Task(source, head, meter, chunk_bytes, segment)
         count = _worker_count(workers, source)
         with contextlib.ExitStack() as stack:
-            if count > 1:
-                outcome = stack.enter_context(PoolReader(task, count, directory)).read()
+            folder = ""  # for the parts of a large trace; "" where they are few or there is no room
+            if count > 1 or source.size >= 2 * SEGMENT_BYTES or isinstance(source, GzipSource):
+                with contextlib.suppress(OSError):
+                    folder = stack.enter_context(
+                        tempfile.TemporaryDirectory(
+                            prefix="tb_torchcompile_", dir=directory, ignore_cleanup_errors=True
+                        )
+                    )
+            if count > 1 and folder:
+                outcome = read_in_processes(task, count, folder)
             else:
-                spool = stack.enter_context(_spool(source, directory))
-                outcome = read_in_process(task, spool)
-            meter.read(sum(piece.part.events for piece in outcome.pieces))
+                outcome = read_in_process(task, os.path.join(folder, "spool") if folder else "")
+            meter.at_end(sum(piece.part.events for piece in outcome.pieces), None)
             contents, columns = _finish(outcome, source.size, directory, meter)
         contents.file = (before.st_size, before.st_mtime_ns)
         around = read_surroundings(head, outcome.tail)
         notices = _notices(path, outcome, contents, around)
         notices += _changed(path, before)
-        meter.done(contents.events)
+        meter.at_end(contents.events, 0.0)
         return Result(path, columns, contents, around.metadata, notices)
     finally:
         source.close()
-
-
-@contextlib.contextmanager
-def _spool(source: Source, directory: Path | None) -> Iterator[str]:
-    """The name of a file for the parts of a large trace; "" where they are few or there is no room."""
-    folder = ""
-    if source.size >= 2 * SEGMENT_BYTES or isinstance(source, GzipSource):
-        with contextlib.suppress(OSError):
-            folder = tempfile.mkdtemp(prefix="tb_torchcompile_", dir=directory)
-    try:
-        yield os.path.join(folder, "spool") if folder else ""
-    finally:
-        if folder:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _worker_count(workers: int | None, source: Source) -> int:
@@ -125,16 +114,13 @@ def usable_cores() -> int:
 def _finish(
     outcome: Outcome, size: int, directory: Path | None, meter: Meter
 ) -> tuple[Contents, dict[str, Array]]:
-    def into(sink: Sink) -> tuple[Contents, dict[str, Array]]:
-        return build(outcome.pieces, sink, meter.check), sink.columns()
-
-    if directory is not None:
-        return into(FileSink(directory))
-    if size >= SEGMENT_BYTES:
+    """Build the table in `directory`; without one in files where it is large, otherwise in memory."""
+    if directory is None and size >= SEGMENT_BYTES:
         # the maps keep the data when their files are unlinked, so nothing can be left behind
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="tb_torchcompile_") as folder:
-            return into(FileSink(Path(folder)))
-    return into(MemorySink())
+            return _finish(outcome, size, Path(folder), meter)
+    sink = Sink(directory)
+    return build(outcome.pieces, sink, meter.check), sink.columns
 
 
 def _changed(path: str, before: os.stat_result) -> list[Notice]:

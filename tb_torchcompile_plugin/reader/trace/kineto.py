@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tb_torchcompile_plugin.errors import Notice
-from tb_torchcompile_plugin.reader.memo import once
+from tb_torchcompile_plugin.reader.memo import kept, once
 from tb_torchcompile_plugin.reader.trace.codes import Array
 from tb_torchcompile_plugin.reader.trace.decode import ArgsReader
 from tb_torchcompile_plugin.reader.trace.ingest import first_row_of, ingest
@@ -25,7 +26,6 @@ from tb_torchcompile_plugin.reader.trace.serial import (
     BytesRead,
     Cancel,
     Cancelled,
-    are_whole,
     narrow,
 )
 from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents
@@ -127,8 +127,17 @@ class Trace:
         return any(notice.tells_of_a_cut for notice in self.notices)
 
     def is_whole(self) -> bool:
-        """Whether its columns can still be touched; otherwise it must be read again."""
-        return are_whole(self.columns.values())
+        """Whether its columns can still be touched; otherwise it must be read again.
+
+        A mapped file that is shorter than its column would end the process (SIGBUS). One without a name cannot be cut.
+        """
+        for column in self.columns.values():
+            mapped = column.base
+            if isinstance(mapped, np.memmap) and mapped.filename is not None:
+                with suppress(OSError):
+                    if os.stat(mapped.filename).st_size < mapped.offset + mapped.nbytes:
+                        return False
+        return True
 
     def sparse(self, column: str) -> tuple[Array, Array]:
         """(rows, values) of a column that few slices have; rows ascend.
@@ -149,13 +158,13 @@ class Trace:
         ts (ns), track, memory_bytes (negative: freed), total_allocated, total_reserved, address, device_type (0: CPU,
         1: CUDA), device_id.
         """
-        return self._group("memory.")
+        return self._columns_of("memory.")
 
     def flows(self) -> dict[str, Array]:
         """Return the ends of forward → backward arrows by time: ts (ns), track, id, start."""
-        return self._group("flow.")
+        return self._columns_of("flow.")
 
-    def _group(self, prefix: str) -> dict[str, Array]:
+    def _columns_of(self, prefix: str) -> dict[str, Array]:
         return {
             name[len(prefix) :]: values for name, values in self.columns.items() if name.startswith(prefix)
         }
@@ -172,55 +181,44 @@ class Trace:
             return np.arange(len(self))
         return np.flatnonzero(np.logical_and(*masks) if len(masks) > 1 else masks[0])
 
+    @kept
     def window(self) -> tuple[int, int]:
         """Return (start of the first slice, end of the last one) in ns; (0, 0) where there is none.
 
         The profiler's own "Trace" slices do not count, nor do those of categories that are not torch's where there are
         slices of torch's.
         """
-        return self._window
+        return self.extent(TORCH_CATS if TORCH_CATS.intersection(self.cats) else None)
 
-    def extent(self) -> tuple[int, int]:
-        """Return the same with slices of any category but "Trace"."""
-        return self._limits({cat for cat in self.cats if cat != "Trace"})
-
-    @once
-    def _window(self) -> tuple[int, int]:
-        return self._limits(TORCH_CATS) if TORCH_CATS.intersection(self.cats) else self.extent()
-
-    def _limits(self, cats: AbstractSet[str]) -> tuple[int, int]:
-        counted = np.array([cat in cats for cat in self.cats] or [False], bool)[self.cat]
+    def extent(self, cats: AbstractSet[str] | None = None) -> tuple[int, int]:
+        """Return the same with slices of these categories, or of any but "Trace"."""
+        mask = [cat != "Trace" if cats is None else cat in cats for cat in self.cats]
+        counted = np.array(mask or [False], bool)[self.cat]
         if not counted.any():
             return 0, 0
         limits = np.iinfo(np.int64)
         start = np.min(self.ts, where=counted, initial=limits.max)
         return int(start), int(np.max(self.ts + self.dur, where=counted, initial=limits.min))
 
-    @once
-    def _launch_rows(self) -> Array:
+    @kept
+    def launch_of(self) -> Array:
+        """Return for each GPU slice the row of the call that launched it (same correlation), otherwise -1."""
         gpu = self.select(cat=GPU_CATS)
         launches = self.select(cat=RUNTIME_CATS)
         launch = np.full(len(self), -1, np.int64)
         launch[gpu] = first_row_of(self.correlation[launches], launches, self.correlation[gpu])
         return narrow(launch)
 
-    def launch_of(self) -> Array:
-        """Return for each GPU slice the row of the call that launched it (same correlation), otherwise -1."""
-        return self._launch_rows
-
     @once
     def call_rows(self) -> Array:
         """Rows (ascending) of the host's calls. Kept, as many analyses look for names among them."""
         return narrow(self.select(cat=CALL_CATS))
 
-    @once
-    def _op_rows(self) -> Array:
-        ops = self.call_rows
-        return narrow(first_row_of(self.external_id[ops], ops, np.asarray(self.external_id)))
-
+    @kept
     def op_of(self) -> Array:
         """Return for each slice with an External id the row of the host op that has it, otherwise -1."""
-        return self._op_rows
+        ops = self.call_rows
+        return narrow(first_row_of(self.external_id[ops], ops, np.asarray(self.external_id)))
 
     def slices_of(self, column: str, value: int) -> Array:
         """Return rows where an id column (correlation, external_id, python_id, …) has this value."""
@@ -232,12 +230,8 @@ class Trace:
 
     def args(self, row: int) -> dict[str, Any]:
         """Fetch all args of one slice from the file. Raises UserError where the file has changed or gone."""
-        args = self.event_object(row).get("args")
+        args = self._args_reader.read(int(self.event[row]))[1].get("args")
         return args if isinstance(args, dict) else {}
-
-    def event_object(self, row: int) -> dict[str, Any]:
-        """Fetch the slice's JSON object from the file. Raises UserError where the file has changed or gone."""
-        return self._args_reader.read(int(self.event[row]))[1]
 
     def offset(self, row: int) -> int:
         """Return the byte offset of the slice's `{` in the (inflated) file."""

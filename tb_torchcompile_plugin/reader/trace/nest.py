@@ -122,7 +122,7 @@ def climb_to(parent: Array, start: Array, there: Callable[[Array, Array], Array]
     """
     reached: Array = start.copy()
     going = np.flatnonzero(reached >= 0)
-    for _ in _rounds(parent):
+    for _ in range(len(parent) + 1):  # as many as the highest tree takes, and one to see that it is done
         if not len(going):
             return reached
         going = going[~there(going, reached[going])]
@@ -135,15 +135,10 @@ def ways_up(parent: Array, start: Array) -> Iterator[tuple[Array, Array]]:
     """Yield (indices in `start`, where each has come to), from themselves up, without those that are at the top."""
     which = np.flatnonzero(start >= 0)
     at = start[which]
-    for _ in _rounds(parent):
+    for _ in range(len(parent) + 1):  # as in `climb_to`
         if not len(which):
             return
         yield which, at
         at = parent[at]
         which, at = which[at >= 0], at[at >= 0]
     raise AssertionError(_AROUND_ITSELF)
-
-
-def _rounds(parent: Array) -> range:
-    """Return as many rounds as the highest tree of so many slices takes, and one to see that it is done."""
-    return range(len(parent) + 1)

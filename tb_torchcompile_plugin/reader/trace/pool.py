@@ -15,11 +15,9 @@ import json
 import os
 import pickle
 import queue
-import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -29,7 +27,7 @@ from typing import IO, Any
 
 from tb_torchcompile_plugin.reader.trace.codes import Combo
 from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder, Piece, Vocabulary, spool_part
-from tb_torchcompile_plugin.reader.trace.segment import MAX_TAIL, NO_LIMIT, SegmentReader, Stop
+from tb_torchcompile_plugin.reader.trace.segment import NO_LIMIT, SegmentReader, Stop
 from tb_torchcompile_plugin.reader.trace.serial import Outcome, Task, read_tail, without_gc
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 
@@ -79,7 +77,7 @@ def send(stream: IO[bytes], message: Any) -> None:
 
 
 def receive(stream: IO[bytes]) -> Any:
-    """The next message; None where the other side is gone."""
+    """Return the next message; None where the other side is gone."""
     header = stream.read(_LENGTH.size)
     if len(header) < _LENGTH.size:
         return None
@@ -110,12 +108,10 @@ class SegmentWorker:
         self._origin = self._source.consumed(start)
         stop = self._reader.run(start, begin + self._job.segment, self._tick)
         self._consumed += max(0, self._source.consumed(stop.offset) - self._origin)
-        self._events += self._decoder.events
+        self._events += self._decoder.part.events
         part = spool_part(self._decoder.take(), self._job.spool)
-        report = SegmentReport(index, start, stop, part, problem=self._source.problem)
-        if stop.state == "end":
-            report.tail = self._source.read(stop.offset + 1, MAX_TAIL)
-        self._report(report)
+        tail = read_tail(self._source, stop)
+        self._report(SegmentReport(index, start, stop, part, tail=tail, problem=self._source.problem))
         return stop.state == "more"
 
     def read_stripes(self, first: int, step: int) -> None:
@@ -133,7 +129,7 @@ class SegmentWorker:
         if now - self._last >= _EVERY:
             self._last = now
             done = self._consumed + max(0, self._source.consumed(offset) - self._origin)
-            send(self._out, WorkerProgress(done, self._events + self._decoder.events))
+            send(self._out, WorkerProgress(done, self._events + self._decoder.part.events))
 
     def _report(self, report: SegmentReport) -> None:
         combos = list(self._decoder.combos)
@@ -222,83 +218,57 @@ class _Process:
                     pipe.close()
 
 
-class PoolReader:
-    """Reads one file's event array with several processes. Use as a context: the parts' columns live as long."""
+def read_in_processes(task: Task, workers: int, folder: str) -> Outcome:
+    """Read the event array with several processes. The columns of its parts are in `folder`. Raises Cancelled.
 
-    def __init__(self, task: Task, workers: int, scratch: Path | None = None) -> None:
-        self._task, self._workers, self._scratch = task, workers, scratch
-        self._reports: dict[int, tuple[SegmentReport, Vocabulary]] = {}
+    Leaves no process behind.
+    """
+    reports: dict[int, tuple[SegmentReport, Vocabulary]] = {}
+    inbox: queue.Queue[Any] = queue.Queue()
+    source, head, _, chunk_bytes, segment = task
+    packed = isinstance(source, GzipSource)
+    # shared by the threads that talk to the processes: to draw from a range's iterator is one step
+    indices = iter(range(max(1, -(-(source.size - head.start) // segment))))
+    processes: list[_Process] = []
+    try:
+        for number in range(workers):
+            spool = os.path.join(folder, f"spool-{number}")
+            job = Assignment(source.path, source.size, head.start, segment, chunk_bytes, spool)
+            orders: Iterator[Any] = iter([(number, workers)]) if packed else indices
+            with contextlib.suppress(OSError):  # what no process reads is read by this one
+                processes.append(_Process(number, job, inbox, orders))
+        _collect(task, inbox, len(processes), reports)
+    finally:
+        for process in processes:
+            process.close()
+    return _Assembly(task, reports).run()
 
-    def __enter__(self) -> PoolReader:
+
+def _collect(
+    task: Task,
+    inbox: queue.Queue[Any],
+    talking: int,
+    reports: dict[int, tuple[SegmentReport, Vocabulary]],
+) -> None:
+    """Add what the processes report to `reports`, until none of them is talking any more."""
+    moved: dict[int, WorkerProgress] = {}
+    while talking:
+        task.meter.check()
         try:
-            self._folder = tempfile.mkdtemp(prefix="tb_torchcompile_", dir=self._scratch)
-        except OSError:  # nowhere to put the parts: this process reads all of them
-            self._folder, self._workers = "", 0
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-    def read(self) -> Outcome:
-        """All parts in file order. Raises Cancelled; leaves no process behind either way."""
-        self._collect()
-        return _Assembly(self._task, self._reports).run()
-
-    def _collect(self) -> None:
-        inbox: queue.Queue[Any] = queue.Queue()
-        source, head, _, _, segment = self._task
-        packed = isinstance(source, GzipSource)
-        indices = _Shared(range(max(1, -(-(source.size - head.start) // segment))))
-        processes: list[_Process] = []
-        try:
-            for number in range(self._workers):
-                orders: Iterator[Any] = iter([(number, self._workers)]) if packed else iter(indices)
-                with contextlib.suppress(OSError):  # what no process reads is read by this one
-                    processes.append(_Process(number, self._job(number), inbox, orders))
-            self._listen(inbox, len(processes), packed)
-        finally:
-            for process in processes:
-                process.close()
-
-    def _job(self, number: int) -> Assignment:
-        spool = os.path.join(self._folder, f"spool-{number}")
-        source, head, _, chunk_bytes, segment = self._task
-        return Assignment(source.path, source.size, head.start, segment, chunk_bytes, spool)
-
-    def _listen(self, inbox: queue.Queue[Any], talking: int, packed: bool) -> None:
-        moved: dict[int, WorkerProgress] = {}
-        while talking:
-            self._task.meter.check()
-            try:
-                process, message = inbox.get(timeout=_PATIENCE)
-            except queue.Empty:
-                continue
-            if message is None:
-                talking -= 1
-            elif isinstance(message, WorkerProgress):
-                moved[process.number] = message
-                consumed = [worker.consumed for worker in moved.values()]
-                events = sum(worker.events for worker in moved.values())
-                self._task.meter.at(max(consumed) if packed else sum(consumed), events)
-            else:
-                process.vocabulary.learn_words(message.combos, message.texts)
-                self._reports[message.index] = message, process.vocabulary
-
-
-class _Shared:
-    """An iterator that several threads draw from."""
-
-    def __init__(self, values: range) -> None:
-        self._values, self._lock = iter(values), threading.Lock()
-
-    def __iter__(self) -> Iterator[int]:
-        while True:
-            with self._lock:
-                value = next(self._values, None)
-            if value is None:
-                return
-            yield value
+            process, message = inbox.get(timeout=_PATIENCE)
+        except queue.Empty:
+            continue
+        if message is None:
+            talking -= 1
+        elif isinstance(message, WorkerProgress):
+            moved[process.number] = message
+            consumed = [worker.consumed for worker in moved.values()]
+            events = sum(worker.events for worker in moved.values())
+            packed = isinstance(task.source, GzipSource)  # each process inflates all of it
+            task.meter.at(max(consumed) if packed else sum(consumed), events)
+        else:
+            process.vocabulary.learn_words(message.combos, message.texts)
+            reports[message.index] = message, process.vocabulary
 
 
 class _Assembly:
@@ -324,8 +294,11 @@ class _Assembly:
                     stop = self._read_again(stop.offset, limit if index < last else NO_LIMIT)
                     tail, problem = None, ""
                 if stop.state != "more":
-                    return self._outcome(stop, tail, problem)
-            raise AssertionError
+                    break
+            if self._again and self._pieces[-1].vocabulary is self._again[2]:
+                source = self._again[3]
+                tail, problem = read_tail(source, stop), source.problem
+            return Outcome(self._pieces, stop, tail, problem)
         finally:
             if self._again:
                 self._again[3].close()
@@ -341,12 +314,6 @@ class _Assembly:
         self._pieces.append(Piece(decoder.take(), vocabulary))
         vocabulary.learn(decoder)
         return stop
-
-    def _outcome(self, stop: Stop, tail: bytes | None, problem: str) -> Outcome:
-        if self._again and self._pieces[-1].vocabulary is self._again[2]:
-            source = self._again[3]
-            tail, problem = read_tail(source, stop), source.problem
-        return Outcome(self._pieces, stop, tail, problem)
 
 
 def _lean() -> dict[str, str]:

@@ -23,22 +23,14 @@ _NAME_START = re.compile(rb'"name"\s*:\s*"')
 _NAME_END = re.compile(rb'"\s*(?:,\s*"(?:pid|tid|ts|dur|ph|cat|args|id|s|bp)"\s*:|\})')
 _NAME_ENDS = 8
 _BARE_QUOTE = re.compile(rb'(?<!\\)"')
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 Repair = Callable[[bytes], bytes]
 
 
-def _inner_minus(text: bytes) -> bytes:
-    # Kineto prints the thousandths of a negative number with their sign, padded to three characters
-    return _INNER_MINUS.sub(lambda m: m.group(1) + b"-%s.%03d" % (m.group(2), int(m.group(3))), text)
-
-
-def _lone_backslashes(text: bytes) -> bytes:
-    return _BACKSLASH.sub(lambda m: m.group(0) if m.group(1) else b"\\\\", text)
-
-
 def _quotes_in_name(text: bytes) -> bytes:
-    """The name ends at the first place that looks like an end of it and makes the whole text decode."""
+    """End the name at the first place that looks like an end of it and makes the whole text decode."""
     start = _NAME_START.search(text)
     if start is None:
         return text
@@ -67,21 +59,28 @@ def _quotes_anywhere(text: bytes) -> bytes:
 REPAIRS: tuple[tuple[str, Repair], ...] = (
     ("numbers that are inf, nan or N/A", lambda text: _NOT_A_NUMBER.sub(rb"\1null", text)),
     ("decimal commas", lambda text: _COMMA_DECIMAL.sub(rb"\1.\2", text)),
-    ("a minus sign inside a number", _inner_minus),
-    ("backslashes that escape nothing", _lone_backslashes),
+    # Kineto prints the thousandths of a negative number with their sign, padded to three characters
+    (
+        "a minus sign inside a number",
+        lambda text: _INNER_MINUS.sub(lambda m: m[1] + b"-%s.%03d" % (m[2], int(m[3])), text),
+    ),
+    (
+        "backslashes that escape nothing",
+        lambda text: _BACKSLASH.sub(lambda m: m[0] if m[1] else b"\\\\", text),
+    ),
     ("quotes inside a name", _quotes_in_name),
     ("quotes inside a text", _quotes_anywhere),
 )
 
 
 def exact(text: str) -> Decimal | float:
-    """A fraction with all its digits; infinite past any float: as an integer it would fill the memory."""
+    """Return a fraction with all its digits; infinite past any float: as an integer it would fill the memory."""
     number = float(text)
     return Decimal(text) if math.isfinite(number) else number
 
 
 def load_object(text: bytes, number: Callable[[str], Any] = exact) -> dict[str, Any] | None:
-    """The object that `text` is, leniently: control characters, invalid UTF-8, NaN and lone surrogates pass.
+    """Return the object that `text` is, leniently: control characters, invalid UTF-8, NaN and lone surrogates pass.
 
     number: what fractions become.
     """
@@ -89,7 +88,9 @@ def load_object(text: bytes, number: Callable[[str], Any] = exact) -> dict[str, 
         value = json.loads(text.decode("utf-8", "replace"), strict=False, parse_float=number)
     except (ValueError, RecursionError):
         return None
-    return _without_surrogates(value) if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    return _without_surrogates(value) if _ESCAPED_SURROGATE.search(text) else value
 
 
 def _without_surrogates(value: Any) -> Any:
@@ -103,7 +104,7 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def repair_object(text: bytes, number: Callable[[str], Any] = exact) -> tuple[dict[str, Any], str] | None:
-    """The object in broken text, and what was mended last; None where no repair helps."""
+    """Return the object in broken text, and what was repaired last; None where no repair helps."""
     for what, repair in REPAIRS:
         mended = repair(text)
         if mended != text:

@@ -37,7 +37,8 @@ _BETWEEN = b" \t\n\r\f\v,"
 _NAME = rb'"name"'
 _ENDS_IN_NAME = re.compile(_NAME + rb'\s*:\s*"[^"\\]*"\s*\}\Z')
 _CANDIDATES = 4
-_scan_value = json.JSONDecoder(strict=False).raw_decode
+# of a JSON value, as latin-1: so a character is a byte, whatever the text holds
+_scan = json.JSONDecoder(strict=False).raw_decode
 
 DAMAGED = "damaged events, dropped"
 CUT_OFF = "event cut off at the end of the file, dropped"
@@ -65,13 +66,13 @@ class Stop:
 
 
 class SegmentReader:
-    """Feeds a decoder from a source."""
+    """Feeds a decoder with the events of a source."""
 
     def __init__(self, source: Source, decoder: Decoder, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._source, self._decoder, self._chunk = source, decoder, chunk_bytes
 
     def find_start(self, offset: int) -> int | None:
-        """Where the first event after the first separator at or behind `offset` starts."""
+        """Return where the first event after the first separator at or behind `offset` starts; None for none."""
         for count in _WINDOWS:
             text = self._source.read(offset, count)
             match = SEPARATOR.search(text)
@@ -107,12 +108,12 @@ class SegmentReader:
         tail = text[max(end - 64, 0) : end - 1].rstrip()
         if tail[-1:] in (b'"', b"") and _ends_in_name(text[:end]) and self._is_torn(offset + end):
             return False
-        first = self._decoder.events
+        first = self._decoder.part.events
         try:
             self._decoder.feed_text(text, end)
         except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError):
             return False
-        self._decoder.mark(offset, offset + end, first)
+        self._decoder.part.chunks.append((offset, offset + end, first))
         return True
 
     def _is_torn(self, offset: int) -> bool:
@@ -131,7 +132,8 @@ class SegmentReader:
             if step.problem:
                 self._decoder.lose(step.problem, step.start)
             if step.event is not None:
-                self._decoder.mark(step.start, step.next, self._decoder.events + len(events))
+                first = self._decoder.part.events + len(events)
+                self._decoder.part.chunks.append((step.start, step.next, first))
                 events.append(step.event)
             if step.kind in ("end", "eof"):
                 state = step.kind
@@ -208,12 +210,6 @@ def _decide(text: bytes, complete: bool) -> ScanStep | None:
     return _skip_value(text, at, complete)
 
 
-def _scan(text: bytes, at: int) -> int:
-    """The length of the JSON value at `at`; raises ValueError or RecursionError."""
-    # as latin-1 a character is a byte, whatever the text holds
-    return _scan_value(text[at:].decode("latin-1"))[1]
-
-
 def _ran_out(text: bytes, at: int, error: json.JSONDecodeError) -> bool:
     """Whether the value may be sound and `text` only too short."""
     return error.pos >= len(text) - at - 16 or error.msg.startswith("Unterminated")
@@ -221,18 +217,21 @@ def _ran_out(text: bytes, at: int, error: json.JSONDecodeError) -> bool:
 
 def _skip_value(text: bytes, at: int, complete: bool) -> ScanStep | None:
     try:
-        return ScanStep("skip", at, at + _scan(text, at), problem=NO_EVENT)
+        return ScanStep("skip", at, at + _scan(text[at:].decode("latin-1"))[1], problem=NO_EVENT)
     except json.JSONDecodeError as error:
         if not complete and text[at : at + 1] in (b'"', b"[") and _ran_out(text, at, error):
             return None
     except RecursionError:
         pass
-    return _resync(text, at, complete)
+    match = _RESYNC.search(text, at)
+    if match:
+        return ScanStep("skip", at, max(match.start(1), match.start(2)), problem=GARBAGE)
+    return ScanStep("eof", at, len(text), problem=GARBAGE) if complete else None
 
 
 def _decide_event(text: bytes, at: int, complete: bool) -> ScanStep | None:
     try:
-        length = _scan(text, at)
+        length = _scan(text[at:].decode("latin-1"))[1]
         # a name that held quotes ends the object, and something unreadable that looks like an event follows
         ends_in_name = _ends_in_name(text[at : at + length])
         is_torn = _is_unreadable(text, at + length, complete) if ends_in_name else False
@@ -253,7 +252,7 @@ def _is_unreadable(text: bytes, at: int, complete: bool) -> bool | None:
     if text[following : following + 1] != b"{":
         return False if complete or following < len(text) else None
     try:
-        _scan(text, following)
+        _scan(text[following:].decode("latin-1"))[1]
     except json.JSONDecodeError as error:
         return None if _ran_out(text, following, error) and not complete else True
     except RecursionError:
@@ -262,6 +261,7 @@ def _is_unreadable(text: bytes, at: int, complete: bool) -> bool | None:
 
 
 def _read_valid(raw: bytes) -> tuple[ExactEvent | None, str]:
+    """Return the event in the text of one object, and what is wrong with it, "" for nothing."""
     try:
         return event_from_text(raw), ""
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
@@ -297,13 +297,6 @@ def _is_object(text: bytes, at: int) -> bool:
     """Whether a sound object follows."""
     following = at + len(_between(text[at:]))
     try:
-        return text[following : following + 1] == b"{" and _scan(text, following) > 0
+        return text[following : following + 1] == b"{" and _scan(text[following:].decode("latin-1"))[1] > 0
     except (ValueError, RecursionError):
         return False
-
-
-def _resync(text: bytes, at: int, complete: bool) -> ScanStep | None:
-    match = _RESYNC.search(text, at)
-    if match:
-        return ScanStep("skip", at, max(match.start(1), match.start(2)), problem=GARBAGE)
-    return ScanStep("eof", at, len(text), problem=GARBAGE) if complete else None

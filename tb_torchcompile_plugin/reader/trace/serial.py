@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -77,15 +76,10 @@ class Meter:
         left = elapsed * (self._total - consumed) / consumed if consumed and elapsed > 0.2 else None
         self._progress(BytesRead(self._path, min(consumed, self._total), self._total, events, left))
 
-    def read(self, events: int) -> None:
-        """Report that all is read; how long the tables take is unknown."""
+    def at_end(self, events: int, seconds_left: float | None) -> None:
+        """Report that all is read. seconds_left: None while the tables are still to come, for an unknown time."""
         if self._progress is not None:
-            self._progress(BytesRead(self._path, self._total, self._total, events, None))
-
-    def done(self, events: int) -> None:
-        """Report that the tables are there, too."""
-        if self._progress is not None:
-            self._progress(BytesRead(self._path, self._total, self._total, events, 0.0))
+            self._progress(BytesRead(self._path, self._total, self._total, events, seconds_left))
 
 
 class Task(NamedTuple):
@@ -107,14 +101,17 @@ def read_in_process(task: Task, spool: str = "") -> Outcome:
     pieces: list[Piece] = []
     stop = Stop("more", head.start)
     limit = head.start
-
-    def tick(offset: int) -> None:
-        meter.at(source.consumed(offset), decoder.events + sum(piece.part.events for piece in pieces))
-
     with without_gc():
         while stop.state == "more":
             limit = max(limit, stop.offset) + segment
-            stop = reader.run(stop.offset, limit, tick)
+            stop = reader.run(
+                stop.offset,
+                limit,
+                lambda offset: meter.at(
+                    source.consumed(offset),
+                    decoder.part.events + sum(piece.part.events for piece in pieces),
+                ),
+            )
             pieces.append(Piece(decoder.take(), vocabulary))
             if spool:
                 with contextlib.suppress(OSError):  # what cannot be moved stays in memory
@@ -130,6 +127,7 @@ def read_tail(source: Source, stop: Stop) -> bytes | None:
 
 @contextlib.contextmanager
 def without_gc() -> Iterator[None]:
+    """Collect no garbage inside the context."""
     # millions of short-lived objects and no cycles among them: collecting would cost as much as decoding
     enabled = gc.isenabled()
     gc.disable()
@@ -152,51 +150,30 @@ def narrow(values: Array) -> Array:
     return values.astype(np.int32, copy=False) if fit else values
 
 
-class Sink(Protocol):
-    """Where finished columns go."""
+class Sink:
+    """Where finished columns go: into memory, or into one .npy file each, read back as memory maps."""
 
-    def put(self, name: str, dtype: Any, count: int, blocks: Iterable[Array]) -> None: ...
-
-    def columns(self) -> dict[str, Array]: ...
-
-
-class MemorySink:
-    """Columns in memory, for small files."""
-
-    def __init__(self) -> None:
-        self._columns: dict[str, Array] = {}
-
-    def put(self, name: str, dtype: Any, count: int, blocks: Iterable[Array]) -> None:
-        pieces = [np.asarray(block, dtype) for block in blocks]
-        self._columns[name] = np.concatenate(pieces) if pieces else np.zeros(0, dtype)
-
-    def columns(self) -> dict[str, Array]:
-        return self._columns
-
-
-class FileSink:
-    """One .npy file per column in a directory; read back as memory maps."""
-
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory
-        self._names: list[str] = []
+        self.columns: dict[str, Array] = {}
 
     def put(self, name: str, dtype: Any, count: int, blocks: Iterable[Array]) -> None:
+        """Take over a column of `count` values, block by block."""
+        if self._directory is None:
+            self.columns[name] = np.concatenate([np.zeros(0, dtype), *blocks])
+            return
         with open(self._directory / f"{name}.npy", "wb") as file:
             descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
             np.lib.format.write_array_header_1_0(
                 file, {"descr": descr, "fortran_order": False, "shape": (count,)}
             )
             for block in blocks:
-                file.write(np.ascontiguousarray(block, dtype).data)
-        self._names.append(name)
-
-    def columns(self) -> dict[str, Array]:
-        return {name: load_column(self._directory, name) for name in self._names}
+                file.write(np.ascontiguousarray(block).data)
+        self.columns[name] = load_column(self._directory, name)
 
 
 def load_column(directory: Path, name: str) -> Array:
-    """Return a column that a `FileSink` wrote, as a read-only memory map (an empty one as an array)."""
+    """Return a column that a `Sink` wrote, as a read-only memory map (an empty one as an array)."""
     path = directory / f"{name}.npy"
     try:
         # as a plain array: those of the class memmap take six times as long to give a single element
@@ -204,21 +181,3 @@ def load_column(directory: Path, name: str) -> Array:
     except ValueError:
         # an empty array cannot be mapped; any other damage fails here once more
         return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]  # numpy types it Any
-
-
-def are_whole(columns: Iterable[Array]) -> bool:
-    """Whether no mapped file is shorter than its column.
-
-    To touch what is missing would end the process (SIGBUS). What has no name any more nobody cuts.
-    """
-    return not any(map(_is_cut_off, columns))
-
-
-def _is_cut_off(column: Array) -> bool:
-    mapped = column.base
-    if not isinstance(mapped, np.memmap) or mapped.filename is None:
-        return False
-    try:
-        return os.stat(mapped.filename).st_size < mapped.offset + mapped.nbytes
-    except OSError:
-        return False

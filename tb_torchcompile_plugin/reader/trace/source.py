@@ -37,16 +37,17 @@ class Source(Protocol):
     problem: str
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to `count` bytes at `offset` of the inflated file; fewer only at its end."""
+        """Return up to `count` bytes at `offset` of the inflated file; fewer only at its end."""
 
     def consumed(self, offset: int) -> int:
-        """Bytes of the file on disk that were needed to get to `offset`."""
+        """Return how many bytes of the file on disk were needed to get to `offset`."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the file."""
 
 
 def max_inflated_bytes() -> int:
-    """The limit on what a gzip file may inflate to: 64 GiB, or TB_TORCHCOMPILE_MAX_INFLATED_BYTES."""
+    """Return the limit on what a gzip file may inflate to: 64 GiB, or TB_TORCHCOMPILE_MAX_INFLATED_BYTES."""
     try:
         return int(os.environ[_LIMIT_VARIABLE])
     except (KeyError, ValueError):
@@ -54,7 +55,7 @@ def max_inflated_bytes() -> int:
 
 
 def open_source(path: str, size: int | None = None) -> Source:
-    """The source for a file, chosen by its first bytes and not by its name.
+    """Open a file; its first bytes, not its name, decide how.
 
     size: how much of it to read, where somebody else has opened it before; None takes what there is now.
 
@@ -62,25 +63,21 @@ def open_source(path: str, size: int | None = None) -> Source:
     """
     descriptor = open_readable(path)
     try:
-        return _source_for(path, descriptor, size)
+        size = os.fstat(descriptor).st_size if size is None else size
+        magic = os.pread(descriptor, 6, 0)
+        if not magic:
+            step = "If the profiler is still writing it, try again later"
+            raise UserError("the file is empty", file=path, next_step=step)
+        if magic[:2] == b"\x1f\x8b":
+            return GzipSource(path, descriptor, size, max_inflated_bytes())
+        for prefix, name in _OTHER_FORMATS.items():
+            if magic.startswith(prefix):
+                step = "Unpack it, or use gzip"
+                raise UserError(f"the file is packed with {name}", file=path, next_step=step)
+        return PlainSource(path, descriptor, size)
     except BaseException:
         os.close(descriptor)
         raise
-
-
-def _source_for(path: str, descriptor: int, size: int | None) -> Source:
-    size = os.fstat(descriptor).st_size if size is None else size
-    magic = os.pread(descriptor, 6, 0)
-    if not magic:
-        raise UserError(
-            "the file is empty", file=path, next_step="If the profiler is still writing it, try again later"
-        )
-    if magic[:2] == b"\x1f\x8b":
-        return GzipSource(path, descriptor, size, max_inflated_bytes())
-    for prefix, name in _OTHER_FORMATS.items():
-        if magic.startswith(prefix):
-            raise UserError(f"the file is packed with {name}", file=path, next_step="Unpack it, or use gzip")
-    return PlainSource(path, descriptor, size)
 
 
 def open_readable(path: str) -> int:
@@ -101,29 +98,30 @@ class PlainSource:
         self._descriptor = descriptor
 
     def read(self, offset: int, count: int) -> bytes:
+        """Return the bytes at `offset`; see `Source`."""
         count = min(count, self.size - offset)
         if count <= 0:
             return b""
         parts = []
-        while count > 0 and (part := self._pread(offset, count)):
+        while count > 0:
+            try:
+                part = os.pread(self._descriptor, count, offset)
+            except OSError as error:
+                self.problem = f"the file could not be read from byte {offset} on ({error.strerror})"
+                break
+            if not part:
+                self.problem = "the file became shorter while it was read"
+                break
             parts.append(part)
             offset, count = offset + len(part), count - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _pread(self, offset: int, count: int) -> bytes:
-        try:
-            part = os.pread(self._descriptor, count, offset)
-        except OSError as error:
-            self.problem = f"the file could not be read from byte {offset} on ({error.strerror})"
-            return b""
-        if not part:
-            self.problem = "the file became shorter while it was read"
-        return part
-
     def consumed(self, offset: int) -> int:
+        """Return how many bytes lie before `offset`."""
         return min(offset, self.size)
 
     def close(self) -> None:
+        """Close the file."""
         os.close(self._descriptor)
 
 
@@ -145,6 +143,7 @@ class GzipSource:
         self._window, self._base, self._done = bytearray(), 0, False
 
     def read(self, offset: int, count: int) -> bytes:
+        """Inflate up to the end of what is asked for, and return it; see `Source`."""
         if offset < self._base:
             self._restart()
         while not self._done and self._base + len(self._window) < offset + count:
@@ -193,7 +192,9 @@ class GzipSource:
         self.problem = problem or self._raw.problem
 
     def consumed(self, offset: int) -> int:
+        """Return how many bytes of the gzip data were inflated."""
         return self._input_offset - len(self._input)
 
     def close(self) -> None:
+        """Close the file."""
         self._raw.close()

@@ -7,7 +7,7 @@ Names, categories, tracks and texts are numbered in sorted order: the table depe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,6 @@ from tb_torchcompile_plugin.reader.trace.codes import (
     SLICE_FIELDS,
     TEXT_FIELDS,
     Array,
-    Combo,
 )
 from tb_torchcompile_plugin.reader.trace.decode import Piece
 from tb_torchcompile_plugin.reader.trace.nest import nest
@@ -61,125 +60,122 @@ class Contents:
 
 def build(pieces: Sequence[Piece], sink: Sink, check: Callable[[], None]) -> Contents:
     """Write every column to `sink`; return what the codes mean. Calls `check()` between columns (to be cancelled)."""
-    return _Builder(pieces, sink, check).build()
+    builder = _Builder(pieces, sink, check)
+    contents = builder.contents
+    luts = builder.number()
+    track = builder.codes(luts["track"])
+    ts = builder.gather("ts", np.int64)
+    assert len(ts) == len(track) == contents.slices, "the parts' counts do not add up"
+    order = _sort(track, ts, builder.gather("dur", np.int64), len(contents.tracks))
+    bounds = np.searchsorted(track[order], np.arange(len(contents.tracks) + 1))
+    builder.put("track_bounds", bounds)
+    builder.put("track", track, order)
+    del track
+    builder.put("ts", ts, order)
+    del ts
+    builder.put("dur", builder.gather("dur", np.int64), order)
+    builder.put("name", builder.codes(luts["name"]), order)
+    builder.put("cat", builder.codes(luts["cat"]).astype(np.int16), order)
+    builder.put("event", narrow(builder.gather("event", np.int32, builder.event_base)), order)
+    builder.nest(bounds)
+    positions = np.empty_like(order)
+    positions[order] = np.arange(contents.slices, dtype=order.dtype)
+    del order
+    rows = {
+        kind: positions[builder.gather(f"{name}.row", np.int32, builder.slice_base)]
+        for kind, name in KIND_NAMES.items()
+    }
+    del positions
+    builder.put_dense(rows)
+    builder.put_sparse(rows)
+    builder.put_instants(luts["track"])
+    builder.put_chunks()
+    return contents
 
 
 class _Builder:
+    """What the steps of `build` share: the pieces, where each begins in the table, and where columns go."""
+
     def __init__(self, pieces: Sequence[Piece], sink: Sink, check: Callable[[], None]) -> None:
         self._pieces, self._sink, self._check = pieces, sink, check
-        self._contents = Contents()
-        self._slice_base = _bases([piece.part.slices for piece in pieces])
-        self._event_base = _bases([piece.part.events for piece in pieces])
         self._vocabularies = list({id(piece.vocabulary): piece.vocabulary for piece in pieces}.values())
-
-    def build(self) -> Contents:
-        contents = self._contents
-        contents.events, contents.slices = int(self._event_base[-1]), int(self._slice_base[-1])
-        self._add_up()
-        luts = self._number()
-        track = self._codes(luts["track"])
-        ts = self._gather("ts", np.int64)
-        assert len(ts) == len(track) == contents.slices, "the parts' counts do not add up"
-        self._order = _sort(track, ts, self._gather("dur", np.int64), len(contents.tracks))
-        bounds = np.searchsorted(track[self._order], np.arange(len(contents.tracks) + 1))
-        self._whole("track_bounds", bounds, np.int64)
-        self._put("track", np.int32, track)
-        del track
-        self._put("ts", np.int64, ts)
-        del ts
-        self._put("dur", np.int64, self._gather("dur", np.int64))
-        self._put("name", np.int32, self._codes(luts["name"]))
-        self._put("cat", np.int16, self._codes(luts["cat"]))
-        event = narrow(self._gather("event", np.int32, self._event_base, np.int64))
-        self._put("event", event.dtype, event)
-        del event
-        self._nest(bounds)
-        self._positions = np.empty_like(self._order)
-        self._positions[self._order] = np.arange(contents.slices, dtype=self._order.dtype)
-        del self._order
-        self._args()
-        self._instants(luts)
-        self._chunks()
-        return contents
-
-    def _add_up(self) -> None:
-        for piece in self._pieces:
-            for phase, count in piece.part.phases.items():
-                self._contents.phases[phase] = self._contents.phases.get(phase, 0) + count
-            for why, (count, offset) in piece.part.losses.items():
-                before, first = self._contents.losses.get(why, (0, offset))
-                self._contents.losses[why] = (before + count, first)
-        assert sum(self._contents.phases.values()) == self._contents.events, "the phases do not add up"
-
-    def _number(self) -> dict[str, dict[int, Array]]:
-        """Return look-up tables from each vocabulary's codes to the numbers of names, categories and tracks."""
-        used = self._used_combos()
-        values_of: dict[str, list[Any]] = {}
-        combos = [(v, code) for v in self._vocabularies for code in used[id(v)]]
-        keys: dict[str, Callable[[Combo], Any]] = {
-            "name": _name,
-            "cat": lambda combo: _as_text(combo[1]),
-            "track": lambda combo: (_as_id(combo[3]), _as_id(combo[4])),
-        }
-        luts: dict[str, dict[int, Array]] = {}
-        for kind, key in keys.items():
-            values = [key(v.combos[code]) for v, code in combos]
-            numbers = _numbered(set(values))
-            luts[kind] = {id(v): np.zeros(max(len(v.combos), 1), np.int32) for v in self._vocabularies}
-            for (v, code), value in zip(combos, values):
-                luts[kind][id(v)][code] = numbers[value]
-            values_of[kind] = list(numbers)
-        processes, threads = self._labels()
-        tracks = [(p, t, processes.get(p, ""), threads.get((p, t), "")) for p, t in values_of["track"]]
-        self._contents.names, self._contents.cats = values_of["name"], values_of["cat"]
-        self._contents.tracks = tracks
-        return luts
-
-    def _labels(self) -> tuple[dict[Any, str], dict[Any, str]]:
-        processes: dict[Any, str] = {}
-        threads: dict[Any, str] = {}
-        for piece in self._pieces:
+        self.slice_base = np.cumsum([0, *(piece.part.slices for piece in pieces)], dtype=np.int64)
+        self.event_base = np.cumsum([0, *(piece.part.events for piece in pieces)], dtype=np.int64)
+        self.contents = contents = Contents(int(self.event_base[-1]), int(self.slice_base[-1]))
+        self._processes: dict[Any, str] = {}
+        self._threads: dict[Any, str] = {}
+        for piece in pieces:
             for name, pid, tid, value in piece.part.meta:
                 if name == "process_name":
-                    processes[_as_id(pid)] = _as_text(value)
+                    self._processes[_as_id(pid)] = _as_text(value)
                 elif name == "thread_name":
-                    threads[_as_id(pid), _as_id(tid)] = _as_text(value)
-        return processes, threads
+                    self._threads[_as_id(pid), _as_id(tid)] = _as_text(value)
+            for phase, count in piece.part.phases.items():
+                contents.phases[phase] = contents.phases.get(phase, 0) + count
+            for why, (count, offset) in piece.part.losses.items():
+                before, first = contents.losses.get(why, (0, offset))
+                contents.losses[why] = (before + count, first)
+        assert sum(contents.phases.values()) == contents.events, "the phases do not add up"
 
-    def _used_combos(self) -> dict[int, list[int]]:
-        seen = {id(v): np.zeros(max(len(v.combos), 1), bool) for v in self._vocabularies}
+    def number(self) -> dict[str, dict[int, Array]]:
+        """Return look-up tables from each vocabulary's codes to the numbers of names, categories and tracks."""
+        used = {id(v): np.zeros(max(len(v.combos), 1), bool) for v in self._vocabularies}
         for piece in self._pieces:
             for name in ("code", "memory.code", "flow.code"):
-                seen[id(piece.vocabulary)][piece.load(name, np.int32)] = True
-        return {key: np.flatnonzero(mask).tolist() for key, mask in seen.items()}
+                used[id(piece.vocabulary)][piece.load(name, np.int32)] = True
+        combos = [(v, code) for v in self._vocabularies for code in np.flatnonzero(used[id(v)]).tolist()]
+        names, cats, tracks = [], [], []
+        for v, code in combos:
+            _, cat, name, pid, tid = v.combos[code]
+            names.append(without_descriptor(_as_text(name)) if cat == KERNEL else _as_text(name))
+            cats.append(_as_text(cat))
+            tracks.append((_as_id(pid), _as_id(tid)))
+        luts: dict[str, dict[int, Array]] = {}
+        distinct: dict[str, list[Any]] = {
+            "name": sorted(set(names)),
+            "cat": sorted(set(cats)),
+            # numbers before texts: ids may be either
+            "track": sorted(set(tracks), key=lambda ids: [(isinstance(part, str), part) for part in ids]),
+        }
+        for kind, values in (("name", names), ("cat", cats), ("track", tracks)):
+            numbers = {value: number for number, value in enumerate(distinct[kind])}
+            luts[kind] = {key: np.zeros(len(mask), np.int32) for key, mask in used.items()}
+            for (v, code), value in zip(combos, values):
+                luts[kind][id(v)][code] = numbers[value]
+        self.contents.names, self.contents.cats = distinct["name"], distinct["cat"]
+        self.contents.tracks = [
+            (pid, tid, self._processes.get(pid, ""), self._threads.get((pid, tid), ""))
+            for pid, tid in distinct["track"]
+        ]
+        return luts
 
-    def _gather(self, name: str, dtype: Any, bases: Array | None = None, wide: Any = None) -> Array:
-        wide = wide or dtype
+    def gather(self, name: str, dtype: Any, bases: Array | None = None) -> Array:
+        """Return a column of all pieces. bases: what is added to the numbers of each, as int64."""
         parts = [piece.load(name, dtype) for piece in self._pieces]
-        if bases is not None:
-            parts = [part + wide(base) for part, base in zip(parts, bases)]
-        return np.concatenate(parts, dtype=wide) if parts else np.zeros(0, wide)
+        if bases is None:
+            return np.concatenate(parts, dtype=dtype)
+        return np.concatenate([np.add(part, base, dtype=np.int64) for part, base in zip(parts, bases)])
 
-    def _codes(self, lut: Mapping[int, Array], name: str = "code") -> Array:
-        parts = [lut[id(piece.vocabulary)][piece.load(name, np.int32)] for piece in self._pieces]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+    def codes(self, lut: Mapping[int, Array], name: str = "code") -> Array:
+        """Return a column of codes of all pieces, looked up by the vocabulary of each."""
+        return np.concatenate(
+            [lut[id(piece.vocabulary)][piece.load(name, np.int32)] for piece in self._pieces]
+        )
 
-    def _put(self, name: str, dtype: Any, values: Array) -> None:
+    def put(self, name: str, values: Array, order: Array | None = None) -> None:
+        """Write a column, permuted to `order`; in blocks, so that it is never in memory twice."""
         self._check()
-        self._sink.put(name, dtype, len(self._order), (values[rows] for rows in _blocks(self._order)))
+        starts = range(0, len(values), _ROWS)
+        if order is None:
+            blocks = (values[at : at + _ROWS] for at in starts)
+        else:
+            blocks = (values[order[at : at + _ROWS]] for at in starts)
+        self._sink.put(name, values.dtype, len(values), blocks)
 
-    def _whole(self, name: str, values: Array, dtype: Any) -> None:
-        self._check()
-        self._sink.put(name, dtype, len(values), _blocks(values))
-
-    def _narrow(self, name: str, values: Array) -> None:
-        values = narrow(values)
-        self._whole(name, values, values.dtype)
-
-    def _nest(self, bounds: Array) -> None:
-        count = self._contents.slices
-        columns = self._sink.columns()
-        ts, dur = columns["ts"], columns["dur"]
+    def nest(self, bounds: Array) -> None:
+        """Write parent, depth and self time of all slices, from the times that are written."""
+        count = self.contents.slices
+        ts, dur = self._sink.columns["ts"], self._sink.columns["dur"]
         parent, depth, own = np.empty(count, np.int64), np.empty(count, np.int32), np.empty(count, np.int64)
         for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist()):
             self._check()
@@ -187,46 +183,44 @@ class _Builder:
                 np.array(ts[start:end]), np.array(dur[start:end])
             )
             parent[start:end] = np.where(above >= 0, above + start, -1)
-            self._contents.crossing += crossing
-        self._narrow("parent", parent)
-        self._whole("depth", depth, np.int32)
-        self._whole("self_ns", own, np.int64)
+            self.contents.crossing += crossing
+        self.put("parent", narrow(parent))
+        self.put("depth", depth)
+        self.put("self_ns", own)
 
-    def _args(self) -> None:
-        rows = {
-            kind: self._positions[self._gather(f"{name}.row", np.int32, self._slice_base, np.int64)]
-            for kind, name in KIND_NAMES.items()
-        }
+    def put_dense(self, rows: dict[int, Array]) -> None:
+        """Write the ids that most slices have, -1 where one has none. rows: those of each kind of slice."""
         for column in _DENSE:
             name = _NAMES.get(column, column)
             parts = {
-                kind: narrow(self._gather(f"{KIND_NAMES[kind]}.{name}", np.int64))
+                kind: narrow(self.gather(f"{KIND_NAMES[kind]}.{name}", np.int64))
                 for kind, fields in SLICE_FIELDS.items()
                 if name in fields
             }
-            dense = np.full(self._contents.slices, -1, np.result_type(np.int32, *parts.values()))
+            dense = np.full(self.contents.slices, -1, np.result_type(np.int32, *parts.values()))
             for kind, part in parts.items():
                 dense[rows[kind]] = part
-            self._whole(column, dense, dense.dtype)
+            self.put(column, dense)
+
+    def put_sparse(self, rows: dict[int, Array]) -> None:
+        """Write the columns that few slices have: the rows of those that have a value, and the values."""
         for column in SPARSE:
-            self._sparse(column, rows)
+            kinds = [kind for kind, fields in SLICE_FIELDS.items() if column in fields]
+            if column in TEXT_FIELDS:
+                values = self._texts(column, [KIND_NAMES[kind] for kind in kinds])
+            else:
+                dtype = FLOATS.get(column, np.int64)
+                values = np.concatenate(
+                    [self.gather(f"{KIND_NAMES[kind]}.{column}", dtype) for kind in kinds]
+                )
+            has_value = values >= 0
+            row = np.concatenate([rows[kind] for kind in kinds])[has_value]
+            order = np.argsort(row, kind="stable")
+            self.put(f"{column}.row", narrow(row[order]))
+            self.put(column, values[has_value][order])
 
-    def _sparse(self, column: str, rows: dict[int, Array]) -> None:
-        kinds = [kind for kind, fields in SLICE_FIELDS.items() if column in fields]
-        if column in TEXT_FIELDS:
-            parts = self._texts(column, [KIND_NAMES[kind] for kind in kinds])
-        else:
-            dtype = FLOATS.get(column, np.int64)
-            parts = [self._gather(f"{KIND_NAMES[kind]}.{column}", dtype) for kind in kinds]
-        values = np.concatenate(parts)
-        has_value = values >= 0
-        row = np.concatenate([rows[kind] for kind in kinds])[has_value]
-        order = np.argsort(row, kind="stable")
-        self._narrow(f"{column}.row", row[order])
-        self._whole(column, values[has_value][order], values.dtype)
-
-    def _texts(self, column: str, kinds: list[str]) -> list[Array]:
-        """Codes of interned texts, by kind, numbered over all vocabularies in the order of the normalised text."""
+    def _texts(self, column: str, kinds: list[str]) -> Array:
+        """Return codes of interned texts, numbered over all vocabularies in the order of the normalised text."""
         used = {id(v): np.zeros(len(v.texts.get(column, [])) + 1, bool) for v in self._vocabularies}
         for piece in self._pieces:
             for kind in kinds:
@@ -234,89 +228,61 @@ class _Builder:
         texts = {id(v): v.texts.get(column, []) for v in self._vocabularies}
         wanted = {text for key, words in texts.items() for text, asked in zip(words, used[key]) if asked}
         normal = {text: _normal(text) for text in wanted}
-        numbers = _numbered(set(normal.values()))
+        self.contents.texts[column] = sorted(set(normal.values()))
+        numbers = {text: number for number, text in enumerate(self.contents.texts[column])}
         luts = {
             key: np.array(
                 [*(numbers[normal[text]] if text in normal else -1 for text in words), -1], np.int32
             )
             for key, words in texts.items()
         }
-        self._contents.texts[column] = list(numbers)
-        return [self._codes(luts, f"{kind}.{column}") for kind in kinds]
+        return np.concatenate([self.codes(luts, f"{kind}.{column}") for kind in kinds])
 
-    def _instants(self, luts: dict[str, dict[int, Array]]) -> None:
+    def put_instants(self, track_luts: dict[int, Array]) -> None:
+        """Write the moments of memory and the ends of arrows, by time."""
         for kind, fields in (("memory", MEMORY_FIELDS), ("flow", ("id",))):
-            ts = self._gather(f"{kind}.ts", np.int64)
+            ts = self.gather(f"{kind}.ts", np.int64)
             order = np.argsort(ts, kind="stable")
-            self._whole(f"{kind}.ts", ts[order], np.int64)
-            self._whole(f"{kind}.track", self._codes(luts["track"], f"{kind}.code")[order], np.int32)
+            self.put(f"{kind}.ts", ts[order])
+            self.put(f"{kind}.track", self.codes(track_luts, f"{kind}.code")[order])
             for name in fields:
-                self._whole(f"{kind}.{name}", self._gather(f"{kind}.{name}", np.int64)[order], np.int64)
+                self.put(f"{kind}.{name}", self.gather(f"{kind}.{name}", np.int64)[order])
         # `order` is that of the flows now, which came last
         is_start = {
             id(v): np.array([combo[0] == "s" for combo in v.combos] or [False]) for v in self._vocabularies
         }
-        self._whole("flow.start", self._codes(is_start, "flow.code").astype(bool)[order], np.bool_)
+        self.put("flow.start", self.codes(is_start, "flow.code")[order])
 
-    def _chunks(self) -> None:
-        parts = [np.zeros((0, 3), np.int64)]
-        for piece, base in zip(self._pieces, self._event_base):
-            chunks = np.array(piece.part.chunks, np.int64).reshape(-1, 3)
-            chunks[:, 2] += base
-            parts.append(chunks)
-        table = np.concatenate(parts)
-        for index, name in enumerate(("chunk.start", "chunk.end", "chunk.event")):
-            self._whole(name, np.ascontiguousarray(table[:, index]), np.int64)
-
-
-def _bases(counts: Iterable[int]) -> Array:
-    return np.cumsum([0, *counts], dtype=np.int64)
-
-
-def _blocks(values: Array) -> Iterator[Array]:
-    return (values[at : at + _ROWS] for at in range(0, len(values), _ROWS))
+    def put_chunks(self) -> None:
+        """Write where the text of which events is in the file."""
+        chunks = [
+            (start, end, event + base)
+            for piece, base in zip(self._pieces, self.event_base.tolist())
+            for start, end, event in piece.part.chunks
+        ]
+        table = np.array(chunks, np.int64).reshape(-1, 3)
+        for index, name in enumerate(("start", "end", "event")):
+            self.put(f"chunk.{name}", np.ascontiguousarray(table[:, index]))
 
 
 def _sort(track: Array, ts: Array, dur: Array, tracks: int) -> Array:
-    """The permutation to (track, ts, -dur, file order)."""
+    """Return the permutation to (track, ts, -dur, file order)."""
     order = np.argsort(track.astype(np.int16) if tracks < 2**15 else track, kind="stable").astype(
         np.int32 if len(ts) < 2**31 else np.int64
     )
     bounds = np.cumsum(np.bincount(track, minlength=tracks))
-    start = 0
-    for end in bounds.tolist():
+    for start, end in zip([0, *bounds[:-1].tolist()], bounds.tolist()):
         rows = order[start:end]
-        order[start:end] = rows[_sort_track(ts[rows], dur, rows)]
-        start = end
+        by_start = np.argsort(ts[rows], kind="stable")
+        starts = ts[rows[by_start]]
+        same = starts[1:] == starts[:-1]
+        if same.any():
+            # only slices that start at the same time need to be compared by duration
+            tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+            group = rows[by_start[tied]]
+            by_start[tied] = by_start[tied][np.lexsort((group, -dur[group], starts[tied]))]
+        order[start:end] = rows[by_start]
     return order
-
-
-def _sort_track(ts: Array, dur: Array, rows: Array) -> Array:
-    order = np.argsort(ts, kind="stable")
-    ts = ts[order]
-    same = ts[1:] == ts[:-1]
-    if same.any():
-        # only slices that start at the same time need to be compared by duration
-        tied = np.zeros(len(ts), bool)
-        tied[1:] |= same
-        tied[:-1] |= same
-        at = np.flatnonzero(tied)
-        group = order[at]
-        order[at] = group[np.lexsort((rows[group], -dur[rows[group]], ts[at]))]
-    return order
-
-
-def _numbered(values: set[Any]) -> dict[Any, int]:
-    return {value: number for number, value in enumerate(sorted(values, key=_sort_key))}
-
-
-def _sort_key(value: Any) -> Any:
-    return tuple(map(_sort_key, value)) if isinstance(value, tuple) else (isinstance(value, str), value)
-
-
-def _name(combo: Combo) -> str:
-    _, cat, name, _, _ = combo
-    return without_descriptor(_as_text(name)) if cat == KERNEL else _as_text(name)
 
 
 def _as_text(value: Any) -> str:

@@ -220,7 +220,7 @@ def test_processes_that_write_one_answer_at_once_leave_a_whole_one(file: File) -
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(lambda number: answers.save("row", Row(number), source), range(200)))
     assert answers.load("row", Row, source) is not None
-    assert len(list(answers._path("row", source).parent.iterdir())) == 1
+    assert len(list(answers._path_and_key("row", source)[0].parent.iterdir())) == 1
 
 
 @pytest.mark.parametrize("room", ["none", "not wanted"])
@@ -246,7 +246,7 @@ def test_names_that_are_no_utf_8(file: File) -> None:
 def test_an_answer_of_another_kind_or_cut_off_does_not_count(file: File) -> None:
     source = AnswerSource((file,))
     assert answers.save("row", Row(1), source) and answers.load("row", Named, source) is None
-    path = answers._path("row", source)
+    path = answers._path_and_key("row", source)[0]
     path.write_bytes(path.read_bytes()[:-1])
     assert answers.load("row", Row, source) is None
     assert new_store().get("row", Row, source, lambda: Row(2)) == Row(2) == answers.load("row", Row, source)
@@ -257,7 +257,7 @@ def test_of_too_many_the_least_recently_used_go_first(file: File, monkeypatch: p
     source = AnswerSource((file,))
     for number in range(10):
         assert answers.save(f"row{number}", Row(number), source)
-        os.utime(answers._path(f"row{number}", source), (number, number))
+        os.utime(answers._path_and_key(f"row{number}", source)[0], (number, number))
     assert answers.load("row0", Row, source) == Row(0), "which counts as a use"
     assert answers.save("row10", Row(10), source)
     kept = [number for number in range(11) if answers.load(f"row{number}", Row, source)]
@@ -268,7 +268,7 @@ def test_answers_count_for_the_limit_of_the_cache(file: File, monkeypatch: pytes
     source = AnswerSource((file,))
     for number in range(4):
         assert answers.save(f"row{number}", Named("x" * 1000), source)
-        os.utime(answers._path(f"row{number}", source), (number, number))
+        os.utime(answers._path_and_key(f"row{number}", source)[0], (number, number))
     monkeypatch.setenv("TB_TORCHCOMPILE_CACHE_MAX_BYTES", "2500")
     cache.evict(cache.cache_directory(), "")
     assert [bool(answers.load(f"row{number}", Named, source)) for number in range(4)] == [

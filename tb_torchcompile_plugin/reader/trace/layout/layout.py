@@ -14,6 +14,7 @@ numbers between are read at all places at once. An event that differs in anythin
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -90,15 +91,12 @@ class EventPrefixes(dict[bytes, int]):
     def __missing__(self, head: bytes) -> int:
         if len(self) > _MOST:
             self.clear()
-        refused = any(text in head for text in self._but_not)
-        code = self[head] = -1 if refused else self._code(b"{" + self._opening + head + b"}")
-        return code
-
-    def _code(self, text: bytes) -> int:
-        try:
-            return self._combos[combo_of(_decode_event(text))]
-        except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
-            return -1
+        self[head] = -1
+        if not any(text in head for text in self._but_not):
+            with suppress(msgspec.DecodeError, TypeError, ValueError, RecursionError):
+                event = _decode_event(b"{" + self._opening + head + b"}")
+                self[head] = self._combos[combo_of(event)]
+        return self[head]
 
 
 # fields whose numbers run on from event to event, in torch's order

@@ -57,17 +57,14 @@ class TextWords:
 
     def from_on(self, at: Array, count: int) -> npt.NDArray[np.uint64]:
         """Return so many words from each offset on: a row each."""
-        rows: npt.NDArray[np.uint64] = self._view(count)[at].view("<u8").reshape(len(at), count)
-        return rows
-
-    def _view(self, count: int) -> Array:
-        """The text as blocks of so many words, one at each byte: numpy copies a block in one go."""
         view = self._views.get(count)
         if view is None:
+            # the text as blocks of so many words, one at each byte: numpy copies a block in one go
             offsets = len(self._text) - 8 * count + 1
             view = np.ndarray((offsets,), f"V{8 * count}", self._text, strides=(1,))
             self._views[count] = view
-        return view
+        rows: npt.NDArray[np.uint64] = view[at].view("<u8").reshape(len(at), count)
+        return rows
 
 
 def goes_on(words: TextWords, at: Array, literal: bytes) -> Array:
@@ -308,7 +305,7 @@ class _Slot(dict[bytes, int]):
         self.field = field
         self.numbers = signed_numbers if field in _SIGNED else whole_numbers
         self._dictionaries, self._none, self._is_first = dictionaries, none, is_first
-        self._key = _quoted(field) + b": " if field else b""
+        self._key = _spellings(field)[0] + b": " if field else b""
         self._numbers = [name for number in numbers for name in _spellings(number)]
         self._bits = [(name, 1 << bit) for bit, one in enumerate(none) for name in _spellings(one)]
         self._forget()
@@ -409,8 +406,8 @@ class _Slot(dict[bytes, int]):
 
 
 def _spellings(field: str) -> list[bytes]:
-    return [_quoted(name) for name in (field, f"{field}_old") if name == field or name in ARG_NAMES]
-
-
-def _quoted(field: str) -> bytes:
-    return b'"%s"' % ARG_NAMES.get(field, field).encode()
+    """Return how the name of a field may be written in a trace: as now, and as it once was."""
+    names = [ARG_NAMES.get(field, field)]
+    if f"{field}_old" in ARG_NAMES:
+        names.append(ARG_NAMES[f"{field}_old"])
+    return [b'"%s"' % name.encode() for name in names]
