@@ -12,8 +12,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask as Mask
-from tb_torchcompile_plugin.profile.columns import distinct, mask_of, place_mask
+from tb_torchcompile_plugin.profile.columns import Mask, distinct, mask_of, place_mask
 from tb_torchcompile_plugin.profile.intervals import Int64s, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
