@@ -88,6 +88,7 @@ class OneRank(Memoized):
 
     @property
     def rank(self) -> int:
+        """Its number in the job."""
         return self.job.numbers[self.place]
 
 
@@ -202,8 +203,11 @@ def together(ranks: Mapping[Member, RecordedAt], like: str = "") -> list[Member]
 
 
 def calls_of_each(ranks: int) -> int:
-    """Of how many calls the model of a rank is made: walking those of a job is linear in the calls of all its ranks,
-    and few leave room for more. It is the same one for what is asked of the rank alone, or its step had two lengths."""
+    """Return of how many calls the model of a rank is made.
+
+    Walking those of a job is linear in the calls of all its ranks, and few leave room for more. It is the same one for
+    what is asked of the rank alone, or its step had two lengths.
+    """
     return max(Profile.most_calls, _MOST_CALLS // ranks) if ranks > 1 else Profile.most_calls
 
 

@@ -44,6 +44,7 @@ class Late(NamedTuple):
 
     @property
     def excess(self) -> int:
+        """How much more it did than its peer."""
         return sum(self.parts.values())
 
 
