@@ -19,7 +19,6 @@ from tb_torchcompile_plugin.job.digest.host_costs import (
     computes,
     host_costs,
     launched,
-    waits_order,
 )
 from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
 from tb_torchcompile_plugin.job.instances import Instances, calls, holding, instances, senders
@@ -167,7 +166,7 @@ def _without_excess(job: TracedJob, place: int, shared: bool) -> Change:
     left = _with_tail(costs, left, max((row.end for row in lates), default=0))
     host, own, waiting = np.split(left, costs.bounds[1:3])
     waits_left = np.empty(len(waiting))
-    waits_left[profile.of(waits_order)] = waiting
+    waits_left[costs.waits_order] = waiting
     no_wait = waits_left < _STILL_WAITS
 
     def change(changed: Model) -> Model:
