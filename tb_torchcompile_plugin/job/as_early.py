@@ -7,16 +7,24 @@ recorded models that gives the recorded steps back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.digest.host_costs import HostCosts, host_costs, launched, waits_order
+from tb_torchcompile_plugin.job.digest.host_costs import (
+    HostCosts,
+    computes,
+    host_costs,
+    launched,
+)
 from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
 from tb_torchcompile_plugin.job.instances import Instances, calls, holding, instances, senders
-from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import GPU_CAUSES, Late, late
+from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.sweep import Tied, sweep
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.columns import Floats, Mask, places_in
@@ -38,17 +46,14 @@ from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
 Change = Callable[[Model], Model]
 _UNCHANGED: Mapping[int, Change] = MappingProxyType({})
 _MOST_NS, _HALVINGS = 1 << 16, 12  # of the cost of recording one event
+_MOST_STEPS = 2 / 3  # share of steps in which a stage must be the longest; chosen by eye on the recordings
+_LONGER = 1.1  # times the mean that it must compute; chosen by eye on the recordings
 _STILL_WAITS = 0.5  # share of its waiting that must be left of a call; with less it does not wait any more
 
 
 def tied(job: TracedJob) -> Tied:
     """Return the calls of instances of which every known member is in a model."""
-    calls_, instances_, times, offset = (
-        job.of(calls),
-        job.of(instances),
-        job.of(waits),
-        job.of(clocks).offset_ns,
-    )
+    calls_, instances_, times = job.of(calls), job.of(instances), job.of(waits)
     # By call its index in the queue of its rank, -1 where it is not there.
     work = np.concatenate(
         [places_in(rank.profile.of(gpu_queue).row, rank.profile.of(communication_rows)) for rank in job.ranks]
@@ -64,7 +69,7 @@ def tied(job: TracedJob) -> Tied:
         place=calls_.place[rows],
         work=work[rows],
         instance=selected.number,
-        ahead=(offset - (base - base.min()))[calls_.place[rows]],
+        ahead=(job.of(clocks).offset_ns - (base - base.min()))[calls_.place[rows]],
         transfer=times.end[rows],
         needs=(hold | calls_.of_kind(kind.operation == "recv" for kind in calls_.kinds))[rows],
         needed=(hold | calls_.of_kind(kind.operation == "send" for kind in calls_.kinds))[rows],
@@ -161,7 +166,7 @@ def _without_excess(job: TracedJob, place: int, shared: bool) -> Change:
     left = _with_tail(costs, left, max((row.end for row in lates), default=0))
     host, own, waiting = np.split(left, costs.bounds[1:3])
     waits_left = np.empty(len(waiting))
-    waits_left[profile.of(waits_order)] = waiting
+    waits_left[costs.waits_order] = waiting
     no_wait = waits_left < _STILL_WAITS
 
     def change(changed: Model) -> Model:
@@ -211,3 +216,47 @@ def _cut_work(profile: Profile, row: Late, ranks: int, left: Floats) -> None:
     work = slice(*np.searchsorted(profile.of(launched), (row.begin, row.end)).tolist())
     total = int(profile.of(gpu_queue).dur[work].sum())
     left[work] = 1 - min(1.0, max(excess, 0) / max(total, 1))
+
+
+class Stages(NamedTuple):
+    """A pipeline whose stages, which are ranks that hand their work to the next one, are uneven.
+
+    The longest stage sets the pace of each step, whatever its rank does right: the reason is its part of the model, and
+    not a late rank.
+    """
+
+    compute_ns: Floats  # of each rank in an average step
+    longest: int  # index of the rank
+    mean_ns: float  # with even stages each computes as long
+
+
+def stages(job: Job) -> Stages | None:
+    """Return None where not all ranks hand work on, or where none of them computes longest in most steps."""
+    steps = [rank for rank in job.of(job_steps) if rank is not None]
+    calls_, instances_ = job.of(calls), job.of(instances)
+    is_paired = calls_.of_kind(kind.operation in PAIRED for kind in calls_.kinds)
+    rows = instances_.rows[is_paired[instances_.rows[instances_.first]][instances_.number]]
+    if len(steps) < len(job.digests) or len(np.unique(calls_.place[rows])) < len(job.digests):
+        return None
+    compute = [
+        np.asarray((rank.compute + rank.overlapped)[: len(rank.counted)], np.float64) for rank in steps
+    ]
+    count = min(map(len, compute))
+    first = np.array([rank[:count] for rank in compute]).argmax(axis=0)
+    longest = int(np.bincount(first).argmax())
+    means = np.array([rank.mean() for rank in compute])
+    is_uneven = (first == longest).mean() >= _MOST_STEPS and means[longest] >= _LONGER * means.mean()
+    return Stages(means, longest, float(means.mean())) if is_uneven else None
+
+
+def even_stages(job: TracedJob, uneven: Stages) -> dict[int, Change]:
+    """Return the changes of the models of all ranks, by index: the same work, shared evenly."""
+    factors = uneven.mean_ns / np.maximum(uneven.compute_ns, 1)
+    return {
+        index: partial(_scaled, rank.profile.of(computes), float(factor))
+        for index, (rank, factor) in enumerate(zip(job.ranks, factors))
+    }
+
+
+def _scaled(work: Mask, factor: float, changed: Model) -> Model:
+    return changed._replace(dur=np.where(work, changed.dur * factor, changed.dur).astype(np.int64))

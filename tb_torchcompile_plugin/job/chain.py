@@ -85,11 +85,24 @@ def ends(calls_: Chain) -> Int64s:
 
 def saved_share(job: Job, places: list[int]) -> float:
     """Return by which share a step of the job is shorter if these ranks do nothing beyond their peers."""
-    calls_ = job.of(chain)
+    calls_, ranks = job.of(chain), len(job.digests)
     if not len(calls_.row):
         return 0.0
+    gap = np.array(calls_.gap)
+    base = np.array([digest.base_ns for digest in job.digests], np.int64)
+    launch = job.of(calls).launch[calls_.row] - base[calls_.place]
+    for row in (row for row in job.of(late) if row.place in places):
+        rows = np.arange(calls_.first[row.place], calls_.first[row.place + 1])
+        rows = rows[(launch[rows] > row.begin) & (launch[rows] <= row.end)]
+        # More work than others have does not vanish: it is shared among all.
+        more = sum(ns for blamed, ns in row.parts.items() if blamed.cause == "more_work")
+        ns = min(row.excess - max(more, 0) // ranks, row.lateness)
+        for call in rows[np.argsort(-gap[rows], kind="stable")].tolist():
+            part = min(max(ns, 0), max(int(gap[call]), 0))
+            gap[call] -= part
+            ns -= part
     length = int(job.of(_recorded_ends).max() - job.of(waits).begin[calls_.row].min())
-    return _saved_ns(job, calls_._replace(gap=_gaps_without_excess(job, calls_, places))) / max(length, 1)
+    return _saved_ns(job, calls_._replace(gap=gap)) / max(length, 1)
 
 
 def _saved_ns(job: Job, changed: Chain) -> float:
@@ -99,24 +112,6 @@ def _saved_ns(job: Job, changed: Chain) -> float:
 
 def _recorded_ends(job: Job) -> Int64s:
     return ends(job.of(chain))
-
-
-def _gaps_without_excess(job: Job, calls_: Chain, places: list[int]) -> Int64s:
-    """Return what is left of each gap of these ranks without what they do beyond their peers."""
-    left, ranks = np.array(calls_.gap), len(job.digests)
-    base = np.array([digest.base_ns for digest in job.digests], np.int64)
-    launch = job.of(calls).launch[calls_.row] - base[calls_.place]
-    for row in (row for row in job.of(late) if row.place in places):
-        rows = np.arange(calls_.first[row.place], calls_.first[row.place + 1])
-        rows = rows[(launch[rows] > row.begin) & (launch[rows] <= row.end)]
-        # More work than others have does not vanish: it is shared among all.
-        more = sum(ns for blamed, ns in row.parts.items() if blamed.cause == "more_work")
-        ns = min(row.excess - max(more, 0) // ranks, row.lateness)
-        for call in rows[np.argsort(-left[rows], kind="stable")].tolist():
-            part = min(max(ns, 0), max(int(left[call]), 0))
-            left[call] -= part
-            ns -= part
-    return left
 
 
 class Beyond(NamedTuple):
@@ -139,22 +134,17 @@ def beyond(job: Job) -> Beyond:
     """
     calls_ = job.of(chain)
     is_first = np.isin(np.arange(len(calls_.row)), calls_.first[:-1])
-    gap = np.where(is_first, _since_anchor(job, calls_), calls_.gap)
+    begin, since = job.of(anchors), np.zeros_like(calls_.gap)
+    if begin:
+        launch = job.of(calls).launch[calls_.row]
+        since = np.where(launch >= 0, np.maximum(launch - np.array(begin, np.int64)[calls_.place], 0), 0)
+    gap = np.where(is_first, since, calls_.gap)
     _, key = distinct(*_compared_by(job, calls_), is_first.astype(np.int64))
     order = np.lexsort((gap, key))
     first = np.flatnonzero(np.diff(key[order], prepend=-1))
     count = np.diff(np.append(first, len(order)))
     peer = order[first + (count - 1) // 2][key] if len(order) else order
     return Beyond(np.maximum(gap - gap[peer], 0), peer)
-
-
-def _since_anchor(job: Job, calls_: Chain) -> Int64s:
-    """Return how long after the begin of the first common step each call was launched (ns); 0 where unknown."""
-    begin, launch = job.of(anchors), job.of(calls).launch[calls_.row]
-    if not begin:
-        return np.zeros_like(launch)
-    since = launch - np.array(begin, np.int64)[calls_.place]
-    return np.where(launch >= 0, np.maximum(since, 0), 0)
 
 
 def _compared_by(job: Job, calls_: Chain) -> tuple[Int64s, Int64s]:
@@ -353,19 +343,13 @@ def saved_without(job: Job, shares: Mapping[int, float], links: list[SlowLink]) 
 
     shares: by rank, which share goes of what it takes beyond its peers.
     """
-    calls_ = job.of(chain)
+    calls_, groups, count = job.of(chain), job.of(_of_groups), len(job.of(instances))
     share = np.array([shares.get(place, 0.0) for place in range(len(job.digests))])
     gap = calls_.gap - (job.of(beyond).ns * share[calls_.place]).astype(np.int64)
-    faster = calls_._replace(gap=gap, tail=calls_.tail - _longer(job, links))
-    return _saved_ns(job, faster) / max(job.of(compared_ns), 1)
-
-
-def _longer(job: Job, links: list[SlowLink]) -> Int64s:
-    """Return how much longer each call of `chain` takes in these links (ns)."""
-    groups, calls_, of_call = job.of(_of_groups), job.of(chain), job.of(instances).of_call
-    usual, is_slow = np.ones(len(job.of(instances))), np.zeros(len(job.of(instances)), bool)
+    usual, is_slow = np.ones(count), np.zeros(count, bool)
     usual[groups.number] = groups.usual / np.maximum(groups.ns, 1)
     for link in links:
         is_slow[link.instances] = True
-    instance = of_call[calls_.row]
-    return (calls_.tail * np.where(is_slow[instance], 1 - usual[instance], 0.0)).astype(np.int64)
+    instance = job.of(instances).of_call[calls_.row]
+    longer = (calls_.tail * np.where(is_slow[instance], 1 - usual[instance], 0.0)).astype(np.int64)
+    return _saved_ns(job, calls_._replace(gap=gap, tail=calls_.tail - longer)) / max(job.of(compared_ns), 1)

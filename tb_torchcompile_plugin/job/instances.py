@@ -44,6 +44,7 @@ class Calls(NamedTuple):
 
     @property
     def dur(self) -> Int64s:
+        """How long each takes."""
         return self.end - self.begin
 
     def of_rank(self, place: int) -> slice:
@@ -200,12 +201,8 @@ def _counted(job: Job, calls_: Calls) -> tuple[Int64s, Int64s]:
     return row, number
 
 
-class _Row(NamedTuple):
-    """Calls that are numbered in one row: of a group, or from one of its ranks to another."""
-
-    group: Group
-    source: int
-    destination: int
+# Calls that are numbered in one row: of a group, or from one of its ranks to another (-1 for all).
+_Row = tuple[Group, int, int]
 
 
 def _rows(job: Job, calls_: Calls) -> Int64s:
@@ -224,14 +221,14 @@ def _row_of(kind: Kind, rank: int) -> _Row | None:
     if kind.group is None:
         return None
     if kind.operation not in PAIRED:
-        return _Row(kind.group, -1, -1)
+        return kind.group, -1, -1
     peer = kind.destination if kind.operation == "send" else kind.source
     others = [other for other in kind.group.ranks if other != rank] if len(kind.group.ranks) == 2 else []
     if peer < 0 and len(others) == 1:
         (peer,) = others
     if peer < 0:
         return None
-    return _Row(kind.group, *((rank, peer) if kind.operation == "send" else (peer, rank)))
+    return (kind.group, rank, peer) if kind.operation == "send" else (kind.group, peer, rank)
 
 
 def anchors(job: Job) -> list[int]:
@@ -251,9 +248,8 @@ def _is_collective(calls_: Calls, candidates: Instances) -> Mask:
     """Return by instance whether its calls are of different ranks and do the same."""
     # In an all-to-all each rank may send more or less than another.
     sizes = (None if kind.operation == "all_to_all" else kind.message_bytes for kind in calls_.kinds)
-    in_common = numbered((kind.what, kind.dtype, size) for kind, size in zip(calls_.kinds, sizes))[
-        calls_.kind
-    ]
+    in_common = numbered((kind.what, kind.dtype, size) for kind, size in zip(calls_.kinds, sizes))
+    in_common = in_common[calls_.kind]
     pairs, _ = distinct(candidates.number, calls_.place[candidates.rows])
     ranks = np.bincount(pairs[0], minlength=len(candidates))
     is_same = candidates.smallest(in_common) == candidates.largest(in_common)
@@ -263,9 +259,8 @@ def _is_collective(calls_: Calls, candidates: Instances) -> Mask:
 def holding(job: Job) -> Mask:
     """Return by instance whether nobody is done with it before everybody has come."""
     calls_, instances_ = job.of(calls), job.of(instances)
-    return calls_.of_kind(kind.operation in HOLD_ALL for kind in calls_.kinds)[
-        instances_.rows[instances_.first]
-    ]
+    holds = calls_.of_kind(kind.operation in HOLD_ALL for kind in calls_.kinds)
+    return holds[instances_.rows[instances_.first]]
 
 
 def senders(job: Job) -> Int64s:

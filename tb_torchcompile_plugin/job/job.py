@@ -88,6 +88,7 @@ class OneRank(Memoized):
 
     @property
     def rank(self) -> int:
+        """Its number in the job."""
         return self.job.numbers[self.place]
 
 

@@ -44,6 +44,7 @@ class Late(NamedTuple):
 
     @property
     def excess(self) -> int:
+        """How much more it did than its peer."""
         return sum(self.parts.values())
 
 
@@ -157,7 +158,10 @@ def _compared(job: Job, since: _Since, row: int, peer: int, ns: int, before: lis
         # It waited for this in the collectives of another group.
         if begin <= earlier.begin and earlier.end <= end:
             own.subtract(earlier.parts)
-    parts = _difference(own, others)
+    # The excess by cause, most first. Whoever waits longer for a GPU is not ahead by that.
+    excess = {blamed: own[blamed] - others[blamed] for blamed in dict.fromkeys((*own, *others))}
+    excess |= {blamed: max(ns, 0) for blamed, ns in excess.items() if blamed.cause in WAITS}
+    parts = {blamed: ns for blamed, ns in sorted(excess.items(), key=lambda pair: -pair[1]) if ns}
     worked = sum(ns for blamed, ns in parts.items() if blamed.cause not in WAITS)
     if worked < ns // 2:
         gpu = _gpu_difference(*(_kernels(job, *window) for window in windows))
@@ -165,15 +169,6 @@ def _compared(job: Job, since: _Since, row: int, peer: int, ns: int, before: lis
         parts = gpu if sum(gpu.values()) >= min(ns // 2, sum(parts.values())) else parts
     instance = int(job.of(instances).of_call[row])
     return Late(place, peer_place, instance, begin, end, ns, parts, dict(others))
-
-
-def _difference(own: Counter[Blamed], others: Counter[Blamed]) -> dict[Blamed, int]:
-    """Return the excess by cause, most first. Whoever waits longer for a GPU is not ahead by that."""
-    difference: dict[Blamed, int] = {}
-    for blamed in dict.fromkeys((*own, *others)):
-        ns = own[blamed] - others[blamed]
-        difference[blamed] = max(ns, 0) if blamed.cause in WAITS else ns
-    return {blamed: ns for blamed, ns in sorted(difference.items(), key=lambda pair: -pair[1]) if ns}
 
 
 def compared_steps(job: Job) -> int:

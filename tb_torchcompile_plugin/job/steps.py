@@ -7,7 +7,7 @@ transfers, and from what may do either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -90,34 +90,26 @@ def job_steps(job: Job) -> list[RankSteps | None]:
 
 def _bounds(job: Job, gpus: Mapping[int, RankGpu]) -> tuple[int, int]:
     """Return between which moments all times are (ns, Unix time)."""
-    begin, end = _all(job, gpus, lambda gpu: (gpu.steps.begin, gpu.steps.end))
-    starts, ends = _all(job, gpus, lambda gpu: gpu.exposed)
-    calls_ = job.of(calls)
-    low = min(int(column.min()) for column in (begin, starts, calls_.begin) if len(column))
-    return low, max(int(column.max()) for column in (end, ends, calls_.end) if len(column))
-
-
-def _all(
-    job: Job, gpus: Mapping[int, RankGpu], of_each: Callable[[RankGpu], tuple[Int64s, ...]]
-) -> list[Int64s]:
-    """Return times of these ranks, one rank behind the other (ns, Unix time)."""
-    parts = [[column + job.digests[index].base_ns for column in of_each(gpu)] for index, gpu in gpus.items()]
-    return [np.concatenate(columns) for columns in zip(*parts)]
+    begins, ends = [job.of(calls).begin], [job.of(calls).end]
+    for index, gpu in gpus.items():
+        base = job.digests[index].base_ns
+        begins += [gpu.steps.begin + base, gpu.exposed.starts + base]
+        ends += [gpu.steps.end + base, gpu.exposed.ends + base]
+    return int(np.concatenate(begins).min()), int(np.concatenate(ends).max())
 
 
 def _columns(job: Job, gpus: Mapping[int, RankGpu]) -> list[Int64s]:
     """Return the steps of these ranks on one line: times of each are behind all of the rank before."""
     low, high = _bounds(job, gpus)
-    own = OwnSteps(*(np.concatenate(columns) for columns in zip(*(gpu.steps for gpu in gpus.values()))))
     moved = np.arange(len(job.digests)) * (high - low + 2) - low
     indices, calls_, times = np.array(list(gpus)), job.of(calls), job.of(waits)
-
-    def on_line(of_each: Callable[[RankGpu], tuple[Int64s, ...]]) -> list[Int64s]:
-        shift = moved[np.repeat(indices, [len(of_each(gpu)[0]) for gpu in gpus.values()])]
-        return [column + shift for column in _all(job, gpus, of_each)]
-
-    begin, end = on_line(lambda gpu: (gpu.steps.begin, gpu.steps.end))
-    exposed = Intervals(*on_line(lambda gpu: gpu.exposed))
+    shift = (moved + np.array([digest.base_ns for digest in job.digests], np.int64))[indices]
+    own = OwnSteps(*map(np.concatenate, zip(*(gpu.steps for gpu in gpus.values()))))
+    of_step = np.repeat(shift, [len(gpu.steps.begin) for gpu in gpus.values()])
+    begin, end = own.begin + of_step, own.end + of_step
+    of_exposed = np.repeat(shift, [len(gpu.exposed.starts) for gpu in gpus.values()])
+    starts, ends = map(np.concatenate, zip(*(gpu.exposed for gpu in gpus.values())))
+    exposed = Intervals(starts + of_exposed, ends + of_exposed)
     call = np.flatnonzero(np.isin(calls_.place, indices))
     waited = call[times.wait[call] > 0]
     sent = call[times.transferred[call] > 0]

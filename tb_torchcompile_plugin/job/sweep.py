@@ -31,9 +31,8 @@ class Tied(NamedTuple):
     work: Int64s  # index in its queue
     instance: Int64s  # numbered from 0
     ahead: Int64s  # what its clock is ahead (ns)
-    transfer: (
-        Int64s  # how long it goes on after the last that it needs began (ns); below 0 by errors of clocks
-    )
+    # How long it goes on after the last that it needs began (ns); below 0 by errors of clocks.
+    transfer: Int64s
     needs: Mask  # whether it waits for others
     needed: Mask  # whether others wait for it
 
@@ -44,14 +43,7 @@ class Tied(NamedTuple):
         return latest
 
 
-class _Call(NamedTuple):
-    """A tied call of one rank; see `Tied`."""
-
-    instance: int
-    ahead: int
-    transfer: int
-    needs: bool
-    needed: bool
+_Call = tuple[int, int, int, bool, bool]  # of one rank: instance, ahead, transfer, needs and needed of `Tied`
 
 
 class _Instances:
@@ -68,7 +60,7 @@ def sweep(models: Sequence[Model], tied: Tied) -> list[Replayed]:
     instances = _Instances(tied)
     calls: list[dict[int, _Call]] = [{} for _ in models]
     for index, work, *call in zip(*(column.tolist() for column in tied)):
-        calls[index][work] = _Call(*call)
+        calls[index][work] = tuple(call)
     walks = [_Walk(model, of_rank, instances) for model, of_rank in zip(models, calls)]
     able = deque(walks)
     while able:
@@ -77,7 +69,7 @@ def sweep(models: Sequence[Model], tied: Tied) -> list[Replayed]:
             able.extend(walk for walk in walks if walk.let_go())
     if not all(walk.over for walk in walks):
         raise CircularWaitError
-    return [walk.times for walk in walks]
+    return [Replayed(*(np.array(column, np.int64) for column in walk.times)) for walk in walks]
 
 
 class _Walk:
@@ -105,17 +97,13 @@ class _Walk:
         self._begins, self._ends = [0] * len(led), [0] * len(led)
         self._starts: list[int | None] = [None] * len(self._point)
         self._stops: list[int | None] = [None] * len(self._point)
+        self.times = (self._begins, self._ends, self._starts, self._stops)
         # The time, the next work and the next point; whether the call at that point has begun.
         self._now, self._work, self._next, self._called = model.begin, 0, 0, False
 
     @property
     def over(self) -> bool:
         return self._next == len(self._before) and not self._behind
-
-    @property
-    def times(self) -> Replayed:
-        columns = (self._begins, self._ends, self._starts, self._stops)
-        return Replayed(*(np.array(column, np.int64) for column in columns))
 
     def go(self) -> list[_Walk]:
         """Go on as far as possible; return who can go on because of that."""
@@ -190,40 +178,35 @@ class _Walk:
         """Run one piece of work; return whether it ended."""
         start, call = self._starts[work], self._calls.get(work)
         if start is None:
-            start = self._start(work, stream)
-            if start is None:
-                return False
+            start = self._begins[self._point[work]] + self._latency[work]
+            start = max(start, self._free[stream] + self._gap[work])
+            if self._after[work] >= 0:
+                awaited = self._stops[self._after[work]]
+                if awaited is None:
+                    return False
+                start = max(start, awaited + self._after_gap[work])
             self._starts[work] = start
             if call is not None:
-                self._come(call, start - call.ahead)
+                self._come(call, start)
         stop = start + self._dur[work]
-        if call is not None and call.needs:
-            if self._instances.missing[call.instance]:
+        if call is not None:
+            instance, ahead, transfer, needs, _ = call
+            if needs and self._instances.missing[instance]:
                 return False
-            stop = max(stop, self._instances.latest[call.instance] + call.ahead + call.transfer)
+            if needs:
+                stop = max(stop, self._instances.latest[instance] + ahead + transfer)
         self._stops[work] = stop
         self._free[stream] = max(self._free[stream], stop)
         return True
 
-    def _start(self, work: int, stream: int) -> int | None:
-        """Return when work begins; None where work of another stream that it waits for has not ended."""
-        after = self._after[work]
-        start: int = max(
-            self._begins[self._point[work]] + self._latency[work], self._free[stream] + self._gap[work]
-        )
-        if after < 0:
-            return start
-        stop = self._stops[after]
-        return None if stop is None else max(start, stop + self._after_gap[work])
-
     def _come(self, call: _Call, begin: int) -> None:
         """Note that a call has begun; with the last one that is needed those that wait can go on."""
-        instances, number = self._instances, call.instance
-        if call.needed:
-            instances.latest[number] = max(instances.latest[number], begin)
+        instances, (number, ahead, _, needs, needed) = self._instances, call
+        if needed:
+            instances.latest[number] = max(instances.latest[number], begin - ahead)
             instances.missing[number] -= 1
         if not instances.missing[number]:
             self._able += instances.waiting[number]
             instances.waiting[number] = []
-        elif call.needs:
+        elif needs:
             instances.waiting[number].append(self)

@@ -46,7 +46,10 @@ def waits(job: Job) -> Waits:
     waited = wait[rows] > 0
     awaited[rows[waited]] = calls_.place[needed[instances_.number[waited]]]
     last[needed[needed >= 0]] = job.of(holding)[needed >= 0]
-    unknown[rows] = _incomplete(job, begin) - wait[rows]
+    # Until all ranks have come it is unknown who waits, whoever is needed; always where one was not read.
+    apart = np.clip(instances_.largest(begin)[instances_.number] - begin[rows], 0, calls_.dur[rows])
+    incomplete = np.where(job.of(all_here)[instances_.number], apart, calls_.dur[rows])
+    unknown[rows] = incomplete - wait[rows]
     transfer = np.where(wait >= 0, calls_.dur - wait, -1)
     assert ((wait < 0) | ((transfer >= 0) & (wait + transfer == calls_.dur))).all()
     assert ((unknown >= 0) & (unknown <= np.maximum(transfer, 0))).all()
@@ -65,27 +68,14 @@ def needed_calls(job: Job) -> Int64s:
     return np.where(job.of(holding), latest, job.of(senders))
 
 
-def _incomplete(job: Job, begin: Int64s) -> Int64s:
-    """Return for how long of each call not all ranks had come; all of it where one was not read.
-
-    Until then it is unknown who waits, whoever is needed.
-    """
-    instances_ = job.of(instances)
-    rows = instances_.rows
-    dur, latest = job.of(calls).dur[rows], instances_.largest(begin)
-    apart = np.clip(latest[instances_.number] - begin[rows], 0, dur)
-    return np.where(job.of(all_here)[instances_.number], apart, dur)
-
-
 def all_here(job: Job) -> Mask:
     """Return by instance whether each rank of the group was read, or both of a send and its recv.
 
     Where torch did not record the ranks of the group: whether the job is complete.
     """
     calls_, instances_ = job.of(calls), job.of(instances)
-    size = np.array([*(kind.group_size for kind in calls_.kinds), 0])[
-        calls_.kind[instances_.rows[instances_.first]]
-    ]
+    sizes = np.array([*(kind.group_size for kind in calls_.kinds), 0])
+    size = sizes[calls_.kind[instances_.rows[instances_.first]]]
     complete = np.where(size > 0, instances_.sizes == size, not job.missing)
     return np.asarray((job.of(senders) >= 0) | complete)
 

@@ -73,8 +73,8 @@ def busy_until(stream: Int64s, end: Int64s, free: Int64s | None = None) -> Int64
 
 def device_names(trace: Trace) -> dict[int, str]:
     """Return the names of the devices by the trace's header."""
-    names = device_property(trace, "name")
-    return {device: str(name) for device, name in names.items() if name is not None}
+    names = ((row.get("id"), row.get("name")) for row in device_properties(trace))
+    return {device: str(name) for device, name in names if isinstance(device, int) and name is not None}
 
 
 def device_property(trace: Trace, name: str) -> dict[int, object]:

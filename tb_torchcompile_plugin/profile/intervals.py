@@ -18,6 +18,7 @@ class Intervals(NamedTuple):
 
     @property
     def total_ns(self) -> int:
+        """How much time they cover."""
         return int((self.ends - self.starts).sum())
 
 
@@ -41,24 +42,19 @@ def joined(*sets: Intervals) -> Intervals:
 
 def covered_ns(intervals: Intervals, starts: Int64s, ends: Int64s) -> Int64s:
     """Return for each window [start, end) how much of it `intervals` cover. Windows may overlap and be in any order."""
-    return _covered_before(intervals, ends) - _covered_before(intervals, starts)
+    if not len(intervals.starts):
+        return np.zeros(len(starts), np.int64)
+    before = np.append(0, np.cumsum(intervals.ends - intervals.starts))
+    times = np.stack((starts, ends))
+    index = np.searchsorted(intervals.starts, times, side="right")
+    last = np.maximum(index - 1, 0)
+    inside = np.where(index > 0, np.minimum(times, intervals.ends[last]) - intervals.starts[last], 0)
+    return np.asarray(np.diff(before[last] + inside, axis=0)[0], np.int64)
 
 
 def without(intervals: Intervals, starts: Int64s, ends: Int64s) -> Int64s:
     """Return for each window [start, end) how much of it `intervals` leave (ns)."""
     return (ends - starts) - covered_ns(intervals, starts, ends)
-
-
-def _covered_before(intervals: Intervals, times: Int64s) -> Int64s:
-    """Return the covered time before each of `times`."""
-    if not len(intervals.starts):
-        return np.zeros(len(times), np.int64)
-    lengths = intervals.ends - intervals.starts
-    before = np.concatenate(([0], np.cumsum(lengths)))
-    index = np.searchsorted(intervals.starts, times, side="right")
-    last = np.maximum(index - 1, 0)
-    inside = np.where(index > 0, np.minimum(times, intervals.ends[last]) - intervals.starts[last], 0)
-    return np.asarray(before[last] + inside, np.int64)
 
 
 def within(intervals: Intervals, times: Int64s) -> Int64s:

@@ -36,6 +36,7 @@ class MergedSlices(NamedTuple):
     longest: Integers  # its length
 
     def take(self, index: Int64s | npt.NDArray[np.bool_]) -> MergedSlices:
+        """Return some of them."""
         return MergedSlices(*(column[index] for column in self))
 
 

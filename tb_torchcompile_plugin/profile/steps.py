@@ -83,6 +83,7 @@ class StepWindows:
 
     @property
     def total_ns(self) -> int:
+        """Time in the steps on the host."""
         return int((self.ends - self.starts).sum())
 
     def of(self, moments: Int64s) -> Int64s:
@@ -90,7 +91,7 @@ class StepWindows:
         return within(Intervals(self.starts, self.ends), moments)
 
     def launching(self, trace: Trace, launch: Int64s) -> Int64s:
-        """Return the step that launched: the one around each launch call (its row, -1 unknown), on whatever thread."""
+        """Return the step that each launch call begins in; see `launching`."""
         return launching(Intervals(self.starts, self.ends), trace, launch)
 
 
@@ -104,7 +105,7 @@ def profiled_time(profile: Profile) -> Intervals:
 
 
 def launching(steps: Intervals, trace: Trace, launch: Int64s) -> Int64s:
-    """Return for each launch call (its row, -1 unknown) the number of the step that it begins in, -1 for none.
+    """Return for each launch call (its row, -1 unknown) the step that it begins in, on whatever thread; -1 for none.
 
     GPU work belongs to the step that launched it, whenever it runs.
     """
@@ -118,31 +119,14 @@ class GpuSteps(NamedTuple):
     step: Int64s
     begin: Int64s
     end: Int64s
+    length: Int64s
     work: Int64s  # how long all of it runs
-
-    @property
-    def length(self) -> Int64s:
-        return self.end - self.begin
-
-    @property
-    def mean(self) -> float:
-        """Mean length of a step."""
-        return mean_of_steps(self.length)
-
-    @property
-    def averaged(self) -> int:
-        """Of how many steps that is the mean."""
-        return len(_ended(self.length))
+    mean: float  # length of a step, 0 without steps
 
 
 def mean_of_steps(length: Int64s) -> float:
-    """Return the mean of the steps that ended."""
-    return float(_ended(length).mean())
-
-
-def _ended(length: Int64s) -> Int64s:
-    """Return all but the last one: when the next one's work would have begun is unknown."""
-    return length[:-1] if len(length) > 1 else length
+    """Return the mean of all steps but the last one: when the next one's work would have begun is unknown."""
+    return float((length[:-1] if len(length) > 1 else length).mean())
 
 
 def steps_by_gpu(profile: Profile) -> list[GpuSteps]:
@@ -162,12 +146,8 @@ def pace(profile: Profile) -> GpuSteps | None:
     if gpu is None:
         return None
     host = (steps.ends - steps.starts)[gpu.step]
-    return gpu if is_ahead(gpu, host) else None
-
-
-def is_ahead(gpu: GpuSteps, host: Int64s) -> bool:
-    """Return whether the GPU is the bottleneck of steps that take so long on the host, one entry each."""
-    return sets_pace(gpu.mean, float(host.mean()), mean_of_steps(host), mean_of_steps(gpu.work))
+    is_ahead = sets_pace(gpu.mean, float(host.mean()), mean_of_steps(host), mean_of_steps(gpu.work))
+    return gpu if is_ahead else None
 
 
 def sets_pace(gpu_ns: float, host_ns: float, meanwhile_ns: float, work_ns: float) -> bool:
@@ -213,7 +193,9 @@ def gpu_steps_of(profile: Profile, steps: Intervals) -> list[GpuSteps]:
         of_all = np.bincount(step[rows], dur[rows]).astype(np.int64)
         rows = rows[on_busiest(trace.stream[work.index[rows]], dur[rows], step[rows])]
         columns = lengths(step[rows], begin[rows], begin[rows] + dur[rows])
-        devices.append(GpuSteps(device, *(column[whole] for column in (*columns, of_all[columns[0]]))))
+        number, first, end = (column[whole] for column in columns)
+        mean = mean_of_steps(end - first) if len(number) else 0.0
+        devices.append(GpuSteps(device, number, first, end, end - first, of_all[number], mean))
     return devices
 
 

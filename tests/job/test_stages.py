@@ -7,9 +7,8 @@ import pytest
 
 from jobs import PG, Does, host, launched, metadata_of, training, written
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
-from tb_torchcompile_plugin.job.as_early import job_clocks, pace_ns
+from tb_torchcompile_plugin.job.as_early import job_clocks, pace_ns, stages
 from tb_torchcompile_plugin.job.job import TracedJob
-from tb_torchcompile_plugin.job.stages import stages
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from traces import Event
 

@@ -21,11 +21,10 @@ from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks import outliers
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
 from tb_torchcompile_plugin.analysis.ranks.outliers import gain_fields, is_worth_reporting, waited_us
-from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
+from tb_torchcompile_plugin.job.as_early import has_models, job_clocks, stages
 from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import compared_steps, late
-from tb_torchcompile_plugin.job.stages import stages
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.sweep import CircularWaitError
 from tb_torchcompile_plugin.job.waits import waits

@@ -19,12 +19,19 @@ from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, OutlierKind, OutlierRow, late_rows
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import compiled_differently
 from tb_torchcompile_plugin.job import chain
-from tb_torchcompile_plugin.job.as_early import Change, as_early, job_clocks, pace_ns, recording_cost_ns
+from tb_torchcompile_plugin.job.as_early import (
+    Change,
+    Stages,
+    as_early,
+    even_stages,
+    job_clocks,
+    pace_ns,
+    recording_cost_ns,
+)
 from tb_torchcompile_plugin.job.chain import Slow, SlowLink
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import Late, compared_steps, late
 from tb_torchcompile_plugin.job.overlap import hideable
-from tb_torchcompile_plugin.job.stages import Stages, even_stages
 from tb_torchcompile_plugin.job.steps import job_lengths, job_steps
 from tb_torchcompile_plugin.job.waits import blame
 from tb_torchcompile_plugin.profile.model.gpu_queue import SAVED

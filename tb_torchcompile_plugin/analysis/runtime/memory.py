@@ -8,11 +8,10 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import device_name, duration, percent, significant, size
-from tb_torchcompile_plugin.profile.columns import alike, distinct, sums
+from tb_torchcompile_plugin.profile.columns import Mask, alike, distinct, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Device
 from tb_torchcompile_plugin.profile.gpu_work import device_property
-from tb_torchcompile_plugin.profile.host.host_tree import Mask
 from tb_torchcompile_plugin.profile.host.memory_moments import Moments, memory_moments
 from tb_torchcompile_plugin.profile.host.operator_calls import DEVICE_TYPES
 from tb_torchcompile_plugin.profile.intervals import Int64s

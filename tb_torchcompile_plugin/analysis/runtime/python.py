@@ -8,10 +8,9 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent
-from tb_torchcompile_plugin.profile.columns import distinct, mask_of, places_in, sums
+from tb_torchcompile_plugin.profile.columns import Mask, distinct, mask_of, places_in, sums
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.host.host_tree import (
-    Mask,
     calling_tracks,
     host_tree,
     merged_stacks,

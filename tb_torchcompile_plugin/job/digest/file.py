@@ -96,10 +96,14 @@ def load(file: File) -> Digest:
 def load_all(files: Sequence[File]) -> Iterator[Digest | UserError]:
     """Read each in its turn, or return why it cannot be read."""
     for file, data in zip(files, _read_all(files)):
-        try:
-            yield data if isinstance(data, UserError) else _parsed(data, file.path)
-        except UserError as error:
-            yield error
+        message = data if isinstance(data, UserError) else _parsed(data, file.path)
+        if isinstance(message, Digest) and message.format_version > FORMAT_VERSION:
+            message = UserError(
+                f"the digest has format version {message.format_version}, this reads up to {FORMAT_VERSION}",
+                file=file.path,
+                next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
+            )
+        yield message
 
 
 def _read_all(files: Sequence[File]) -> Iterator[bytes | UserError]:
@@ -112,24 +116,14 @@ def _read_all(files: Sequence[File]) -> Iterator[bytes | UserError]:
             yield UserError("the file is larger than any digest", file=file.path, next_step=_WRITE_AGAIN)
 
 
-def _parsed(data: bytes, path: str) -> Digest:
-    message = _of_any_version(data, path)
-    if message.format_version > FORMAT_VERSION:
-        raise UserError(
-            f"the digest has format version {message.format_version}, this reads up to {FORMAT_VERSION}",
-            file=path,
-            next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
-        )
-    return message
-
-
-def _of_any_version(data: bytes, path: str) -> Digest:
+def _parsed(data: bytes, path: str) -> Digest | UserError:
+    """Return a digest of any version."""
     try:
         message: Digest = Digest.FromString(data)
-    except DecodeError as error:
-        raise UserError("the file is no digest, or is cut off", file=path, next_step=_WRITE_AGAIN) from error
+    except DecodeError:
+        return UserError("the file is no digest, or is cut off", file=path, next_step=_WRITE_AGAIN)
     if message.format_version == 0:
-        raise UserError("the file is no digest", file=path, next_step=_WRITE_AGAIN)
+        return UserError("the file is no digest", file=path, next_step=_WRITE_AGAIN)
     return message
 
 
@@ -138,9 +132,8 @@ def is_current(file: File | None, trace: File) -> bool:
     if file is None:
         return False
     (data,) = _read_all([file])
-    try:
-        message = Digest() if isinstance(data, UserError) else _of_any_version(data, file.path)
-    except UserError:
+    message = data if isinstance(data, UserError) else _parsed(data, file.path)
+    if isinstance(message, UserError):
         return False
     is_of_trace = (message.trace_name, message.trace_bytes) == (trace.name, trace.size)
     # The last section is there: a file that is cut off between two fields can be parsed.

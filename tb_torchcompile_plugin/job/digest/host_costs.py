@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
+from tb_torchcompile_plugin.profile.columns import Floats, Mask
 from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
 from tb_torchcompile_plugin.profile.model.attribution import CulpritCause, culprits, culprits_of
@@ -45,6 +45,7 @@ class HostCosts(NamedTuple):
     reach: Int64s  # when all that is before it, in its part, has ended
     blamed: list[Blamed]
     bounds: tuple[int, int, int, int]  # of the three parts
+    waits_order: Int64s  # the calls in the order in which they begin to wait
 
     def window(self, begin: int, end: int) -> tuple[Int64s, Int64s]:
         """Return the rows that have time in a window, and how much of each."""
@@ -57,7 +58,7 @@ class HostCosts(NamedTuple):
         ns = np.minimum(self.end[rows], end) - np.maximum(self.begin[rows], begin)
         return rows, np.maximum(ns, 0)
 
-    def summed(self, rows: Int64s, ns: Int64s | npt.NDArray[np.float64]) -> dict[Blamed, float]:
+    def summed(self, rows: Int64s, ns: Int64s | Floats) -> dict[Blamed, float]:
         """Return the sums by what is blamed, which may be in the list twice, for pieces and for calls."""
         codes, code = np.unique(self.code[rows], return_inverse=True)
         sums: dict[Blamed, float] = defaultdict(float)
@@ -71,7 +72,8 @@ def host_costs(profile: Profile) -> HostCosts:
     lane, pieces = profile.of(host_lane), profile.of(host_pieces)
     between, at = profile.of(culprits), culprits_of(profile, lane.row)
     code = at.code + len(between.culprits)
-    waits, waiting_from = profile.of(waits_order), _waiting_from(profile)
+    waiting_from = np.minimum(lane.begin + profile.of(model).own, lane.end)
+    waits = np.argsort(waiting_from, kind="stable")
     ends = pieces.end, waiting_from, lane.end[waits]
     count = len(pieces.point)
     return HostCosts(
@@ -85,17 +87,8 @@ def host_costs(profile: Profile) -> HostCosts:
             for culprit in (*between.culprits, *at.culprits)
         ],
         (0, count, count + len(lane), count + 2 * len(lane)),
+        waits,
     )
-
-
-def waits_order(profile: Profile) -> Int64s:
-    """Return the calls of the launch sequence in the order in which they begin to wait."""
-    return np.argsort(_waiting_from(profile), kind="stable")
-
-
-def _waiting_from(profile: Profile) -> Int64s:
-    lane = profile.of(host_lane)
-    return np.asarray(np.minimum(lane.begin + profile.of(model).own, lane.end))
 
 
 def launched(profile: Profile) -> Int64s:
@@ -103,7 +96,7 @@ def launched(profile: Profile) -> Int64s:
     return profile.of(host_lane).begin[profile.of(gpu_queue).point]
 
 
-def computes(profile: Profile) -> npt.NDArray[np.bool_]:
+def computes(profile: Profile) -> Mask:
     """Return which work of a rank's queue is not a collective."""
     return ~np.isin(profile.of(gpu_queue).row, profile.of(communication_rows))
 

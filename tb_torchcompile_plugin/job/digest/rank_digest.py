@@ -112,15 +112,18 @@ class RankDigest(Memoized):
 
     @property
     def base_ns(self) -> int:
+        """The begin of its trace (Unix time)."""
         return int(self.columns.header.base_ns)
 
     @property
     def host(self) -> str | None:
+        """The name of its host, None where unknown."""
         header = self.columns.header
         return str(header.host_name) if header.HasField("host_name") else None
 
     @property
     def world_size(self) -> int | None:
+        """The number of ranks as its trace recorded it."""
         header = self.columns.header
         return int(header.world_size) if header.HasField("world_size") else None
 
@@ -162,7 +165,14 @@ def written(columns: DigestColumns) -> pb.Digest:
     host, kernels = columns.details
     message = pb.Digest(
         calls=section_bytes(_call_section(columns.calls, columns.cuts)),
-        steps=section_bytes(_step_section(columns.windows, columns.gpu)),
+        steps=section_bytes(
+            pb.StepSection(
+                names=columns.windows.names,
+                windows=packed(*columns.windows[1:]),
+                gpu=packed(*columns.gpu.steps) if columns.gpu else None,
+                exposed=packed(*columns.gpu.exposed) if columns.gpu else b"",
+            )
+        ),
         host=section_bytes(
             pb.HostSection(
                 culprits=[
@@ -208,24 +218,13 @@ def _call_section(calls: RankCalls, cuts: Int64s) -> pb.CallSection:
     )
 
 
-def _step_section(windows: HostWindows, gpu: RankGpu | None) -> pb.StepSection:
-    return pb.StepSection(
-        names=windows.names,
-        windows=packed(*windows[1:]),
-        gpu=packed(*gpu.steps) if gpu else None,
-        exposed=packed(*gpu.exposed) if gpu else b"",
-    )
-
-
 def read(message: pb.Digest, file: File | None = None) -> DigestColumns:
     """Return the columns that a message holds. file: read again for details, which are then only checked for damage."""
     rest, header = pb.Digest(), pb.Digest()
     rest.CopyFrom(message)
     for section in ("calls", "steps", "host", "kernels"):
         rest.ClearField(section)
-    header.CopyFrom(
-        rest
-    )  # `rest` keeps the memory of what was cleared, and there may be thousands of digests
+    header.CopyFrom(rest)  # `rest` keeps the memory of what was cleared, and there may be thousands
     calls, cuts = _read_calls(message.calls)
     windows, gpu = _read_steps(message.steps)
     if file is None:
@@ -285,9 +284,7 @@ def _read_details(message: pb.Digest, cuts: Int64s) -> Details:
     for stretch in (parts.stretch, launched.stretch):
         _check(_are_codes(stretch, len(cuts) - 1) and (np.diff(stretch) >= 0).all())
     _check(_are_codes(parts.code, len(blamed)) and _are_codes(parts.wait_code, len(blamed)))
-    _check(
-        _are_codes(launched.kernel, len(launched.kernels)) and _are_times(parts.wait_begin, parts.wait_end)
-    )
+    _check(_are_codes(kernel, len(kernel_names)) and _are_times(parts.wait_begin, parts.wait_end))
     return Details(parts, launched)
 
 

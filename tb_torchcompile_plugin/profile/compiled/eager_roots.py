@@ -7,7 +7,6 @@ of its time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +39,7 @@ class Roots(NamedTuple):
     device_ns: Int64s  # summed time of the GPU events launched in it
 
     def where(self, mask: Mask) -> Roots:
+        """Return some of them."""
         return Roots(*(column[mask] for column in self))
 
 
@@ -56,7 +56,13 @@ class EagerRoots:
         launch = trace.launch_of()[work.index]
         self._launches = np.where(launch >= 0, launch, trace.op_of()[work.index])
         self._gpu_ns = trace.dur[work.index]
-        regions, parts = host_slices(trace, slices.is_region), host_slices(trace, _parts_of(trace.names))
+        regions = host_slices(trace, slices.is_region)
+        # Compiled code, what calls it, and compiling.
+        compiling = {
+            name for name, is_at_work in zip(trace.names, slices.compiling(trace.names)) if is_at_work
+        }
+        called = {*compiling, *slices.LOOKUPS, *slices.WRAPPERS}
+        parts = host_slices(trace, lambda name: name in called or slices.is_graph(node(name)))
         is_compiled, is_op = np.zeros((2, len(trace)), bool)
         is_compiled[regions] = is_compiled[parts] = is_compiled[package_calls(trace)] = True
         is_op[trace.select(cat=slices.OPERATOR)] = is_op[launch[launch >= 0]] = True
@@ -101,11 +107,3 @@ class EagerRoots:
         root = within(Intervals(begin, end), self._trace.ts[self._launches[launches]])
         device = sums(root, self._gpu_ns[launches], len(first))
         return Roots(ops[first], begin, end, covered_ns(own, begin, end), device), own
-
-
-def _parts_of(names: list[str]) -> Callable[[str], bool]:
-    """Return which names are of compiled code, of what calls it, and of compiling."""
-    compiled = {name for name, at_work in zip(names, slices.compiling(names), strict=True) if at_work}
-    return lambda name: (
-        name in compiled or name in (*slices.LOOKUPS, *slices.WRAPPERS) or slices.is_graph(node(name))
-    )

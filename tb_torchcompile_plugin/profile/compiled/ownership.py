@@ -14,7 +14,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.generated_code.output_code import unique_graph_keys
-from tb_torchcompile_plugin.profile.columns import Cover, Mask, host_slices, package_calls, picked
+from tb_torchcompile_plugin.profile.columns import Cover, host_slices, package_calls, picked
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import Codes, grouped
@@ -30,7 +30,8 @@ class Ownership:
     """Who owns a moment of a host thread. Owners are codes into `names`; -1 is unknown.
 
     `regions`, `compilations` and `backwards` are slices of compiled regions, of compiling, and of backward graphs
-    whose forward is known, with their owners.
+    whose forward is known, with their owners. `graph_keys` returns the key of the graph call around the start of each
+    host slice (`None`, with caches off, is no key), `is_backward` whether that is in a step of autograd's backward.
     """
 
     def __init__(self, profile: Profile) -> None:
@@ -39,9 +40,13 @@ class Ownership:
         self.names = self._codes.texts
         self.regions = self._named(slices.region_id)
         graph_calls = self._named(slices.graph_key)
-        self.compilations = self._compilations()
+        # Compilations inside the profile: the slice has no id, a near-empty `…_data` slice inside it has.
+        compiling = [(row, row) for row in host_slices(trace, slices.is_compilation).tolist()]
+        data = self._named(slices.compilation_id)
+        around = Timelines(trace, compiling).at(np.array([row for row, _ in data], np.int64)).tolist()
+        self.compilations = [(row, code) for row, (_, code) in zip(around, data) if row >= 0]
         frames = [*self.regions, *self.compilations]
-        self._graphs = Timelines(trace, graph_calls)
+        self.graph_keys = Timelines(trace, graph_calls).at
         # For each code that is a graph key the code of the one compile id it belongs to, otherwise -1.
         unique_keys = profile.data.of(unique_graph_keys) if profile.data else {}
         owners = {self.code(key): self.code(compile_id) for key, compile_id in unique_keys.items()}
@@ -49,21 +54,13 @@ class Ownership:
         self._unique_keys = np.array(codes or [-1], np.int64)
         self.backwards = self._backwards(Timelines(trace, frames), graph_calls)
         self._owners = Timelines(trace, [*frames, *self.backwards])
-        self._autograd = Cover(trace, host_slices(trace, is_backward))
+        self.is_backward = Cover(trace, host_slices(trace, is_backward)).holds
 
     def compile_ids(self, index: Int64s) -> Int64s:
         """Return the compile id that owns the start of each host slice, or that of the graph key around it."""
         owners = self._owners.at(index)
-        keys = self._graphs.at(index)
+        keys = self.graph_keys(index)
         return np.where(owners >= 0, owners, np.where(keys >= 0, self._unique_keys[keys], -1))
-
-    def graph_keys(self, index: Int64s) -> Int64s:
-        """Return the key of the graph call around the start of each host slice. `None` (caches off) is no key."""
-        return self._graphs.at(index)
-
-    def is_backward(self, index: Int64s) -> Mask:
-        """Return whether the start of each host slice is in a step of autograd's backward."""
-        return self._autograd.holds(index)
 
     def name(self, code: int) -> str | None:
         """Return the name of a code; None for -1."""
@@ -73,22 +70,11 @@ class Ownership:
         """Return the code of a name; a new one where the trace does not have it."""
         return self._codes.code(name)
 
-    def _rows(self, name: str) -> list[int]:
-        rows: list[int] = host_slices(self._trace, name.__eq__).tolist()
-        return rows
-
     def _named(self, owner_of: Callable[[str], str | None]) -> Owned:
         """Return the slices whose name has an owner, with it."""
         rows = host_slices(self._trace, lambda name: owner_of(name) is not None).tolist()
         owners = ((row, owner_of(self._trace.names[self._trace.name[row]])) for row in rows)
         return [(row, self.code(owner)) for row, owner in owners if owner is not None]
-
-    def _compilations(self) -> Owned:
-        """Return compilations inside the profile: the slice has no id, a near-empty `…_data` slice inside it has."""
-        frames = [(row, row) for row in host_slices(self._trace, slices.is_compilation).tolist()]
-        data = self._named(slices.compilation_id)
-        around = Timelines(self._trace, frames).at(np.array([index for index, _ in data], np.int64))
-        return [(int(frame), code) for frame, (_, code) in zip(around, data) if frame >= 0]
 
     def _backwards(self, frames: Timelines, graph_calls: Owned) -> Owned:
         """Return `CompiledFunctionBackward` slices with the compile id of their forward.
@@ -97,17 +83,21 @@ class Ownership:
         per thread; otherwise by the key of a graph called inside, where only one compile id has it.
         """
         trace = self._trace
-        index = np.array(self._rows(slices.FORWARD_GRAPH), np.int64)
+        index = host_slices(trace, slices.FORWARD_GRAPH.__eq__)
         codes = frames.at(index)
-        forwards = [(int(row), int(code)) for row, code in zip(index, codes) if code >= 0]
+        forwards = list(zip(index[codes >= 0].tolist(), codes[codes >= 0].tolist()))
         starts = {(int(trace.track[row]), int(trace.ts[row])): code for row, code in forwards}
         by_sequence: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for row, code in forwards:
             by_sequence[int(trace.sequence[row])].append((int(trace.ts[row]), int(trace.track[row]), code))
         arrows = _arrows(trace)
-        by_key = self._by_graph_key(graph_calls)
+        backwards = host_slices(trace, slices.BACKWARD_GRAPH.__eq__).tolist()
+        calls, keys = np.array(graph_calls, np.int64).reshape(-1, 2).T
+        around, owners = Timelines(trace, zip(backwards, backwards)).at(calls), self._unique_keys[keys]
+        is_known = (around >= 0) & (owners >= 0)
+        by_key = dict(zip(around[is_known].tolist(), owners[is_known].tolist()))
         owned = []
-        for row in self._rows(slices.BACKWARD_GRAPH):
+        for row in backwards:
             owner = starts.get(arrows.get((int(trace.track[row]), int(trace.ts[row])), (-1, -1)))
             if owner is None and trace.sequence[row] >= 0:
                 owner = _latest(by_sequence[int(trace.sequence[row])], int(trace.ts[row]))
@@ -116,15 +106,6 @@ class Ownership:
             if owner is not None:
                 owned.append((row, owner))
         return owned
-
-    def _by_graph_key(self, graph_calls: Owned) -> dict[int, int]:
-        """Return backward slice → the compile id that alone has the key of a graph called inside."""
-        backwards = [(row, row) for row in self._rows(slices.BACKWARD_GRAPH)]
-        around = Timelines(self._trace, backwards).at(np.array([row for row, _ in graph_calls], np.int64))
-        owners = [
-            (int(row), int(self._unique_keys[key])) for row, (_, key) in zip(around, graph_calls) if row >= 0
-        ]
-        return {row: owner for row, owner in owners if owner >= 0}
 
 
 def _arrows(trace: Trace) -> dict[tuple[int, int], tuple[int, int]]:

@@ -59,17 +59,14 @@ class RegionCall:
     compile_id: str
     start: int
     end: int
+    begin: int  # where its time starts: with the guards that chose it
     outer: RegionCall | None
     resume: bool
-    lookups: list[Moment] = field(default_factory=list)  # guard evaluation that led to this call, if recorded
+    lookups: list[Moment]  # guard evaluation that led to this call, if recorded
     overhead: list[Moment] = field(default_factory=list)
     graphs: list[Moment] = field(default_factory=list)
     nested: list[RegionCall] = field(default_factory=list)
-
-    @property
-    def begin(self) -> int:
-        """Where this call's time starts: with the guards that chose it."""
-        return self.lookups[0][0] if self.lookups else self.start
+    resumes: list[RegionCall] = field(default_factory=list)  # those of `nested` that are resume functions
 
     @property
     def own_ns(self) -> int:
@@ -78,19 +75,18 @@ class RegionCall:
 
     @property
     def guard_ns(self) -> int:
+        """Time of its guards."""
         return _total(self.lookups)
 
     @property
     def overhead_ns(self) -> int:
+        """Time of pregraph bytecode and runtime wrappers."""
         return _total(self.overhead)
 
     @property
     def graph_ns(self) -> int:
+        """Time in its graphs."""
         return _total(self.graphs)
-
-    @property
-    def resumes(self) -> list[RegionCall]:
-        return [call for call in self.nested if call.resume]
 
     def chain(self) -> Iterator[RegionCall]:
         """Yield this call and the resumes nested in it, outer ones first: one frame of the user's program."""
@@ -270,8 +266,16 @@ def breaks(frame: RegionCall) -> Iterator[Break]:
     """Yield the graph breaks that one frame went through, in order of time. Their gaps do not overlap."""
     for call in frame.chain():
         for resumed in call.resumes:
-            start = _resumed_from(call, resumed)
-            yield Break(call, resumed, start, max(start, _resumed_at(resumed)))
+            # From the end of the last graph before the break, or of what prepared the region, or from its start,
+            before = [end for _, end in call.graphs if end <= resumed.begin]
+            prepared = [end for _, end in call.overhead if end <= resumed.begin]
+            start = max(before or prepared or [call.start])
+            # to the first graph after it. A further break before any graph begins its own gap.
+            graphs = [begin for begin, _ in resumed.graphs]
+            if resumed.resumes and graphs and graphs[0] >= resumed.resumes[0].begin:
+                graphs = []
+            until = graphs[0] if graphs else max([end for _, end in resumed.overhead] or [resumed.start])
+            yield Break(call, resumed, start, max(start, until))
 
 
 def every_break(calls: list[RegionCall]) -> Iterator[Break]:
@@ -292,21 +296,6 @@ def host_ns(profile: Profile, gaps: Sequence[Break], besides: Intervals | None =
             taken = joined(taken, besides)
         host[rows] = without(taken, starts[rows], ends[rows])
     return host
-
-
-def _resumed_from(call: RegionCall, resumed: RegionCall) -> int:
-    """Return the end of the last graph before the break, or of what prepared the region, or the region's start."""
-    before = [end for _, end in call.graphs if end <= resumed.begin]
-    prepared = [end for _, end in call.overhead if end <= resumed.begin]
-    return max(before or prepared or [call.start])
-
-
-def _resumed_at(resumed: RegionCall) -> int:
-    """Return the start of the first graph after the break. A further break before any graph begins its own gap."""
-    graphs = [start for start, _ in resumed.graphs]
-    if graphs and (not resumed.resumes or graphs[0] < resumed.resumes[0].begin):
-        return graphs[0]
-    return max([end for _, end in resumed.overhead] or [resumed.start])
 
 
 def _is_part(name: str) -> bool:
@@ -331,8 +320,11 @@ def _build(
         name = trace.names[trace.name[index]]
         if index in regions:
             lookup = [lookups.pop(around)] if around in lookups else []
-            call = RegionCall(index, regions[index], start, end, around, regions[index] in resume_ids, lookup)
+            begin, is_resume = lookup[0][0] if lookup else start, regions[index] in resume_ids
+            call = RegionCall(index, regions[index], start, end, begin, around, is_resume, lookup)
             (around.nested if around else outermost).append(call)
+            if around and is_resume:
+                around.resumes.append(call)
             open_calls.append(call)
         elif name in slices.LOOKUPS:
             lookups[around] = (start, end)  # an earlier one led to eager code

@@ -6,7 +6,6 @@ warming up and recording. A call may hold several replays: inductor may cut a gr
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +18,6 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import slices
-
-Bools = Mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +34,7 @@ class GraphRuns:
     launches: Int64s  # of graphs
     events: Int64s  # GPU events of graphs
     launch_ns: Int64s  # time of the calls that launched graphs
-
-    @property
-    def recorded(self) -> Mask:
-        """Calls in which torch recorded: it launches what it has recorded at once."""
-        return np.asarray((self.recordings > 0) | (self.captures > 0))
+    recorded: Mask  # calls in which torch recorded: it launches what it has recorded at once
 
     @property
     def replayed(self) -> Mask:
@@ -63,33 +56,29 @@ def graph_runs(profile: Profile) -> GraphRuns:
     calls = Timelines(trace, [(slice_, number) for number, slice_ in enumerate(row.tolist())])
     ownership = profile.of(Ownership)
     preparing = host_slices(trace, slices.is_preparation)
-    captures = _calls(trace, slices.is_capture)
+    runtime = trace.select(cat=slices.RUNTIME_CATS)
+    replays = runtime[mask_of(trace.names, slices.is_replay)[trace.name[runtime]]]
+    captures = runtime[mask_of(trace.names, slices.is_capture)[trace.name[runtime]]]
     # Without that of the memory pool, which is empty.
-    prepared = Cover(trace, preparing)
-    captures = captures[~prepared.holds(captures)]
-    replays = _calls(trace, slices.is_replay)
+    captures = captures[~Cover(trace, preparing).holds(captures)]
     of_replays = launches.call[launches.replay]
 
     def inside(rows: Int64s, weights: Int64s | None = None) -> Int64s:
         return sums(calls.at(rows), np.ones_like(rows) if weights is None else weights, len(row))
 
+    recordings, captured = inside(host_slices(trace, slices.is_recording)), inside(captures)
     return GraphRuns(
         row=row,
         compile_id=ownership.compile_ids(row),
         backward=ownership.is_backward(row),
         preparations=inside(preparing),
-        recordings=inside(host_slices(trace, slices.is_recording)),
-        captures=inside(captures),
+        recordings=recordings,
+        captures=captured,
         launches=inside(replays),
         events=inside(of_replays, launches.events[launches.replay]),
         launch_ns=inside(replays, trace.dur[replays]),
+        recorded=np.asarray((recordings > 0) | (captured > 0)),
     )
-
-
-def _calls(trace: Trace, wanted: Callable[[str], bool]) -> Int64s:
-    """Return calls into the runtime or driver of these names."""
-    rows = trace.select(cat=slices.RUNTIME_CATS)
-    return rows[mask_of(trace.names, wanted)[trace.name[rows]]]
 
 
 def _outermost(trace: Trace, rows: Int64s) -> Int64s:

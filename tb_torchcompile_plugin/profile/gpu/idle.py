@@ -36,6 +36,7 @@ class Gaps:
         return self.take(np.arange(1, len(self) - 1))
 
     def take(self, rows: Int64s) -> Gaps:
+        """Return some of them."""
         columns = self.starts, self.ends, self.preceding, self.following, self.launch, self.track
         return Gaps(*(column[rows] for column in columns))
 
@@ -45,10 +46,24 @@ def idle_gaps(profile: Profile) -> dict[int, Gaps]:
 
     The first one ends with the first GPU event, the last one begins where the last one ends; both may be empty.
     """
-    work = profile.of(gpu_work)
-    return {
-        device: _gaps(profile, device, work.index[work.device == device]) for device in profile.of(working)
-    }
+    trace, work = profile.trace, profile.of(gpu_work)
+    first, last = trace.window()
+    gaps = {}
+    for device, done in profile.of(working).items():
+        index = work.index[work.device == device]
+        row = _at(index, trace.ts[index], done.starts)
+        call = trace.launch_of()[row]
+        launch = np.where(call >= 0, call, trace.op_of()[row])
+        track = np.where(launch >= 0, trace.track[launch], -1).astype(np.int64)
+        gaps[device] = Gaps(
+            starts=np.append(first, done.ends),
+            ends=np.append(done.starts, last),
+            preceding=np.append(-1, _at(index, trace.ts[index] + trace.dur[index], done.ends)),
+            following=np.append(row, -1),
+            launch=np.append(launch, -1),
+            track=np.append(track, -1),
+        )
+    return gaps
 
 
 def working(profile: Profile) -> dict[int, Intervals]:
@@ -67,23 +82,6 @@ def idle_before(profile: Profile, device: int, starts: Int64s) -> Int64s:
     index = np.searchsorted(done.starts, starts, side="right") - 1
     idle = np.where(index > 0, starts - done.ends[index - 1], -1)
     return np.where(done.starts[index] < starts, 0, idle)
-
-
-def _gaps(profile: Profile, device: int, index: Int64s) -> Gaps:
-    trace, done = profile.trace, profile.of(working)[device]
-    first, last = trace.window()
-    row = _at(index, trace.ts[index], done.starts)
-    call = trace.launch_of()[row]
-    launch = np.where(call >= 0, call, trace.op_of()[row])
-    track = np.where(launch >= 0, trace.track[launch], -1).astype(np.int64)
-    return Gaps(
-        starts=np.append(first, done.ends),
-        ends=np.append(done.starts, last),
-        preceding=np.append(-1, _at(index, trace.ts[index] + trace.dur[index], done.ends)),
-        following=np.append(row, -1),
-        launch=np.append(launch, -1),
-        track=np.append(track, -1),
-    )
 
 
 def _at(index: Int64s, times: Int64s, moments: Int64s) -> Int64s:

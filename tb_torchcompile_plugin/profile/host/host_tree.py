@@ -12,8 +12,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask as Mask
-from tb_torchcompile_plugin.profile.columns import distinct, mask_of, place_mask
+from tb_torchcompile_plugin.profile.columns import Mask, alike, distinct, mask_of, place_mask
 from tb_torchcompile_plugin.profile.intervals import Int64s, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -187,7 +186,10 @@ def merged_stacks(caller: Int64s, *keys: Int64s) -> tuple[Int64s, Int64s]:
     frame = np.full(len(caller) + 1, -1, np.int64)  # the last is read for "none"
     frames = [np.zeros((1 + len(keys), 0), np.int64)]
     count = 0
-    for calls in _levels(caller):
+    depth = np.zeros(len(caller), np.int64)
+    for inner, _ in ways_up(caller, caller):
+        depth[inner] += 1
+    for calls in alike(np.arange(len(caller)), depth):
         rows, which = distinct(frame[caller[calls]], *(key[calls] for key in keys))
         frame[calls] = count + which
         count += rows.shape[1]
@@ -203,12 +205,3 @@ def plain_names(profile: Profile) -> tuple[list[str], Int64s]:
     codes: dict[str, int] = {}
     index = [codes.setdefault(without_address(name), len(codes)) for name in profile.trace.names]
     return list(codes), np.array(index, np.int64)
-
-
-def _levels(caller: Int64s) -> list[Int64s]:
-    """Return the calls by depth, outermost first."""
-    depth = np.zeros(len(caller), np.int64)
-    for inner, _ in ways_up(caller, caller):
-        depth[inner] += 1
-    order = np.argsort(depth, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []

@@ -61,18 +61,16 @@ def operator_calls(profile: Profile) -> OperatorCalls:
         np.add.at(total, above, own[busy[which]])
     caller = number[tree.parent]
     functions = np.flatnonzero(tree.python & (caller >= 0))
-    memory = _Memory(trace, index, caller[position], tree.index[functions], caller[functions])
-    cpu, self_cpu = memory.net(CPU_TYPES)
-    device, self_device = memory.net(DEVICE_TYPES)
+    net = _net_bytes(trace, index, caller[position], tree.index[functions], caller[functions])
     return OperatorCalls(
         position=narrow(position),
         index=index,
         device_ns=total,
         self_device_ns=own,
-        cpu_bytes=cpu,
-        self_cpu_bytes=self_cpu,
-        device_bytes=device,
-        self_device_bytes=self_device,
+        cpu_bytes=net[0],
+        self_cpu_bytes=net[1],
+        device_bytes=net[2],
+        self_device_bytes=net[3],
         work=work,
     )
 
@@ -90,36 +88,29 @@ def _callers(trace: Trace, tree: HostTree, gpu: Int64s) -> Int64s:
     return named
 
 
-class _Memory:
-    """The memory events during each call and during each function that a call runs.
+def _net_bytes(
+    trace: Trace, calls: Int64s, caller: Int64s, functions: Int64s, caller_of_function: Int64s
+) -> list[Int64s]:
+    """Return the net bytes that were allocated while each call ran, and without those of its children; CPU, then GPU.
 
-    caller: the call that runs each of them, -1: none.
+    functions: that a call runs. caller: the call that runs each, -1: none.
     """
-
-    def __init__(
-        self, trace: Trace, calls: Int64s, caller: Int64s, functions: Int64s, caller_of_function: Int64s
-    ) -> None:
-        self._memory = trace.memory()
-        self._callers = (caller, caller_of_function)
-        self._events = [_during(trace, rows, self._memory["ts"]) for rows in (calls, functions)]
-
-    def net(self, types: tuple[int, ...]) -> tuple[Int64s, Int64s]:
-        """Return net bytes that were allocated while each call ran, and the same without those of its children."""
-        chosen = np.isin(self._memory["device_type"], types)
-        sums = np.concatenate(([0], np.cumsum(np.where(chosen, self._memory["memory_bytes"], 0))))
-        total, of_functions = (sums[end] - sums[begin] for begin, end in self._events)
+    memory, events = trace.memory(), []
+    for rows in (calls, functions):
+        moment = trace.ts[rows]
+        begin = narrow(np.searchsorted(memory["ts"], moment))
+        moment += trace.dur[rows]
+        events.append((begin, narrow(np.searchsorted(memory["ts"], moment, "right"))))
+    net: list[Int64s] = []
+    for types in (CPU_TYPES, DEVICE_TYPES):
+        chosen = np.isin(memory["device_type"], types)
+        before = np.append(0, np.cumsum(np.where(chosen, memory["memory_bytes"], 0)))
+        total, of_functions = (before[end] - before[begin] for begin, end in events)
         own = total.copy()
-        for inside, caller in zip((total, of_functions), self._callers):
-            np.subtract.at(own, caller[caller >= 0], inside[caller >= 0])
-        return total, own
-
-
-def _during(trace: Trace, rows: Int64s, ts: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the first memory event during each slice, and the first behind it."""
-    start = trace.ts[rows]
-    begin = narrow(np.searchsorted(ts, start))
-    start += trace.dur[rows]
-    return begin, narrow(np.searchsorted(ts, start, "right"))
+        np.subtract.at(own, caller[caller >= 0], total[caller >= 0])
+        np.subtract.at(own, caller_of_function, of_functions)
+        net += [total, own]
+    return net
 
 
 def call_sites(trace: Trace, tree: HostTree, is_site: Callable[[str], bool] = is_users) -> Int64s:

@@ -50,11 +50,6 @@ _DECISIVE = tuple(kind for kind in _KINDS if kind not in ("region", "other"))  #
 _OF_CAT = {slices.OPERATOR: "op"} | dict.fromkeys(slices.RUNTIME_CATS, "call")
 
 
-_Moments = tuple[
-    Int64s, Int64s
-]  # moments in an activity (ns), and how many of its `times` are not after each
-
-
 class Activity(NamedTuple):
     """A step function: from `times[i]` to `times[i + 1]` the thread did `CAUSES[cause[i]]`.
 
@@ -64,29 +59,20 @@ class Activity(NamedTuple):
     times: Int64s
     cause: npt.NDArray[np.int8]
 
-    def causes(self) -> list[int]:
-        """Return the causes that it had, except NOTHING."""
-        return [cause for cause in range(NOTHING) if (self.cause == cause).any()]
-
-    def between(self, cause: int, start: _Moments, end: _Moments) -> Int64s:
-        """Return the ns of this cause between two moments each."""
-        whole = np.cumsum(np.where(self.cause[:-1] == cause, np.diff(self.times), 0))
-        before = np.concatenate(([0, 0], whole))
-
-        def until(moments: _Moments) -> Int64s:
-            at, behind = moments
-            running = np.where(self.cause[behind - 1] == cause, at - self.times[behind - 1], 0)
-            return np.asarray(before[behind] + running, np.int64)
-
-        return until(end) - until(start)
-
 
 class ThreadActivity:
     """The threads of one trace; the activity of a thread is computed when first asked for."""
 
     def __init__(self, profile: Profile) -> None:
         self._trace = trace = profile.trace
-        self._kind_of_name = _kinds_of_names(trace.names)
+        rules = list(enumerate((holds for _, holds in _RULES), 1))
+        kinds = (
+            0 if is_at_work else next((kind for kind, holds in rules if holds(name)), -1)
+            for name, is_at_work in zip(trace.names, slices.compiling(trace.names), strict=True)
+        )
+        self._kind_of_name = np.fromiter(
+            kinds, np.int8, len(trace.names)
+        )  # -1 where the name does not decide
         self._kind_of_cat = np.array([_KINDS.index(_OF_CAT.get(cat, "other")) for cat in trace.cats], np.int8)
         breaks = grouped(every_break(profile.of(region_calls)), lambda gap: int(trace.track[gap.call.index]))
         self._breaks = {
@@ -94,10 +80,6 @@ class ThreadActivity:
             for track, gaps in breaks.items()
         }
         self._memo = Memo()
-
-    def of(self, track: int) -> Activity:
-        """Return what a thread did."""
-        return self._memo.get(track, partial(self._activity, track))
 
     def split(self, starts: Int64s, ends: Int64s, tracks: Int64s) -> Int64s:
         """Return the ns of each cause (columns) in each window (rows) of the thread in `tracks`; -1 is none.
@@ -107,12 +89,15 @@ class ThreadActivity:
         answer = np.zeros((len(starts), len(CAUSES)), np.int64)
         for track in np.unique(tracks[tracks >= 0]).tolist():
             rows = np.flatnonzero(tracks == track)
-            activity = self.of(track)
-            begin, end = (
-                (at, np.searchsorted(activity.times, at, "right")) for at in (starts[rows], ends[rows])
-            )
-            for cause in activity.causes():
-                answer[rows, cause] = activity.between(cause, begin, end)
+            times, causes = self._memo.get(track, partial(self._activity, track))
+            edges = [(at, np.searchsorted(times, at, "right")) for at in (starts[rows], ends[rows])]
+            for cause in np.unique(causes[causes < NOTHING]).tolist():
+                before = np.append([0, 0], np.cumsum(np.where(causes[:-1] == cause, np.diff(times), 0)))
+                since, until = (
+                    before[behind] + np.where(causes[behind - 1] == cause, at - times[behind - 1], 0)
+                    for at, behind in edges
+                )
+                answer[rows, cause] = until - since
         answer[:, NOTHING] = ends - starts - answer.sum(axis=1)
         assert (answer >= 0).all()
         return answer
@@ -160,13 +145,3 @@ def _covers(layer: Intervals, times: Int64s) -> Mask:
     change[np.searchsorted(times, layer.starts)] = 1
     change[np.searchsorted(times, layer.ends)] -= 1
     return np.asarray(np.cumsum(change[:-1]) > 0)
-
-
-def _kinds_of_names(names: list[str]) -> npt.NDArray[np.int8]:
-    """Return the kinds by name; -1 where the name does not decide."""
-    rules = list(enumerate((holds for _, holds in _RULES), 1))
-    kinds = (
-        0 if at_work else next((kind for kind, holds in rules if holds(name)), -1)
-        for name, at_work in zip(names, slices.compiling(names), strict=True)
-    )
-    return np.fromiter(kinds, np.int8, len(names))

@@ -61,6 +61,18 @@ _NOTHING, _PYTHON, _LIBRARY = range(3)
 _COMPILE, _AUTOTUNING = CAUSES.index("compile"), CAUSES.index("autotuning")
 # Everything inside of these is part of them; autotuning is not counted as the compilation that it is a part of.
 _OUTER = [_COMPILE, _AUTOTUNING, *(CAUSES.index(cause) for cause in ("garbage", "data_loading"))]
+# Causes that a name shows, whatever kind of slice it is; the first that is true counts.
+_BY_NAME: tuple[tuple[CulpritCause, Callable[[str], bool]], ...] = (
+    ("nothing", is_step),
+    ("garbage", is_collection),
+    ("data_loading", is_data_loading),
+    ("communication", is_communication),
+    ("guards", LOOKUPS.__contains__),
+    ("graph", is_graph),
+    ("wrappers", WRAPPERS.__contains__),
+    ("wrappers", is_region),
+    ("optimizer", is_optimizer),
+)
 _FEWEST = 12  # pieces of a call: of fewer, growth and chance look alike; chosen by eye on the recordings
 
 
@@ -116,11 +128,12 @@ def climbed(profile: Profile, rows: Int64s) -> Climbed:
     """
     trace, moments = profile.trace, profile.of(loop_steps).moments
     longest = int(np.diff(moments).max()) if len(moments) > 1 else np.iinfo(np.int64).max
-    causes, is_of_framework = profile.of(_causes), profile.of(_of_frameworks)
+    of_names = profile.of(_of_names)
     is_outer = place_mask(np.array(_OUTER), len(CAUSES))
     cause, name, user, entry, framework, call = np.zeros(len(rows), np.int64), *np.full((5, len(rows)), -1)
     for waiting, ancestor in ways_up(trace.parent, rows):
-        found, called, loops = causes(ancestor), trace.name[ancestor], trace.dur[ancestor] > longest
+        called, loops = trace.name[ancestor], trace.dur[ancestor] > longest
+        found = of_names.causes[of_names.kind_of_cat[trace.cat[ancestor]], called]
         is_undecided = cause[waiting] == _NOTHING
         is_entry = is_undecided & (found == _LIBRARY) & ~loops
         entry[waiting[is_entry]], call[waiting[is_entry]] = called[is_entry], ancestor[is_entry]
@@ -129,7 +142,7 @@ def climbed(profile: Profile, rows: Int64s) -> Climbed:
         cause[waiting[decides]], name[waiting[decides]] = found[decides], called[decides]
         is_call = decides & ((found != _PYTHON) | (call[waiting] < 0))
         call[waiting[is_call]] = ancestor[is_call]
-        is_nearest = is_of_framework[called] & ~loops & (framework[waiting] < 0)
+        is_nearest = of_names.is_of_framework[called] & ~loops & (framework[waiting] < 0)
         framework[waiting[is_nearest]] = called[is_nearest]
         is_user = (found == _PYTHON) & (user[waiting] < 0) & ~(loops & (framework[waiting] >= 0))
         user[waiting[is_user]] = called[is_user]
@@ -154,44 +167,32 @@ def most_called_at(profile: Profile, rows: Int64s) -> tuple[str, int]:
     return place_of(profile, int(np.bincount(user[user >= 0]).argmax()) if (user >= 0).any() else -1)
 
 
-def _of_frameworks(profile: Profile) -> Mask:
-    return mask_of(profile.trace.names, is_frameworks)
+class _OfNames(NamedTuple):
+    """What slices are by themselves."""
+
+    causes: Int64s  # by kind of slice (row) and name (column), index into CAUSES
+    kind_of_cat: Int64s
+    is_of_framework: Mask  # by name
 
 
-def _causes(profile: Profile) -> Callable[[Int64s], Int64s]:
-    """Return a function that returns the causes of slices by themselves."""
-    trace = profile.trace
-    by_name = np.array([_named(name) for name in trace.names] or [_NOTHING])
-    by_name[np.flatnonzero(compiling(trace.names))] = _COMPILE
-    by_name[np.flatnonzero(autotuning(trace.names))] = _AUTOTUNING
-    call = np.array([CAUSES.index(call_kind(name)) for name in trace.names] or [_NOTHING])
-    python = np.array([_PYTHON if is_programs(name) else _LIBRARY for name in trace.names] or [_NOTHING])
-    cats = {OPERATOR: 0, LABEL: 1, PYTHON_FUNCTION: 2} | dict.fromkeys(RUNTIME_CATS, 3)
-    kind = np.array([cats.get(cat, 4) for cat in trace.cats] or [4])
-    plain = np.array([CAUSES.index("operator"), CAUSES.index("label"), 0, 0, _NOTHING])
-
-    def of(rows: Int64s) -> Int64s:
-        names, cat = trace.name[rows], kind[trace.cat[rows]]
-        named = by_name[names]
-        unnamed = np.select([cat == 2, cat == 3], [python[names], call[names]], plain[cat])
-        return np.where((named != _UNNAMED) & (cat != 3), named, unnamed)
-
-    return of
-
-
-def _named(name: str) -> int:
-    """Return the cause that a name shows whatever kind of slice it is."""
-    tests: tuple[tuple[CulpritCause, bool], ...] = (
-        ("nothing", is_step(name)),
-        ("garbage", is_collection(name)),
-        ("data_loading", is_data_loading(name)),
-        ("communication", is_communication(name)),
-        ("guards", name in LOOKUPS),
-        ("graph", is_graph(name)),
-        ("wrappers", name in WRAPPERS or is_region(name)),
-        ("optimizer", is_optimizer(name)),
+def _of_names(profile: Profile) -> _OfNames:
+    names = profile.trace.names
+    rules = [(CAUSES.index(cause), holds) for cause, holds in _BY_NAME]
+    named = np.array(
+        [next((cause for cause, holds in rules if holds(name)), _UNNAMED) for name in names], np.int64
     )
-    return next((CAUSES.index(cause) for cause, holds in tests if holds), _UNNAMED)
+    named[np.flatnonzero(compiling(names))] = _COMPILE
+    named[np.flatnonzero(autotuning(names))] = _AUTOTUNING
+    is_named = named != _UNNAMED
+    python = np.where(mask_of(names, is_programs)[: len(names)], _PYTHON, _LIBRARY)
+    causes = [
+        np.where(is_named, named, unnamed)
+        for unnamed in (CAUSES.index("operator"), CAUSES.index("label"), python, _NOTHING)
+    ]
+    causes.append(np.array([CAUSES.index(call_kind(name)) for name in names], np.int64))
+    kinds = {OPERATOR: 0, LABEL: 1, PYTHON_FUNCTION: 2} | dict.fromkeys(RUNTIME_CATS, 4)
+    kind_of_cat = np.array([kinds.get(cat, 3) for cat in profile.trace.cats], np.int64)
+    return _OfNames(np.stack(causes), kind_of_cat, mask_of(names, is_frameworks))
 
 
 def line_lookups(profile: Profile) -> Int64s:
@@ -207,15 +208,12 @@ def line_lookups(profile: Profile) -> Int64s:
     in_graphs = np.flatnonzero((pieces.row >= 0) & mask_of(trace.names, runs_graph)[name])
     for rows in alike(in_graphs, name):
         number, ns = ordinals(pieces.row[rows]), pieces.ns[rows]
-        taken[rows] = np.minimum(_growth(number, ns) * number, ns)
+        count = int(number.max()) + 1
+        if count < _FEWEST:
+            continue
+        # By how much a piece is longer than the one before it, from what is usual in the first and last third.
+        early, late = number < count / 3, number >= count * 2 / 3
+        longer = np.median(ns[late]) - np.median(ns[early])
+        growth = max(0.0, float(longer / (np.median(number[late]) - np.median(number[early]))))
+        taken[rows] = np.minimum(growth * number, ns)
     return taken
-
-
-def _growth(number: Int64s, ns: Int64s) -> float:
-    """Return by how much a piece is longer than the one before it, from what is usual in the first and last third."""
-    count = int(number.max()) + 1
-    if count < _FEWEST:
-        return 0.0
-    early, late = number < count / 3, number >= count * 2 / 3
-    longer = np.median(ns[late]) - np.median(ns[early])
-    return max(0.0, float(longer / (np.median(number[late]) - np.median(number[early]))))

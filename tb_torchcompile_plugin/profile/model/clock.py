@@ -10,16 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
+from tb_torchcompile_plugin.profile.intervals import Intervals
 from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import HostLane, StepSource, host_lane, loop_steps
 from tb_torchcompile_plugin.profile.model.model import Replayed
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import (
-    GpuSteps,
     StepWindows,
     gpu_steps_of,
-    is_ahead,
+    mean_of_steps,
     on_busiest,
     sets_pace,
     slowest,
@@ -33,17 +32,30 @@ class Clock(NamedTuple):
     gpu: float | None  # None where no device has the work of two steps
     device: int  # the slowest one
     host_is_ahead: bool  # whether the GPU is the bottleneck
-
-    @property
-    def step(self) -> float:
-        """Length by the clock of the bottleneck."""
-        return self.gpu if self.gpu is not None and self.host_is_ahead else self.host
+    step: float  # by the clock of the bottleneck
 
 
 def recorded_clock(profile: Profile) -> Clock:
     """Return the clock of the steps as recorded. Raises IndexError where the launch sequence is empty."""
     lane, queue = profile.of(host_lane), profile.of(gpu_queue)
     return clock(lane, queue, Replayed(lane.begin, lane.end, queue.start, queue.end))
+
+
+def clock(lane: HostLane, queue: GpuQueue, times: Replayed) -> Clock:
+    """Return the clock of a launch sequence and its queue with these times."""
+    marks = times.begin[lane.marks]
+    windows = gpu_windows(lane, queue, times)
+    host = float(marks[-1] - marks[0]) / lane.steps
+    if not windows:
+        return Clock(host, None, -1, False, host)
+    device, window = max(windows.items(), key=lambda item: item[1].step)
+    last = len(lane.marks) - 1  # a sequence of one call is its only mark
+    points = lane.marks[[min(window.first, last), min(window.first + window.steps, last)]]
+    meanwhile = int(np.diff(times.begin[points])[0])
+    inside = (queue.device == device) & (queue.point >= points[0]) & (queue.point < points[1])
+    work = int((times.work_end - times.work_begin)[inside].sum())
+    is_ahead = sets_pace(window.step, host, meanwhile / window.steps, work / window.steps)
+    return Clock(host, window.step, device, is_ahead, window.step if is_ahead else host)
 
 
 class GpuWindow(NamedTuple):
@@ -53,28 +65,7 @@ class GpuWindow(NamedTuple):
     end: int  # the first work of the last step; of a single step the end of its work
     steps: int
     first: int
-
-    @property
-    def step(self) -> float:
-        return (self.end - self.begin) / self.steps
-
-
-def clock(lane: HostLane, queue: GpuQueue, times: Replayed) -> Clock:
-    """Return the clock of a launch sequence and its queue with these times."""
-    marks = times.begin[lane.marks]
-    windows = gpu_windows(lane, queue, times)
-    device = max(windows, key=lambda number: windows[number].step, default=-1)
-    host = float(marks[-1] - marks[0]) / lane.steps
-    if not windows:
-        return Clock(host, None, device, False)
-    window = windows[device]
-    last = len(lane.marks) - 1  # a sequence of one call is its only mark
-    points = lane.marks[[min(window.first, last), min(window.first + window.steps, last)]]
-    meanwhile = int(np.diff(times.begin[points])[0])
-    inside = (queue.device == device) & (queue.point >= points[0]) & (queue.point < points[1])
-    work = int((times.work_end - times.work_begin)[inside].sum())
-    is_ahead = sets_pace(window.step, host, meanwhile / window.steps, work / window.steps)
-    return Clock(host, window.step, device, is_ahead)
+    step: float  # mean length
 
 
 def gpu_windows(lane: HostLane, queue: GpuQueue, times: Replayed) -> dict[int, GpuWindow]:
@@ -83,20 +74,19 @@ def gpu_windows(lane: HostLane, queue: GpuQueue, times: Replayed) -> dict[int, G
     windows: dict[int, GpuWindow] = {}
     for device in np.unique(queue.device).tolist():
         work = np.flatnonzero((queue.device == device) & (step >= 0) & (step < lane.steps))
-        if len(work):
-            work = work[on_busiest(queue.stream[work], queue.dur[work], step[work])]
-            windows[device] = _window(step[work], times.work_begin[work], times.work_end[work], lane.steps)
+        if not len(work):
+            continue
+        work = work[on_busiest(queue.stream[work], queue.dur[work], step[work])]
+        begins = np.full(lane.steps, np.iinfo(np.int64).max)
+        np.minimum.at(begins, step[work], times.work_begin[work])
+        first, last = int(step[work].min()), int(step[work].max())
+        begin, end = (
+            int(begins[first]),
+            int(begins[last]) if last > first else int(times.work_end[work].max()),
+        )
+        steps = max(last - first, 1)
+        windows[device] = GpuWindow(begin, end, steps, first, (end - begin) / steps)
     return windows
-
-
-def _window(step: Int64s, begin: Int64s, end: Int64s, steps: int) -> GpuWindow:
-    first = np.full(steps, np.iinfo(np.int64).max)
-    np.minimum.at(first, step, begin)
-    with_work = np.flatnonzero(first < np.iinfo(np.int64).max)
-    if len(with_work) == 1:
-        return GpuWindow(int(first[with_work[0]]), int(end.max()), 1, int(with_work[0]))
-    between = int(with_work[-1] - with_work[0])
-    return GpuWindow(int(first[with_work[0]]), int(first[with_work[-1]]), between, int(with_work[0]))
 
 
 class StepPace(NamedTuple):
@@ -109,54 +99,29 @@ class StepPace(NamedTuple):
     gpu_steps: int  # of how many `gpu` is the mean
     source: StepSource  # what shows the steps
     host_is_ahead: bool  # whether the GPU is the bottleneck
-
-    @property
-    def step(self) -> float:
-        """Length by the clock of the bottleneck."""
-        return self.gpu if self.gpu is not None and self.host_is_ahead else self.host
-
-    @property
-    def averaged(self) -> int:
-        """Of how many steps that is the mean."""
-        return self.gpu_steps if self.host_is_ahead else self.steps
+    step: float  # by the clock of the bottleneck
+    averaged: int  # of how many steps that is the mean
 
 
-class WholeSteps(NamedTuple):
-    """The recorded whole steps.
+def step_clock(profile: Profile) -> StepPace | None:
+    """Return how long a recorded step is; None where nothing shows steps.
 
     Steps before the first and behind the last that launched GPU work are cut by the ends of the recording.
     """
-
-    host: Intervals
-    gpu: GpuSteps | None  # on the slowest device
-    source: StepSource
-
-
-def whole_steps(profile: Profile) -> WholeSteps | None:
-    """Return the steps that the profiler marked, or that show by what each does once; None without any."""
     loop, marked = profile.of(loop_steps), profile.of(StepWindows)
-    if not len(loop.moments):
+    if len(loop.moments) < 2:
         return None
     windows = Intervals(loop.moments[:-1], loop.moments[1:])
     if loop.source == "profiler":
         windows = Intervals(marked.starts, marked.ends)
     gpu = slowest(gpu_steps_of(profile, windows))
-    if gpu:
-        kept = slice(gpu.step[0], gpu.step[-1] + 1)
-        windows = Intervals(windows.starts[kept], windows.ends[kept])
-    return WholeSteps(windows, gpu, loop.source)
-
-
-def step_clock(profile: Profile) -> StepPace | None:
-    """Return how long a recorded step is; None where nothing shows steps."""
-    steps = profile.of(whole_steps)
-    if steps is None or not len(steps.host.starts):
-        return None
-    number = len(steps.host.starts)
-    host = steps.host.total_ns / number
-    gpu = steps.gpu
     if gpu is None:
-        return StepPace(host, None, -1, number, 0, steps.source, False)
-    launching = (steps.host.ends - steps.host.starts)[gpu.step - gpu.step[0]]
-    ahead = is_ahead(gpu, launching)
-    return StepPace(host, gpu.mean, gpu.device, number, gpu.averaged, steps.source, ahead)
+        number, host = len(windows.starts), windows.total_ns / len(windows.starts)
+        return StepPace(host, None, -1, number, 0, loop.source, False, host, number)
+    kept = slice(gpu.step[0], gpu.step[-1] + 1)
+    ns = (windows.ends - windows.starts)[kept]
+    host, launching = int(ns.sum()) / len(ns), ns[gpu.step - gpu.step[0]]
+    gpu_steps = max(len(gpu.step) - 1, 1)
+    is_ahead = sets_pace(gpu.mean, float(launching.mean()), mean_of_steps(launching), mean_of_steps(gpu.work))
+    step, averaged = (gpu.mean, gpu_steps) if is_ahead else (host, len(ns))
+    return StepPace(host, gpu.mean, gpu.device, len(ns), gpu_steps, loop.source, is_ahead, step, averaged)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import Floats, distinct, mask_of, places_in
 from tb_torchcompile_plugin.profile.gpu_work import busy, busy_until, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
+from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, subtract
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 
@@ -41,6 +41,7 @@ class GpuQueue:
     device: Int64s
     stream: Int64s  # a number for each stream of each device
     start: Int64s
+    end: Int64s
     dur: Int64s
     latency: Int64s  # from the begin of the launch to the earliest begin
     gap: Int64s  # from the end of the stream's earlier work
@@ -50,10 +51,6 @@ class GpuQueue:
 
     def __len__(self) -> int:
         return len(self.row)
-
-    @property
-    def end(self) -> Int64s:
-        return self.start + self.dur
 
 
 def gpu_queue(profile: Profile) -> GpuQueue:
@@ -76,6 +73,7 @@ def gpu_queue(profile: Profile) -> GpuQueue:
         device=device,
         stream=stream,
         start=start,
+        end=start + dur,
         dur=dur,
         latency=latency,
         gap=gap,
@@ -150,18 +148,14 @@ def beside_compute(profile: Profile, work: Int64s, last: Int64s) -> Floats:
     indices in the queue. last: only this many ns of each at its end count; before them it waited.
     """
     queue, lane, trace = profile.of(gpu_queue), profile.of(host_lane), profile.trace
-    track, (compute, alone), end = lane.track[queue.point], profile.of(_compute), queue.end[work]
-    bare = last - covered_ns(busy(trace, compute), end - last, end)
+    track, end, events = lane.track[queue.point], queue.end[work], profile.of(gpu_work)
+    compute = events.index[~mask_of(events.categories, _NO_COMPUTE.__contains__)[events.category]]
+    computing = busy(trace, compute)
+    alone = subtract(computing, busy(trace, events.of("communication").index))
+    bare = last - covered_ns(computing, end - last, end)
     computes = np.isin(queue.row, compute)
     threads = int(track.max(initial=-1)) + 1
     room = np.bincount(track, np.where(computes, covered_ns(alone, queue.start, queue.end), 0), threads)
     wanted = np.bincount(track[work], bare, threads)
     fits = np.minimum(room / np.maximum(wanted, 1), 1.0)[track[work]]
     return np.asarray(fits * bare / np.maximum(last, 1))
-
-
-def _compute(profile: Profile) -> tuple[Int64s, Intervals]:
-    """Return the rows of compute, and when any of it ran that no communication overlapped."""
-    trace, work = profile.trace, profile.of(gpu_work)
-    compute = work.index[~mask_of(work.categories, _NO_COMPUTE.__contains__)[work.category]]
-    return compute, subtract(busy(trace, compute), busy(trace, work.of("communication").index))

@@ -8,7 +8,6 @@ them is what the host needed to get to the second.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -30,7 +29,7 @@ from tb_torchcompile_plugin.torch_names.slices import (
 
 StepSource = Literal["profiler", "optimizer", "compiled_region", "span"]
 _FEWEST = 3  # calls: two steps at least, otherwise nothing shows that it is a loop
-_LONG_NS = 50_000  # a call that takes longer may have waited for a GPU; most launches take 5 to 20 µs
+_LONG_NS = 50_000  # a call that takes longer may have waited for a GPU; chosen by eye on the recordings
 
 
 class LoopSteps(NamedTuple):
@@ -89,14 +88,10 @@ class HostLane:
     launches: Mask  # whether it gave work to a GPU
     synchronises: Mask  # whether waiting is its purpose
     marks: Int64s  # points of the steps' begins and of the last one's end; without steps the first and the last point
+    steps: int  # how many whole ones there are; without any the span is one
 
     def __len__(self) -> int:
         return len(self.row)
-
-    @property
-    def steps(self) -> int:
-        """How many whole steps there are; without any the span is one."""
-        return max(len(self.marks) - 1, 1)
 
 
 def host_lane(profile: Profile) -> HostLane:
@@ -111,9 +106,12 @@ def host_lane(profile: Profile) -> HostLane:
     chosen = waits | (trace.dur[calls] > _LONG_NS)
     launches, waiting = (place_mask(rows, len(trace)) for rows in (launched, calls[waits]))
     rows = np.flatnonzero(launches | place_mask(calls[feeds[trace.track[calls]] & chosen], len(trace)))
-    moments = _moments(profile, rows)
-    begin = trace.ts[rows]
+    begin, moments = trace.ts[rows], profile.of(loop_steps).moments
     if len(moments):
+        # The begins of the steps that have room, and the end of the last one.
+        before = np.searchsorted(np.sort(begin), moments)
+        fitting = int(np.searchsorted(before - before[0], profile.most_calls, side="right")) - 1
+        moments = moments[: max(1, fitting) + 1]
         rows = np.asarray(rows[(begin >= moments[0]) & (begin < moments[-1])])
     else:
         rows = rows[np.argsort(begin, kind="stable")[: profile.most_calls]]
@@ -126,22 +124,13 @@ def is_cut(profile: Profile) -> bool:
     return len(lane.marks) < len(moments) if len(moments) else len(lane) >= profile.most_calls
 
 
-def _moments(profile: Profile, rows: Int64s) -> Int64s:
-    """Return the begins of the steps that have room, and the end of the last one; [] without steps."""
-    moments = profile.of(loop_steps).moments
-    if not len(moments):
-        return moments
-    calls = np.searchsorted(np.sort(profile.trace.ts[rows]), moments)
-    fitting = int(np.searchsorted(calls - calls[0], profile.most_calls, side="right")) - 1
-    return moments[: max(1, fitting) + 1]
-
-
 def _lane(profile: Profile, rows: Int64s, moments: Int64s, launches: Mask, waits: Mask) -> HostLane:
     trace, count = profile.trace, len(moments)
     row = np.concatenate((np.full(count, -1), rows))
     begin = np.concatenate((moments, trace.ts[rows]))
     order = np.lexsort((row >= 0, begin))
     no_call = np.zeros(count, bool)
+    marks = np.flatnonzero(row[order] < 0) if count else np.array([0, len(rows) - 1])[: len(rows)]
     track = np.concatenate((np.full(count, profile.of(loop_steps).track), trace.track[rows]))
     return HostLane(
         row=row[order],
@@ -150,7 +139,8 @@ def _lane(profile: Profile, rows: Int64s, moments: Int64s, launches: Mask, waits
         end=np.concatenate((moments, trace.ts[rows] + trace.dur[rows]))[order],
         launches=np.concatenate((no_call, launches))[order],
         synchronises=np.concatenate((no_call, waits))[order],
-        marks=np.flatnonzero(row[order] < 0) if count else np.array([0, len(rows) - 1])[: len(rows)],
+        marks=marks,
+        steps=max(len(marks) - 1, 1),
     )
 
 
@@ -164,9 +154,11 @@ class Pieces(NamedTuple):
 
     @property
     def ns(self) -> Int64s:
+        """How long each takes."""
         return self.end - self.begin
 
     def take(self, rows: Int64s) -> Pieces:
+        """Return some of them."""
         return Pieces(*(column[rows] for column in self))
 
 
@@ -189,12 +181,8 @@ def host_pieces(profile: Profile) -> Pieces:
     rest = own.take(np.flatnonzero(~has_row))
     before, after = lane.track[rest.point - 1], lane.track[rest.point]
     other = _filled(rest, np.where(before == after, -1, before), activity)
-    return _in_order([own.take(np.flatnonzero(has_row)), other])
-
-
-def _in_order(parts: Sequence[Pieces]) -> Pieces:
-    joined = Pieces(*(np.concatenate(columns) for columns in zip(*parts)))
-    return joined.take(np.argsort(joined.begin, kind="stable"))
+    pieces = Pieces(*map(np.concatenate, zip(own.take(np.flatnonzero(has_row)), other)))
+    return pieces.take(np.argsort(pieces.begin, kind="stable"))
 
 
 Activity = tuple[Int64s, Int64s]  # from times[i] on the innermost slice is rows[i]
@@ -232,18 +220,14 @@ def _around(trace: Trace, track: int, window: tuple[int, int]) -> Int64s:
 
 
 def _filled(pieces: Pieces, track: Int64s, activity: dict[int, Activity]) -> Pieces:
-    """Cut the pieces at what the thread of each did. A track below 0 leaves a piece as it is."""
+    """Cut the pieces at what the thread of each did, in no order. A track below 0 leaves a piece as it is."""
     parts = [pieces.take(np.flatnonzero(track < 0))]
     for number, (times, rows) in activity.items():
-        parts.append(_cut(pieces.take(np.flatnonzero(track == number)), times, rows))
-    return _in_order(parts)
-
-
-def _cut(pieces: Pieces, times: Int64s, rows: Int64s) -> Pieces:
-    low = np.searchsorted(times, pieces.begin, side="right")
-    high = np.searchsorted(times, pieces.end, side="left")
-    piece, at = ranges(low, high - low + 1)
-    edges = np.concatenate((times, [np.iinfo(np.int64).max]))
-    active = np.concatenate(([-1], rows))
-    begin = np.maximum(np.concatenate(([np.iinfo(np.int64).min], times))[at], pieces.begin[piece])
-    return Pieces(pieces.point[piece], active[at], begin, np.minimum(edges[at], pieces.end[piece]))
+        of_track = pieces.take(np.flatnonzero(track == number))
+        low = np.searchsorted(times, of_track.begin, side="right")
+        high = np.searchsorted(times, of_track.end, side="left")
+        piece, at = ranges(low, high - low + 1)
+        begin = np.maximum(np.append(np.iinfo(np.int64).min, times)[at], of_track.begin[piece])
+        end = np.minimum(np.append(times, np.iinfo(np.int64).max)[at], of_track.end[piece])
+        parts.append(Pieces(of_track.point[piece], np.append(-1, rows)[at], begin, end))
+    return Pieces(*map(np.concatenate, zip(*parts)))

@@ -7,6 +7,7 @@ back.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -138,39 +139,41 @@ def replay(model: Model, not_done_before: Int64s | None = None) -> Replayed:
     end = model.begin + np.cumsum(led + model.own)
     begin = end - model.own
     held = np.full(len(model.point), model.begin) if not_done_before is None else not_done_before
-    queue = _Queue(model, begin[model.point] + model.latency, held)
-    later = np.zeros(len(begin), np.int64)
-    late = 0
+    reached = begin[model.point] + model.latency
+    work = (model.stream, reached, model.gap, model.after, model.after_gap, model.dur, held)
     calls = np.flatnonzero(model.waits.any(axis=1) | (model.target >= 0))
     launched = np.searchsorted(model.point, calls, side="right")
-    columns = (calls, launched, end[calls], model.returns[calls], model.target[calls], model.waits[calls])
-    for point, work, back, returns, target, streams in zip(*(column.tolist() for column in columns)):
-        queue.walk(work, late)
-        late = max(late, queue.done(streams, target) + returns - back)
-        later[point] = late
-    queue.walk(len(model.point), late)
+    columns = (launched, end[calls], model.returns[calls], model.target[calls], model.waits[calls])
+    waits = [*zip(*(column.tolist() for column in columns)), (len(model.point), 0, 0, -1, [])]
+    rows = zip(*(column.tolist() for column in work))
+    starts, stops, delays = _walk(rows, waits, model.free.tolist())
+    later = np.zeros(len(begin), np.int64)
+    later[calls] = delays[:-1]
     later = np.maximum.accumulate(later)
-    work_times = (np.array(times, np.int64) for times in (queue.starts, queue.stops))
+    work_times = (np.array(times, np.int64) for times in (starts, stops))
     return Replayed(begin + np.append(0, later)[:-1], end + later, *work_times)
 
 
-class _Queue:
-    """The work in the order of its launches."""
+# How much work is launched until a call waits, when it returns without waiting, and how long after it has waited; the
+# work that it waits for, -1 for none, and by stream whether it waits for that.
+_Wait = tuple[int, int, int, int, list[bool]]
 
-    def __init__(self, model: Model, reached: Int64s, held: Int64s) -> None:
-        """reached: when each piece comes to the GPU, if no call waits. held: before which time it does not end."""
-        columns = (model.stream, reached, model.gap, model.after, model.after_gap, model.dur, held)
-        self._left = zip(*(column.tolist() for column in columns))
-        self._free: list[int] = model.free.tolist()
-        self.starts: list[int] = []  # of what was walked already
-        self.stops: list[int] = []
 
-    def walk(self, until: int, late: int) -> None:
-        """Walk up to this piece, all of it launched so much later. `max` would take twice as long here."""
-        free, starts, stops = self._free, self.starts, self.stops
-        for stream, start, gap, after, after_gap, dur, held in islice(self._left, until - len(stops)):
+def _walk(
+    work: Iterator[tuple[int, ...]], waits: Iterable[_Wait], free: list[int]
+) -> tuple[list[int], list[int], list[int]]:
+    """Return when each piece of work begins and ends, and how much later each call returns that waits.
+
+    free: by stream when it is done with all before.
+    """
+    starts: list[int] = []
+    stops: list[int] = []
+    delays: list[int] = []
+    late = 0
+    for launched, back, returns, target, streams in waits:
+        for stream, start, gap, after, after_gap, dur, held in islice(work, launched - len(stops)):
             start += late
-            if free[stream] + gap > start:
+            if free[stream] + gap > start:  # `max` would take twice as long
                 start = free[stream] + gap
             if after >= 0 and stops[after] + after_gap > start:
                 start = stops[after] + after_gap
@@ -181,8 +184,9 @@ class _Queue:
             stops.append(stop)
             if stop > free[stream]:
                 free[stream] = stop
-
-    def done(self, streams: list[bool], target: int) -> int:
-        """Return when these streams are done with what was walked, and with a piece of it, -1 for none."""
-        times = [free for free, waits in zip(self._free, streams) if waits]
-        return max([*times, self.stops[target]] if target >= 0 else times)
+        done = [end for end, is_awaited in zip(free, streams) if is_awaited]
+        if target >= 0:
+            done.append(stops[target])
+        late = max([late, *(end + returns - back for end in done)])
+        delays.append(late)
+    return starts, stops, delays

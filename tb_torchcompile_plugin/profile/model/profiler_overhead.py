@@ -69,20 +69,14 @@ def without_recording(profile: Profile, changed: Model, cost: Recording) -> Mode
     left = _left(pieces - lookups, profile.of(slices_written), cost.slice_ns) * (
         1 - lookups / np.maximum(pieces, 1)
     )
+    # What was queued before is work of steps like these, and shorter by as much.
+    now, then = (np.bincount(m.stream, m.dur, len(m.free)) for m in (recorded_model, changed))
+    saved = np.maximum(changed.free - changed.begin, 0) * (1 - np.minimum(then / np.maximum(now, 1), 1))
     return changed._replace(
         host=(changed.host * cost.stretch * left).astype(np.int64),
         own=np.where(changed.own == recorded_model.own, own, changed.own),
-        free=_free(recorded_model, changed),
+        free=changed.free - np.where(now > 0, saved, 0).astype(np.int64),
     )
-
-
-def _free(recorded_model: Model, changed: Model) -> Int64s:
-    """Return when each stream is done with what was queued before: work of steps like these, shorter by as much."""
-    streams = len(recorded_model.free)
-    now, then = (np.bincount(columns.stream, columns.dur, streams) for columns in (recorded_model, changed))
-    left = np.maximum(changed.free - changed.begin, 0)
-    saved = left * (1 - np.minimum(then / np.maximum(now, 1), 1))
-    return changed.free - np.where(now > 0, saved, 0).astype(np.int64)
 
 
 def _left(ns: Int64s, slices: Floats | int, slice_ns: int) -> Floats:
