@@ -14,7 +14,7 @@ from profiles import profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.overview import headline
 from tb_torchcompile_plugin.profile.intervals import Intervals
-from tb_torchcompile_plugin.profile.model.clock import StepPace, recorded_clock, step_clock
+from tb_torchcompile_plugin.profile.model.clock import recorded_clock, step_clock
 from tb_torchcompile_plugin.profile.steps import gpu_steps_of, lengths, profiled_steps, step_ns
 from traces import AUTOGRAD, Event, launch, slice_, write_trace
 
