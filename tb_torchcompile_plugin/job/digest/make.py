@@ -17,8 +17,8 @@ from tb_torchcompile_plugin.job.digest.file import LARGEST, ROOM, fitting, left_
 from tb_torchcompile_plugin.job.digest.host_costs import compile_ns, computes, host_costs, launched
 from tb_torchcompile_plugin.job.digest.rank_calls import RankCalls, rank_calls
 from tb_torchcompile_plugin.job.digest.rank_digest import (
-    Details,
     DigestColumns,
+    DigestDetails,
     HostParts,
     HostWindows,
     KernelParts,
@@ -64,7 +64,7 @@ def _fitted(profile: Profile) -> tuple[DigestColumns, pb.Digest]:
     return columns, message
 
 
-class _Kept(NamedTuple):
+class _Excerpt(NamedTuple):
     """How much of a recording its digest holds, each from the first one on."""
 
     steps: int  # without marked steps: collectives
@@ -72,20 +72,20 @@ class _Kept(NamedTuple):
     cuts: int
 
 
-def _all_of_it(profile: Profile) -> _Kept:
+def _all_of_it(profile: Profile) -> _Excerpt:
     summary = profile.summary or CompileSummary()
-    return _Kept(
+    return _Excerpt(
         len(profile.of(StepWindows)) or len(profile.of(rank_calls).begin),
         max(len(summary.compilations), len(summary.recompiles), len(summary.graph_breaks)),
         len(profile.of(cuts)),
     )
 
 
-def _what_fits(profile: Profile) -> _Kept:
+def _what_fits(profile: Profile) -> _Excerpt:
     most, moments = profile.of(_all_of_it), profile.of(cuts)
 
     def trial(steps: int, compilations: int = 0, cuts: int = 0) -> pb.Digest:
-        return written(_columns(profile, _Kept(steps, compilations, cuts)))
+        return written(_columns(profile, _Excerpt(steps, compilations, cuts)))
 
     def call_size(count: int) -> int:
         message = trial(count)
@@ -100,7 +100,7 @@ def _what_fits(profile: Profile) -> _Kept:
 
     stretches = fitting(host_size, len(moments), len(trial(steps).calls) + ROOM.host)
     compilations = fitting(lambda count: len(trial(0, count).compiled), most.compilations, ROOM.compiled)
-    return _Kept(steps, compilations, _whole_steps(profile, moments, stretches))
+    return _Excerpt(steps, compilations, _whole_steps(profile, moments, stretches))
 
 
 def _whole_steps(profile: Profile, moments: Int64s, count: int) -> int:
@@ -118,7 +118,7 @@ def _step_ends(profile: Profile) -> Int64s:
     return lane.begin[lane.marks][1:]
 
 
-def _columns(profile: Profile, kept: _Kept) -> DigestColumns:
+def _columns(profile: Profile, kept: _Excerpt) -> DigestColumns:
     (calls, _), moments = _beginning(profile, kept.steps), profile.of(cuts)[: kept.cuts]
     header = _identified(profile)
     what = "steps" if len(profile.of(StepWindows)) else "collectives"
@@ -136,7 +136,7 @@ def _columns(profile: Profile, kept: _Kept) -> DigestColumns:
         header.notices.extend(left_out(*rows))
         steps = kept_steps
     header.host_steps = steps
-    details = Details(_host(profile, moments), _kernels(profile, moments))
+    details = DigestDetails(_host(profile, moments), _kernels(profile, moments))
     return DigestColumns(header, calls, moments, *_steps(profile, kept.steps), details)
 
 

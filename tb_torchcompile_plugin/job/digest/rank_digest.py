@@ -83,7 +83,7 @@ class KernelParts(NamedTuple):
     top: list[pb.TopKernel]  # of all that was recorded, most time first
 
 
-class Details(NamedTuple):
+class DigestDetails(NamedTuple):
     """What only a few of many ranks are asked for."""
 
     host: HostParts
@@ -98,7 +98,7 @@ class DigestColumns(NamedTuple):
     cuts: Int64s  # between these moments, in stretches, it is known what the host did and launched
     windows: HostWindows
     gpu: RankGpu | None  # None where no step launched GPU work
-    details: Details | File  # the file that they are read from when asked for
+    details: DigestDetails | File  # the file that they are read from when asked for
 
 
 @dataclass(eq=False)
@@ -140,10 +140,10 @@ class RankDigest(Memoized):
         return [Notice(name, row.problem, row.kept, row.next_step) for row in header.notices]
 
 
-def details_of(digest: RankDigest) -> Details:
+def details_of(digest: RankDigest) -> DigestDetails:
     """Return what the host did and launched. Raises UserError where the file cannot be read again."""
     details, cuts = digest.columns.details, digest.columns.cuts
-    return details if isinstance(details, Details) else _read_details(load(details), cuts)
+    return details if isinstance(details, DigestDetails) else _read_details(load(details), cuts)
 
 
 def compiled_of(digest: RankDigest) -> CompileSummary | None:
@@ -161,7 +161,7 @@ def section_bytes(
 
 def written(columns: DigestColumns) -> pb.Digest:
     """Return the message that holds these columns. Their details must be there."""
-    assert isinstance(columns.details, Details)
+    assert isinstance(columns.details, DigestDetails)
     host, kernels = columns.details
     message = pb.Digest(
         calls=section_bytes(_call_section(columns.calls, columns.cuts)),
@@ -271,7 +271,7 @@ def _read_steps(data: bytes) -> tuple[HostWindows, RankGpu | None]:
     return windows, RankGpu(steps, Intervals(starts, ends))
 
 
-def _read_details(message: pb.Digest, cuts: Int64s) -> Details:
+def _read_details(message: pb.Digest, cuts: Int64s) -> DigestDetails:
     host, kernels = _parsed(pb.HostSection, message.host), _parsed(pb.KernelSection, message.kernels)
     blamed = [
         Blamed(cast(LateCause, row.cause if row.cause in CAUSES else "nothing"), row.name, row.file, row.line)
@@ -285,7 +285,7 @@ def _read_details(message: pb.Digest, cuts: Int64s) -> Details:
         _check(_are_codes(stretch, len(cuts) - 1) and (np.diff(stretch) >= 0).all())
     _check(_are_codes(parts.code, len(blamed)) and _are_codes(parts.wait_code, len(blamed)))
     _check(_are_codes(kernel, len(kernel_names)) and _are_times(parts.wait_begin, parts.wait_end))
-    return Details(parts, launched)
+    return DigestDetails(parts, launched)
 
 
 def _parsed(kind: type[Section], data: bytes) -> Section:
