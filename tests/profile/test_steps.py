@@ -12,7 +12,8 @@ from profiles import profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.overview import headline
 from tb_torchcompile_plugin.profile.intervals import Intervals
-from tb_torchcompile_plugin.profile.model.clock import recorded_clock, step_clock
+from tb_torchcompile_plugin.profile.model.clock import StepPace, recorded_clock, step_clock
+from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import gpu_steps_of, lengths, profiled_steps, step_ns
 from traces import AUTOGRAD, Event, launch, slice_, write_trace
 
@@ -30,6 +31,13 @@ def ahead(number: int = 3) -> list[Event]:
     return events
 
 
+def known_clock(profile: Profile) -> StepPace:
+    """Return how long steps are, where there are any."""
+    clock = step_clock(profile)
+    assert clock is not None
+    return clock
+
+
 def test_a_host_that_runs_ahead(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, ahead())
     rows = profiled_steps(profile)
@@ -39,7 +47,7 @@ def test_a_host_that_runs_ahead(tmp_path: Path) -> None:
         (20, 10, 95),
     ]
     assert [row.gpu_busy_us for row in rows] == [5, 10, 10], "inside its window, whoever launched it"
-    clock = step_clock(profile)
+    clock = known_clock(profile)
     assert clock[:7] == (10_000, 100_000, 0, 3, 2, "profiler", True)
     assert clock.host_is_ahead and clock.step == 100_000
     assert step_ns(profile).tolist() == [100_000, 100_000, 95_000]
@@ -51,7 +59,7 @@ def test_a_gpu_that_waits_for_the_host(tmp_path: Path) -> None:
         events += launch("k", 100 * at + 50, 100 * at + 60, 20)
     profile = profile_with(tmp_path, events)
     assert [row.gpu_us for row in profiled_steps(profile)] == [100, 100, 20]
-    clock = step_clock(profile)
+    clock = known_clock(profile)
     assert clock[:7] == (100_000, 100_000, 0, 3, 2, "profiler", False)
     assert not clock.host_is_ahead and clock.step == 100_000
     assert step_ns(profile).tolist() == [100_000] * 3
@@ -64,7 +72,7 @@ def test_what_is_copied_ahead_on_a_stream_of_its_own_is_no_clock(tmp_path: Path)
         events += launch("Memcpy HtoD", 10 * at + 1, 10 * at + 2, 5, stream=13)
         events += launch("graph", 10 * at + 2, 5 + 50 * at, 50, stream=7)
     profile = profile_with(tmp_path, events)
-    assert step_clock(profile)[:7] == (10_000, 50_000, 0, 3, 2, "profiler", True)
+    assert known_clock(profile)[:7] == (10_000, 50_000, 0, 3, 2, "profiler", True)
     assert [row.gpu_us for row in profiled_steps(profile)] == [50, 50, 50]
     assert recorded_clock(profile).step == 50_000
 
@@ -76,7 +84,7 @@ def test_a_stream_that_steps_do_without_is_no_clock(tmp_path: Path) -> None:
         events += launch("k", 50 * at + 1, 50 * at + 5, 40)
     events += launch("offload", 140, 145, 500, stream=9)
     profile = profile_with(tmp_path, events)
-    assert step_clock(profile)[:7] == (50_000, 50_000, 0, 3, 2, "profiler", False)
+    assert known_clock(profile)[:7] == (50_000, 50_000, 0, 3, 2, "profiler", False)
 
 
 def test_steps_on_alternating_streams_are_those_of_all(tmp_path: Path) -> None:
@@ -84,7 +92,7 @@ def test_steps_on_alternating_streams_are_those_of_all(tmp_path: Path) -> None:
     for at in range(6):
         events += launch("k", 10 * at + 1, 5 + 50 * at, 50, stream=7 + at % 2)
     profile = profile_with(tmp_path, events)
-    assert step_clock(profile)[:7] == (10_000, 50_000, 0, 6, 5, "profiler", True)
+    assert known_clock(profile)[:7] == (10_000, 50_000, 0, 6, 5, "profiler", True)
     assert recorded_clock(profile).step == 50_000
 
 
@@ -98,7 +106,7 @@ def test_nor_is_it_of_a_program_that_prefetches(recording: Callable[[str], Path]
     """ResNet-50 with CUDA graphs: 10.6 ms a step without a profiler. By the first copies it took 918 µs, and what is
     launched beside its graph was told as the cause."""
     profile = profile_of(next(recording("prefetch").glob("*.pt.trace.json")))
-    clock = step_clock(profile)
+    clock = known_clock(profile)
     assert clock and clock.host_is_ahead and clock.gpu == pytest.approx(10.6e6, rel=0.01)
     assert not any(row.asks_for_change for row in span_findings(profile))
 
@@ -112,7 +120,7 @@ def test_a_shorter_last_step_is_no_host_that_runs_ahead(tmp_path: Path, busy: in
         events.append(slice_(f"ProfilerStep#{at}", begin, length, "user_annotation"))
         events += launch("k", begin + 5, begin + 10, busy)
     profile = profile_with(tmp_path, events)
-    assert step_clock(profile)[:7] == (90_000, 100_000, 0, 3, 2, "profiler", ahead)
+    assert known_clock(profile)[:7] == (90_000, 100_000, 0, 3, 2, "profiler", ahead)
     assert recorded_clock(profile).host_is_ahead == ahead
 
 
@@ -123,7 +131,7 @@ def test_of_two_devices_the_slower_one_counts(tmp_path: Path) -> None:
         events += launch("long", 10 * at + 2, 4 + 50 * at, 50, device=3)
     profile = profile_with(tmp_path, events)
     assert [row.gpu_us for row in profiled_steps(profile)] == [50, 50]
-    assert step_clock(profile)[:7] == (10_000, 50_000, 3, 2, 1, "profiler", True)
+    assert known_clock(profile)[:7] == (10_000, 50_000, 3, 2, 1, "profiler", True)
 
 
 def test_work_launched_outside_of_the_steps_is_of_none(tmp_path: Path) -> None:
@@ -136,7 +144,7 @@ def test_work_launched_outside_of_the_steps_is_of_none(tmp_path: Path) -> None:
 def test_without_a_gpu_there_is_one_clock(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, [*steps(0, 10), slice_("aten::mm", 1, 5)])
     assert [row.gpu_us for row in profiled_steps(profile)] == [None, None]
-    clock = step_clock(profile)
+    clock = known_clock(profile)
     assert clock[:7] == (10_000, None, -1, 2, 0, "profiler", False) and clock.step == 10_000
 
 
@@ -147,7 +155,7 @@ def test_of_a_cut_trace_the_last_step_is_not_known(tmp_path: Path) -> None:
     profile = profile_of(path)
     assert profile.trace.notices
     assert [row.gpu_us for row in profiled_steps(profile)] == [100, 100, None]
-    assert step_clock(profile)[:7] == (10_000, 100_000, 0, 2, 1, "profiler", True)
+    assert known_clock(profile)[:7] == (10_000, 100_000, 0, 2, 1, "profiler", True)
 
 
 def optimizer(end: float) -> Event:
@@ -161,13 +169,13 @@ def test_steps_of_a_loop_without_marks_are_told_by_the_optimizer(tmp_path: Path)
         events += launch("k", 20 * at - 5, 60 * at, 50)
     profile = profile_with(tmp_path, events)
     assert profiled_steps(profile) == []
-    assert step_clock(profile)[:7] == (20_000, 60_000, 0, 2, 1, "optimizer", True)
+    assert known_clock(profile)[:7] == (20_000, 60_000, 0, 2, 1, "optimizer", True)
 
 
 def test_or_by_the_compiled_region_that_is_called_most(tmp_path: Path) -> None:
     events = [slice_("Torch-Compiled Region: 0/0", 10 * at, 4) for at in range(4)]
     profile = profile_with(tmp_path, [*events, slice_("Torch-Compiled Region: 1/0", 35, 2)])
-    assert step_clock(profile)[:7] == (10_000, None, -1, 3, 0, "compiled_region", False)
+    assert known_clock(profile)[:7] == (10_000, None, -1, 3, 0, "compiled_region", False)
 
 
 def test_nothing_tells_steps_of_a_single_call(tmp_path: Path) -> None:
