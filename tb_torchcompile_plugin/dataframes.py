@@ -18,10 +18,10 @@ from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.api.catalog import newest_span, only_run
 from tb_torchcompile_plugin.api.report import (
     Report,
+    ReportFilter,
     Run,
     SpanReport,
     UnreadSpan,
-    Wanted,
     Worker,
     read_report,
     why_nothing,
@@ -128,7 +128,7 @@ def load(logdir: str) -> Tables:
         raise ImportError(
             "tb_torchcompile_plugin.load needs pandas: pip install 'tb-torchcompile-plugin[pandas]'"
         ) from None
-    report = read_report(logdir, wanted=Wanted(whole=True))
+    report = read_report(logdir, wanted=ReportFilter(whole=True))
     if why := why_nothing(logdir, report):
         raise UserError(str(why))
     return Tables(_frames(tables(report)), _verdict(report), logdir)

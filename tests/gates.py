@@ -7,14 +7,14 @@ from typing import Any
 
 from compile_records import artifact, line
 from tb_torchcompile_plugin.analysis.compare.gate import GateReport, gate
-from tb_torchcompile_plugin.analysis.compare.gate_judge import settings_of
+from tb_torchcompile_plugin.analysis.compare.gate_judge import parse_settings
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     METRICS,
     Measure,
     MeasuredItem,
     MeasuredRun,
-    middle,
-    unknown,
+    rounded_median,
+    unknown_measure,
 )
 
 BREAK = """Graph break in user code at /home/user/train/model.py:12
@@ -31,19 +31,20 @@ def a_run(
     name: str = "run", *, devices: Sequence[str] = (), torch: str = "", ranks: int = 1, **measures: Measure
 ) -> MeasuredRun:
     """All other metrics are unknown."""
-    known = {metric: measures.get(metric, unknown("nobody measured it")) for metric in METRICS}
+    known = {metric: measures.get(metric, unknown_measure("nobody measured it")) for metric in METRICS}
     return MeasuredRun(name, list(devices), torch, ranks, ranks, known)
 
 
 def timed(*samples: int, items: Sequence[MeasuredItem] = (), needs_runs: bool = False) -> Measure:
     """By step."""
-    return Measure(middle([*samples]), [*samples], [*items], needs_runs=needs_runs)
+    return Measure(rounded_median([*samples]), [*samples], [*items], needs_runs=needs_runs)
 
 
 def kernels(**samples: Sequence[int]) -> Measure:
     """By step, of each kernel."""
     items = [
-        MeasuredItem(name, value=middle([*one]), samples=[*one], launches=1) for name, one in samples.items()
+        MeasuredItem(name, value=rounded_median([*one]), samples=[*one], launches=1)
+        for name, one in samples.items()
     ]
     return timed(*(sum(step) for step in zip(*samples.values())), items=items)
 
@@ -56,7 +57,7 @@ def judged(
     base: MeasuredRun | Sequence[MeasuredRun], head: MeasuredRun, *conditions: str, allow: Sequence[str] = ()
 ) -> GateReport:
     runs = [base] if isinstance(base, MeasuredRun) else base
-    return gate(runs, head, settings_of(conditions, allow, ""))
+    return gate(runs, head, parse_settings(conditions, allow, ""))
 
 
 def add_break(folder: Path) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 from jobs import recorded_job
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
-from tb_torchcompile_plugin.job.digest.file import packed, save, spread, squeezed, unpacked
-from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, written
+from tb_torchcompile_plugin.job.digest.file import compressed, decompressed, packed, save, unpacked
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, message_from_columns
 from tb_torchcompile_plugin.logdir.discovery import digest_name
 from tb_torchcompile_plugin.profile.intervals import Int64s
 
@@ -110,7 +110,7 @@ def digest_of(rank: int, ranks: int, ran: _Course, planted: Planted) -> pb.Diges
     begin, end = ran.begin[rank], ran.end[rank]
     launch = np.maximum.accumulate(begin - made.ahead)
     launch += np.arange(len(launch)) * (np.diff(launch, prepend=0) == 0)
-    one = written(made.digest.columns)
+    one = message_from_columns(made.digest.columns)
     one.rank, one.world_size, one.host_name = rank, ranks, f"node{rank // HOST:04}"
     base = made.digest.base_ns
     windows = _windows(made, launch, base)
@@ -123,7 +123,7 @@ def digest_of(rank: int, ranks: int, ran: _Course, planted: Planted) -> pb.Diges
 
 
 def _section(message: pb.CallSection | pb.StepSection | pb.HostSection | CompileSummary) -> bytes:
-    return squeezed(message.SerializeToString())
+    return compressed(message.SerializeToString())
 
 
 def _windows(made: _Template, launch: Int64s, base: int) -> tuple[Int64s, Int64s]:
@@ -193,7 +193,9 @@ def _steps(made: _Template, begin: Int64s, end: Int64s, windows: tuple[Int64s, I
 
 
 def _host(made: _Template, rank: int, planted: Planted) -> pb.HostSection:
-    section: pb.HostSection = pb.HostSection.FromString(spread(written(made.digest.columns).host))
+    section: pb.HostSection = pb.HostSection.FromString(
+        decompressed(message_from_columns(made.digest.columns).host)
+    )
     stretch, code, ns = unpacked(section.parts, 3)
     late = [
         (
@@ -221,7 +223,7 @@ def _host(made: _Template, rank: int, planted: Planted) -> pb.HostSection:
 
 
 def _compiled(made: _Template, rank: int, planted: Planted) -> CompileSummary:
-    summary: CompileSummary = CompileSummary.FromString(spread(made.digest.columns.header.compiled))
+    summary: CompileSummary = CompileSummary.FromString(decompressed(made.digest.columns.header.compiled))
     if rank // HOST == planted.compiled and summary.compilations:
         again = summary.compilations.add()
         again.CopyFrom(summary.compilations[0])

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tb_torchcompile_plugin.analysis.causes.scenario import priced
+from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, fixes
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import AUTOGRAD, Event, in_steps, launch, slice_
@@ -19,7 +19,7 @@ def steps(*make: Event, number: int = 3) -> list[Event]:
 
 
 def fix(profile: Profile, kind: str) -> WhatIf:
-    (row,) = [row for row in profile.of(priced) if row.kind == kind]
+    (row,) = [row for row in profile.of(predicted_fixes) if row.kind == kind]
     return row
 
 

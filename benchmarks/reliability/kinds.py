@@ -31,7 +31,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
 from tb_torchcompile_plugin.job.digest.file import load as load_digest
-from tb_torchcompile_plugin.job.job import DigestFile, by_digests
+from tb_torchcompile_plugin.job.job import DigestFile, job_of_digests
 from tb_torchcompile_plugin.logdir.discovery import digest_name
 from tb_torchcompile_plugin.logdir.filesystem import local_file
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -236,7 +236,7 @@ def digests() -> Check:
             if file := local_file(str(path)):
                 files.append(DigestFile(f"rank{rank}", "1", file))
         _refusable_load(files[1])
-        job = by_digests(files)
+        job = job_of_digests(files)
         if job is None:
             return "refused"
         for question in _job_questions():

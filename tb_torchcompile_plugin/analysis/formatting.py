@@ -70,7 +70,7 @@ def function_at(function: str, file: str, line: int | None) -> str:
     return f"{function} ({place})" if function and place else function or place
 
 
-def told_apart(files: Iterable[str]) -> dict[str, str]:
+def shortest_unique_paths(files: Iterable[str]) -> dict[str, str]:
     """Map files to the shortest unique end of their path: "train.py", but "b/train.py" if there is "a/train.py"."""
     paths = set(files)
     names = {}
@@ -82,7 +82,7 @@ def told_apart(files: Iterable[str]) -> dict[str, str]:
     return names
 
 
-def listed(numbers: Sequence[int]) -> str:
+def listed_numbers(numbers: Sequence[int]) -> str:
     """List numbers: "0, 1, 5"; of very many the first eight."""
     return ", ".join(map(str, numbers[:_MAX_LISTED])) + (" …" if len(numbers) > _MAX_LISTED else "")
 
@@ -97,7 +97,7 @@ def often(times: float) -> str:
     return "once" if rounded(times) == "1" else f"{rounded(times)} times"
 
 
-def counted(number: float, one: str, many: str | None = None) -> str:
+def plural_of_mean(number: float, one: str, many: str | None = None) -> str:
     """Write a mean count with its noun: "1 launch", "1.5 launches"."""
     return f"{rounded(number)} {one if rounded(number) == '1' else many or one + 's'}"
 
@@ -107,7 +107,7 @@ def rounded(number: float) -> str:
     return f"{number:.3g}" if number < 1000 else f"{number:,.0f}"
 
 
-def both(names: Sequence[str]) -> str:
+def joined_names(names: Sequence[str]) -> str:
     """Join names: "f", "f and g", "f, g and h"."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 
-def head(title: str = "", **options: bool) -> msgspec.Meta:
+def column_head(title: str = "", **options: bool) -> msgspec.Meta:
     """Describe the column of a field, or the table of a field that holds rows.
 
     Used as `self_us: Annotated[float, head("Self", bar=True)]`.

@@ -14,9 +14,9 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.payback_result import compiled_of, eager_of
+from tb_torchcompile_plugin.analysis.causes.payback_result import compiled_run_of, eager_run_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
-from tb_torchcompile_plugin.job.job import asks_digests
+from tb_torchcompile_plugin.job.job import prefers_digests
 from tb_torchcompile_plugin.logdir.discovery import (
     File,
     RunFiles,
@@ -116,7 +116,7 @@ class Listing:
     def _baseline(self, run: str, worker: WorkerFiles) -> SpanFiles | None:
         """Return the newest span of the same rank in the baseline run; None without such a run, or such a span."""
         names = [listed.run for listed, _ in self.runs]
-        other_run = eager_of(run, names) or compiled_of(run, names)
+        other_run = eager_run_of(run, names) or compiled_run_of(run, names)
         others = [other for other in self.workers(other_run) if other.spans] if other_run else []
         other = next((other for other in others if other.rank == worker.rank), None)
         if other_run is None or other is None:
@@ -174,7 +174,7 @@ def _run_ref(run: str, workers: list[WorkerFiles]) -> RunRef:
             for span in worker.spans
         ]
         refs.append(WorkerRef(worker.worker, worker.rank, bool(worker.summaries or worker.log), spans))
-    if asks_digests(workers):
+    if prefers_digests(workers):
         sizes = [max(file.size for file in worker.digests.values()) for worker in workers if worker.digests]
         return RunRef(run, refs, len(sizes), sum(sizes))
     ranks = [ref for ref in refs if ref.rank is not None and ref.spans]

@@ -11,9 +11,9 @@ from tb_torchcompile_plugin.job.job import (
     JobRank,
     Member,
     TracedJob,
-    of_another_time,
-    recorded_trace,
-    together,
+    not_recorded_together,
+    recorded_at,
+    recorded_together,
 )
 from tb_torchcompile_plugin.logdir.discovery import File
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -28,13 +28,13 @@ def job_of(read: Mapping[Member, Profile | Notice | None], like: str = "") -> Tr
     """
     profiles = {member: about for member, about in read.items() if isinstance(about, Profile)}
     notices = {member: about for member, about in read.items() if isinstance(about, Notice)}
-    recorded = {member: recorded_trace(profile) for member, profile in profiles.items()}
-    selected = together(recorded, like)
+    recorded = {member: recorded_at(profile) for member, profile in profiles.items()}
+    selected = recorded_together(recorded, like)
     ranks = []
     for member, profile in sorted(profiles.items(), key=lambda item: item[0]):
         file = profile.span.file if profile.span else None
         if member not in selected:
-            notices[member] = of_another_time(file.path if file else "")
+            notices[member] = not_recorded_together(file.path if file else "")
             continue
         try:
             profile.of(digest)

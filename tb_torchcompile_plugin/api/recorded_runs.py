@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from tb_torchcompile_plugin.analysis.compare.gate_baseline import is_baseline, load
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import MeasuredRun, RunSource, recorded
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import MeasuredRun, RunSource, measure_run
 from tb_torchcompile_plugin.api.catalog import newest_span, only_run
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
@@ -17,7 +17,7 @@ def recorded_runs(path: str, run: str = "") -> list[MeasuredRun]:
     run: of a logdir with several. Raises UserError where nothing can be read, and NoSuchRun.
     """
     check(path)
-    return load(path) if is_baseline(path) else [recorded(_recording(path, run))]
+    return load(path) if is_baseline(path) else [measure_run(_recording(path, run))]
 
 
 def _recording(path: str, only: str) -> RunSource:

@@ -12,7 +12,12 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from tb_torchcompile_plugin.analysis.causes.findings import merged, ranked, span_findings, untold
+from tb_torchcompile_plugin.analysis.causes.findings import (
+    merge_findings,
+    sort_findings,
+    span_findings,
+    unreported,
+)
 from tb_torchcompile_plugin.analysis.causes.overview import Overview
 from tb_torchcompile_plugin.analysis.causes.payback import Pays
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
@@ -56,11 +61,11 @@ from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.job import (
     Member,
     TracedJob,
-    asks_digests,
-    by_digests,
     digest_files,
+    job_of_digests,
     members,
     one_rank,
+    prefers_digests,
 )
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
@@ -148,7 +153,7 @@ class Report(msgspec.Struct, frozen=True):
     schema_version: int = SCHEMA_VERSION
 
 
-class Wanted(NamedTuple):
+class ReportFilter(NamedTuple):
     """What a report is about."""
 
     run: str = ""  # this one alone; "" for all
@@ -156,16 +161,18 @@ class Wanted(NamedTuple):
     whole: bool = False  # all rows of such a job
 
 
-ALL_RUNS = Wanted()
+ALL_RUNS = ReportFilter()
 
 
-def read_report(logdir: str, progress: Advance | None = None, wanted: Wanted = ALL_RUNS) -> Report:
+def read_report(logdir: str, progress: Advance | None = None, wanted: ReportFilter = ALL_RUNS) -> Report:
     """Report what is below a folder, or one file. Raises UserError where there is no such path, and NoSuchRun."""
     check(logdir)
     return whole_report(Session([("", logdir)]), progress, wanted)
 
 
-def whole_report(session: Session, progress: Advance | None = None, wanted: Wanted = ALL_RUNS) -> Report:
+def whole_report(
+    session: Session, progress: Advance | None = None, wanted: ReportFilter = ALL_RUNS
+) -> Report:
     """Report all runs, or one. What cannot be read becomes a warning. Raises NoSuchRun."""
     look = session.look()
     names = {run.run for run in only_run(runs_in(look), wanted.run).runs}
@@ -177,7 +184,7 @@ def whole_report(session: Session, progress: Advance | None = None, wanted: Want
     return Report(
         runs=[run.run for run in runs],
         all_runs=all_runs([run.known for run in runs if run.known], 0, "").rows,
-        findings=merged(ranked(run.findings) for run in runs),
+        findings=merge_findings(sort_findings(run.findings) for run in runs),
         warnings=look.notices,
     )
 
@@ -202,13 +209,13 @@ class _Reading:
 
 
 def _digested(
-    session: Session, run: str, workers: Sequence[WorkerFiles], progress: Advance | None, wanted: Wanted
+    session: Session, run: str, workers: Sequence[WorkerFiles], progress: Advance | None, wanted: ReportFilter
 ) -> _RunRead | None:
     """Report a job by its digests, and the one rank of it that is asked for by its trace.
 
     None where traces are to be read.
     """
-    job = by_digests(digest_files(workers)) if asks_digests(workers) else None
+    job = job_of_digests(digest_files(workers)) if prefers_digests(workers) else None
     if job is None:
         return None
     together, reading = job.of(job_report, wanted.whole), _Reading(run, {})
@@ -308,7 +315,7 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
             reading.lines[worker.worker, span.span] = read.line
         if member in profiles:
             profiles[member] = about
-    compiled_findings = untold(findings_with_start(data, start), of_spans) if data else []
+    compiled_findings = unreported(findings_with_start(data, start), of_spans) if data else []
     reading.findings += _located(compiled_findings, reading.run, worker.worker, None)
     return Worker(
         worker=worker.worker,

@@ -16,7 +16,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.causes.overview import overview
-from tb_torchcompile_plugin.analysis.causes.payback import pays
+from tb_torchcompile_plugin.analysis.causes.payback import payback
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
 from tb_torchcompile_plugin.analysis.compare.all_runs import remembered
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, compare_jobs
@@ -226,7 +226,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("collectives", SPAN, collectives),
     Route("step_breakdown", SPAN, step_breakdown),
     Route("what_if", SPAN, scenario, (texts("fixes"),)),
-    Route("pays", SPAN, pays),
+    Route("pays", SPAN, payback),
     Route("findings", SPAN_OR_WORKER, findings, keep=RunLines.begin_span),
     Route("compare", SIDES, compare_report),
     Route("compare_tables", SIDES, compare_tables),

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, LastOverview, all_runs
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
-from tb_torchcompile_plugin.analysis.compare.pairs import Side, Sides, side_of
+from tb_torchcompile_plugin.analysis.compare.pairs import Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
 from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Listing, Runs, SpanFiles, runs_in
@@ -31,17 +31,17 @@ from tb_torchcompile_plugin.job.job import (
     Member,
     OneRank,
     TracedJob,
-    asks_digests,
-    by_digests,
     digest_files,
+    index_of_rank,
+    job_of_digests,
     members,
     one_rank,
-    place_of_rank,
-    recorded_trace,
-    together,
+    prefers_digests,
+    recorded_at,
+    recorded_together,
 )
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
-from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
+from tb_torchcompile_plugin.profile.profile import BaselineRun, Profile
 from tb_torchcompile_plugin.reader.cache.answers import AnswerSource, AnswerStore
 from tb_torchcompile_plugin.reader.cache.anywhere import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData, DataRead, read_compile_data, with_makers
@@ -126,7 +126,7 @@ class Session:
     def opened(self, found: SpanFiles, trace: Trace, data: CompileData | None) -> Profile:
         """Return a span whose trace was read, with what its answers depend on."""
         other = found.baseline
-        baseline = RunBeside(other.run, other.files, partial(self._read_baseline, other)) if other else None
+        baseline = BaselineRun(other.run, other.files, partial(self._read_baseline, other)) if other else None
         return Profile(trace, data, found.span, files=found.files, beside=baseline)
 
     def _read_baseline(self, other: SpanFiles) -> Profile:
@@ -173,9 +173,9 @@ class Session:
         fewer than two ranks, UserError where they cannot be read.
         """
         workers = self.catalog.workers(run)
-        if asks_digests(workers):
+        if prefers_digests(workers):
             files = digest_files(workers, span)
-            future = self.combined.begin((run, *files), partial(by_digests, files, span), files)
+            future = self.combined.begin((run, *files), partial(job_of_digests, files, span), files)
             wait([future], _PATIENCE_S)
             if not future.done():
                 return all_read(None)
@@ -197,7 +197,7 @@ class Session:
             return job
         if isinstance(job, TracedJob):
             return job.of(one_rank, rank)
-        index = place_of_rank(job, rank)
+        index = index_of_rank(job, rank)
         digest = job.digests[index]
         profile = self.poll_profile(run, digest.worker, digest.span)
         return profile if isinstance(profile, Progress) else job.of(OneRank, index, profile)
@@ -220,7 +220,9 @@ class Session:
         if waiting:
             return waiting[0]
         profiles = {member: about for member, about in read.items() if isinstance(about, Profile)}
-        selected = together({member: recorded_trace(profile) for member, profile in profiles.items()}, span)
+        selected = recorded_together(
+            {member: recorded_at(profile) for member, profile in profiles.items()}, span
+        )
         future = self.combined.begin((run, *spans, *selected), lambda: job_of(read, span), read)
         if not future.done():
             return all_read(next(iter(profiles.values()), None))
@@ -284,7 +286,7 @@ class Session:
     def side(self, run: str, worker: str, span: str = "") -> Side:
         """Return one side of a comparison. Reads the trace if need be; raises UserError."""
         about = self.profile(run, worker, span) if span else self.compile_data(run, worker)
-        return side_of(about, run, worker)
+        return make_side(about, run, worker)
 
     def poll_sides(
         self, run: str, worker: str, span: str, run2: str, worker2: str, span2: str
@@ -294,7 +296,7 @@ class Session:
         both = _poll_both(partial(self.poll, run, worker, span), partial(self.poll, run2, worker2, span2))
         if isinstance(both, Progress):
             return both
-        sides = Sides(side_of(both[0], run, worker), side_of(both[1], run2, worker2))
+        sides = Sides(make_side(both[0], run, worker), make_side(both[1], run2, worker2))
         ids = run, worker, span, run2, worker2, span2
         return self.combined.get(ids, lambda: sides, both)
 

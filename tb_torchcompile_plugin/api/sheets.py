@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import brief
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import short_name
 
 NONE = "all"  # of a table with one row, which has no name
 # Fields that name something, whatever table they are in.
@@ -34,7 +34,7 @@ def key_of(row: msgspec.Struct) -> str:
     if own := getattr(row, "key", ""):
         return str(own)
     values = (getattr(row, field) for field in row.__struct_fields__ if field in NAMES)
-    parts = (brief(str(value)) for value in values if isinstance(value, str | int) and value != "")
+    parts = (short_name(str(value)) for value in values if isinstance(value, str | int) and value != "")
     return ",".join(dict.fromkeys(parts)) or NONE
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from tb_torchcompile_plugin.analysis.compare.gate_baseline import is_baseline
-from tb_torchcompile_plugin.analysis.compare.gate_judge import WrongGate
+from tb_torchcompile_plugin.analysis.compare.gate_judge import InvalidGateError
 from tb_torchcompile_plugin.api.catalog import NoSuchRun, plugin_version
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.cli.answers.commands import add_commands
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.run(arguments) or 0)
-    except (NoSuchFix, NoSuchRun, WrongArgument, WrongGate) as error:
+    except (NoSuchFix, NoSuchRun, WrongArgument, InvalidGateError) as error:
         return _fail(str(error), 2)
     except UserError as error:
         return _fail(str(error))

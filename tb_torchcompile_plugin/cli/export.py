@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.errors import visible
-from tb_torchcompile_plugin.logdir.filesystem import replaced, written
+from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors, write_atomically
 from tb_torchcompile_plugin.torch_names.slices import step_name
 
 _NS_PER_MS = 1_000_000
@@ -93,7 +93,7 @@ def write_export(session: Session, chosen: Chosen, file: str) -> None:
                 advance(progress)
 
         export = Export(session, chosen, show)
-        with written(file), replaced(file) as target:
+        with explain_write_errors(file), write_atomically(file) as target:
             for block in export.blocks():
                 target.write(block)
     print(visible(f"wrote {file}: {size(os.path.getsize(file))}"), file=sys.stderr)

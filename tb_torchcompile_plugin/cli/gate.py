@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.compare.gate_judge import (
     GateCause,
     GateCondition,
     GateOutcome,
-    WrongGate,
+    InvalidGateError,
 )
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, MeasuredRun
 from tb_torchcompile_plugin.analysis.formatting import plural, size
@@ -56,11 +56,11 @@ def show_gate(arguments: argparse.Namespace, paths: Sequence[str], runs: Sequenc
     """
     config = arguments.config
     document = _document(config) if config else None
-    settings = gate_judge.settings_of(arguments.fail_on, arguments.allow, arguments.name, document, config)
+    settings = gate_judge.parse_settings(arguments.fail_on, arguments.allow, arguments.name, document, config)
     base = [run for path in paths[:-1] for run in recorded_runs(path, runs[0])]
     (head, *more) = recorded_runs(paths[-1], runs[-1])
     if more:
-        raise WrongGate(
+        raise InvalidGateError(
             f"HEAD is one run, and this baseline holds {1 + len(more)}",
             file=paths[-1],
             next_step="Name one run",
@@ -123,7 +123,7 @@ def bmf(report: GateReport, head: MeasuredRun) -> str:
     for name, measure in head.measures.items():
         if measure.value is not None:
             values[name] = {"value": measure.value}
-            if step := gate_judge.bounds(measure.value, measure.samples):
+            if step := gate_judge.noise_bounds(measure.value, measure.samples):
                 values[name] |= {"lower_value": step[0], "upper_value": step[1]}
     return json.dumps({report.name or head.name: values}, indent=2) + "\n"
 
@@ -164,7 +164,7 @@ def _lines(report: GateReport, paths: Sequence[str]) -> Iterator[str]:
 
 def _cells(row: GateCondition) -> tuple[str, ...]:
     values = (row.base, row.head, row.noise)
-    base, head, noise = (gate_judge.in_unit(METRICS[row.metric].unit, value) for value in values)
+    base, head, noise = (gate_judge.format_value(METRICS[row.metric].unit, value) for value in values)
     outcome = f"{_MARKS[row.outcome]} {_WORDS[row.outcome]}"
     return row.condition, outcome, base, head, "" if row.noise is None else f"± {noise}", row.sentence
 
@@ -267,11 +267,11 @@ def _document(file: str) -> dict[str, Any]:
             document: dict[str, Any] = tomllib.load(stream)
         return document
     except OSError as error:
-        raise WrongGate(
+        raise InvalidGateError(
             f"cannot be read ({error.strerror})", file=file, next_step="Check --config"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise WrongGate(f"is no TOML ({error})", file=file, next_step="Mend it") from error
+        raise InvalidGateError(f"is no TOML ({error})", file=file, next_step="Mend it") from error
 
 
 def add_baseline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -294,7 +294,9 @@ def add_baseline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _save_baseline(arguments: argparse.Namespace) -> None:
     file: str = arguments.file
     if not file.endswith(SUFFIX):
-        raise WrongGate(f"a baseline is called NAME{SUFFIX}", file=file, next_step="Name the file last")
+        raise InvalidGateError(
+            f"a baseline is called NAME{SUFFIX}", file=file, next_step="Name the file last"
+        )
     runs = [run for path in arguments.runs for run in recorded_runs(path, arguments.only_run)]
     size_bytes = save(runs, file, plugin_version() or "")
     print(f"{file}: {plural(len(runs), 'run')}, {size(size_bytes)}")

@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.text_table import write_text
 from tb_torchcompile_plugin.errors import NotFound, UserError, visible
-from tb_torchcompile_plugin.generated_code.generated_code import Generated, GeneratedCode
+from tb_torchcompile_plugin.generated_code.generated_code import DefinedKernel, GeneratedCode
 from tb_torchcompile_plugin.generated_code.output_code import benchmark
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -35,7 +35,7 @@ class KernelMatch:
     name: str
     profile: Profile | None  # None where it did not run
     row: Kernel | None  # None where it did not run
-    generated: Generated | None  # None for a library's kernel
+    generated: DefinedKernel | None  # None for a library's kernel
 
     @property
     def graph_key(self) -> str | None:
@@ -125,7 +125,7 @@ def _not_run(
     for graph in code.graphs:
         for name, definition in graph.definitions.items():
             if (name, graph.graph_key) not in ran:
-                yield KernelMatch(where, name, None, None, Generated(graph, definition))
+                yield KernelMatch(where, name, None, None, DefinedKernel(graph, definition))
 
 
 def print_kernel(match: KernelMatch) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tb_torchcompile_plugin.api.answers.bounded import AFTER, Ask, fitted
+from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, fitted
 from tb_torchcompile_plugin.api.answers.search import Logdir, search, source_lines
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
 from tb_torchcompile_plugin.api.catalog import Ids, RunRef, newest_span, only_run, plugin_version
@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.api.starts import comparison
 from tb_torchcompile_plugin.cli.answers.commands import default_logdir
 from tb_torchcompile_plugin.cli.what_if import scenario_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
-from tb_torchcompile_plugin.logdir.filesystem import is_remote, lies_in
+from tb_torchcompile_plugin.logdir.filesystem import is_remote, is_within
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -190,7 +190,7 @@ class Tools:
         """
         logdir = self._logdir(path)
         sections = [name for name in section.split(",") if name] or ([] if after else list(_DEFAULT_SECTIONS))
-        ask = Ask(sections, top or None, _clamped(max_bytes), after)
+        ask = AnswerLimits(sections, top or None, _clamped(max_bytes), after)
         answer = logdir.tables(ask, ToolCalls(path), run or _newest_run(logdir, path))
         return msgspec.json.encode(answer).decode()
 
@@ -245,7 +245,7 @@ class Tools:
     def _logdir(self, path: str) -> Logdir:
         """Return all of the logdir, or what is at a path below it. Raises OutsideError, whatever is there."""
         full_path = os.path.normpath(os.path.join(self._root, path))
-        if is_remote(path) or os.path.isabs(path) or "\0" in path or not lies_in(full_path, self._root):
+        if is_remote(path) or os.path.isabs(path) or "\0" in path or not is_within(full_path, self._root):
             raise OutsideError(
                 f"{path!r} does not lie in the logdir",
                 next_step="Name a run, a file or a folder below it, as list() tells them",

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tb_torchcompile_plugin.analysis.compare.pairs import Pair
 from tb_torchcompile_plugin.errors import visible
-from tb_torchcompile_plugin.logdir.filesystem import written
+from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
 # Characters: two such cells and some numbers fit into 160 columns, which most tables print to.
 _CELL_WIDTH = 72
@@ -55,7 +55,7 @@ def print_json(value: object) -> None:
 
 def write_text(file: str, text: str, mode: str = "w") -> None:
     """Write a file. Raises UserError where that fails."""
-    with written(file), open(file, mode, encoding="utf-8", errors="backslashreplace") as target:
+    with explain_write_errors(file), open(file, mode, encoding="utf-8", errors="backslashreplace") as target:
         target.write(text)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 from rich.console import Console
 
-from tb_torchcompile_plugin.analysis.causes.scenario import Offer, Scenario, own_offer, scenario
+from tb_torchcompile_plugin.analysis.causes.scenario import PossibleFixes, Scenario, scenario, span_fixes
 from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_offer, rank_what_if
 from tb_torchcompile_plugin.analysis.runtime.step_picture import Picture
@@ -60,7 +60,7 @@ def scenario_of(session: Session, logdir: str, chosen: Ids, picked: Sequence[str
 
 def _offer(
     session: Session, run: str, worker: str, span: str
-) -> tuple[Offer, Callable[[tuple[str, ...]], Scenario]]:
+) -> tuple[PossibleFixes, Callable[[tuple[str, ...]], Scenario]]:
     """Return the fixes and how to evaluate them: for a rank within its job, where that is read quickly."""
     members = {(member.worker, member.span): member.rank for member in session.job_members(run, span)}
     rank = members.get((worker, span))
@@ -68,7 +68,7 @@ def _offer(
     job = session.job(run, span) if rank is not None and is_small else None
     if job is None or rank is None or rank not in job.numbers:
         profile = session.profile(run, worker, span)
-        return profile.of(own_offer), partial(scenario, profile)
+        return profile.of(span_fixes), partial(scenario, profile)
     rank_data = job.of(one_rank, rank)
     return rank_data.of(rank_offer), partial(rank_what_if, rank_data)
 

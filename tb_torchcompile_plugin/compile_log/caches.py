@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.compile_log import prose
 from tb_torchcompile_plugin.compile_log.compile_rows import text_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileKey, Direction, KeyDifference
 from tb_torchcompile_plugin.torch_names import caches as names
-from tb_torchcompile_plugin.torch_names.artifacts import GRAPH_STAGE, name_of, stage_of
+from tb_torchcompile_plugin.torch_names.artifacts import GRAPH_STAGE, artifact_name, stage_of
 from tb_torchcompile_plugin.torch_names.records import AOT_ROOTS, COMPILE_FILE, DESCRIBER, kind_of
 
 # Limits that keep a summary small; they were not measured.
@@ -168,7 +168,7 @@ class AheadOfTime:
 
     def marked(self, name: str, mark: str, compile_id: str, thread: int) -> str:
         """Return whose a mark of a span is. compile_id: as far as is known. Work of compile workers keeps its lane."""
-        if compile_id and not names.is_ahead(compile_id):
+        if compile_id and not names.is_ahead_of_time(compile_id):
             return compile_id
         if name == COMPILE_FILE:
             return ""
@@ -192,7 +192,7 @@ class AheadOfTime:
         owner = self._open.get(thread) or (
             self._exported(metadata, stack, export)
             if export is not None
-            else self._package(name_of(kind) or kind, metadata)
+            else self._package(artifact_name(kind) or kind, metadata)
         )
         if owner and owner not in self.calls and paths:
             of_torch = (index for index, path in enumerate(paths) if names.is_file_of_torch(path))

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import nanoseconds
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan
 from tb_torchcompile_plugin.torch_names import records as metric_names
-from tb_torchcompile_plugin.torch_names.caches import is_ahead, is_export
+from tb_torchcompile_plugin.torch_names.caches import is_export, is_ahead_of_time
 from tb_torchcompile_plugin.torch_names.graph_breaks import exception_name
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.records import tuned_operator
@@ -261,7 +261,7 @@ class CompiledFrames:
 
     def epoch_of(self, compile_id: str) -> int:
         """Return the newest epoch of an id; ids of what was compiled ahead of time do not restart."""
-        return 0 if is_ahead(compile_id) else self.epoch
+        return 0 if is_ahead_of_time(compile_id) else self.epoch
 
     def key(self, compile_id: str) -> pb.CompileKey:
         """Return the key of a record that has this id now."""
@@ -275,7 +275,7 @@ class CompiledFrames:
         """
         frame = self.now(compile_id)
         begins_again = attempt == 0 and (frame.finished or mark in frame.marks)
-        if compile_id and not is_ahead(compile_id) and begins_again:
+        if compile_id and not is_ahead_of_time(compile_id) and begins_again:
             self.epoch += 1
             frame = self.now(compile_id)
         frame.marks.add(mark)
@@ -314,7 +314,11 @@ class CompiledFrames:
         for frame in self._frames.values():
             epoch, compile_id = frame.key.epoch, frame.key.compile_id
             # The first compilation of the same code: one that hits the recompile limit has no name and place.
-            first = None if is_ahead(compile_id) else self.find(epoch, f"{compile_id.rpartition('/')[0]}/0")
+            first = (
+                None
+                if is_ahead_of_time(compile_id)
+                else self.find(epoch, f"{compile_id.rpartition('/')[0]}/0")
+            )
             # A backward may be of a frame from before torch was reset, which has none yet.
             older = [self.find(number, compile_id) for number in range(epoch)] if frame.backwards else []
             may_be_older = any(

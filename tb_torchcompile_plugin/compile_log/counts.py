@@ -10,10 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from tb_torchcompile_plugin.compile_log.record import direction_of, forward_compilations, key_of, known_number
+from tb_torchcompile_plugin.compile_log.record import (
+    direction_of,
+    forward_compilations,
+    key_of,
+    optional_number,
+)
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary
-from tb_torchcompile_plugin.torch_names.caches import is_ahead
-from tb_torchcompile_plugin.torch_names.graph_breaks import tells_skipped_frames
+from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time
+from tb_torchcompile_plugin.torch_names.graph_breaks import records_skipped_frames
 from tb_torchcompile_plugin.torch_names.kernels import without_number
 
 CountName = Literal["breaks", "skipped", "recompiles", "graphs", "guards", "kernels", "cache_misses"]
@@ -39,13 +44,13 @@ class CountKind(NamedTuple):
     why_not: str = ""  # why it may not hold it
 
 
-def counted(summary: CompileSummary, name: CountName) -> list[CountedRow] | None:
+def counted_rows(summary: CompileSummary, name: CountName) -> list[CountedRow] | None:
     """Return each row once, equal ones added up, in torch's order; None where the summary does not hold them."""
     rows = COUNTS[name].rows_of(summary)
-    return None if rows is None else together(rows)
+    return None if rows is None else merge_equal_rows(rows)
 
 
-def together(rows: Iterable[CountedRow]) -> list[CountedRow]:
+def merge_equal_rows(rows: Iterable[CountedRow]) -> list[CountedRow]:
     """Merge equal rows, with the sum of their numbers."""
     numbers: Counter[CountedRow] = Counter()
     for row in rows:
@@ -53,7 +58,7 @@ def together(rows: Iterable[CountedRow]) -> list[CountedRow]:
     return [row._replace(number=number) for row, number in numbers.items()]
 
 
-def since(summary: CompileSummary, earlier: CompileSummary) -> CompileSummary:
+def summary_since(summary: CompileSummary, earlier: CompileSummary) -> CompileSummary:
     """Return what was compiled after an earlier summary of the same process: an id is compiled once in an epoch."""
     later = CompileSummary(environment=summary.environment)
     for table in ("compilations", "graph_breaks", "recompiles", "graphs"):
@@ -69,14 +74,16 @@ def _identity(row: object) -> tuple[object, ...]:
 
 def _breaks(summary: CompileSummary) -> Iterator[CountedRow]:
     """Yield sites: attempts, callers and recompiles that break at one line for one reason are one."""
-    sites = dict.fromkeys((row.reason, row.file, known_number(row, "line")) for row in summary.graph_breaks)
+    sites = dict.fromkeys(
+        (row.reason, row.file, optional_number(row, "line")) for row in summary.graph_breaks
+    )
     return (CountedRow("graph break", *site) for site in sites)
 
 
 def _skipped(summary: CompileSummary) -> Iterator[CountedRow] | None:
     """Yield frames that dynamo gave up; None is unknown if torch records none of those that it skips."""
     failures = [row for row in _frames(summary) if row.HasField("failure")]
-    if not failures and not tells_skipped_frames(summary.environment.torch_version):
+    if not failures and not records_skipped_frames(summary.environment.torch_version):
         return None
     return (_of(row, row.failure.reason or row.failure.type) for row in failures)
 
@@ -85,7 +92,7 @@ def _recompiles(summary: CompileSummary) -> Iterator[CountedRow]:
     names = {key: row.function for key, row in forward_compilations(summary).items()}
     for row in summary.recompiles:
         what = names.get(key_of(row.key)) or "a frame"
-        yield CountedRow(what, _first(row.reasons), row.file, known_number(row, "line"))
+        yield CountedRow(what, _first(row.reasons), row.file, optional_number(row, "line"))
 
 
 def _graphs(summary: CompileSummary) -> Iterator[CountedRow] | None:
@@ -124,7 +131,7 @@ def _cache_misses(summary: CompileSummary) -> Iterator[CountedRow] | None:
 
 def _frames(summary: CompileSummary) -> Iterator[Compilation]:
     rows = (row for row in summary.compilations if row.direction == FORWARD)
-    return (row for row in rows if not is_ahead(row.key.compile_id))
+    return (row for row in rows if not is_ahead_of_time(row.key.compile_id))
 
 
 def _knows(summary: CompileSummary, field: str) -> bool:
@@ -138,7 +145,9 @@ def _knows(summary: CompileSummary, field: str) -> bool:
 
 
 def _of(row: Compilation, why: str = "", number: int = 1) -> CountedRow:
-    return CountedRow(row.function or "a frame", _first([why]), row.file, known_number(row, "line"), number)
+    return CountedRow(
+        row.function or "a frame", _first([why]), row.file, optional_number(row, "line"), number
+    )
 
 
 def _first(reasons: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION
 from tb_torchcompile_plugin.torch_names import artifacts, records
 from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code
-from tb_torchcompile_plugin.torch_names.caches import ISSUES, is_ahead
+from tb_torchcompile_plugin.torch_names.caches import ISSUES, is_ahead_of_time
 
 
 class CompileLog:
@@ -68,17 +68,17 @@ class CompileLog:
             records.DUMP: self._on_dump,
             records.INFERENCE_GRAPH: self._on_inference_graph,
             records.CUDAGRAPH_SKIP: self._on_cudagraph_skip,
-            artifacts.kind(artifacts.GRAPH_BREAK): self._on_graph_break,
-            artifacts.kind(artifacts.RECOMPILE): self._on_recompile,
-            artifacts.kind(artifacts.KERNELS): self._on_kernel_info,
-            artifacts.kind(artifacts.TORCH_VERSION): self._on_torch_version,
+            artifacts.artifact_kind(artifacts.GRAPH_BREAK): self._on_graph_break,
+            artifacts.artifact_kind(artifacts.RECOMPILE): self._on_recompile,
+            artifacts.artifact_kind(artifacts.KERNELS): self._on_kernel_info,
+            artifacts.artifact_kind(artifacts.TORCH_VERSION): self._on_torch_version,
         }
         self._handlers.update(dict.fromkeys(records.RUNTIME_METRICS, self._on_runtime_metrics))
         self._handlers.update(dict.fromkeys(records.SHAPE_KINDS, self._on_shape))
         self._handlers.update(dict.fromkeys(ISSUES, self._on_export_issue))
         for cache in artifacts.CACHES:
             for result in artifacts.CACHE_RESULTS:
-                kind = artifacts.kind(artifacts.cache_lookup(cache, result))
+                kind = artifacts.artifact_kind(artifacts.cache_lookup(cache, result))
                 self._handlers[kind] = partial(self._on_cache, cache, result)
 
     def start_from(self, recovered: Recovered) -> None:
@@ -102,9 +102,9 @@ class CompileLog:
                 self.unreadable["without a kind"] += 1
                 return
             if kind == records.ARTIFACT:
-                kind = artifacts.kind(record.metadata[kind]["name"])
+                kind = artifacts.artifact_kind(record.metadata[kind]["name"])
             self.by_kind[kind] += 1
-            if kind not in records.KINDS and artifacts.name_of(kind) is None:
+            if kind not in records.KINDS and artifacts.artifact_name(kind) is None:
                 self.unknown[kind] += 1
             self._add(kind, record)
         except Exception as error:
@@ -390,7 +390,7 @@ class CompileLog:
 
     def _on_kernel_info(self, record: Record, compile_id: str) -> None:
         frame, info = self._frames.now(compile_id), self._loads(record.payload or "{}")
-        if frame.graphs and not is_ahead(compile_id):
+        if frame.graphs and not is_ahead_of_time(compile_id):
             compile_rows.add_kernel_info(frame.graphs[-1], info)
         else:
             frame.kernel_infos.append(info)
@@ -423,7 +423,7 @@ class CompileLog:
 
 def _is_root(name: str, compile_id: str) -> bool:
     """Whether a span is the whole compilation of a frame, or of a package."""
-    return name in records.FRAME_ROOTS or (name in records.AOT_ROOTS and is_ahead(compile_id))
+    return name in records.FRAME_ROOTS or (name in records.AOT_ROOTS and is_ahead_of_time(compile_id))
 
 
 def _text(value: object) -> str:

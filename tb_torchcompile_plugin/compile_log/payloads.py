@@ -19,8 +19,8 @@ from tb_torchcompile_plugin.torch_names.artifacts import (
     KEY_SETTINGS,
     NAMED_PARTS,
     TYPE,
+    artifact_name,
     is_cache_lookup,
-    name_of,
 )
 from tb_torchcompile_plugin.torch_names.records import (
     ARTIFACT,
@@ -72,33 +72,40 @@ class PayloadStore:
                 if isinstance(metrics.get(name), str):
                     self._add(name, "json", metrics[name], record, key, direction)
         text = record.payload
-        if not text and kind not in KINDS and not name_of(kind):
+        if not text and kind not in KINDS and not artifact_name(kind):
             text = json.dumps(record.metadata[kind], default=repr)  # of an unknown kind all that it says
         if not text:
             return
         encoding = "" if record.payload else "json"
-        name = name_of(kind) or kind
+        name = artifact_name(kind) or kind
         if kind in NAMED_PARTS:
             encoding = str(record.metadata[kind].get(TYPE) or encoding)
             part = record.metadata[kind].get("name")
             name = f"{kind}_{part}" if part else name
-        if name_of(kind):
+        if artifact_name(kind):
             encoding = str(record.metadata[ARTIFACT].get("encoding") or "")
         if is_cache_lookup(kind) and encoding == "json" and record.place is None:
-            # Without the graph's code, which is a text of its own. Its settings are mostly the same in all lookups of a
-            # process, and most of a log's bytes.
-            details = json.loads(text)
-            lines = details.get("components") or ()
-            settings = [line for line in lines if cache_keys.is_setting(line)]
-            if lines:
-                rest = [line for line in lines if not cache_keys.is_setting(line)]
-                details["components"] = [cache_keys.without_code(line) for line in rest]
-            text = json.dumps(details)
-            digest = hash((key.epoch, key.compile_id, *settings))
-            if settings and digest not in self._settings:
-                self._settings.add(digest)
-                self._add(KEY_SETTINGS, "json", json.dumps(settings), record, key, direction)
+            text = self._without_settings(text, record, key, direction)
         self._add(name, encoding, text, record, key, direction)
+
+    def _without_settings(
+        self, text: str, record: Record, key: pb.CompileKey, direction: pb.Direction
+    ) -> str:
+        """Return a cache lookup without the graph's code, which is a text of its own; keep its settings apart.
+
+        Settings are mostly the same in all lookups of a process, and most of a log's bytes.
+        """
+        details = json.loads(text)
+        lines = details.get("components") or ()
+        settings = [line for line in lines if cache_keys.is_setting(line)]
+        if lines:
+            rest = [line for line in lines if not cache_keys.is_setting(line)]
+            details["components"] = [cache_keys.without_code(line) for line in rest]
+        digest = hash((key.epoch, key.compile_id, *settings))
+        if settings and digest not in self._settings:
+            self._settings.add(digest)
+            self._add(KEY_SETTINGS, "json", json.dumps(settings), record, key, direction)
+        return json.dumps(details)
 
     def _add(
         self, name: str, encoding: str, text: str, record: Record, key: pb.CompileKey, direction: pb.Direction
@@ -136,16 +143,16 @@ class PayloadStore:
         summary.artifacts.extend(self._artifacts)
 
 
-def unpack(payload: pb.Payload) -> str:
+def unpack_payload(payload: pb.Payload) -> str:
     """Return the text of a payload that has its own data. Raises zlib.error if it is damaged."""
     return _raw(payload).decode("utf-8", "replace")
 
 
-def text_of(summary: pb.CompileSummary, index: int) -> str:
+def payload_text(summary: pb.CompileSummary, index: int) -> str:
     """Return the text of payload `index`. Raises DAMAGED errors, and IndexError where there is none."""
     payload = summary.payloads[index]
     if payload.codec != pb.Payload.BLOCK:
-        return unpack(payload)
+        return unpack_payload(payload)
     start = sum(before.size for before in summary.payloads[:index])
     data = _inflated(summary.payload_block)[start : start + payload.size]
     if len(data) != payload.size:
@@ -153,7 +160,7 @@ def text_of(summary: pb.CompileSummary, index: int) -> str:
     return data.decode("utf-8", "replace")
 
 
-def packed(summary: pb.CompileSummary) -> pb.CompileSummary:
+def pack_summary(summary: pb.CompileSummary) -> pb.CompileSummary:
     """Return `summary` for the disk: its payloads together in one stream, everything else that grows in another.
 
     Without payloads it is `summary` itself, plain.

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.torch_names import graph_breaks
 from tb_torchcompile_plugin.torch_names.artifacts import CPP, TRITON, kernel_definitions
 from tb_torchcompile_plugin.torch_names.graph_breaks import STRING
 from tb_torchcompile_plugin.torch_names.kernels import Category, category_of, is_generated_name
-from tb_torchcompile_plugin.torch_names.python_frames import first_traceback, places
+from tb_torchcompile_plugin.torch_names.python_frames import first_traceback, traceback_frames
 
 # In place of a text that was left out on purpose.
 WITHHELD = 'not stored: capture="summary"'
@@ -68,7 +68,7 @@ def parse_traceback(text: str) -> list[Frame]:
     """Return the frames of a Python traceback, outermost first, up to the first line that belongs to none."""
     return [
         Frame(file=frame.file, line=frame.line, function=frame.function, source=frame.source or None)
-        for frame in places(first_traceback(text))
+        for frame in traceback_frames(first_traceback(text))
     ]
 
 

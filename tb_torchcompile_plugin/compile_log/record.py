@@ -76,14 +76,14 @@ def direction_of(code: int) -> Direction:
     return "backward" if code == pb.BACKWARD else "forward"
 
 
-def known_number(row: Any, field: str) -> int | None:
+def optional_number(row: Any, field: str) -> int | None:
     """Return an integer field of a message, None where it is missing. Protobuf has no base class with `HasField`."""
     return getattr(row, field) if row.HasField(field) else None
 
 
-def known_seconds(row: Any, field: str) -> float | None:
+def optional_seconds(row: Any, field: str) -> float | None:
     """Return a time in ns of a message as seconds, None where it is missing."""
-    time_ns = known_number(row, field)
+    time_ns = optional_number(row, field)
     return None if time_ns is None else time_ns / 1_000_000_000
 
 

@@ -10,10 +10,10 @@ import zlib
 
 from google.protobuf.message import DecodeError
 
-from tb_torchcompile_plugin.compile_log.payloads import packed, unpack_rows
+from tb_torchcompile_plugin.compile_log.payloads import pack_summary, unpack_rows
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.logdir.filesystem import opened, replaced
+from tb_torchcompile_plugin.logdir.filesystem import open_binary, write_atomically
 
 # Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
 FORMAT_VERSION = 2
@@ -23,7 +23,7 @@ _MAX_BYTES = 1 << 30  # half of protobuf's own limit of 2 GiB
 def load(path: str) -> CompileSummary:
     """Read one `.pt.compile.pb`. Raises UserError if it cannot be read or is of a newer format."""
     try:
-        with opened(path) as file:
+        with open_binary(path) as file:
             too_large = os.fstat(file.fileno()).st_size > _MAX_BYTES
             data = b"" if too_large else file.read(_MAX_BYTES)
     except OSError as error:
@@ -57,5 +57,5 @@ def save(summary: CompileSummary, path: str) -> None:
     interrupted.
     """
     summary.format_version = FORMAT_VERSION
-    with replaced(path) as file:
-        file.write(packed(summary).SerializeToString())
+    with write_atomically(path) as file:
+        file.write(pack_summary(summary).SerializeToString())

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.record import Direction, Key, key_of, known_number
+from tb_torchcompile_plugin.compile_log.record import Direction, Key, key_of, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame as FrameMessage
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.torch_names.artifacts import (
     Language,
     is_backward,
     language_of,
-    place_in_stage,
+    rank_in_stage,
     stage_of,
     title_of,
 )
@@ -79,12 +79,12 @@ def artifacts(data: CompileData, epoch: int, compile_id: str) -> list[Artifact]:
                 graph=index if is_of_graph else None,
                 encoding=row.encoding,
                 language=language,
-                bytes=known_number(row, "size"),
+                bytes=optional_number(row, "size"),
             )
         )
     return sorted(
         rows,
-        key=lambda row: (stage_of(row.name), row.attempt, row.graph or 0, place_in_stage(row.name), row.id),
+        key=lambda row: (stage_of(row.name), row.attempt, row.graph or 0, rank_in_stage(row.name), row.id),
     )
 
 

@@ -23,9 +23,9 @@ from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, art
 from tb_torchcompile_plugin.generated_code.output_code import (
     CodeCall,
     Definition,
-    calls,
-    definitions,
     only_owners,
+    parse_calls,
+    parse_definitions,
 )
 from tb_torchcompile_plugin.generated_code.user_lines import (
     distinct_lines,
@@ -36,7 +36,7 @@ from tb_torchcompile_plugin.generated_code.user_lines import (
 )
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
-from tb_torchcompile_plugin.reader.memo import once
+from tb_torchcompile_plugin.reader.memo import cached_once
 from tb_torchcompile_plugin.torch_names.artifacts import (
     AOT_CODE,
     EXPORTED_GRAPH,
@@ -45,11 +45,11 @@ from tb_torchcompile_plugin.torch_names.artifacts import (
     is_aot_graph,
     is_captured_graph,
 )
-from tb_torchcompile_plugin.torch_names.caches import is_ahead, is_package
+from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time, is_package
 from tb_torchcompile_plugin.torch_names.kernels import defined_name
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
 
-LinesFrom = Literal["provenance", "comments"]
+LineOrigin = Literal["provenance", "comments"]
 
 
 class GraphPiece(msgspec.Struct, frozen=True):
@@ -95,25 +95,25 @@ class GraphCode:
     def _codes(self) -> list[str]:
         return [name for name in (OUTPUT_CODE, *AOT_CODE) if name in self._by_name]
 
-    @once
+    @cached_once
     def artifact(self) -> int | None:
         """The artifact that holds the output code: of AOTInductor's texts the one that defines the kernels."""
         several = len(self._codes) > 1
-        defining = [name for name in self._codes if definitions(self._text(name))] if several else []
+        defining = [name for name in self._codes if parse_definitions(self._text(name))] if several else []
         return self._by_name.get(next(iter((*defining, *self._codes)), ""))
 
-    @once
+    @cached_once
     def definitions(self) -> dict[str, Definition]:
         """The kernels that the code defines, by name."""
-        tables = [definitions(self._text(name)) for name in reversed(self._codes)]
+        tables = [parse_definitions(self._text(name)) for name in reversed(self._codes)]
         return {name: row for table in tables for name, row in table.items()}
 
-    @once
+    @cached_once
     def calls(self) -> list[CodeCall]:
         """The calls of the code, in order."""
-        return [call for name in self._codes for call in calls(self._text(name))]
+        return [call for name in self._codes for call in parse_calls(self._text(name))]
 
-    @once
+    @cached_once
     def nodes(self) -> dict[str, Frame]:
         """The user's line of each node of the graph after post-grad passes.
 
@@ -125,41 +125,41 @@ class GraphCode:
         moved = {late[node]: frame for node, frame in own.items() if node in late}
         return {node: own.get(node) or moved.get(frame, frame) for node, frame in late.items()}
 
-    @once
+    @cached_once
     def user_nodes(self) -> dict[str, Frame]:
         """The user's line of each node of the graph that dynamo captured."""
         graphs = [node_lines(self._payload(number)) for number in self._captured]
         return {node: frame for graph in graphs for node, frame in graph.items()}
 
-    @once
+    @cached_once
     def _captured_modules(self) -> dict[str, str]:
         """The path of the module of each node of the graph that dynamo captured."""
         graphs = [module_paths.captured_modules(self._payload(number)) for number in self._captured]
         return {node: path for graph in graphs for node, path in graph.items()}
 
-    @once
+    @cached_once
     def _inputs(self) -> list[module_paths.Input]:
         """The inputs of the graph that dynamo captured; [] where there are several."""
         return module_paths.inputs(self._payload(self._captured[0])) if len(self._captured) == 1 else []
 
-    @once
+    @cached_once
     def _late(self) -> tuple[dict[str, tuple[int, str]], dict[str, str]]:
         """The statements of the graph after post-grad passes by node, and the shapes of its inputs."""
         text = next((text for name in POST_GRAD_GRAPHS if (text := self._text(name))), "")
         return node_rows(text), module_paths.shapes(text)
 
-    @once
+    @cached_once
     def _modules_at(self) -> dict[tuple[str, int], list[str]]:
         """The modules of the captured nodes at each line."""
         pairs = ((node, self.user_nodes[node]) for node in self._captured_modules if node in self.user_nodes)
         by_line = grouped(pairs, lambda pair: (pair[1].file, pair[1].line))
         return {line: [self._captured_modules[node] for node, _ in rows] for line, rows in by_line.items()}
 
-    @once
+    @cached_once
     def _stacks(self) -> dict[str, list[Frame]]:
         return provenance(self._text(STACK_TRACES))
 
-    def lines(self, definition: Definition) -> tuple[list[Frame], LinesFrom | None]:
+    def lines(self, definition: Definition) -> tuple[list[Frame], LineOrigin | None]:
         """Return the user's lines of a kernel and where they are known from."""
         if definition.name in self._stacks:
             return self._stacks[definition.name], "provenance"
@@ -188,7 +188,7 @@ class GraphCode:
         """Return the calls of a generated kernel, in the order in which they run."""
         return self._calls_by_kernel.get(definition.variable, [])
 
-    @once
+    @cached_once
     def _calls_by_kernel(self) -> dict[str | None, list[CodeCall]]:
         return grouped(self.calls, lambda call: call.kernel)
 
@@ -210,7 +210,7 @@ class GraphCode:
             return list(dict.fromkeys(paths))
         frames = self.call_lines(made) if isinstance(made, CodeCall) else self.lines(made)[0]
         at_lines = [path for row in frames for path in self._modules_at.get((row.file, row.line), [])]
-        return [module_paths.common(at_lines)] if at_lines else []
+        return [module_paths.common_module(at_lines)] if at_lines else []
 
     def piece(self, made: Definition | Iterable[CodeCall]) -> GraphPiece | None:
         """Return the nodes that a kernel or these calls compute.
@@ -271,14 +271,14 @@ def _call_nodes(call: CodeCall) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Generated:
+class DefinedKernel:
     """A kernel that ran, as its output code defines it."""
 
     code: GraphCode
     definition: Definition
 
     @property
-    def lines(self) -> tuple[list[Frame], LinesFrom | None]:
+    def lines(self) -> tuple[list[Frame], LineOrigin | None]:
         """The user's lines, and where they are known from."""
         return self.code.lines(self.definition)
 
@@ -294,7 +294,7 @@ class GeneratedCode:
             for graph in data.summary.graphs:
                 key = key_of(graph.key)
                 rows = data.of(artifacts, *key)
-                if is_ahead(graph.key.compile_id):
+                if is_ahead_of_time(graph.key.compile_id):
                     captured = [row for row in rows if row.name == EXPORTED_GRAPH]
                 else:
                     captured = [row for row in rows if is_captured_graph(row.name)]
@@ -314,12 +314,12 @@ class GeneratedCode:
 
     def find(
         self, name: str, compile_id: str | None, graph_key: str | None, direction: Direction | None = None
-    ) -> Generated | None:
+    ) -> DefinedKernel | None:
         """Return the definition of the kernel that the GPU calls `name`. C++ kernels are traced as graph_3_<name>."""
         graph = self.graph(compile_id, graph_key)
         graphs = [graph] if graph else self._by_id.get(compile_id or "", [])
         matches = [
-            Generated(candidate, definition)
+            DefinedKernel(candidate, definition)
             for candidate in graphs
             if graph or direction in (None, candidate.direction)
             if (
@@ -329,18 +329,18 @@ class GeneratedCode:
         sources = {generated.definition.source for generated in matches}
         return matches[-1] if len(sources) == 1 else None
 
-    @once
+    @cached_once
     def user_kernels(self) -> set[str]:
         """The Triton kernels among them that the user wrote."""
         return set().union(*(graph.user_kernels for graph in self.graphs))
 
-    @once
+    @cached_once
     def packages(self) -> dict[str, str]:
         """Kernel names that exactly one package of AOTInductor defines, with its compile id."""
         graphs = [graph for graph in self.graphs if is_package(graph.compile_id)]
         return only_owners((name, graph.compile_id) for graph in graphs for name in graph.names)
 
-    @once
+    @cached_once
     def defined_once(self) -> dict[str, GraphCode]:
         """Kernel names that exactly one graph defines, with it."""
         return only_owners((name, graph) for graph in self.graphs for name in graph.names)

@@ -55,7 +55,7 @@ class Definition:
         return len(set(names.HARNESS.findall(self.source))) == 3
 
 
-def definitions(code: str) -> dict[str, Definition]:
+def parse_definitions(code: str) -> dict[str, Definition]:
     """Return the kernels that an output code defines, by name, in order; of a name that is defined twice the first."""
     by_name: dict[str, Definition] = {}
     line, counted = 1, 0
@@ -82,7 +82,7 @@ def definitions(code: str) -> dict[str, Definition]:
             variable=kernel.variable,
         )
     if names.is_cpp(code):  # what was fused into a Triton kernel is above its first call
-        first_calls = {call.kernel: call for call in reversed(calls(code))}
+        first_calls = {call.kernel: call for call in reversed(parse_calls(code))}
         for name, row in by_name.items():
             if row.language == names.TRITON and name in first_calls:
                 call = first_calls[name]
@@ -90,7 +90,7 @@ def definitions(code: str) -> dict[str, Definition]:
     return by_name
 
 
-def call_places(code: str) -> dict[str, list[int]]:
+def lines_of_calls(code: str) -> dict[str, list[int]]:
     """Return the lines on which each variable is called, from 1."""
     lines: dict[str, list[int]] = defaultdict(list)
     for number, line in enumerate(code.split("\n"), 1):
@@ -110,7 +110,7 @@ class CodeCall:
     aten_ops: list[str] = field(default_factory=list)  # from the comment, too
 
 
-def calls(code: str) -> list[CodeCall]:
+def parse_calls(code: str) -> list[CodeCall]:
     """Return the calls of kernels and of libraries in the body of an output code, in order."""
     rows: list[CodeCall] = []
     nodes: list[str] = []

@@ -33,7 +33,7 @@ from tb_torchcompile_plugin.torch_names.artifacts import (
 )
 from tb_torchcompile_plugin.torch_names.kernels import without_call
 from tb_torchcompile_plugin.torch_names.operators import is_captured_checkpoint
-from tb_torchcompile_plugin.torch_names.python_frames import places
+from tb_torchcompile_plugin.torch_names.python_frames import traceback_frames
 
 
 def node_lines(graph: str) -> dict[str, Frame]:
@@ -101,7 +101,7 @@ def stack_lines(texts: Iterable[str]) -> list[Frame]:
 
 def _innermost(stacks: object) -> Iterator[Frame]:
     for stack in stacks if isinstance(stacks, list) else [stacks]:
-        *_, innermost = [None, *places(str(stack))]
+        *_, innermost = [None, *traceback_frames(str(stack))]
         if innermost:
             yield Frame(*innermost[:3], innermost.source or None)
 
@@ -127,8 +127,10 @@ def captured_modules(graph: str) -> dict[str, str]:
     modules_taken = {node: _modules_taken(rows[node][1]) for node in frames if node in rows}
     owners: dict[str, str] = {}
     for nodes in _calls_of_functions(list(modules_taken), frames):
-        container = common(path.rpartition(".")[0] for node in nodes for path in modules_taken[node])
-        owners |= {node: common(modules_taken[node]) if modules_taken[node] else container for node in nodes}
+        container = common_module(path.rpartition(".")[0] for node in nodes for path in modules_taken[node])
+        owners |= {
+            node: common_module(modules_taken[node]) if modules_taken[node] else container for node in nodes
+        }
     return owners
 
 
@@ -150,7 +152,7 @@ def shapes(graph: str) -> dict[str, str]:
     return {match["name"]: match["shape"] for match in INPUT.finditer(head)}
 
 
-def common(paths: Iterable[str]) -> str:
+def common_module(paths: Iterable[str]) -> str:
     """Return the innermost module that holds all of these; ROOT for none."""
     split = [path.split(".") if path else [] for path in paths]
     shared: list[str] = []

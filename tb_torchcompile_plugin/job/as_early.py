@@ -21,26 +21,26 @@ from tb_torchcompile_plugin.job.digest.host_costs import (
     launched,
 )
 from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
-from tb_torchcompile_plugin.job.instances import Instances, calls, holding, instances, senders
+from tb_torchcompile_plugin.job.instances import Instances, calls, holds_all_ranks, instances, senders
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import GPU_CAUSES, Late, late
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.sweep import Tied, sweep
 from tb_torchcompile_plugin.job.waits import waits
-from tb_torchcompile_plugin.profile.columns import Floats, Mask, places_in
+from tb_torchcompile_plugin.profile.columns import Floats, Mask, indices_in
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model, model
 from tb_torchcompile_plugin.profile.model.profiler_overhead import (
     USUAL_NS,
-    Recording,
+    ProfilerOverhead,
     least,
-    without_recording,
+    without_overhead,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import unrecorded_step_ns
+from tb_torchcompile_plugin.profile.steps import unprofiled_step_ns
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
 
 Change = Callable[[Model], Model]
@@ -56,12 +56,15 @@ def tied(job: TracedJob) -> Tied:
     calls_, instances_, times = job.of(calls), job.of(instances), job.of(waits)
     # By call its index in the queue of its rank, -1 where it is not there.
     work = np.concatenate(
-        [places_in(rank.profile.of(gpu_queue).row, rank.profile.of(communication_rows)) for rank in job.ranks]
+        [
+            indices_in(rank.profile.of(gpu_queue).row, rank.profile.of(communication_rows))
+            for rank in job.ranks
+        ]
     )
     paired = calls_.of_kind(kind.operation in PAIRED for kind in calls_.kinds)
     are_pairs = _all_of(instances_, paired[instances_.rows]) & (job.of(senders) >= 0)
     selected = instances_.where(
-        _all_of(instances_, work[instances_.rows] >= 0) & (job.of(holding) | are_pairs)
+        _all_of(instances_, work[instances_.rows] >= 0) & (job.of(holds_all_ranks) | are_pairs)
     )
     rows, hold = selected.rows, calls_.of_kind(kind.operation in HOLD_ALL for kind in calls_.kinds)
     base = np.array([digest.base_ns for digest in job.digests], np.int64)
@@ -108,23 +111,25 @@ def job_clocks(
         changed = rank.profile.of(model)
         if index in changes:
             changed = changes[index](changed)
-        changed = without_recording(rank.profile, changed, Recording(slice_ns))
+        changed = without_overhead(rank.profile, changed, ProfilerOverhead(slice_ns))
         # Collectives as if the rank waited for nobody.
         dur, waiting = changed.dur.copy(), rows[calls_.needs[rows]]
         dur[calls_.work[waiting]] = np.maximum(calls_.transfer[waiting], 0)
         models.append(changed._replace(dur=dur))
     return [
-        clock(rank.profile.of(host_lane), rank.profile.of(gpu_queue), times)
+        clock(rank.profile.of(launch_sequence), rank.profile.of(gpu_queue), times)
         for rank, times in zip(job.ranks, sweep(models, calls_))
     ]
 
 
 def has_models(job: TracedJob) -> bool:
     """Whether every rank launched GPU work, so that all of them can be replayed."""
-    return all(len(rank.profile.of(host_lane)) > 1 and len(rank.profile.of(gpu_queue)) for rank in job.ranks)
+    return all(
+        len(rank.profile.of(launch_sequence)) > 1 and len(rank.profile.of(gpu_queue)) for rank in job.ranks
+    )
 
 
-def pace_ns(clocks: list[Clock]) -> float:
+def step_of_job_ns(clocks: list[Clock]) -> float:
     """Return the length of a step of the job.
 
     Ranks that wait for each other take equally long, but for what one was ahead at the begin.
@@ -132,21 +137,21 @@ def pace_ns(clocks: list[Clock]) -> float:
     return min(rank.step for rank in clocks)
 
 
-def recording_cost_ns(job: TracedJob) -> int:
+def overhead_per_event_ns(job: TracedJob) -> int:
     """Return what recording an event cost each rank, if the job's steps take as long unprofiled as was noted.
 
     0 where nothing was noted, or no longer steps.
     """
-    noted = [rank.profile.data.of(unrecorded_step_ns) for rank in job.ranks if rank.profile.data]
+    noted = [rank.profile.data.of(unprofiled_step_ns) for rank in job.ranks if rank.profile.data]
     step = max((ns for ns in noted if ns), default=0)
-    if not step or pace_ns(job.of(job_clocks)) <= step:
+    if not step or step_of_job_ns(job.of(job_clocks)) <= step:
         return 0
-    if pace_ns(job_clocks(job, slice_ns=_MOST_NS)) > step:
+    if step_of_job_ns(job_clocks(job, slice_ns=_MOST_NS)) > step:
         return USUAL_NS
-    return least(lambda cost: pace_ns(job_clocks(job, slice_ns=cost)) <= step, _MOST_NS, _HALVINGS)
+    return least(lambda cost: step_of_job_ns(job_clocks(job, slice_ns=cost)) <= step, _MOST_NS, _HALVINGS)
 
 
-def as_early(job: TracedJob, places: Iterable[int], shared: bool = True) -> dict[int, Change]:
+def changes_without_excess(job: TracedJob, places: Iterable[int], shared: bool = True) -> dict[int, Change]:
     """Return the changes of the models of these ranks, by index.
 
     shared: whether more work than others have is shared with them, or gone.

@@ -15,11 +15,18 @@ import numpy as np
 
 from tb_torchcompile_plugin.job.clocks import medians
 from tb_torchcompile_plugin.job.digest.rank_calls import Kind
-from tb_torchcompile_plugin.job.instances import anchors, calls, holding, instances, numbered, senders
+from tb_torchcompile_plugin.job.instances import (
+    calls,
+    first_shared_steps,
+    holds_all_ranks,
+    instances,
+    numbered,
+    senders,
+)
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import Late, late, late_there
-from tb_torchcompile_plugin.job.waits import all_here, waits
-from tb_torchcompile_plugin.profile.columns import Mask, alike, distinct, sums
+from tb_torchcompile_plugin.job.late import Late, compare_calls, late
+from tb_torchcompile_plugin.job.waits import is_complete, waits
+from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.reader.arrays import grouped
 
@@ -46,7 +53,7 @@ class Chain(NamedTuple):
 def chain(job: Job) -> Chain:
     """Return the calls as recorded."""
     calls_, times = job.of(calls), job.of(waits)
-    instances_ = job.of(instances).where(job.of(holding))
+    instances_ = job.of(instances).where(job.of(holds_all_ranks))
     order = np.lexsort((times.begin[instances_.rows], calls_.place[instances_.rows]))
     row, instance = instances_.rows[order], instances_.number[order]
     place, begin, end = calls_.place[row], times.begin[row], times.end[row]
@@ -134,7 +141,7 @@ def beyond(job: Job) -> Beyond:
     """
     calls_ = job.of(chain)
     is_first = np.isin(np.arange(len(calls_.row)), calls_.first[:-1])
-    begin, since = job.of(anchors), np.zeros_like(calls_.gap)
+    begin, since = job.of(first_shared_steps), np.zeros_like(calls_.gap)
     if begin:
         launch = job.of(calls).launch[calls_.row]
         since = np.where(launch >= 0, np.maximum(launch - np.array(begin, np.int64)[calls_.place], 0), 0)
@@ -200,7 +207,7 @@ def slow_links(job: Job) -> list[SlowLink]:
     pairs, pair = distinct(groups.link, groups.shape)
     is_often = medians(pair, is_far.astype(np.int64), pairs.shape[1])[pair] > 0
     slow_rows = np.flatnonzero(is_far & is_often & (groups.usual > 0))
-    links = [_link(job, groups, rows) for rows in alike(slow_rows, groups.link)]
+    links = [_link(job, groups, rows) for rows in groups_of_equal(slow_rows, groups.link)]
     joined = []
     for same in grouped(links, lambda link: (*link.hosts,) if link.hosts else str(link.places)).values():
         worst = max(same, key=lambda link: link.excess_ns)
@@ -231,7 +238,7 @@ def _link(job: Job, groups: _OfGroups, rows: Int64s) -> SlowLink:
 
 def _of_groups(job: Job) -> _OfGroups:
     calls_, instances_ = job.of(calls), job.of(instances)
-    number = np.flatnonzero(job.of(all_here))
+    number = np.flatnonzero(job.of(is_complete))
     row, is_pair = instances_.rows[instances_.first[number]], job.of(senders)[number] >= 0
     kind, last = calls_.kind[row], instances_.rows[instances_.first[number] + instances_.sizes[number] - 1]
     kinds = calls_.kinds
@@ -314,7 +321,7 @@ def compared_ns(job: Job) -> int:
     if not len(first):
         return 0
     begin = times.begin[calls_.row[first]]
-    return int(times.end[calls_.row].max() - (begin.min() if job.of(anchors) else begin.max()))
+    return int(times.end[calls_.row].max() - (begin.min() if job.of(first_shared_steps) else begin.max()))
 
 
 def why_slow(job: Job, place: int) -> list[Late]:
@@ -323,7 +330,7 @@ def why_slow(job: Job, place: int) -> list[Late]:
     rows = slice(int(calls_.first[place]), int(calls_.first[place + 1]))
     most = np.argsort(-excess.ns[rows], kind="stable")[:_EXPLAINED] + rows.start
     lates = (
-        late_there(job, int(calls_.row[at]), int(calls_.row[excess.peer[at]]), int(excess.ns[at]))
+        compare_calls(job, int(calls_.row[at]), int(calls_.row[excess.peer[at]]), int(excess.ns[at]))
         for at in np.sort(most[excess.ns[most] > 0]).tolist()
     )
     return [row for row in lates if row is not None]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.instances import Calls, Instances, calls, holding, instances, senders
+from tb_torchcompile_plugin.job.instances import Calls, Instances, calls, holds_all_ranks, instances, senders
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.columns import distinct
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -39,7 +39,9 @@ _Links = Iterable[tuple[int, int, Int64s]]
 def clocks(job: Job) -> Clocks:
     """Return the clocks; offsets are 0 without any collective."""
     calls_, instances_ = job.of(calls), job.of(instances)
-    offset, shared, apart = _by_collectives(instances_.where(job.of(holding)), calls_, len(job.digests))
+    offset, shared, apart = _by_collectives(
+        instances_.where(job.of(holds_all_ranks)), calls_, len(job.digests)
+    )
     sender = job.of(senders)
     pairs = np.flatnonzero(sender >= 0)
     first = instances_.rows[instances_.first[pairs]]

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind, communicat
 from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob
 from tb_torchcompile_plugin.profile.columns import Mask, distinct, ordinals, ranges
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.reader.memo import once
+from tb_torchcompile_plugin.reader.memo import cached_once
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
 
 _BY_ID, _BY_SEQ, _BY_COUNT = range(3)
@@ -115,12 +115,12 @@ class Instances:
     def __len__(self) -> int:
         return len(self.first)
 
-    @once
+    @cached_once
     def sizes(self) -> Int64s:
         """How many calls each has."""
         return np.diff(np.append(self.first, len(self.rows)))
 
-    @once
+    @cached_once
     def number(self) -> Int64s:
         """The instance of each of `rows`."""
         return np.repeat(np.arange(len(self)), self.sizes)
@@ -185,7 +185,7 @@ def _counted(job: Job, calls_: Calls) -> tuple[Int64s, Int64s]:
     They are counted from the first step that all ranks have; without one from the first call on, where all ranks
     launched as many.
     """
-    anchors_ = job.of(anchors)
+    anchors_ = job.of(first_shared_steps)
     since = np.maximum(np.array(anchors_, np.int64), 0) if anchors_ else np.zeros(len(job.digests), np.int64)
     row = _rows(job, calls_)
     counted = np.flatnonzero((row >= 0) & (calls_.launch >= since[calls_.place]))
@@ -231,7 +231,7 @@ def _row_of(kind: Kind, rank: int) -> _Row | None:
     return (kind.group, rank, peer) if kind.operation == "send" else (kind.group, peer, rank)
 
 
-def anchors(job: Job) -> list[int]:
+def first_shared_steps(job: Job) -> list[int]:
     """Return by rank when the first step begins that all of them have (ns, Unix time); [] where they share none."""
     windows = [digest.columns.windows for digest in job.digests]
     shared = set(windows[0].names).intersection(*(window.names for window in windows[1:]))
@@ -256,7 +256,7 @@ def _is_collective(calls_: Calls, candidates: Instances) -> Mask:
     return np.asarray((candidates.sizes > 1) & is_same & (ranks == candidates.sizes))
 
 
-def holding(job: Job) -> Mask:
+def holds_all_ranks(job: Job) -> Mask:
     """Return by instance whether nobody is done with it before everybody has come."""
     calls_, instances_ = job.of(calls), job.of(instances)
     holds = calls_.of_kind(kind.operation in HOLD_ALL for kind in calls_.kinds)

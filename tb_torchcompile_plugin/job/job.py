@@ -13,10 +13,10 @@ from typing import NamedTuple
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.digest.file import load_all
 from tb_torchcompile_plugin.job.digest.make import MOST_RANKS, digest_columns, host_of
-from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, read
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, columns_from_message
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.memo import Memoized, once
+from tb_torchcompile_plugin.reader.memo import Memoized, cached_once
 
 _SMALL = 8  # ranks: a job of more is read from its digests, where it has them
 _MOST_CALLS = 240_000  # of all ranks together
@@ -34,7 +34,7 @@ class Job(Memoized):
     # By rank why nothing of it can be read; by -1 and below where the rank is unknown.
     unread: Mapping[int, Notice] = field(default_factory=dict)
 
-    @once
+    @cached_once
     def numbers(self) -> list[int]:
         """The numbers of its ranks."""
         return [digest.rank for digest in self.digests]
@@ -94,11 +94,11 @@ class OneRank(Memoized):
 
 def one_rank(job: TracedJob, rank: int) -> OneRank:
     """Return a rank with its trace. Raises NotFound."""
-    index = place_of_rank(job, rank)
+    index = index_of_rank(job, rank)
     return OneRank(job, index, job.ranks[index].profile)
 
 
-def place_of_rank(job: Job, rank: int) -> int:
+def index_of_rank(job: Job, rank: int) -> int:
     """Return the index of a rank in the job. Raises NotFound."""
     if rank not in job.numbers:
         raise NotFound(f"no trace of rank {rank} can be read", next_step="Ask for one that `job` lists")
@@ -137,7 +137,7 @@ class DigestFile(NamedTuple):
     file: File
 
 
-def asks_digests(workers: Sequence[WorkerFiles]) -> bool:
+def prefers_digests(workers: Sequence[WorkerFiles]) -> bool:
     """Whether the job is read from its digests: of few ranks traces are read, which show more."""
     with_digests = [worker for worker in workers if worker.digests]
     is_large = len(with_digests) > _SMALL or not all(worker.spans for worker in with_digests)
@@ -176,13 +176,13 @@ class RecordedAt(NamedTuple):
     end: int
 
 
-def recorded_trace(profile: Profile) -> RecordedAt:
+def recorded_at(profile: Profile) -> RecordedAt:
     """Return where and when a rank was recorded, by its trace."""
     (begin, end), base = profile.trace.window(), profile.trace.base_ns
     return RecordedAt(host_of(profile.trace.metadata), base + begin, base + end)
 
 
-def together(ranks: Mapping[Member, RecordedAt], like: str = "") -> list[Member]:
+def recorded_together(ranks: Mapping[Member, RecordedAt], like: str = "") -> list[Member]:
     """Return the ranks that were recorded at the time of a span.
 
     Where the span is not named, or not there, it is the time of most ranks; of equally many the latest. Spans of one
@@ -202,7 +202,7 @@ def together(ranks: Mapping[Member, RecordedAt], like: str = "") -> list[Member]
     return max(reversed(wanted or groups), key=len, default=[])
 
 
-def of_another_time(file: str) -> Notice:
+def not_recorded_together(file: str) -> Notice:
     """Return why a rank is not of the job; file: what it was read from."""
     return Notice(
         file,
@@ -212,7 +212,7 @@ def of_another_time(file: str) -> Notice:
     )
 
 
-def by_digests(files: Sequence[DigestFile], like: str = "") -> Job | None:
+def job_of_digests(files: Sequence[DigestFile], like: str = "") -> Job | None:
     """Return the job of these digests; None where fewer than two ranks can be read, or were recorded at one time.
 
     like: the span whose time is meant. Of two files of one rank the later worker's counts.
@@ -225,8 +225,10 @@ def by_digests(files: Sequence[DigestFile], like: str = "") -> Job | None:
         times[Member(digest.rank, digest.worker, digest.span)] = RecordedAt(
             digest.host, base + header.begin_ns, base + header.end_ns
         )
-    selected = {member.rank for member in together(times, like)}
-    unread |= {rank: of_another_time(digest.worker) for rank, digest in ranks.items() if rank not in selected}
+    selected = {member.rank for member in recorded_together(times, like)}
+    unread |= {
+        rank: not_recorded_together(digest.worker) for rank, digest in ranks.items() if rank not in selected
+    }
     return Job(tuple(ranks[rank] for rank in sorted(selected)), unread) if len(selected) > 1 else None
 
 
@@ -240,6 +242,8 @@ def _readable(files: Sequence[DigestFile], unread: dict[int, Notice]) -> Iterato
                 raise UserError(
                     "the digest does not tell its rank", next_step="Record with torch.distributed initialised"
                 )
-            yield RankDigest(int(message.rank), file.worker, file.span, read(message, file.file))
+            yield RankDigest(
+                int(message.rank), file.worker, file.span, columns_from_message(message, file.file)
+            )
         except UserError as error:
             unread[-1 - number] = replace(error.notice, file=file.file.path)

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
+from tb_torchcompile_plugin.job.digest.host_costs import LateAttribution, LateCause
 from tb_torchcompile_plugin.job.digest.rank_digest import details_of
-from tb_torchcompile_plugin.job.instances import anchors, calls, holding, instances
+from tb_torchcompile_plugin.job.instances import calls, first_shared_steps, holds_all_ranks, instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import needed_calls, waiting, waits
 from tb_torchcompile_plugin.profile.columns import Mask, sums
@@ -39,8 +39,8 @@ class Late(NamedTuple):
     begin: int  # between two launches, or from the first step on (ns, on the clock of its trace)
     end: int
     lateness: int  # how much later than its peer it came
-    parts: dict[Blamed, int]  # the excess by cause (ns)
-    usual: dict[Blamed, int]  # how long each took the peer (ns)
+    parts: dict[LateAttribution, int]  # the excess by cause (ns)
+    usual: dict[LateAttribution, int]  # how long each took the peer (ns)
 
     @property
     def excess(self) -> int:
@@ -99,7 +99,7 @@ def _peers(job: Job, last: Int64s, by_group: bool) -> Int64s:
     is_same = (
         since.comparable[rows] & since.comparable[latest] & (since.instance[rows] == since.instance[latest])
     )
-    peers = np.flatnonzero(is_same & (rows != latest) & job.of(holding)[instances_.number])
+    peers = np.flatnonzero(is_same & (rows != latest) & job.of(holds_all_ranks)[instances_.number])
     peers = peers[np.lexsort((rows[peers], begin[rows[peers]], instances_.number[peers]))]
     count = np.bincount(instances_.number[peers], minlength=len(instances_))
     middle = np.append(rows[peers], -1)[np.minimum(np.cumsum(count) - count + count // 2, len(peers))]
@@ -130,7 +130,11 @@ def _since(job: Job, by_group: bool) -> _Since:
     is_first = (np.diff(place, prepend=-1) > 0) | (np.diff(group[rows], prepend=-1) != 0)
     # What can be compared begins with the first step that all have, or with the recording.
     recording = [int(digest.columns.header.begin_ns) for digest in job.digests]
-    first = np.array(job.of(anchors), np.int64) - base if job.of(anchors) else np.array(recording, np.int64)
+    first = (
+        np.array(job.of(first_shared_steps), np.int64) - base
+        if job.of(first_shared_steps)
+        else np.array(recording, np.int64)
+    )
     begin = np.where(is_first, first[place], np.roll(launch, 1))
     columns = np.full((3, len(calls_.place)), -1)
     columns[:, rows] = begin, launch, np.where(is_first, -1, np.roll(instance[rows], 1))
@@ -141,7 +145,7 @@ def _since(job: Job, by_group: bool) -> _Since:
     return _Since(calls_.place, columns[0], columns[1], columns[2], comparable)
 
 
-def late_there(job: Job, row: int, peer: int, ns: int) -> Late | None:
+def compare_calls(job: Job, row: int, peer: int, ns: int) -> Late | None:
     """Compare any call (row of `calls`) with another one; None where it is unknown what their hosts did."""
     since = job.of(_since, False)
     if not (since.comparable[row] and since.comparable[peer]):
@@ -176,7 +180,7 @@ def compared_steps(job: Job) -> int:
     return max(digest.host_steps for digest in job.digests)
 
 
-def _host_parts(job: Job, place: int, begin: int, end: int) -> Counter[Blamed]:
+def _host_parts(job: Job, place: int, begin: int, end: int) -> Counter[LateAttribution]:
     """Return what the launching threads did, without waiting for a GPU that waited for another rank."""
     costs = job.digests[place].of(details_of).host
     rows = _rows_between(job, place, costs.stretch, begin, end)
@@ -208,7 +212,7 @@ def _rows_between(job: Job, place: int, stretch: Int64s, begin: int, end: int) -
     return slice(*np.searchsorted(stretch, stretches).tolist())
 
 
-def _gpu_difference(own: _Kernels, others: _Kernels) -> dict[Blamed, int]:
+def _gpu_difference(own: _Kernels, others: _Kernels) -> dict[LateAttribution, int]:
     """Compare kernel by kernel: the same ones may be slower, or there are more of them, or larger ones."""
     slower, more = 0, Counter[str]()
     for key in dict.fromkeys((*own, *others)):
@@ -221,5 +225,5 @@ def _gpu_difference(own: _Kernels, others: _Kernels) -> dict[Blamed, int]:
     if not total:
         return {}
     if not more or sum(more.values()) < _MORE_WORK_SHARE * total:
-        return {Blamed("slower_kernels", "", "", 0): total}
-    return {Blamed("more_work", max(more, key=lambda name: more[name]), "", 0): total}
+        return {LateAttribution("slower_kernels", "", "", 0): total}
+    return {LateAttribution("more_work", max(more, key=lambda name: more[name]), "", 0): total}

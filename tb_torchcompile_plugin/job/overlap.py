@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
-from tb_torchcompile_plugin.profile.model.gpu_queue import beside_compute
+from tb_torchcompile_plugin.profile.model.gpu_queue import overlappable_share
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_generated_name
@@ -201,7 +201,7 @@ def _medians(values: Int64s, counted: Mask, *columns: Int64s) -> Int64s:
     return np.asarray(np.where(count > 0, middle, -1)[group], np.int64)
 
 
-def hideable(job: TracedJob) -> Floats:
+def hideable_share(job: TracedJob) -> Floats:
     """Return by tied call the share of its transfer that could overlap compute, the least among its ranks.
 
     A transfer is over on all of its ranks at once.
@@ -209,6 +209,6 @@ def hideable(job: TracedJob) -> Floats:
     calls = job.of(tied)
     share, least = np.ones(len(calls.place)), np.ones(int(calls.instance.max(initial=-1)) + 1)
     for rank, rows in zip(job.ranks, by_place(calls.place, len(job.ranks))):
-        share[rows] = beside_compute(rank.profile, calls.work[rows], np.maximum(calls.transfer[rows], 0))
+        share[rows] = overlappable_share(rank.profile, calls.work[rows], np.maximum(calls.transfer[rows], 0))
     np.minimum.at(least, calls.instance, share)
     return least[calls.instance]

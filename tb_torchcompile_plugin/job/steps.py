@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.digest.rank_digest import OwnSteps, RankGpu
+from tb_torchcompile_plugin.job.digest.rank_digest import RankGpu, RankGpuSteps
 from tb_torchcompile_plugin.job.instances import calls
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import waits
@@ -104,7 +104,7 @@ def _columns(job: Job, gpus: Mapping[int, RankGpu]) -> list[Int64s]:
     moved = np.arange(len(job.digests)) * (high - low + 2) - low
     indices, calls_, times = np.array(list(gpus)), job.of(calls), job.of(waits)
     shift = (moved + np.array([digest.base_ns for digest in job.digests], np.int64))[indices]
-    own = OwnSteps(*map(np.concatenate, zip(*(gpu.steps for gpu in gpus.values()))))
+    own = RankGpuSteps(*map(np.concatenate, zip(*(gpu.steps for gpu in gpus.values()))))
     of_step = np.repeat(shift, [len(gpu.steps.begin) for gpu in gpus.values()])
     begin, end = own.begin + of_step, own.end + of_step
     of_exposed = np.repeat(shift, [len(gpu.exposed.starts) for gpu in gpus.values()])

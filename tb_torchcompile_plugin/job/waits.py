@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.instances import calls, holding, instances, senders
+from tb_torchcompile_plugin.job.instances import calls, holds_all_ranks, instances, senders
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.columns import Mask, distinct, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
@@ -45,10 +45,10 @@ def waits(job: Job) -> Waits:
     wait[rows] = np.maximum(np.minimum(end[rows], until), begin[rows]) - begin[rows]
     waited = wait[rows] > 0
     awaited[rows[waited]] = calls_.place[needed[instances_.number[waited]]]
-    last[needed[needed >= 0]] = job.of(holding)[needed >= 0]
+    last[needed[needed >= 0]] = job.of(holds_all_ranks)[needed >= 0]
     # Until all ranks have come it is unknown who waits, whoever is needed; always where one was not read.
     apart = np.clip(instances_.largest(begin)[instances_.number] - begin[rows], 0, calls_.dur[rows])
-    incomplete = np.where(job.of(all_here)[instances_.number], apart, calls_.dur[rows])
+    incomplete = np.where(job.of(is_complete)[instances_.number], apart, calls_.dur[rows])
     unknown[rows] = incomplete - wait[rows]
     transfer = np.where(wait >= 0, calls_.dur - wait, -1)
     assert ((wait < 0) | ((transfer >= 0) & (wait + transfer == calls_.dur))).all()
@@ -65,10 +65,10 @@ def needed_calls(job: Job) -> Int64s:
     rows = instances_.rows
     order = np.lexsort((-rows, (calls_.begin - offset[calls_.place])[rows], instances_.number))
     latest = rows[order][instances_.first + instances_.sizes - 1]
-    return np.where(job.of(holding), latest, job.of(senders))
+    return np.where(job.of(holds_all_ranks), latest, job.of(senders))
 
 
-def all_here(job: Job) -> Mask:
+def is_complete(job: Job) -> Mask:
     """Return by instance whether each rank of the group was read, or both of a send and its recv.
 
     Where torch did not record the ranks of the group: whether the job is complete.

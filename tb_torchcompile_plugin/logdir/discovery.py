@@ -165,13 +165,13 @@ def _local_folders(root: str, notices: list[Notice], within: str) -> Iterator[tu
             add_notice(error)
             continue
         # A link back to a folder that was already visited, or one that leads out.
-        if (status.st_dev, status.st_ino) in seen or not filesystem.lies_in(folder, within):
+        if (status.st_dev, status.st_ino) in seen or not filesystem.is_within(folder, within):
             children.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
         # The cache may be in a logdir.
         children[:] = sorted(name for name in children if not _COPY.match(name))
-        yield folder, [file for file in _files_in(folder) if filesystem.lies_in(file.path, within)]
+        yield folder, [file for file in _files_in(folder) if filesystem.is_within(file.path, within)]
 
 
 def _files_in(folder: str) -> list[File]:
@@ -307,7 +307,7 @@ def _add_compile_data(run: RunFiles, within: str) -> None:
     files = filesystem.remote_files(run.folder, below=False) if remote else _files_in(run.folder)
     files = [file for file in files if _LOG.match(file.name) or _SUMMARY.match(file.name)]
     if not remote:
-        files = [file for file in files if filesystem.lies_in(file.path, within)]
+        files = [file for file in files if filesystem.is_within(file.path, within)]
     neighbors = _run_of(run.folder, run.run, files, [])
     run.alone = True
     run.logs = neighbors.logs

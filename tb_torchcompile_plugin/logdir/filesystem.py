@@ -66,7 +66,7 @@ def local_file(path: str) -> File | None:
     return File(path, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
-def lies_in(path: str, folder: str) -> bool:
+def is_within(path: str, folder: str) -> bool:
     """Whether a local path leads into a folder, whatever links are on the way; "" is any folder."""
     if not folder:
         return True
@@ -89,7 +89,7 @@ def open_regular(path: str) -> int:
     raise OSError(errno.EINVAL, "it is not a regular file", path)
 
 
-def opened(path: str) -> BinaryIO:
+def open_binary(path: str) -> BinaryIO:
     """Open a regular file as a stream of bytes. Raises OSError."""
     return os.fdopen(open_regular(path), "rb")
 
@@ -126,7 +126,7 @@ def remote_files(url: str, *, below: bool = True) -> list[File]:
 def read_range(path: str, start: int, stop: int) -> bytes:
     """Read the bytes of a file from `start` to `stop`, fewer at its end. Raises OSError; of a remote one UserError."""
     if not is_remote(path):
-        with opened(path) as stream:
+        with open_binary(path) as stream:
             stream.seek(start)
             return stream.read(stop - start)
     with _explained(path):
@@ -144,12 +144,12 @@ def write_whole(path: str, data: bytes) -> None:
             store, inner = _open(path)
             store.pipe_file(inner, data)
         return
-    with replaced(path) as file:
+    with write_atomically(path) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def written(path: str) -> Iterator[None]:
+def explain_write_errors(path: str) -> Iterator[None]:
     """Raise UserError where a file that the user named cannot be written."""
     try:
         yield
@@ -160,7 +160,7 @@ def written(path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replaced(path: str) -> Iterator[BinaryIO]:
+def write_atomically(path: str) -> Iterator[BinaryIO]:
     """Yield a stream that replaces a local file in the end, whole or not at all, and create its folder. Raises OSError.
 
     The temporary file is in the same folder, because only there os.replace is atomic.
@@ -213,7 +213,7 @@ def _read_some(files: Sequence[File]) -> list[bytes | UserError]:
 
 def _read_whole(file: File) -> bytes | UserError:
     try:
-        with opened(file.path) as stream:
+        with open_binary(file.path) as stream:
             return stream.read(file.size)
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"

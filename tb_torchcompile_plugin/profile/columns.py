@@ -34,14 +34,14 @@ def codes_of(trace: Trace, column: str, wanted: Int64s) -> Int64s:
     return np.where(np.abs(values) < _CODES_END, values, -1).astype(np.int64)
 
 
-def picked(values: Int64s, indices: Int64s) -> Int64s:
+def values_at(values: Int64s, indices: Int64s) -> Int64s:
     """Return the value at each index, -1 where the index is below 0."""
     if not len(values):
         return np.full(len(indices), -1, values.dtype)
     return np.where(indices >= 0, values[np.maximum(indices, 0)], values.dtype.type(-1))
 
 
-def places_in(column: Int64s, wanted: Int64s) -> Int64s:
+def indices_in(column: Int64s, wanted: Int64s) -> Int64s:
     """Return the index of each wanted value in a column, -1 where it is not there, and for values below 0."""
     if not len(column):
         return np.full(len(wanted), -1)
@@ -80,7 +80,7 @@ def _numbered(values: Int64s, end: int) -> tuple[Int64s, int]:
     if end > _DENSE * len(values):
         unique, index = np.unique(values, return_inverse=True)
         return index, len(unique)
-    exists = place_mask(values, end)
+    exists = mask_at(values, end)
     return (np.cumsum(exists) - 1)[values], int(exists.sum())
 
 
@@ -114,7 +114,7 @@ def ranges(first: Int64s, count: Int64s) -> tuple[Int64s, Int64s]:
     return row, np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + first[row]
 
 
-def alike(rows: Int64s, *columns: Int64s) -> Iterator[Int64s]:
+def groups_of_equal(rows: Int64s, *columns: Int64s) -> Iterator[Int64s]:
     """Yield those of `rows` that agree in all columns, together and in their order."""
     if not len(rows):
         return
@@ -136,7 +136,7 @@ def called_by(trace: Trace, rows: Int64s, matches: Callable[[str], bool]) -> Mas
     return np.asarray((parent >= 0) & mask_of(trace.names, matches)[trace.name[np.maximum(parent, 0)]])
 
 
-def place_mask(indices: Int64s, count: int) -> Mask:
+def mask_at(indices: Int64s, count: int) -> Mask:
     """Return a mask of `count` entries that is true at these indices."""
     mask = np.zeros(count, bool)
     mask[indices] = True

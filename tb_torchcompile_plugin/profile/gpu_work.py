@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, alike, distinct, mask_of
+from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, mask_of
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -64,7 +64,7 @@ def busy_until(stream: Int64s, end: Int64s, free: Int64s | None = None) -> Int64
     free: by stream when it was done with all before; in the far past by default.
     """
     until = np.full(len(end), np.iinfo(np.int64).min)
-    for rows in alike(np.arange(len(end)), stream):
+    for rows in groups_of_equal(np.arange(len(end)), stream):
         if free is not None:
             until[rows] = free[stream[rows[0]]]
         until[rows[1:]] = np.maximum(np.maximum.accumulate(end[rows])[:-1], until[rows[1:]])

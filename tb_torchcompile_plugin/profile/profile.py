@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 MAX_MODEL_CALLS = 12_000
 
 
-class RunBeside(NamedTuple):
+class BaselineRun(NamedTuple):
     """Another run of the same program, by a span of it."""
 
     run: str
@@ -40,7 +40,7 @@ class Profile(Memoized):
     span: SpanFile | None = None  # None for a trace from nowhere
     most_calls: int = MAX_MODEL_CALLS  # of more, the first steps stand for all
     files: tuple[File, ...] = ()  # what it was read from, () where nothing of it is to be kept
-    beside: RunBeside | None = None  # eager where this one is compiled and the other way round
+    beside: BaselineRun | None = None  # eager where this one is compiled and the other way round
 
     @property
     def source(self) -> AnswerSource:

@@ -140,17 +140,17 @@ def gpu_steps(profile: Profile) -> GpuSteps | None:
     return slowest(profile.of(steps_by_gpu))
 
 
-def pace(profile: Profile) -> GpuSteps | None:
+def bottleneck(profile: Profile) -> GpuSteps | None:
     """Return the steps on the slowest GPU where it is the bottleneck: where they take longer than on the host."""
     steps, gpu = profile.of(StepWindows), profile.of(gpu_steps)
     if gpu is None:
         return None
     host = (steps.ends - steps.starts)[gpu.step]
-    is_ahead = sets_pace(gpu.mean, float(host.mean()), mean_of_steps(host), mean_of_steps(gpu.work))
+    is_ahead = is_gpu_bound_by(gpu.mean, float(host.mean()), mean_of_steps(host), mean_of_steps(gpu.work))
     return gpu if is_ahead else None
 
 
-def sets_pace(gpu_ns: float, host_ns: float, meanwhile_ns: float, work_ns: float) -> bool:
+def is_gpu_bound_by(gpu_ns: float, host_ns: float, meanwhile_ns: float, work_ns: float) -> bool:
     """Return whether the GPU is the bottleneck: then the host runs ahead.
 
     meanwhile_ns: a step on the host, of those alone whose length on the GPU is known, which all but the last are.
@@ -161,9 +161,9 @@ def sets_pace(gpu_ns: float, host_ns: float, meanwhile_ns: float, work_ns: float
     return gpu_ns > _AHEAD * host_ns and longer
 
 
-def paced_windows(profile: Profile) -> Intervals:
+def bottleneck_windows(profile: Profile) -> Intervals:
     """Return each profiled step by the clock of the bottleneck; by the host's where it is unknown on that GPU."""
-    steps, gpu = profile.of(StepWindows), profile.of(pace)
+    steps, gpu = profile.of(StepWindows), profile.of(bottleneck)
     starts, ends = steps.starts.copy(), steps.ends.copy()
     if gpu is not None:
         starts[gpu.step], ends[gpu.step] = gpu.begin, gpu.end
@@ -172,7 +172,7 @@ def paced_windows(profile: Profile) -> Intervals:
 
 def step_ns(profile: Profile) -> Int64s:
     """Return the length of each profiled step by the clock of the bottleneck."""
-    windows = profile.of(paced_windows)
+    windows = profile.of(bottleneck_windows)
     return windows.ends - windows.starts
 
 
@@ -191,15 +191,15 @@ def gpu_steps_of(profile: Profile, steps: Intervals) -> list[GpuSteps]:
     for device in np.unique(work.device[step >= 0]).tolist():
         rows = np.flatnonzero((work.device == device) & (step >= 0))
         of_all = np.bincount(step[rows], dur[rows]).astype(np.int64)
-        rows = rows[on_busiest(trace.stream[work.index[rows]], dur[rows], step[rows])]
-        columns = lengths(step[rows], begin[rows], begin[rows] + dur[rows])
+        rows = rows[mask_of_busiest_stream(trace.stream[work.index[rows]], dur[rows], step[rows])]
+        columns = step_bounds(step[rows], begin[rows], begin[rows] + dur[rows])
         number, first, end = (column[whole] for column in columns)
         mean = mean_of_steps(end - first) if len(number) else 0.0
         devices.append(GpuSteps(device, number, first, end, end - first, of_all[number], mean))
     return devices
 
 
-def on_busiest(stream: Int64s, dur: Int64s, step: Int64s) -> Mask:
+def mask_of_busiest_stream(stream: Int64s, dur: Int64s, step: Int64s) -> Mask:
     """Return which work of a device is on the stream that works longest, of those with work in each of the steps.
 
     All of it where there is no such stream. Its steps are the device's: what is copied ahead on a stream of its own
@@ -216,7 +216,7 @@ def on_busiest(stream: Int64s, dur: Int64s, step: Int64s) -> Mask:
     return np.asarray(code == busy_ns.argmax())
 
 
-def lengths(step: Int64s, begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+def step_bounds(step: Int64s, begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Return the steps that launched any of this work, when the first of each begins, and when that of the next does.
 
     The last one ends with its work. None begins before the one before, as work of another stream may.
@@ -229,7 +229,7 @@ def lengths(step: Int64s, begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s, I
     return rows, first, np.append(first[1:], [last] * min(1, len(rows)))
 
 
-def unrecorded_step_ns(data: CompileData) -> int | None:
+def unprofiled_step_ns(data: CompileData) -> int | None:
     """Return the mean step of the training loop while no profiler recorded, in ns, by the notes of the handler.
 
     By the host's clock, without steps that compiled; `StepTimes` in summary.proto says where a step ends. None where
@@ -242,12 +242,12 @@ def unrecorded_step_ns(data: CompileData) -> int | None:
     return _mean(steps.unrecorded_ns)
 
 
-def recorded_step_ns(data: CompileData) -> int | None:
+def profiled_step_ns(data: CompileData) -> int | None:
     """Return the mean step while a profiler recorded, in ns, from the same notes; None where too few were noted."""
     return _mean(data.summary.steps.recorded_ns)
 
 
-def host_step_ns(data: CompileData) -> int | None:
+def unprofiled_host_step_ns(data: CompileData) -> int | None:
     """Return what the host needs for an unprofiled step at most; None where fewer than five were noted.
 
     Where it runs ahead of a GPU, steps are short until the queue is full. It is the second shortest, as one alone may

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from tb_torchcompile_plugin.compile_log.payloads import DAMAGED, text_of
+from tb_torchcompile_plugin.compile_log.payloads import DAMAGED, payload_text
 from tb_torchcompile_plugin.compile_log.summary import load
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
@@ -169,7 +169,7 @@ def read_payload(data: CompileData, number: int) -> str:
     if artifact.payload >= len(data.summary.payloads):
         raise UserError("refers to a text that it does not hold", file=data.file, next_step="Record it again")
     try:
-        return text_of(data.summary, artifact.payload)
+        return payload_text(data.summary, artifact.payload)
     except DAMAGED as error:
         raise UserError(
             "holds a text that is damaged", file=data.file, next_step="Record it again"

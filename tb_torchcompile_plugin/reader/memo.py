@@ -146,7 +146,7 @@ def kept(compute: Callable[[Any], Value]) -> Callable[[Any], Value]:
     return method
 
 
-class once(Generic[Value]):
+class cached_once(Generic[Value]):
     """A property that is computed when first asked for, and then kept."""
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:
@@ -155,12 +155,12 @@ class once(Generic[Value]):
         self.__doc__ = compute.__doc__
 
     @overload
-    def __get__(self, instance: None, owner: object = None) -> once[Value]: ...
+    def __get__(self, instance: None, owner: object = None) -> cached_once[Value]: ...
 
     @overload
     def __get__(self, instance: object, owner: object = None) -> Value: ...
 
-    def __get__(self, instance: object, owner: object = None) -> once[Value] | Value:
+    def __get__(self, instance: object, owner: object = None) -> cached_once[Value] | Value:
         if instance is None:
             return self
         value = answers_of(instance).get(self._name, partial(self._compute, instance))

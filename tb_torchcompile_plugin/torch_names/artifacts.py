@@ -127,12 +127,12 @@ is_cache_lookup = contains("_cache_")
 is_captured_graph = begins("dynamo_output_graph|optimize_ddp_split")  # by dynamo, or what DDP made of that
 
 
-def kind(name: str) -> str:
+def artifact_kind(name: str) -> str:
     """Return the kind that an artifact counts as among records."""
     return f"{ARTIFACT}:{name}"
 
 
-def name_of(kind: str) -> str | None:
+def artifact_name(kind: str) -> str | None:
     """Return the name of an artifact's kind; None for other records."""
     return kind.removeprefix(f"{ARTIFACT}:") if kind.startswith(f"{ARTIFACT}:") else None
 
@@ -167,7 +167,7 @@ def stage_of(name: str) -> int:
     return _DYNAMO if _is_bytecode(name) else _KNOWN.get(_kind_and_part(name)[0], (_REST, ""))[0]
 
 
-def place_in_stage(name: str) -> int:
+def rank_in_stage(name: str) -> int:
     """Return the rank of a text among those of its stage."""
     if name.endswith(_ORIGINAL_BYTECODE):
         return 0

@@ -90,7 +90,7 @@ SETTINGS = (
 )
 
 
-def is_on(settings: Mapping[str, str], *names: str) -> bool | None:
+def is_setting_on(settings: Mapping[str, str], *names: str) -> bool | None:
     """Whether one of these settings is on; None where all are unknown."""
     values = [settings[name] == "True" for name in names if settings.get(name) in ("True", "False")]
     return any(values) if values else None
@@ -118,7 +118,7 @@ ISSUES: dict[str, IssueKind] = {
 is_export = begins(f"{EXPORT}/")  # the id of an export
 is_package = begins(f"{AOT}/")  # the id of a package of AOTInductor
 # an id that torch did not give, because it was compiled ahead of time
-is_ahead = begins(f"(?:{AOT}|{EXPORT})/")
+is_ahead_of_time = begins(f"(?:{AOT}|{EXPORT})/")
 # A slice that is one call of a package that was loaded, labelled or as the profiler's stacks name it.
 is_package_call = equals(
     r"inductor_wrapper_call"

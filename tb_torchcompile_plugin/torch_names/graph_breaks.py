@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from tb_torchcompile_plugin.torch_names.patterns import begins, contains, first_match
-from tb_torchcompile_plugin.torch_names.python_frames import places
+from tb_torchcompile_plugin.torch_names.python_frames import traceback_frames
 
 BreakKind = Literal[
     "explicit",
@@ -82,7 +82,7 @@ def break_kind(reason: str, explanation: str = "") -> BreakKind:
 
 
 # A hint of torch's that says nothing of what broke: there is nothing to do about this one.
-is_of_any_break = begins(
+is_generic_hint = begins(
     r"This graph break (?:is fundamental|may have been caused by an earlier|may be difficult)"
     r"|It may be possible to write Dynamo tracing rules|This is likely to be a Dynamo bug|Please report an issue"
 )
@@ -117,7 +117,7 @@ _GUARDS: tuple[tuple[GuardKind, str], ...] = (
 )
 
 
-def kind_of(guard: str) -> tuple[GuardKind, dict[str, str | None]]:
+def guard_kind(guard: str) -> tuple[GuardKind, dict[str, str | None]]:
     """Return what a guard that failed checks, and as far as it says: source, index, what, old and new."""
     if match := _MISMATCH.match(guard):
         return ("tensor_size" if match["what"] == "size" else "tensor_property"), match.groupdict()
@@ -129,7 +129,7 @@ def kind_of(guard: str) -> tuple[GuardKind, dict[str, str | None]]:
 
 def guarded_at(reason: str) -> tuple[str, int] | None:
     """Return the user's line that a reason to recompile names. Its comment cuts off the left part of long paths."""
-    if frame := next(places(reason), None):
+    if frame := next(traceback_frames(reason), None):
         return frame.file, frame.line
     match = _PLACE.search(reason.partition("\n")[0])
     return (match["file"], int(match["line"])) if match else None
@@ -170,8 +170,8 @@ _has_limit = contains(r"RecompileLimit|CacheLimitExceeded|recompile.limit|cache_
 # A break in a loop or a with block that cannot be resumed: dynamo leaves the whole frame alone. No error, whatever
 # `suppress_errors` is.
 skips_frame = contains(r"(?i)graph break in loop|frame skipped:|Skipping the frame and falling back to eager")
-says_trace_is_saved = contains(r"already saved")  # torch exports a trace only once
-says_cudagraphs_are_skipped = begins(r"(?:skipp|disabl)ing cudagraph")  # a line of CUDAGRAPH_LOGGER
+is_trace_already_saved = contains(r"already saved")  # torch exports a trace only once
+is_cudagraph_skip = begins(r"(?:skipp|disabl)ing cudagraph")  # a line of CUDAGRAPH_LOGGER
 
 
 def is_limit(exception: str, reason: str) -> bool:
@@ -179,7 +179,7 @@ def is_limit(exception: str, reason: str) -> bool:
     return _has_limit(exception) or _has_limit(reason)
 
 
-def tells_skipped_frames(torch_version: str) -> bool:
+def records_skipped_frames(torch_version: str) -> bool:
     """Whether that torch writes a record of a frame that it leaves alone. "" is unknown."""
     numbers = re.match(r"(\d+)\.(\d+)", torch_version)
     return not numbers or (int(numbers[1]), int(numbers[2])) > _LAST_SILENT

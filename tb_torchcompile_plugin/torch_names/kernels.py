@@ -142,7 +142,7 @@ def is_certain(category: Category) -> bool:
     return category in ("memcpy", "memset")
 
 
-def multiplies(name: str, category: Category) -> bool:
+def may_multiply(name: str, category: Category) -> bool:
     """Whether a kernel may do the operations of a product.
 
     Inductor counts those of a convolution for the pointwise kernel next to it, too; what it fuses by loops multiplies
@@ -153,7 +153,7 @@ def multiplies(name: str, category: Category) -> bool:
     return category in PRODUCTS and not _prepares_or_finishes(name)
 
 
-def is_users_triton(kernel: str, through_driver: bool, operator: str, category: Category) -> bool:
+def is_user_triton(kernel: str, through_driver: bool, operator: str, category: Category) -> bool:
     """Whether a launch shows that the user wrote the kernel in Triton.
 
     Compiled: inductor launches it in an operator with a number after its name. Eager: Triton launches it through the
@@ -181,7 +181,7 @@ without_call = without(r":\d+$")
 _FUSED = re.compile(r"(?:graph_\d+_)?(?:triton_[a-z]+|cpp)_fused_+(.+)$")
 
 
-def kind_of(kernel: str) -> str:
+def name_across_runs(kernel: str) -> str:
     """Return the name that a kernel also has in another run: inductor numbers graphs and kernels again."""
     if is_generated_name(kernel) or _FUSED.match(kernel):
         return without_number(defined_name(kernel))

@@ -114,7 +114,7 @@ def plain_name(operator: str) -> str:
     return name[:-1] if name.endswith("_") and not _is_written_only(name) else name
 
 
-def touches_arguments_only(operator: str) -> bool:
+def is_argument_bound(operator: str) -> bool:
     """Whether its result is much smaller than its arguments, or is one of them that is not read."""
     return _shrinks(plain_name(operator))
 
@@ -126,19 +126,21 @@ only_allocates = equals(
 # Whether it is torch's own, and not a generated kernel's launch or a label.
 is_library_operator = begins(r"(?:aten|c10d|nccl|record_param_comms)\b")
 is_fused_attention = contains("scaled_dot_product")  # one operator, whatever it falls back to
-takes_lists = begins(r"aten::_(?:foreach|fused)_")  # does the same to each tensor of its lists
+is_foreach = begins(r"aten::_(?:foreach|fused)_")  # does the same to each tensor of its lists
 # What norms, clips or scales gradients, between a backward and the optimizer.
-goes_over_gradients = equals(
+is_gradient_scaling = equals(
     r"aten::(?:(?:linalg_vector_)?norm|_foreach_norm|_?(?:foreach_)?(?:mul|clamp)_?|_amp_foreach_non_finite\w+)"
 )
 # Another view of the same memory, or nothing at all: "aten.view", "view_3". It launches nothing.
-only_looks = begins(
+is_view = begins(
     r"(?:aten\.)?(?:_?unsafe_)?(?:view|_view|reshape|_reshape_alias|permute|transpose|t|expand|unsqueeze|squeeze|select"
     r"|slice|split|chunk|unbind|detach|alias|as_strided|getitem|size|flatten|contiguous|to)(?:_as)?(?:_\d+)?(?:\.\w+)?$"
 )
 # A dense gradient of an embedding: torch's own operator, or a kernel that inductor generated, which fills it with zeros
 # or adds to rows of it.
-looks_back = begins(rf"(?:{'|'.join(LOOKUP_BACKWARDS)})\Z|triton_\w+_embedding_dense_backward(?:_|$)")
+is_embedding_backward = begins(
+    rf"(?:{'|'.join(LOOKUP_BACKWARDS)})\Z|triton_\w+_embedding_dense_backward(?:_|$)"
+)
 # A product of matrices, batched or not, of a library's or from a template.
 multiplies_matrices = equals(r"aten::(?:mm|addmm|bmm|baddbmm|_scaled_mm|_grouped_mm)|triton_tem_\w+")
 # One step of a recurrent network, forward as nn.LSTMCell and its kin call it, or backward as autograd runs it.
@@ -154,7 +156,7 @@ landmark_of: Callable[[str], str | None] = first_match(
     default=None,
 )
 # The name that an operator shares with its backward, if their names show it: "aten::_cudnn_attention".
-both_ways = without(r"_(?:forward|backward)$")
+without_direction = without(r"_(?:forward|backward)$")
 # Kernels that operators launch, and those that inductor generates.
 # One of ATen's that only passes over its data, so that inductor makes several of them one.
 is_fusible = contains(r"at::native::.*(?:elementwise_kernel|reduce_kernel|[sS]oft[mM]ax|[nN]orm|CatArray)")
@@ -177,7 +179,7 @@ Way = Literal["forward", "backward"]
 # Whether an operator, or a generated kernel, computes a softmax or its gradient. None for what does neither, for the
 # logarithm of one, and where something else is fused with it. What recomputes the softmax for its gradient counts as
 # backward.
-softmax_way: Callable[[str], Way | None] = first_match(
+softmax_direction: Callable[[str], Way | None] = first_match(
     (None, _BENDS),
     ("backward", r"^(?:aten::|triton_[a-z]+_fused_(?:\w*(?<!log))?)_softmax_backward_data"),
     (
@@ -192,7 +194,7 @@ _keeps_scores = equals(
 )
 
 
-def keeps_scores(operator: str) -> bool:
+def is_attention_score_step(operator: str) -> bool:
     """Whether it does to the scores of attention what the fused operator can do: scale, bias, mask, dropout, casts."""
     if is_fusible_in_graphs(operator):
         return operator.startswith("triton_poi_") and re.search(_BENDS, operator) is None
@@ -232,19 +234,19 @@ NAN_CHECKS = ("aten::isnan", "aten::_is_any_true", "aten::any", "aten::item")
 
 # a node of the backward pass, a compiled graph's among them
 is_backward = begins(rf"{_NODE}|\w+Backward\d*$")
-node = without(rf"^{_NODE}")  # the node that a slice runs, `MulBackward0`; any other name as it is
+node_name = without(rf"^{_NODE}")  # the node that a slice runs, `MulBackward0`; any other name as it is
 is_node = begins(_NODE)  # what autograd's engine runs for one node of its graph
 # A node of its own that neither a checkpoint nor compiled code runs.
 is_plain_node = begins(rf"(?s:{_NODE}(?!.*(?:Compiled|{CHECKPOINT_BACKWARD})))")
 # Where DDP and FSDP2 hand gradients to the other ranks, while a backward runs.
 reduces_gradients = begins(rf"{ACCUMULATES}\Z|FSDP::post_backward_reduce")
 # A Python function with which anomaly mode notes where each node was made.
-keeps_stack = contains(r"traceback\.py\(\d+\): format_stack$")
+is_anomaly_stack = contains(r"traceback\.py\(\d+\): format_stack$")
 # A Python function with which a checkpoint runs forward once more.
-recomputes = contains(r"torch[\\/]utils[\\/]checkpoint\.py\(\d+\): recompute_fn$")
+is_checkpoint_recompute = contains(r"torch[\\/]utils[\\/]checkpoint\.py\(\d+\): recompute_fn$")
 # A line of a graph that dynamo captured, which runs what a checkpoint is around.
 is_captured_checkpoint = contains(r"torch\.ops\.higher_order\.(?:tag|wrap)_activation_checkpoint\(")
 # Composed operators that only a forward calls: below a node of a backward they are computed for the second time.
-only_forward = begins(
+is_forward_only = begins(
     r"aten::(?:linear|conv[123]d|layer_norm|batch_norm|group_norm|rms_norm|scaled_dot_product_attention|dropout|embedding)$"
 )

@@ -57,7 +57,7 @@ _STANDARD = """asyncio collections compression concurrent ctypes curses dbm dist
     http importlib json lib2to3 logging multiprocessing pathlib pydoc_data re sqlite3 string sysconfig tkinter tomllib
     unittest urllib venv wsgiref xml xmlrpc zipfile zoneinfo"""
 # A slice of a stack that is a function of a library that people train with.
-is_frameworks = equals(rf"(?:{'|'.join(_FRAMEWORK_NAMES.split())})(?:[\\/].*)?\(\d+\): .+")
+is_framework_function = equals(rf"(?:{'|'.join(_FRAMEWORK_NAMES.split())})(?:[\\/].*)?\(\d+\): .+")
 _PACKAGES = {*_LIBRARIES.split(), *_STANDARD.split()}
 # Many programs have a test.py of their own; modules that are built in have no file.
 _MODULES = sys.stdlib_module_names - {"test"} - set(sys.builtin_module_names) | {"ipykernel_launcher"}
@@ -74,7 +74,7 @@ is_backward_call = contains(
 # A compiled function that is a hook which a profiler hangs on modules: Lightning's do.
 is_profiler_hook = equals(r"_?(?:start|stop)_recording_(?:forward|backward)|_?(?:start|stop)_profiling\w*")
 # A slice of a stack that is a function of torch's, or a module that torch calls.
-is_torchs = begins(rf"(?s:torch[/\\]|{_MODULE}|<built-in.* torch)")
+is_torch_function = begins(rf"(?s:torch[/\\]|{_MODULE}|<built-in.* torch)")
 
 
 class PythonFrame(NamedTuple):
@@ -92,13 +92,13 @@ def frame_of(name: str) -> PythonFrame | None:
 
 
 @lru_cache(CACHED_NAMES)
-def is_users(name: str) -> bool:
-    """Whether a slice of a stack is a function of the user's program: see `is_users_file`."""
+def is_user_function(name: str) -> bool:
+    """Whether a slice of a stack is a function of the user's program: see `is_user_file`."""
     frame = frame_of(name)
-    return frame is not None and is_users_file(frame.file)
+    return frame is not None and is_user_file(frame.file)
 
 
-def is_users_file(file: str) -> bool:
+def is_user_file(file: str) -> bool:
     """Whether the user wrote it, or has a copy in their program: not installed, not Python's or torch's, not generated.
 
     An unknown package counts as the user's where the profiler cut off that it was installed.
@@ -111,9 +111,9 @@ def is_users_file(file: str) -> bool:
     return package not in _PACKAGES if inside else package.removesuffix(".py") not in _MODULES
 
 
-def is_programs(name: str) -> bool:
+def is_program_function(name: str) -> bool:
     """Whether a slice of a stack is a function of the program itself, and not of a library that people train with."""
-    return is_users(name) and not is_frameworks(name)
+    return is_user_function(name) and not is_framework_function(name)
 
 
 def resumed_from(function: str) -> tuple[str, int] | None:
@@ -137,7 +137,7 @@ class TracebackFrame(NamedTuple):
     source: str = ""  # the line of code below it, "" where it is not quoted
 
 
-def places(text: str) -> Iterator[TracebackFrame]:
+def traceback_frames(text: str) -> Iterator[TracebackFrame]:
     """Yield the frames of all formatted tracebacks in a text, outermost first, with the code quoted below them."""
     for match in _TRACEBACK_LINE.finditer(text):
         below = text[match.end() + 1 :].partition("\n")[0]
@@ -155,7 +155,7 @@ def first_traceback(text: str) -> str:
     return "\n".join(takewhile(lambda line: line.startswith("  "), lines))
 
 
-def summary_place(text: str) -> TracebackFrame | None:
+def frame_of_summary(text: str) -> TracebackFrame | None:
     """Parse a frame as torch keeps it in its metrics."""
     match = re.match(r"(?s)Line: (?P<line>\d+), Name: (?P<function>.*), Filename: (?P<file>.*)$", text)
     return TracebackFrame(match["file"], int(match["line"]), match["function"]) if match else None

@@ -206,7 +206,7 @@ _is_unset = equals(
 )
 
 
-class Measured(NamedTuple):
+class TunedConfig(NamedTuple):
     """One configuration that an autotuner measured."""
 
     config: str
@@ -216,13 +216,13 @@ class Measured(NamedTuple):
     shared: int  # bytes of shared memory
 
 
-def measured(line: str) -> Measured | None:
+def parse_tuned_config(line: str) -> TunedConfig | None:
     """Parse the line of TUNING_LOGGER about one configuration."""
     match = _MEASURED.fullmatch(line)
     if match is None:
         return None
     numbers = (int(match[name]) for name in ("registers", "spills", "shared"))
-    return Measured(config_text(match["config"]), 1000 * float(match["ms"]), *numbers)
+    return TunedConfig(config_text(match["config"]), 1000 * float(match["ms"]), *numbers)
 
 
 def config_text(text: str) -> str:

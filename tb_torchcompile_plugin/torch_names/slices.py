@@ -69,23 +69,23 @@ is_forward_graph = equals(rf"{FORWARD_GRAPH}|{_GRAPH_CALL}")
 is_graph = equals(rf"{BACKWARD_GRAPH}|{FORWARD_GRAPH}|{_GRAPH_CALL}")
 # Garbage collection: recorded with `record_python_gc_info`, by Python stacks where the program calls it, and by torch's
 # compiler, which calls it too.
-is_collection = begins(r"Python GC$|<built-in (?:function|method) collect\b|gc \(dynamo_timed\)\Z")
+is_garbage_collection = begins(r"Python GC$|<built-in (?:function|method) collect\b|gc \(dynamo_timed\)\Z")
 is_optimizer = begins(r"Optimizer\.(?:step|zero_grad)#")
 is_optimizer_step = begins(r"Optimizer\.step#")
-is_zeroing = begins(r"Optimizer\.zero_grad#")  # or giving the gradients back
+is_zero_grad = begins(r"Optimizer\.zero_grad#")  # or giving the gradients back
 # Waiting for the next batch, or a function of torch that fetches it.
 is_data_loading = begins(r"enumerate\(DataLoader\)#|.*\btorch[\\/]utils[\\/]data[\\/]")
 is_on_device = begins(r"Memcpy DtoD|Memset")  # a copy within a GPU, or a fill: work as a kernel does it
 is_replay = begins(r"(?:cuda|cu|hip)GraphLaunch")  # of a whole CUDA graph
-is_recording = equals(re.escape(RECORDING))
-is_preparation = equals(re.escape(NEW_FUNCTION))
+is_cudagraph_recording = equals(re.escape(RECORDING))
+is_cudagraph_preparation = equals(re.escape(NEW_FUNCTION))
 is_capture = begins(r"(?:cuda|hip)StreamBeginCapture")  # the call that begins to record a CUDA graph
 # The launch of one kernel through the driver, as Triton does it and the libraries mostly do not.
 is_driver_launch = begins(r"cuLaunchKernel|hipModuleLaunchKernel")
 # A call that returns when the GPU has caught up.
 is_synchronisation = begins(r"(?:cuda|cu|hip)[A-Z]\w*Synchronize$|(?:cuda|hip)Memcpy$|hipMemcpyWithStream$")
 # A call of the runtime or driver that frees memory.
-gives_back = begins(r"(?:cuda|cu|hip)(?:Free|HostFree|Mem(?:\w*Free|Release|Unmap))")
+is_free = begins(r"(?:cuda|cu|hip)(?:Free|HostFree|Mem(?:\w*Free|Release|Unmap))")
 
 CallKind = Literal[
     "launch", "synchronise", "memory_copy", "allocation", "module_load", "graph_capture", "query"
@@ -127,7 +127,7 @@ def compilation_id(name: str) -> str | None:
     return match["id"] if match and match["function"] in COMPILATIONS and match["id"] != "None" else None
 
 
-def compiling(names: Sequence[str]) -> list[bool]:
+def are_compiling(names: Sequence[str]) -> list[bool]:
     """Return for each of a trace's names whether torch's compiler works there: compiles, or tunes at a first run."""
     functions_of_names = []
     for name in names:
@@ -140,11 +140,11 @@ def compiling(names: Sequence[str]) -> list[bool]:
     ]
 
 
-def autotuning(names: Sequence[str]) -> list[bool]:
+def are_autotuning(names: Sequence[str]) -> list[bool]:
     """Return for each of a trace's names whether the compiler benchmarks kernels, or configurations of one, there."""
     return [
         compiles and phase_of(timed_function(name) or name) == "autotune"
-        for name, compiles in zip(names, compiling(names), strict=True)
+        for name, compiles in zip(names, are_compiling(names), strict=True)
     ]
 
 
@@ -154,8 +154,8 @@ def is_autotuning(name: str) -> bool:
     return function is not None and phase_of(function) == "autotune"
 
 
-def tuned(name: str) -> str:
-    """Return the operator, by torch's name, that a slice of `autotuning` chooses for; "" if its name gives none."""
+def tuned_operator_of_slice(name: str) -> str:
+    """Return the operator, by torch's name, that a slice of `are_autotuning` chooses for; "" if its name gives none."""
     function = timed_function(name) or name
     operator = tuned_operator(function)
     return operator if operator != function else ""

@@ -14,7 +14,7 @@ from typing import Any
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import Reason, readable
-from tb_torchcompile_plugin.torch_names.python_frames import places
+from tb_torchcompile_plugin.torch_names.python_frames import traceback_frames
 from tb_torchcompile_plugin.torch_names.slices import CONTAINERS, TREES_MODULE
 
 _COUNT = re.compile(r"count\((-?\d+)")
@@ -134,6 +134,6 @@ def _compare(row: pb.CudaGraphRecording, node: Any, before: Any, source: bool) -
         row.inputs.extend(readable(placeholder.name) for placeholder in placeholders)
     for placeholder in placeholders:  # the line that uses the first input whose line is known
         for text in (placeholder.stack_trace, *(use.stack_trace for use in placeholder.users)):
-            if frames := list(places(text or "")):
+            if frames := list(traceback_frames(text or "")):
                 row.file, row.line = readable(frames[-1].file), frames[-1].line
                 return

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tb_torchcompile_plugin.torch_names.graph_breaks import says_trace_is_saved
+from tb_torchcompile_plugin.torch_names.graph_breaks import is_trace_already_saved
 from tb_torchcompile_plugin.writer import background
 from tb_torchcompile_plugin.writer.recorder import Output, checked_capture, recorder
 
@@ -152,7 +152,7 @@ class _Exporter:
         except Exception as error:
             other = _written_since(self._since_ns, *self._arguments[:2])
             if not other or other == redirected.path:
-                problem = _SAVED if says_trace_is_saved(str(error)) else "the trace cannot be written"
+                problem = _SAVED if is_trace_already_saved(str(error)) else "the trace cannot be written"
                 recorder().report(problem, error, self._arguments[0])
             else:  # a profiler saves its trace once: another handler was first
                 redirected.path = other

@@ -7,7 +7,13 @@ import os
 import time
 from collections.abc import Iterator
 
-from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountedRow, CountName, counted, since
+from tb_torchcompile_plugin.compile_log.counts import (
+    COUNTS,
+    CountedRow,
+    CountName,
+    counted_rows,
+    summary_since,
+)
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import TorchCompilePluginError
 from tb_torchcompile_plugin.writer.recorder import TRACE_LOGGER, Output, checked_capture, recorder
@@ -67,7 +73,7 @@ class _Counted:
 
     def __get__(self, block: RecordedBlock, owner: object) -> Count:
         __tracebackhide__ = True  # pytest shows only the test of a failure
-        rows = counted(block.summary(), self._name)
+        rows = counted_rows(block.summary(), self._name)
         if rows is None:
             kind = COUNTS[self._name]
             raise UnknownCount(f"{kind.many} are not known: {kind.why_not}")
@@ -108,7 +114,7 @@ class RecordedBlock:
 
     def summary(self) -> CompileSummary:
         """Return everything that torch recorded, as the message of a compile summary; see summary.proto."""
-        return since(recorder().summary(_CAPTURE), self._before) if self._open else self._inside
+        return summary_since(recorder().summary(_CAPTURE), self._before) if self._open else self._inside
 
 
 def explained(op: str, left: object, right: object) -> list[str] | None:

@@ -26,7 +26,7 @@ from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record, readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import summary_name
-from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_LOGGER, says_cudagraphs_are_skipped
+from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_LOGGER, is_cudagraph_skip
 from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRAPH_SKIP, METRICS
 from tb_torchcompile_plugin.writer.cache_transfers import note_cache_transfers, put_cache_transfers
 from tb_torchcompile_plugin.writer.cuda_graphs import add_cuda_graphs
@@ -204,7 +204,7 @@ class Recorder:
 
     def _take_cudagraph_skip(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if says_cudagraphs_are_skipped(text):
+        if is_cudagraph_skip(text):
             self._check_process()
             self._queue({CUDAGRAPH_SKIP: {}, **compiling_now()}, text, record.thread or 0)
 

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code
 from tb_torchcompile_plugin.torch_names.graph_breaks import BRANCH, BRANCH_INSIDE
-from tb_torchcompile_plugin.torch_names.python_frames import summary_place
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of_summary
 
 # torch._dynamo.utils.DEFAULT_COMPILATION_METRICS_LIMIT
 METRICS_KEPT = 64
@@ -113,7 +113,7 @@ def _add_compilations(recovered: Recovered, entries: list[dict[str, Any]], sourc
         row = pb.Compilation(key=key, direction=pb.BACKWARD if backward else pb.FORWARD, recovered=True)
         compile_rows.fill_from_metrics(row, metrics, source=source)
         for line in metrics.get("stack_trace") or []:
-            if frame := summary_place(str(line)):
+            if frame := frame_of_summary(str(line)):
                 row.stack.add(file=frame.file, line=frame.line, function=frame.function)
         recovered.compilations.append(row)
         if metrics.get("recompile_reason"):

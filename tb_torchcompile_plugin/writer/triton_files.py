@@ -28,10 +28,10 @@ from tb_torchcompile_plugin.torch_names.artifacts import TRITON_TEXTS
 from tb_torchcompile_plugin.torch_names.kernels import launches
 from tb_torchcompile_plugin.torch_names.records import (
     TUNING_LOGGER,
-    Measured,
+    TunedConfig,
     compile_id_of,
     config_text,
-    measured,
+    parse_tuned_config,
     tuned_kernel,
 )
 from tb_torchcompile_plugin.writer.environment import compiling_now
@@ -92,7 +92,7 @@ class TritonFiles:
 
     def __init__(self, report: Callable[[str, BaseException], None]) -> None:
         self._report = report
-        self._times: dict[str, list[Measured]] = {}  # by kernel
+        self._times: dict[str, list[TunedConfig]] = {}  # by kernel
         self._tuned_kernel = ""  # whose times the next messages are
         self._templates: list[pb.CompiledKernel] = []
         self._files: dict[str, tuple[_Texts, dict[str, Any]]] = {}
@@ -114,7 +114,7 @@ class TritonFiles:
             line = record.getMessage()
             if kernel := tuned_kernel(line):
                 self._tuned_kernel, self._times[kernel] = kernel, self._times.get(kernel, [])[-_MAX_TIMES:]
-            elif row := measured(line):
+            elif row := parse_tuned_config(line):
                 self._times.setdefault(self._tuned_kernel, []).append(row)
         except Exception as error:
             self._report("what autotuning tells cannot be read", error)

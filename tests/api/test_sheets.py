@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.sheet import head
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.sheets import SheetColumn, is_sheet, key_of, tables_of
 
@@ -23,7 +23,7 @@ class Row(msgspec.Struct, frozen=True):
     epoch: int
     self_device_us: float | None
     gap_ns: int
-    duration_s: Annotated[float, head("Compile time", total=True)]
+    duration_s: Annotated[float, column_head("Compile time", total=True)]
     gpu_percent: float
     size_bytes: int
     calls: int | None
@@ -32,7 +32,7 @@ class Row(msgspec.Struct, frozen=True):
     cache: Literal["hit", "miss"]
     ops: tuple[str, ...]
     inner: dict[str, int]
-    reason: Annotated[str, head(hidden=True)]
+    reason: Annotated[str, column_head(hidden=True)]
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     says: tuple[str, ...]
     slow_calls: tuple[Row, ...]
-    others: Annotated[list[Row], head("What else there is")]
+    others: Annotated[list[Row], column_head("What else there is")]
     code: str | None = None
 
 

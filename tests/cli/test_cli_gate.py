@@ -14,12 +14,12 @@ import pytest
 
 from gates import a_run, add_break, add_recompile, judged, slow_down
 from tb_torchcompile_plugin.analysis.compare.gate import gate
-from tb_torchcompile_plugin.analysis.compare.gate_judge import settings_of
+from tb_torchcompile_plugin.analysis.compare.gate_judge import parse_settings
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     METRICS,
     Measure,
     MeasuredItem,
-    unknown,
+    unknown_measure,
 )
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.cli.gate import MAX_BYTES, escaped, junit, markdown
@@ -136,10 +136,10 @@ def test_files_for_others(recording, tmp_path, monkeypatch):
 def test_what_is_called_like_markup_stays_text(tmp_path):
     evil = "|a|\n# b <script>x</script> [c](d) `e` *f* _g_ @h ![i](j) \x1b[31m <!-- "
     broken = MeasuredItem(evil, evil, evil, 1, 1)
-    measures: dict[str, Any] = {name: unknown(evil) for name in METRICS} | {"breaks": Measure(0)}
+    measures: dict[str, Any] = {name: unknown_measure(evil) for name in METRICS} | {"breaks": Measure(0)}
     base = a_run(**measures)
     head = a_run(evil, **measures | {"breaks": Measure(1, items=[broken])})
-    report = gate([base], head, settings_of(["breaks>0", "step>3%"], [], evil))
+    report = gate([base], head, parse_settings(["breaks>0", "step>3%"], [], evil))
     text = markdown(report, ["a`b", "x y"])
     assert "<script>" not in text and "\x1b" not in text and "\n# b" not in text and "](d)" not in text
     assert "\ntb-torchcompile compare 'a`b' 'x y' --fail-on" in text
@@ -152,7 +152,7 @@ def test_what_is_called_like_markup_stays_text(tmp_path):
 @pytest.mark.parametrize("torch", ["2.13", "2.14"])
 def test_markdown_has_the_command_to_reproduce_it(torch):
     base, head = (a_run(torch=of, breaks=Measure(0)) for of in ("2.13", torch))
-    settings = settings_of(["breaks>0", "step>3%"], ["gpu", "unknown"], "")
+    settings = parse_settings(["breaks>0", "step>3%"], ["gpu", "unknown"], "")
     command = (
         "tb-torchcompile compare a b --fail-on 'breaks>0' --fail-on 'step>3%' --allow gpu --allow unknown"
     )

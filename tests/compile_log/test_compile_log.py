@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from compile_records import a_compilation, artifact, envelope, mark
 from tb_torchcompile_plugin.compile_log.log import CompileLog
-from tb_torchcompile_plugin.compile_log.payloads import unpack
+from tb_torchcompile_plugin.compile_log.payloads import unpack_payload
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, FORWARD, CompileSummary
 from tb_torchcompile_plugin.reader.torch_trace import structured_log
@@ -499,15 +499,19 @@ def test_payloads_are_stored_once_and_come_back(recording: Callable[[str], Path]
     summary = summary_of(records, payloads=True)
     texts = {record.payload for record in records if "dynamo_output_graph" in record.metadata}
     stored = {
-        unpack(summary.payloads[a.payload]) for a in summary.artifacts if a.name == "dynamo_output_graph"
+        unpack_payload(summary.payloads[a.payload])
+        for a in summary.artifacts
+        if a.name == "dynamo_output_graph"
     }
     assert stored == texts
     assert len({payload.sha256 for payload in summary.payloads}) == len(summary.payloads)
     misses = [a for a in summary.artifacts if a.name == "fx_graph_cache_miss"]
-    parts = [line for a in misses for line in json.loads(unpack(summary.payloads[a.payload]))["components"]]
+    parts = [
+        line for a in misses for line in json.loads(unpack_payload(summary.payloads[a.payload]))["components"]
+    ]
     assert parts and not any("inductor_config" in line or "def forward" in line for line in parts)
     settings = {a.payload for a in summary.artifacts if a.name == "cache_key_settings"}
-    assert [len(json.loads(unpack(summary.payloads[number]))) > 100 for number in settings] == [True]
+    assert [len(json.loads(unpack_payload(summary.payloads[number]))) > 100 for number in settings] == [True]
     assert len(summary.SerializeToString()) < 300_000  # of 3.9 MB
 
 

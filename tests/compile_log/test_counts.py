@@ -5,13 +5,13 @@ import pytest
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.compile_log.counts import COUNTS, counted, since
+from tb_torchcompile_plugin.compile_log.counts import COUNTS, counted_rows, summary_since
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, CompileKey, CompileSummary
 from tb_torchcompile_plugin.generated_code.output_code import generated_kernels
 
 
 def numbers(summary):
-    rows = {name: counted(summary, name) for name in COUNTS}
+    rows = {name: counted_rows(summary, name) for name in COUNTS}
     return {name: None if one is None else sum(row.number for row in one) for name, one in rows.items()}
 
 
@@ -69,7 +69,7 @@ def test_a_frame_without_a_graph_counts_as_none():
 def test_a_frame_that_torch_gave_up_is_skipped_and_has_no_guards():
     summary = CompileSummary()
     summary.compilations.add(**a_frame("0/0")).failure.reason = "graph break in loop\nmore"
-    (row,) = counted(summary, "skipped") or []
+    (row,) = counted_rows(summary, "skipped") or []
     assert (row.what, row.why, row.file, row.line) == ("f", "graph break in loop", "m.py", 3)
     assert numbers(summary)["guards"] == 0
 
@@ -99,11 +99,11 @@ def test_after_an_earlier_summary_only_what_came_later_counts():
     earlier.graph_breaks.add(key=CompileKey(compile_id="0/0"), reason="print", file="m.py", line=7)
     now = CompileSummary()
     now.CopyFrom(earlier)
-    assert numbers(since(now, earlier))["guards"] == 0
+    assert numbers(summary_since(now, earlier))["guards"] == 0
     now.compilations.add(**a_frame("0/0", direction=BACKWARD)).cache.add(cache="fx_graph", result="miss")
     now.compilations.add(**a_frame("0/0", epoch=1, guards=7, graph_ops=1))
     now.graph_breaks.add(key=CompileKey(compile_id="0/0", epoch=1), reason="print", file="m.py", line=7)
-    counts = numbers(since(now, earlier))
+    counts = numbers(summary_since(now, earlier))
     assert (counts["guards"], counts["breaks"], counts["cache_misses"]) == (7, 1, 1)
 
 
@@ -111,4 +111,4 @@ def test_what_came_later_is_of_the_same_torch():
     """Of torch 2.8 no skipped frames are unknown, of a part of what it compiled, too."""
     summary = CompileSummary()
     summary.environment.torch_version = "2.8.0"
-    assert counted(since(summary, CompileSummary()), "skipped") is None
+    assert counted_rows(summary_since(summary, CompileSummary()), "skipped") is None

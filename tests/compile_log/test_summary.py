@@ -15,7 +15,7 @@ import pytest
 from tb_torchcompile_plugin.compile_log import payloads as compile_payloads
 from tb_torchcompile_plugin.compile_log import summary as summary_file
 from tb_torchcompile_plugin.compile_log import summary_pb2
-from tb_torchcompile_plugin.compile_log.payloads import DAMAGED, text_of
+from tb_torchcompile_plugin.compile_log.payloads import DAMAGED, payload_text
 from tb_torchcompile_plugin.compile_log.summary import load, save
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, Payload
 from tb_torchcompile_plugin.errors import UserError
@@ -139,10 +139,10 @@ def test_payloads_lie_together_on_disk_and_read_back(tmp_path):
     summary.payloads.add(sha256=b"x", codec=Payload.RAW, data=b"short")
     save(summary, str(tmp_path / "w.1.pt.compile.pb"))
     read = load(str(tmp_path / "w.1.pt.compile.pb"))
-    assert [text_of(read, index) for index in range(6)] == [*texts, "short"]
+    assert [payload_text(read, index) for index in range(6)] == [*texts, "short"]
     assert read.ByteSize() < summary.ByteSize() / 3 and not summary.payload_block
     save(read, str(tmp_path / "w.2.pt.compile.pb"))
-    assert text_of(load(str(tmp_path / "w.2.pt.compile.pb")), 5) == "short"
+    assert payload_text(load(str(tmp_path / "w.2.pt.compile.pb")), 5) == "short"
 
 
 def test_on_disk_rows_are_packed_where_there_are_texts_and_plain_where_there_are_none(tmp_path):
@@ -155,7 +155,7 @@ def test_on_disk_rows_are_packed_where_there_are_texts_and_plain_where_there_are
     save(summary, str(path))
     assert b"forward" not in path.read_bytes() and b"a warning" in path.read_bytes()
     read = load(str(path))
-    assert text_of(read, 0) == "short"
+    assert payload_text(read, 0) == "short"
     for name in ("payloads", "payload_block"):
         read.ClearField(name)
         summary.ClearField(name)
@@ -173,7 +173,7 @@ def test_a_damaged_block_is_an_error_of_its_texts(block):
     summary = CompileSummary(payload_block=block)
     summary.payloads.add(codec=Payload.BLOCK, size=100)
     with pytest.raises(DAMAGED):
-        text_of(summary, 0)
+        payload_text(summary, 0)
 
 
 def test_without_lzma_each_payload_stays_on_its_own(tmp_path, monkeypatch):
@@ -181,4 +181,4 @@ def test_without_lzma_each_payload_stays_on_its_own(tmp_path, monkeypatch):
     summary = CompileSummary()
     summary.payloads.add(sha256=b"x", codec=Payload.RAW, data=b"short")
     save(summary, str(tmp_path / "w.1.pt.compile.pb"))
-    assert text_of(load(str(tmp_path / "w.1.pt.compile.pb")), 0) == "short"
+    assert payload_text(load(str(tmp_path / "w.1.pt.compile.pb")), 0) == "short"

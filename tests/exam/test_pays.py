@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.causes.payback import Pays, pays
+from tb_torchcompile_plugin.analysis.causes.payback import Pays, payback
 from tb_torchcompile_plugin.api.session import Session
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def twins(recording: Callable[[str], Path]) -> list[Twins]:
         if how != "eager":
             (worker,) = run.workers
             profile = session.profile(run.run, worker.worker, worker.spans[0].span)
-            rows.append(Twins(name, how, profile.of(pays), truth[name]["verdict"]))
+            rows.append(Twins(name, how, profile.of(payback), truth[name]["verdict"]))
     return rows
 
 

@@ -13,7 +13,7 @@ import pytest
 from jobs import job_in
 from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, StepSideBySide, side_by_side
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
-from tb_torchcompile_plugin.job.instances import anchors, calls, instances, trace_rows
+from tb_torchcompile_plugin.job.instances import calls, first_shared_steps, instances, trace_rows
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
@@ -108,7 +108,7 @@ def test_of_nccl_the_kth_call_is_the_one_with_its_number(jobs: Jobs) -> None:
     for name, (_, about) in jobs.items():
         job = about.job
         made, times = job.of(calls), job.of(waits)
-        begin = np.array(job.of(anchors) or [0] * len(job.ranks))
+        begin = np.array(job.of(first_shared_steps) or [0] * len(job.ranks))
         counted = made.launch >= np.maximum(begin, 0)[made.place]
         by_torch, by_seq, by_count = (
             grouped(one, counted)

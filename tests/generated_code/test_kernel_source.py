@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
-from tb_torchcompile_plugin.generated_code.output_code import calls, definitions
+from tb_torchcompile_plugin.generated_code.output_code import parse_calls, parse_definitions
 from tb_torchcompile_plugin.generated_code.user_lines import lines_of, node_lines, provenance
 
 # As torch 2.11 writes it, cut down to two kernels.
@@ -70,7 +70,7 @@ class Runner:
 
 
 def test_each_kernel_of_an_output_code_has_its_source_and_what_was_fused() -> None:
-    by_name = definitions(CODE)
+    by_name = parse_definitions(CODE)
     assert list(by_name) == [
         *(
             "triton_poi_fused_0",
@@ -92,7 +92,7 @@ def test_each_kernel_of_an_output_code_has_its_source_and_what_was_fused() -> No
 
 
 def test_calls_of_libraries_carry_their_nodes_and_buffers() -> None:
-    rows = calls(CODE)
+    rows = parse_calls(CODE)
     assert [call.operator for call in rows] == [
         *(None, "aten::convolution", "aten::mm", "aten::convolution_backward")
     ]
@@ -136,5 +136,5 @@ def test_what_is_no_provenance_record_tells_nothing(text: str) -> None:
 @given(st.text(alphabet="#'\n=()%: atxyz_.", max_size=300))
 def test_no_text_stops_the_reading(noise: str) -> None:
     for text in (noise, CODE[: len(noise) * 7] + noise, f"a = async_compile.triton('a', '''{noise}"):
-        assert isinstance(definitions(text), dict) and isinstance(calls(text), list)
+        assert isinstance(parse_definitions(text), dict) and isinstance(parse_calls(text), list)
         assert isinstance(node_lines(text), dict)

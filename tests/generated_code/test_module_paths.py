@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tb_torchcompile_plugin.generated_code.user_lines import (
     Input,
     captured_modules,
-    common,
+    common_module,
     inputs,
     shapes,
     taken_primals,
@@ -69,7 +69,7 @@ def test_a_later_graph_numbers_the_inputs_and_may_have_others() -> None:
 
 @given(PATHS)
 def test_what_modules_have_in_common_holds_all_of_them(paths: list[str]) -> None:
-    shared = common(paths)
+    shared = common_module(paths)
     assert all(f"{path}.".startswith(f"{shared}.") or not shared for path in paths)
     longer = {".".join(path.split(".")[: shared.count(".") + (2 if shared else 1)]) for path in paths}
     assert not paths or len(longer) > 1 or longer <= {shared, *chain(paths)}

@@ -6,7 +6,7 @@ import pytest
 
 from jobs import ALL_REDUCE, PG, host, launched, metadata_of, written
 from tb_torchcompile_plugin.job.job import TracedJob
-from tb_torchcompile_plugin.job.overlap import hideable
+from tb_torchcompile_plugin.job.overlap import hideable_share
 from traces import Event
 
 STEP, TRANSFER, AUTOGRAD = 10_000_000, 1_000_000, 2
@@ -47,6 +47,6 @@ def _on_autograd(name: str, launch: int, begin: int, ns: int, **args: object) ->
 def test_what_the_same_thread_computes_hides_it(
     tmp_path: Path, backward: tuple[int, int], beside: int, share: float
 ) -> None:
-    shares = loop(tmp_path, backward, beside).of(hideable)
+    shares = loop(tmp_path, backward, beside).of(hideable_share)
     assert len(shares) == 6
     assert shares == pytest.approx([share] * 6, abs=1e-4)

@@ -12,11 +12,17 @@ from job_plans import Plan, job, plans
 from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
 from profiles import profile_of
 from tb_torchcompile_plugin.analysis.finding import Finding
-from tb_torchcompile_plugin.analysis.formatting import told_apart
+from tb_torchcompile_plugin.analysis.formatting import shortest_unique_paths
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom, job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
-from tb_torchcompile_plugin.job.as_early import as_early, has_models, job_clocks, pace_ns, tied
+from tb_torchcompile_plugin.job.as_early import (
+    changes_without_excess,
+    has_models,
+    job_clocks,
+    step_of_job_ns,
+    tied,
+)
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
@@ -99,8 +105,8 @@ def test_without_the_excess_a_step_is_shorter_by_what_was_planted(tmp_path: Path
     made = planted(tmp_path, cause)
     (healthy := tmp_path / "healthy").mkdir()
     usual = training(healthy, RANKS, STEPS, lambda rank, step: USUAL.get(cause, Does()))
-    after = pace_ns(job_clocks(made, as_early(made, [LATE])))
-    now, wanted = pace_ns(made.of(job_clocks)), pace_ns(usual.of(job_clocks))
+    after = step_of_job_ns(job_clocks(made, changes_without_excess(made, [LATE])))
+    now, wanted = step_of_job_ns(made.of(job_clocks)), step_of_job_ns(usual.of(job_clocks))
     shared = 3 * MS / RANKS if cause == "more_work" else 0  # work does not vanish
     assert now - wanted == pytest.approx(3 * MS, rel=0.02)
     assert after == pytest.approx(wanted + shared, abs=0.02 * (now - wanted))
@@ -248,9 +254,9 @@ def test_causes_sum_to_the_excess_whatever_happens(
         step = one.instance
         begun = [extra.get((rank, step), 0) for rank in range(3)]
         assert begun[one.place] == max(begun) and one.lateness == max(begun) - sorted(begun)[1]
-    now = pace_ns(made.of(job_clocks))
+    now = step_of_job_ns(made.of(job_clocks))
     for place in range(3):
-        assert pace_ns(job_clocks(made, as_early(made, [place]))) <= now
+        assert step_of_job_ns(job_clocks(made, changes_without_excess(made, [place]))) <= now
     assert np.array([one.step for one in made.of(job_clocks)]).min() == now
 
 
@@ -269,7 +275,7 @@ def test_lines_in_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
         "a/step.py:12",
         "b/step.py:12",
     }
-    assert told_apart(["x/a.py", "y/a.py", "y/b.py", "a.py", ""]) == {
+    assert shortest_unique_paths(["x/a.py", "y/a.py", "y/b.py", "a.py", ""]) == {
         "x/a.py": "x/a.py",
         "y/a.py": "y/a.py",
         "y/b.py": "b.py",

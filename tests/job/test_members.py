@@ -27,11 +27,11 @@ from tb_torchcompile_plugin.job.job import (
     TracedJob,
     members,
     one_rank,
-    together,
+    recorded_together,
 )
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, is_cut
+from tb_torchcompile_plugin.profile.model.launch_sequence import is_truncated, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache import anywhere
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -195,8 +195,8 @@ def test_each_group_is_what_overlaps(spans: list[tuple[int, int]], data: st.Data
             for other in linked
             if begin <= sum(spans[other]) and spans[other][0] <= begin + ns
         }
-    assert {one.rank for one in together(profiles, str(like))} == linked
-    most = together(profiles)
+    assert {one.rank for one in recorded_together(profiles, str(like))} == linked
+    most = recorded_together(profiles)
     assert len(most) >= len(linked)
 
 
@@ -248,7 +248,7 @@ def test_a_rank_that_is_late_behind_many_calls(tmp_path: Path) -> None:
     session = Session([("", str(tmp_path))])
     job = polled(session)
     session.close()
-    assert all(len(one.profile.of(host_lane)) > 8_000 for one in job.ranks)
+    assert all(len(one.profile.of(launch_sequence)) > 8_000 for one in job.ranks)
     (one,) = job.of(late)
     assert one.place == 1 and one.excess == pytest.approx(500_000_000, rel=0.01)
     assert job.of(job_findings)[0].row == "ranks:1"
@@ -270,7 +270,7 @@ def test_a_rank_has_one_model(tmp_path: Path) -> None:
         assert one.profile.span and one.profile is session.profile(".", one.worker, one.profile.span.span)
         steps = predicted_steps(one.profile.of(findings).findings)
         assert steps and steps == predicted_steps(rank_findings(one_rank(job, one.rank)).findings)
-        assert not one.profile.of(is_cut)
+        assert not one.profile.of(is_truncated)
     session.close()
     assert predicted_steps(read_report(str(tmp_path)).findings) == steps
 
@@ -290,6 +290,6 @@ def test_a_trace_has_the_same_model_alone_and_in_its_job(tmp_path: Path) -> None
     session.look()
     rank = polled(session).ranks[0].profile
     session.close()
-    assert alone.of(is_cut) and rank.of(is_cut)
+    assert alone.of(is_truncated) and rank.of(is_truncated)
     assert alone.most_calls == rank.most_calls
-    assert len(alone.of(host_lane)) == len(rank.of(host_lane))
+    assert len(alone.of(launch_sequence)) == len(rank.of(launch_sequence))

@@ -10,7 +10,7 @@ import pytest
 from jobs import ALL_REDUCE, PG, Does, kinds_of, launched, metadata_of, training, written
 from profiles import SPAN
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
-from tb_torchcompile_plugin.analysis.ranks.job_rows import by_rank, collective_rows
+from tb_torchcompile_plugin.analysis.ranks.job_rows import collective_rows, rank_rows
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
 from tb_torchcompile_plugin.job.waits import waits
@@ -135,7 +135,7 @@ def test_where_a_root_is_waited_for_that_torch_does_not_name(
     known = made.of(waits)
     assert (known.wait.tolist(), known.unknown.tolist()) == ([wait, 0], [unknown, 0])
     assert known.transferred.tolist() == [2_000, 2_000]
-    first, second = made.of(by_rank)
+    first, second = made.of(rank_rows)
     assert (first.transfer_us, first.wait_us, first.unknown_us, first.unmatched_us) == (
         2.0,
         wait / 1000,
@@ -152,7 +152,7 @@ def test_a_sender_may_wait_for_its_receiver(tmp_path: Path) -> None:
 
 def test_what_may_wait_for_a_missing_rank_is_no_transfer_and_in_no_bandwidth(tmp_path: Path) -> None:
     made = two_calls(tmp_path, "allreduce", world=3)
-    for row in made.of(by_rank):
+    for row in made.of(rank_rows):
         assert (row.transfer_us, row.unknown_us) == (0.0, 2.0)
         assert row.communication_us == row.transfer_us + row.wait_us + row.unknown_us + row.unmatched_us
     (moved,) = made.of(collective_rows)

@@ -13,8 +13,8 @@ from tb_torchcompile_plugin.profile.columns import (
     distinct,
     order_of,
     ordinals,
-    picked,
     sums,
+    values_at,
     values_of,
 )
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
@@ -50,8 +50,8 @@ def test_numbers_beyond_a_column_are_no_codes_and_nothing_warns_of_them(tmp_path
 
 def test_a_place_below_0_is_none() -> None:
     places = np.array([-2, 1, -1, 0, 1])
-    assert picked(np.array([7, 8], np.int32), places).tolist() == [-1, 8, -1, 7, 8]
-    assert picked(np.zeros(0, np.int32), np.array([-1])).tolist() == [-1]
+    assert values_at(np.array([7, 8], np.int32), places).tolist() == [-1, 8, -1, 7, 8]
+    assert values_at(np.zeros(0, np.int32), np.array([-1])).tolist() == [-1]
     assert sums(places, np.array([1, 2, 4, 8, 16]), 2).tolist() == [8, 18]
     with pytest.raises(AssertionError, match="beyond the last"):
         sums(places, places, 1)
@@ -78,4 +78,4 @@ def test_an_ordinal_counts_what_comes_before_of_the_same_group(groups):
 def test_numbers_that_no_float_holds_keep_their_order() -> None:
     codes = np.array([-1, 2**53 + 1, 2**53])
     assert order_of(codes).tolist() == [0, 2, 1]
-    assert picked(np.array([7]), np.array([-5, 0])).tolist() == [-1, 7]
+    assert values_at(np.array([7]), np.array([-5, 0])).tolist() == [-1, 7]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from profiles import profile_with
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
-from tb_torchcompile_plugin.reader.trace.nest import climb, ways_up
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, ways_up
 from traces import MAIN, slice_
 
 moments = st.tuples(st.integers(0, 30), st.integers(0, 30), st.sampled_from("abcd"))
@@ -119,6 +119,6 @@ def test_a_way_up_without_an_end_is_an_error():
     circle = np.array([1, 2, 0])
     nowhere = np.zeros(3, bool)
     with pytest.raises(AssertionError, match="around itself"):
-        climb(circle, np.array([0]), nowhere)
+        first_ancestor(circle, np.array([0]), nowhere)
     with pytest.raises(AssertionError, match="around itself"):
         list(ways_up(circle, np.array([0])))

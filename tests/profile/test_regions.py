@@ -11,7 +11,13 @@ from profiles import answered, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_costs
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import frame_times
 from tb_torchcompile_plugin.api.report import read_report
-from tb_torchcompile_plugin.profile.compiled.regions import BreakLine, Resumes, every, region_calls, resumes
+from tb_torchcompile_plugin.profile.compiled.regions import (
+    BreakLine,
+    Resumes,
+    all_calls,
+    region_calls,
+    resumes,
+)
 from traces import AUTOGRAD, kernel, slice_, write_trace
 
 
@@ -253,5 +259,5 @@ def test_nothing_broke_nothing_is_priced(recording, name):
 
 def test_ddp_splits_are_called_frames_with_two_graphs(recording):
     profile = profile_of(next(recording("ddp").glob("rank0*.json")))
-    calls = [call for call in every(region_calls(profile)) if call.compile_id == "4/1"]
+    calls = [call for call in all_calls(region_calls(profile)) if call.compile_id == "4/1"]
     assert [len(call.graphs) for call in calls] == [2, 2, 2]

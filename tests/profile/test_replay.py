@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.fix import with_call_time, without_host_time, without_waiting
-from tb_torchcompile_plugin.analysis.causes.scenario import priced
+from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, step_cost
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.model.attribution import culprits
 from tb_torchcompile_plugin.profile.model.clock import clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import model, replay
 from tb_torchcompile_plugin.profile.model.profiler_overhead import (
     AS_RECORDED,
     USUAL_NS,
-    recording,
-    without_recording,
+    profiler_overhead,
+    without_overhead,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import AUTOGRAD, MAIN, Event, in_steps, launch, slice_
@@ -48,7 +48,7 @@ def profiles(folder: Path) -> list[Profile]:
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_the_recorded_steps_come_back_to_the_nanosecond(recording: Callable[[str], Path], name: str) -> None:
     for profile in profiles(recording(name)):
-        lane, queue, times = profile.of(host_lane), profile.of(gpu_queue), replay(profile.of(model))
+        lane, queue, times = profile.of(launch_sequence), profile.of(gpu_queue), replay(profile.of(model))
         assert np.array_equal(times.begin, lane.begin) and np.array_equal(times.end, lane.end)
         assert np.array_equal(times.work_begin, queue.start) and np.array_equal(times.work_end, queue.end)
         if len(lane):
@@ -58,7 +58,7 @@ def test_the_recorded_steps_come_back_to_the_nanosecond(recording: Callable[[str
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "handler_late", "ddp"])
 def test_pieces_of_host_time_sum_to_what_the_model_has(recording: Callable[[str], Path], name: str) -> None:
     for profile in profiles(recording(name)):
-        pieces, made = profile.of(host_pieces), profile.of(model)
+        pieces, made = profile.of(host_segments), profile.of(model)
         assert np.array_equal(made.host, pieces.ns) and made.host.min() > 0
         assert (made.before[1:] <= 0).all(), "all time between two calls is in pieces"
         assert len(profile.of(culprits).code) == len(pieces.point)
@@ -91,10 +91,10 @@ def test_whatever_is_recorded_comes_back(
 ) -> None:
     events = [event for some in drawn for event in some]
     profile = profile_with(tmp_path_factory.mktemp("replay"), [slice_("aten::add", 0, 1), *events])
-    lane, queue, times = profile.of(host_lane), profile.of(gpu_queue), replay(profile.of(model))
+    lane, queue, times = profile.of(launch_sequence), profile.of(gpu_queue), replay(profile.of(model))
     assert np.array_equal(times.begin, lane.begin) and np.array_equal(times.end, lane.end)
     assert np.array_equal(times.work_begin, queue.start)
-    for row in profile.of(priced):
+    for row in profile.of(predicted_fixes):
         assert 0 <= row.predicted.low_us <= row.predicted.after_us <= row.predicted.high_us
         assert row.predicted.after_us < row.predicted.step_us
 
@@ -112,7 +112,7 @@ def waiting(folder: Path) -> Profile:
 def test_a_fix_is_the_model_changed_and_walked_again(tmp_path: Path) -> None:
     profile = waiting(tmp_path)
     assert profile.of(step_cost).step == 100_000
-    lane, pieces = profile.of(host_lane), profile.of(host_pieces)
+    lane, pieces = profile.of(launch_sequence), profile.of(host_segments)
     python = np.array([pieces.row >= 0]).all(axis=0) & (pieces.ns == 40_000)
     assert after_ns(profile, without_host_time(np.where(python, pieces.ns, 0))) == 60_000
     # Without the wait the host needs 55 µs of its own, the GPU 50.
@@ -122,11 +122,11 @@ def test_a_fix_is_the_model_changed_and_walked_again(tmp_path: Path) -> None:
 
 def test_what_writing_slices_cost_is_taken_off_where_an_unrecorded_step_is_known(tmp_path: Path) -> None:
     profile = waiting(tmp_path)
-    cost = recording(profile, 95_000)
-    lane, queue = profile.of(host_lane), profile.of(gpu_queue)
+    cost = profiler_overhead(profile, 95_000)
+    lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
     assert cost.slice_ns > 0 and cost.stretch == 1
     assert clock(
-        lane, queue, replay(without_recording(profile, profile.of(model), cost))
+        lane, queue, replay(without_overhead(profile, profile.of(model), cost))
     ).step == pytest.approx(95_000, rel=0.01)
     assert after_ns(profile, lambda model: model, cost) == pytest.approx(95_000, rel=0.01)
 
@@ -134,11 +134,11 @@ def test_what_writing_slices_cost_is_taken_off_where_an_unrecorded_step_is_known
 def test_recorded_steps_that_are_no_longer_than_others_stay_as_long(tmp_path: Path) -> None:
     """What recording cost is still no part of what is left once something is mended."""
     profile = waiting(tmp_path)
-    cost = recording(profile, 200_000)
-    assert cost == recording(profile, 100_000)
+    cost = profiler_overhead(profile, 200_000)
+    assert cost == profiler_overhead(profile, 100_000)
     assert cost.slice_ns == USUAL_NS and cost.stretch > 1
     assert after_ns(profile, lambda model: model, cost) == pytest.approx(100_000, rel=0.02)
-    waits = without_waiting(profile.of(host_lane).synchronises)
+    waits = without_waiting(profile.of(launch_sequence).synchronises)
     assert 50_000 <= after_ns(profile, waits, cost) < after_ns(profile, waits) == 55_000
 
 
@@ -151,15 +151,15 @@ def busy_steps(start_us: int, kernel_us: int, operators: int) -> list[Event]:
 def test_a_noted_host_that_runs_ahead_tells_what_recording_cost_it(tmp_path: Path) -> None:
     """The GPU works 90 of 100 µs; the host, which needs 99 while recorded, needs 50 otherwise."""
     profile = profile_with(tmp_path, busy_steps(5, 90, 32))
-    times = replay(without_recording(profile, profile.of(model), recording(profile, 50_000)))
-    walked = clock(profile.of(host_lane), profile.of(gpu_queue), times)
+    times = replay(without_overhead(profile, profile.of(model), profiler_overhead(profile, 50_000)))
+    walked = clock(profile.of(launch_sequence), profile.of(gpu_queue), times)
     assert walked.host <= 51_000 and walked.step == pytest.approx(90_000, rel=0.03)
 
 
 def test_a_few_noted_steps_in_which_the_host_ran_ahead_tell_so_too(tmp_path: Path) -> None:
     """The GPU works 99 of 100 µs, recorded or not; the host needs 50 of them until the queue is full."""
     events, summary = busy_steps(2, 99, 10), CompileSummary()
-    usual = recording(profile_with(tmp_path, events, data_of(summary)), 99_000)
+    usual = profiler_overhead(profile_with(tmp_path, events, data_of(summary)), 99_000)
     assert usual.slice_ns == USUAL_NS
     for noted, is_usual in (
         ([50, 99, 99, 99], True),
@@ -167,7 +167,7 @@ def test_a_few_noted_steps_in_which_the_host_ran_ahead_tell_so_too(tmp_path: Pat
         ([90, 95, 99, 99, 99], True),
     ):
         summary.steps.unrecorded_ns[:] = [1000 * one for one in noted]
-        cost = recording(profile_with(tmp_path, events, data_of(summary)), 99_000)
+        cost = profiler_overhead(profile_with(tmp_path, events, data_of(summary)), 99_000)
         assert (cost == usual) == is_usual
 
 
@@ -180,10 +180,10 @@ def test_work_that_was_queued_before_the_steps_is_as_much_shorter_as_they_are(tm
     profile = profile_with(tmp_path, events)
     made = profile.of(model)
     for dur, left_ns in ((made.dur, 202_000), (made.dur // 2, 101_000), (made.dur * 2, 202_000)):
-        changed = without_recording(profile, made._replace(dur=dur), AS_RECORDED)
+        changed = without_overhead(profile, made._replace(dur=dur), AS_RECORDED)
         assert int(changed.free[0]) - changed.begin == left_ns
 
 
 def test_without_a_gpu_there_is_nothing_to_walk(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, [slice_("aten::mm", 0, 5)])
-    assert profile.of(priced) == []
+    assert profile.of(predicted_fixes) == []

@@ -12,9 +12,9 @@ from profiles import profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.overview import headline
 from tb_torchcompile_plugin.profile.intervals import Intervals
-from tb_torchcompile_plugin.profile.model.clock import StepPace, recorded_clock, step_clock
+from tb_torchcompile_plugin.profile.model.clock import RecordedStepLength, recorded_clock, step_clock
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import gpu_steps_of, lengths, profiled_steps, step_ns
+from tb_torchcompile_plugin.profile.steps import gpu_steps_of, profiled_steps, step_bounds, step_ns
 from traces import AUTOGRAD, Event, launch, slice_, write_trace
 
 
@@ -31,7 +31,7 @@ def ahead(number: int = 3) -> list[Event]:
     return events
 
 
-def known_clock(profile: Profile) -> StepPace:
+def known_clock(profile: Profile) -> RecordedStepLength:
     """Return how long steps are, where there are any."""
     clock = step_clock(profile)
     assert clock is not None
@@ -107,7 +107,7 @@ def test_nor_is_it_of_a_program_that_prefetches(recording: Callable[[str], Path]
     launched beside its graph was told as the cause."""
     profile = profile_of(next(recording("prefetch").glob("*.pt.trace.json")))
     clock = known_clock(profile)
-    assert clock and clock.host_is_ahead and clock.gpu == pytest.approx(10.6e6, rel=0.01)
+    assert clock.host_is_ahead and clock.gpu == pytest.approx(10.6e6, rel=0.01)
     assert not any(row.asks_for_change for row in span_findings(profile))
 
 
@@ -189,7 +189,7 @@ def test_lengths_on_a_gpu_sum_to_its_time_from_first_to_last(streams: int, data:
     work = st.tuples(st.integers(0, 5), st.integers(0, 1000), st.integers(1, 100))
     rows = np.array(data.draw(st.lists(work, min_size=1, max_size=20 * streams)), np.int64)
     step, begin, dur = rows.T
-    known, first, end = lengths(step, begin, begin + dur)
+    known, first, end = step_bounds(step, begin, begin + dur)
     assert known.tolist() == sorted(set(step.tolist()))
     assert (end >= first).all() and (end[:-1] == first[1:]).all()
     last = step == step.max()

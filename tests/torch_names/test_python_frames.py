@@ -8,7 +8,7 @@ import pytest
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from tb_torchcompile_plugin.torch_names.python_frames import (
     frame_of,
-    is_users,
+    is_user_function,
     module_of,
     resumed_from,
     runs_graph,
@@ -92,12 +92,12 @@ NOT_THE_USERS = [
 
 @pytest.mark.parametrize("name", USERS)
 def test_the_users_own(name: str) -> None:
-    assert is_users(name)
+    assert is_user_function(name)
 
 
 @pytest.mark.parametrize("name", NOT_THE_USERS)
 def test_not_the_users(name: str) -> None:
-    assert not is_users(name)
+    assert not is_user_function(name)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_in_recordings_only_the_program_is_the_users(recording: Callable[[str], 
     trace = read_trace(str(file))
     code = trace.cats.index(PYTHON_FUNCTION)
     names = {trace.names[name] for name in trace.name[trace.cat == code].tolist()}
-    frames = [frame for name in names if is_users(name) and (frame := frame_of(name))]
+    frames = [frame for name in names if is_user_function(name) and (frame := frame_of(name))]
     assert {frame.file for frame in frames} == {"capture.py" if program == "breaks" else "program.py"}
     assert {"forward", "<module>"} <= {frame.function for frame in frames}
 

@@ -29,9 +29,9 @@ def test_a_frame_that_was_compiled_too_often(exception: str, reason: str, limit:
 
 def test_words_around_cuda_graphs() -> None:
     text = "skipping cudagraphs due to skipping cudagraphs due to mutated inputs (1 instances). Found from : \n  File"
-    assert failures.says_cudagraphs_are_skipped(text)
+    assert failures.is_cudagraph_skip(text)
     assert failures.skip_reason(text) == "mutated inputs"
-    assert not failures.says_cudagraphs_are_skipped("recording cudagraph tree for graph without symints")
+    assert not failures.is_cudagraph_skip("recording cudagraph tree for graph without symints")
     assert failures.exception_name("<class 'torch._dynamo.exc.Unsupported'>") == "Unsupported"
     assert failures.exception_name("Unsupported") == "Unsupported"
 
@@ -69,8 +69,11 @@ def test_titles_and_languages_of_artifacts(name: str, title: str, language: str)
 
 
 def test_artifacts_among_records() -> None:
-    assert artifacts.kind("torch_version") == "artifact:torch_version"
-    assert artifacts.name_of("artifact:torch_version") == "torch_version" and artifacts.name_of("str") is None
+    assert artifacts.artifact_kind("torch_version") == "artifact:torch_version"
+    assert (
+        artifacts.artifact_name("artifact:torch_version") == "torch_version"
+        and artifacts.artifact_name("str") is None
+    )
     assert artifacts.is_cache_lookup(artifacts.cache_lookup("aotautograd", "hit"))
     assert (
         artifacts.is_backward("aot_backward_graph") is True
@@ -84,7 +87,7 @@ def test_artifacts_among_records() -> None:
         "inductor_output_code",
         "guards",
     ]
-    assert sorted(order, key=lambda name: (artifacts.stage_of(name), artifacts.place_in_stage(name))) == order
+    assert sorted(order, key=lambda name: (artifacts.stage_of(name), artifacts.rank_in_stage(name))) == order
 
 
 TRACEBACK = """\
@@ -101,19 +104,19 @@ from user code:
 
 
 def test_the_frames_of_a_traceback_with_their_code() -> None:
-    places = list(tracebacks.places(tracebacks.first_traceback(TRACEBACK)))
+    places = list(tracebacks.traceback_frames(tracebacks.first_traceback(TRACEBACK)))
     assert places == [
         ("/home/me/train.py", 12, "main", "loss = model(x)"),
         ("/home/me/model.py", 7, "<graph break in forward>", ""),
     ]
-    assert [place.file for place in tracebacks.places(TRACEBACK)][-1] == "/home/me/later.py"
-    assert list(tracebacks.places("no traceback")) == [] and tracebacks.first_traceback("") == ""
+    assert [place.file for place in tracebacks.traceback_frames(TRACEBACK)][-1] == "/home/me/later.py"
+    assert list(tracebacks.traceback_frames("no traceback")) == [] and tracebacks.first_traceback("") == ""
 
 
 def test_a_frame_in_compilation_metrics() -> None:
     text = "Line: 12, Name: main, Filename: /home/me/train.py"
-    assert tracebacks.summary_place(text) == ("/home/me/train.py", 12, "main", "")
-    assert tracebacks.summary_place("main") is None
+    assert tracebacks.frame_of_summary(text) == ("/home/me/train.py", 12, "main", "")
+    assert tracebacks.frame_of_summary("main") is None
 
 
 def test_where_a_guard_was_made() -> None:

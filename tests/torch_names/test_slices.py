@@ -50,7 +50,7 @@ NAMES: dict[Callable[[str], bool], list[str]] = {
         "CachingAutotuner.benchmark_all_configs (dynamo_timed)",
         "mm_template_autotuning (dynamo_timed)",
     ],
-    slices.is_collection: [
+    slices.is_garbage_collection: [
         "Python GC",
         "<built-in function collect>",
         "<built-in method collect of module object at 0x7f>",
@@ -88,7 +88,7 @@ NAMES: dict[Callable[[str], bool], list[str]] = {
         f"{NODE}torch::autograd::AccumulateGrad",
         f"{NODE}CompiledFunctionBackward",
     ],
-    autograd.keeps_stack: [
+    autograd.is_anomaly_stack: [
         "traceback.py(221): format_stack",
         "/usr/lib/python3.12/traceback.py(213): format_stack",
     ],
@@ -156,7 +156,7 @@ def test_what_names_tell() -> None:
     assert slices.compilation_id("dynamo_data: compile_id=0/0") is None
     assert slices.timed_function("inductor_compile (dynamo_timed)") == "inductor_compile"
     assert slices.timed_function(DATA) is None, "a mark beside it, of no length of its own"
-    assert autograd.node(f"{NODE}MulBackward0") == "MulBackward0"
+    assert autograd.node_name(f"{NODE}MulBackward0") == "MulBackward0"
     assert collectives.collective("nccl:_all_gather_base") == "_all_gather_base"
     assert collectives.collective("nccl:send 0->1") == "send"
     assert collectives.collective("c10d::allreduce_") is None
@@ -169,8 +169,8 @@ def test_the_compiler_at_work_is_known_by_all_names_of_a_function() -> None:
         "code_gen_data: fn_name=GraphLowering.compile, compile_id=0/0",
     ]
     names += ["code_gen", "entire_frame_compile", "forward", "aten::mm"]
-    assert slices.compiling(names) == [True] * 5 + [False] * 2
-    assert slices.compiling(["pass.x", "code_gen"]) == [
+    assert slices.are_compiling(names) == [True] * 5 + [False] * 2
+    assert slices.are_compiling(["pass.x", "code_gen"]) == [
         False,
         False,
     ]  # nothing says that these are the compiler's
@@ -183,10 +183,10 @@ def test_tuning_is_a_part_of_what_the_compiler_does() -> None:
         "pass.x (dynamo_timed)",
         "aten::mm",
     ]
-    assert slices.autotuning(names) == [True, True, False, False]
-    assert slices.autotuning(names[1:2]) == [False], "nothing says that it is the compiler's"
-    assert [slices.tuned(name) for name in names[:2]] == ["mm", "mm"]
-    assert slices.tuned("CachingAutotuner.benchmark_all_configs (dynamo_timed)") == ""
+    assert slices.are_autotuning(names) == [True, True, False, False]
+    assert slices.are_autotuning(names[1:2]) == [False], "nothing says that it is the compiler's"
+    assert [slices.tuned_operator_of_slice(name) for name in names[:2]] == ["mm", "mm"]
+    assert slices.tuned_operator_of_slice("CachingAutotuner.benchmark_all_configs (dynamo_timed)") == ""
 
 
 def test_labels_that_somebody_chose() -> None:

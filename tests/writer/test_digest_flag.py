@@ -16,7 +16,7 @@ from tb_torchcompile_plugin import tensorboard_trace_handler
 from tb_torchcompile_plugin.api.indexing.index import plan
 from tb_torchcompile_plugin.api.indexing.pool import write_digest
 from tb_torchcompile_plugin.job.digest.file import is_current, load
-from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of, read
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, columns_from_message, compiled_of
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles, discover
 from tb_torchcompile_plugin.reader.cache.store import is_stored
 from tb_torchcompile_plugin.writer import background
@@ -72,7 +72,10 @@ def test_each_cycle_has_a_digest_of_its_trace(torch: Any, tmp_path: Path, packed
         assert span.file.name.endswith(".gz") is packed
         assert is_current(worker.digests[span.span], span.file) and not is_stored(span.file.path)
         made = RankDigest(
-            0, "rank0", span.span, read(load(worker.digests[span.span]), worker.digests[span.span])
+            0,
+            "rank0",
+            span.span,
+            columns_from_message(load(worker.digests[span.span]), worker.digests[span.span]),
         )
         assert len(made.columns.windows.names) == 2
         compiled = made.of(compiled_of)

@@ -11,7 +11,7 @@ from live import in_a_fork, needs_torch, run, summaries, torch_before
 from profiles import data_of
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
 from tb_torchcompile_plugin.compile_log.summary_pb2 import StepTimes
-from tb_torchcompile_plugin.profile.steps import recorded_step_ns, unrecorded_step_ns
+from tb_torchcompile_plugin.profile.steps import profiled_step_ns, unprofiled_step_ns
 from tb_torchcompile_plugin.writer import step_notes
 from tb_torchcompile_plugin.writer.recorder import recorder
 
@@ -311,8 +311,8 @@ def test_steps_after_the_last_cycle_go_into_its_summary(tmp_path: Path) -> None:
     assert len(summary.steps.unrecorded_ns) == 27 and len(summary.steps.recorded_ns) == 1
     assert summary.environment.worker == "w"
     data = data_of(summary)
-    assert 0 < (unrecorded_step_ns(data) or 0) < 1000 * MS
-    assert recorded_step_ns(data) is None
+    assert 0 < (unprofiled_step_ns(data) or 0) < 1000 * MS
+    assert profiled_step_ns(data) is None
 
 
 def test_a_logdir_that_was_removed_stays_removed(tmp_path: Path) -> None:
@@ -392,8 +392,8 @@ def test_the_mean_of_at_least_two_without_pauses() -> None:
 
     summary = CompileSummary(steps=StepTimes(unrecorded_ns=[9, 2, 4, 100], recorded_ns=[7]))
     data = data_of(merge(summary, CompileSummary()))
-    assert (unrecorded_step_ns(data), recorded_step_ns(data)) == (5, None)
-    assert unrecorded_step_ns(data_of(CompileSummary())) is None
+    assert (unprofiled_step_ns(data), profiled_step_ns(data)) == (5, None)
+    assert unprofiled_step_ns(data_of(CompileSummary())) is None
 
 
 @pytest.mark.parametrize(
@@ -405,4 +405,4 @@ def test_a_single_step_counts_if_it_is_shorter_than_all_profiled_ones(
     from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 
     summary = CompileSummary(steps=StepTimes(unrecorded_ns=[5], recorded_ns=recorded))
-    assert unrecorded_step_ns(data_of(summary)) == answer
+    assert unprofiled_step_ns(data_of(summary)) == answer

@@ -203,7 +203,7 @@ export interface CodeKernel {
   calls: number[];
   source_nodes: string[];
   lines: Frame[];
-  lines_from: LinesFrom | null;
+  lines_from: LineOrigin | null;
   launches: number | null;
   time_us: number | null;
 }
@@ -1336,7 +1336,7 @@ export interface Kernel {
   aten_ops: string[];
   source_lines: string[];
   lines: Frame[];
-  lines_from: LinesFrom | null;
+  lines_from: LineOrigin | null;
   output_code_file: string | null;
   artifact: number | null;
   code_line: number | null;
@@ -1569,14 +1569,14 @@ export interface LineKernel {
   time_us: number;
 }
 
+export type LineOrigin = 'comments' | 'provenance';
+
 export interface LineRecompile {
   compile_id: string;
   epoch: number;
   reason: string;
   duration_s: number | null;
 }
-
-export type LinesFrom = 'comments' | 'provenance';
 
 export interface Link {
   kind: 'break' | 'graph';

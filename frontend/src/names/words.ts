@@ -4,7 +4,7 @@ import type {
   DifferenceKind,
   EagerKind,
   EagerReason,
-  LinesFrom,
+  LineOrigin,
   Panel,
   WorkFrom,
 } from '../api/types';
@@ -113,7 +113,7 @@ export const WORK_FROM: Record<WorkFrom, string> = {
 };
 
 /** Where the user's lines of a kernel are from. */
-export const LINES_FROM: Record<LinesFrom, string> = {
+export const LINES_FROM: Record<LineOrigin, string> = {
   provenance: 'torch’s provenance records',
   comments: 'the comments in the code and the graph after post-grad passes',
 };

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.eager_fixes import captured_only
 from tb_torchcompile_plugin.analysis.causes.fix_words import (
-    instead,
     next_step,
-    place,
     step_after,
+    step_change,
+    user_line,
     with_gain,
     words_of,
 )
-from tb_torchcompile_plugin.analysis.causes.payback import pays
+from tb_torchcompile_plugin.analysis.causes.payback import payback
 from tb_torchcompile_plugin.analysis.causes.payback_result import run_facts, step_with, step_without
 from tb_torchcompile_plugin.analysis.causes.rule import (
     CompileRule,
@@ -33,9 +33,16 @@ from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilati
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes, size_advice
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_breaks
-from tb_torchcompile_plugin.analysis.compile.recompiles import advice_of, frame_of, recompiles
+from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guard_advice, frame_of, recompiles
 from tb_torchcompile_plugin.analysis.finding import Finding, severity_of
-from tb_torchcompile_plugin.analysis.formatting import at_line, counted, duration, often, plural, rounded
+from tb_torchcompile_plugin.analysis.formatting import (
+    at_line,
+    duration,
+    often,
+    plural,
+    plural_of_mean,
+    rounded,
+)
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import NOT_REPLAYED, complaint, cuda_graphs, remedy
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skips, skip_reason
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -45,7 +52,7 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import graph_breaks as failures
 from tb_torchcompile_plugin.torch_names.artifacts import CACHES
-from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_users_file
+from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_user_file
 
 # What helps against each reason to skip CUDA graphs, by a word of torch's text.
 _AGAINST_SKIPS = {
@@ -200,7 +207,7 @@ class CudaGraphsNotReplayed(SpanRule, id="graph_capture", panel="cuda_graphs"):
         ]
         yield self.finding(
             context,
-            f"{complaint(row)}: replayed, {context.paced.one} takes {instead(by.predicted)}",
+            f"{complaint(row)}: replayed, {context.paced.one} takes {step_change(by.predicted)}",
             advice,
             {
                 "gain_us_per_step": by.predicted.gain_us,
@@ -278,7 +285,7 @@ class NothingCompiled(SpanRule, id="nothing_compiled", panel="compiled_regions")
         if not context.whole or not context.nothing_compiled or context.given_up:
             return
         rows = context.rows(compilations)
-        gain = context.profile.of(pays).gain[0] if context.profile.beside else None
+        gain = context.profile.of(payback).gain[0] if context.profile.beside else None
         # Where the same program was recorded compiled.
         measured = gain if gain and gain.told_by == "measured" and gain.compiled_run else None
         if any(is_profiler_hook(row.function) for row in rows) or (measured and measured.verdict == "never"):
@@ -325,7 +332,7 @@ def _why_nothing(context: SpanContext, rows: list[Compilation]) -> tuple[str, st
     if first is None:
         return why, _INNER, []
     where = at_line(first.file, first.line)
-    next_step = _MOVE_IT if is_users_file(first.file) else _INNER
+    next_step = _MOVE_IT if is_user_file(first.file) else _INNER
     return f"{why}, as {where} breaks the graph ({first.reason})", next_step, [where]
 
 
@@ -387,10 +394,10 @@ class GivenUp(SpanRule, id="frame_given_up", panel="compilations"):
     def _unexplained(self, context: SpanContext, by: WhatIf) -> Finding:
         """Return the finding without compile data: the trace shows that calls ran eager, and not why."""
         calls = context.profile.of(lookups_in_vain) / context.step_count
-        line = place(by)
+        line = user_line(by)
         return self.finding(
             context,
-            f"Torch has given up compiling {counted(calls, 'call')} {context.where}, so "
+            f"Torch has given up compiling {plural_of_mean(calls, 'call')} {context.where}, so "
             f"{'it runs' if rounded(calls) == '1' else 'they run'} eager"
             f"{f' at {line}' if line else ''}: {step_after(by.predicted, 'without that', context.paced)}",
             "Record with tb_torchcompile_plugin.tensorboard_trace_handler to see which frames and why, or run with "
@@ -420,7 +427,7 @@ def _called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> t
         row for row in summary.graph_breaks if (row.key.epoch, row.key.compile_id) == (epoch, compile_id)
     )
     row = next(breaks, None)
-    broken_at = "" if row is None or is_users_file(row.file) else users_line(row.stack)
+    broken_at = "" if row is None or is_user_file(row.file) else users_line(row.stack)
     return broken_at, called_at(next(stacks, ()))
 
 
@@ -435,7 +442,7 @@ def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
     same = [failure for failure in failures if (failure.epoch, frame_of(failure.compile_id)) == frame]
     guard = next((guard for failure in reversed(same) for guard in failure.guards), None)
     advice = "Mark what changes as dynamic, or keep it the same; see which guard fails each time"
-    return "it hit the recompile limit", advice_of(guard) or advice
+    return "it hit the recompile limit", failed_guard_advice(guard) or advice
 
 
 EAGER_RULES: tuple[SpanRule, ...] = (ProfilerHooks(), NothingCompiled(), OtherBackend(), GivenUp())
@@ -449,7 +456,7 @@ class DoesNotPay(SpanRule, id="compile_does_not_pay", panel="pays"):
         profile = context.profile
         if not context.whole or profile.beside is None or not profile.of(run_facts).compiled:
             return
-        result = profile.of(pays)
+        result = profile.of(payback)
         gain = result.gain[0]
         if gain.told_by != "measured" or gain.verdict != "never":
             return

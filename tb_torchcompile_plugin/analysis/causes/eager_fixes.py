@@ -33,14 +33,14 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
 )
 from tb_torchcompile_plugin.analysis.causes.training_fixes import optimizer_times
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
-from tb_torchcompile_plugin.profile.columns import place_mask
+from tb_torchcompile_plugin.profile.columns import mask_at
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import (
     RegionCall,
+    all_breaks,
+    all_calls,
+    calls_cut_by_breaks,
     compiled_calls,
-    cut_short,
-    every,
-    every_break,
     lookups_in_vain,
     marks_graphs,
     region_calls,
@@ -48,7 +48,7 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.operators import is_fusible, is_fusible_in_graphs
@@ -62,9 +62,11 @@ _UNFUSED = 0.4  # of the kernels of a run in addition to the longest, at most; s
 
 def closed_breaks(profile: Profile) -> Iterator[Fix]:
     """Yield one graph for what runs inside of one outermost region, and one for its backwards."""
-    calls, cut = profile.of(region_calls), {call.index for call in profile.of(cut_short)}
-    resumed = [sum(1 for _ in every_break([call])) for call in calls]
-    breaks = [count + sum(part.index in cut for part in every([call])) for call, count in zip(calls, resumed)]
+    calls, cut = profile.of(region_calls), {call.index for call in profile.of(calls_cut_by_breaks)}
+    resumed = [sum(1 for _ in all_breaks([call])) for call in calls]
+    breaks = [
+        count + sum(part.index in cut for part in all_calls([call])) for call, count in zip(calls, resumed)
+    ]
     broken = [call for call, count in zip(calls, breaks) if count]
     if not broken:
         return
@@ -72,22 +74,22 @@ def closed_breaks(profile: Profile) -> Iterator[Fix]:
     yield Fix(
         kind="graph_breaks",
         change=in_sequence(closed, fused),
-        times=sum(breaks) / profile.of(host_lane).steps,
+        times=sum(breaks) / profile.of(launch_sequence).steps,
         conservative=closed,
     )
 
 
 def joined_graphs(profile: Profile, broken: list[RegionCall]) -> tuple[Change, Change]:
     """Return what takes out the host time between the graphs of each call, and what fuses kernels over the seams."""
-    lane, queue = profile.of(host_lane), profile.of(gpu_queue)
+    lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
     times, points = _seams(profile, *_gaps(profile, broken).T)
     inside, _ = points_inside(profile, times)
     closed = in_sequence(
         without_host_time(time_inside(profile, times)), without_waiting(inside & lane.synchronises)
     )
     kernels = profile.of(work_named, is_fusible) | profile.of(work_named, is_fusible_in_graphs)
-    at_seam = place_mask(points, len(lane))
-    at_seam = place_mask(queue.point[kernels & at_seam[queue.point]], len(lane))
+    at_seam = mask_at(points, len(lane))
+    at_seam = mask_at(queue.point[kernels & at_seam[queue.point]], len(lane))
     # Copies to the host go with the break that made them.
     return closed, as_one_graph(profile, inside | at_seam, kernels | ~profile.of(are_kernels))
 
@@ -100,7 +102,7 @@ def _gaps(profile: Profile, broken: list[RegionCall]) -> Int64s:
     trace, ownership = profile.trace, profile.of(Ownership)
     gaps, outermost = [], {}
     for call in broken:
-        parts = list(every([call]))
+        parts = list(all_calls([call]))
         outermost.update(dict.fromkeys((part.compile_id for part in parts), call.compile_id))
         graphs = sorted(((*graph, part) for part in parts for graph in part.graphs), key=itemgetter(0))
         for (_, end, part), (begin, _, following) in pairwise(graphs):
@@ -118,7 +120,7 @@ def _gaps(profile: Profile, broken: list[RegionCall]) -> Int64s:
 
 def _seams(profile: Profile, rows: Int64s, begins: Int64s, ends: Int64s) -> tuple[Times, Int64s]:
     """Widen each gap to the launches around it, where its thread made them within reach; return these points, too."""
-    lane, tracks = profile.of(host_lane), profile.trace.track[rows]
+    lane, tracks = profile.of(launch_sequence), profile.trace.track[rows]
     widened_begins, widened_ends = begins.copy(), ends.copy()
     points = [np.zeros(0, np.int64)]
     for track in np.unique(tracks).tolist():
@@ -145,7 +147,7 @@ def _compiled_operators(profile: Profile) -> Iterator[Fix]:
     host as long as before: of ten programs that were measured both ways none took less than 0.8 times as long for a
     launch once it was compiled, in the median 1.1. At best they take a call each.
     """
-    lane = profile.of(host_lane)
+    lane = profile.of(launch_sequence)
     points_by_kind: dict[FixKind, Bools] = {"eager": profile.of(eager_points)}
     if profile.of(captured_only):
         optimizing, _ = points_inside(profile, profile.of(optimizer_times))
@@ -174,7 +176,7 @@ def captured_only(profile: Profile) -> list[str]:
     by_inductor = any("inductor" in (row.phases_s or {}) or row.cache for row in rows)
     if by_inductor or marks_graphs(profile.trace):
         return []
-    ran = {call.compile_id for call in every(profile.of(region_calls))}
+    ran = {call.compile_id for call in all_calls(profile.of(region_calls))}
     with_operations = {row.compile_id for row in rows if row.graph_ops}
     return sorted(ran & with_operations & {row.compile_id for row in rows if row.phases_s})
 
@@ -183,7 +185,7 @@ def _compiled_frames(profile: Profile) -> Iterator[Fix]:
     """Yield frames that torch gave up, compiled as a whole with the functions that they call, and without waits."""
     if not profile.of(given_up):
         return
-    lane = profile.of(host_lane)
+    lane = profile.of(launch_sequence)
     points = profile.of(outside) & (lane.launches | lane.synchronises)
     if not points.any():
         return
@@ -245,9 +247,9 @@ def eager_points(profile: Profile) -> Bools:
 
     With the copies and fills between two of them where they are few: many are a copy that the program wants.
     """
-    lane = profile.of(host_lane)
+    lane = profile.of(launch_sequence)
     eager = lane.launches & profile.of(launches_kernels) & profile.of(outside)
-    moves = place_mask(profile.of(gpu_queue).point[profile.of(work_named, is_on_device)], len(lane)) & ~eager
+    moves = mask_at(profile.of(gpu_queue).point[profile.of(work_named, is_on_device)], len(lane)) & ~eager
     others = lane.launches & ~moves
     behind = np.cumsum(others)
     is_eager = np.concatenate(([False], eager[others], [False]))
@@ -266,7 +268,7 @@ def outside(profile: Profile) -> Bools:
 
 def _main_operator(profile: Profile, points: Bools) -> Subject:
     """Return the operator that made most of these launches, with the user's function that made most of them."""
-    trace, rows = profile.trace, profile.of(host_lane).row[points]
+    trace, rows = profile.trace, profile.of(launch_sequence).row[points]
     operators = outermost_operator(trace, rows)
     names = trace.name[operators[operators >= 0]]
     name = trace.names[np.bincount(names).argmax()] if len(names) else ""

@@ -76,18 +76,18 @@ def findings(about: Profile | CompileData) -> Findings:
     if isinstance(about, CompileData):
         return Findings(of_data, len(COMPILE_RULES))
     of_span = about.of(span_findings)
-    return Findings(ranked([*of_span, *untold(of_data, of_span)]), len(RULES))
+    return Findings(sort_findings([*of_span, *unreported(of_data, of_span)]), len(RULES))
 
 
 def compile_findings(data: CompileData) -> list[Finding]:
     """Return what the compile data of a worker shows without a trace."""
-    return ranked([finding for rule in COMPILE_RULES for finding in rule.evaluate_data(data)])
+    return sort_findings([finding for rule in COMPILE_RULES for finding in rule.evaluate_data(data)])
 
 
 def span_findings(profile: Profile) -> list[Finding]:
     """Return what one profiled span shows."""
     context = SpanContext(profile)
-    rows = ranked([finding for rule in SPAN_RULES for finding in rule.evaluate(context)])
+    rows = sort_findings([finding for rule in SPAN_RULES for finding in rule.evaluate(context)])
     # A wait that claims the same time as an operator or a function is caused by it; some are the end of a copy.
     causes = [row for row in rows if row.rule in _TAKES_TIME]
     copies = [row for row in rows if row.rule == "copies"]
@@ -118,14 +118,14 @@ def _is_part(profile: Profile, row: Finding, other: Finding) -> bool:
     return adds_ns(profile, row.fix, other.fix) <= (1 - _SAME) * 1000 * row.predicted.gain_us
 
 
-def untold(of_data: Iterable[AnyFinding], of_spans: Collection[Finding]) -> list[AnyFinding]:
+def unreported(of_data: Iterable[AnyFinding], of_spans: Collection[Finding]) -> list[AnyFinding]:
     """Return the findings of compile data that the findings of spans do not show already."""
     shown = {(row.rule, row.row) for row in of_spans}
     superseded = {_SUPERSEDED_BY.get(row.rule) for row in of_spans}
     return [row for row in of_data if (row.rule, row.row) not in shown and row.rule not in superseded]
 
 
-def ranked(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
+def sort_findings(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
     """Sort by predicted gain, largest first; then, where nothing is predicted, by time to save and by severity.
 
     What is wrong with this program comes before what would make any program faster, and what can be fixed before what
@@ -138,7 +138,7 @@ def ranked(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
     return sorted(rows, key=partial(_rank, least_percent, best, _order_of(rows)))
 
 
-def merged(runs: Iterable[list[AnyFinding]]) -> list[AnyFinding]:
+def merge_findings(runs: Iterable[list[AnyFinding]]) -> list[AnyFinding]:
     """Merge the findings of runs, keeping the order of each: next comes the run with the most still to gain."""
     queues = [deque(rows) for rows in runs if rows]
     order = _order_of([row for queue in queues for row in queue])

@@ -15,16 +15,16 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import changing_sizes
-from tb_torchcompile_plugin.profile.columns import mask_of, place_mask
+from tb_torchcompile_plugin.profile.columns import mask_at, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model, model, summed
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import climb, ways_up
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, ways_up
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_fusible
 from tb_torchcompile_plugin.torch_names.slices import KERNEL, OPERATOR, call_kind
@@ -210,7 +210,7 @@ def _graph_runs(profile: Profile) -> list[tuple[str, int, int, int]]:
     """Return (compile id, row of the thread, begin, end) of graphs; a region is one unless it calls others."""
     trace, ownership = profile.trace, profile.of(Ownership)
     runs = []
-    for call in every(profile.of(region_calls)):
+    for call in all_calls(profile.of(region_calls)):
         times = call.graphs if call.nested else call.graphs and [(call.start, call.end)]
         runs += [(call.compile_id, call.index, *interval) for interval in times]
     for row, code in ownership.backwards:
@@ -234,7 +234,7 @@ def on_tracks(profile: Profile, rows: npt.ArrayLike, begins: npt.ArrayLike, ends
 
 def points_inside(profile: Profile, times: Times) -> tuple[Bools, Bools]:
     """Return whether each point is inside one of these times of its thread, and is the first launch there."""
-    lane = profile.of(host_lane)
+    lane = profile.of(launch_sequence)
     interval = np.full(len(lane), -1)
     for track, intervals in times.items():
         points = np.flatnonzero(lane.track == track)
@@ -243,12 +243,12 @@ def points_inside(profile: Profile, times: Times) -> tuple[Bools, Bools]:
     inside = interval >= 0
     launches = np.flatnonzero(inside & lane.launches)
     _, earliest = np.unique(interval[launches], return_index=True)
-    return inside, place_mask(launches[earliest], len(lane))
+    return inside, mask_at(launches[earliest], len(lane))
 
 
 def time_inside(profile: Profile, times: Times) -> Int64s:
     """Return the part of each host segment inside these times of the thread that ran it."""
-    lane, pieces = profile.of(host_lane), profile.of(host_pieces)
+    lane, pieces = profile.of(launch_sequence), profile.of(host_segments)
     tracks = np.where(pieces.row >= 0, profile.trace.track[pieces.row], lane.track[pieces.point])
     ns = np.zeros(len(pieces.point), np.int64)
     for track, intervals in times.items():
@@ -270,12 +270,12 @@ def without_host_work(profile: Profile, times: Times, kept: Bools | None = None)
 
 def enclosing(trace: Trace, rows: Int64s, matches: Callable[[str], bool]) -> Int64s:
     """Return the innermost slice around each of these, or itself, whose name matches; -1 for none."""
-    return climb(trace.parent, rows, mask_of(trace.names, matches)[trace.name])
+    return first_ancestor(trace.parent, rows, mask_of(trace.names, matches)[trace.name])
 
 
 def call_kinds(profile: Profile) -> npt.NDArray[np.str_]:
     """Return which kind of call each point is, "" for launches and waits: calls that take long are points, too."""
-    trace, lane = profile.trace, profile.of(host_lane)
+    trace, lane = profile.trace, profile.of(launch_sequence)
     kinds = np.array([call_kind(name) for name in trace.names], np.str_)
     other = (lane.row < 0) | lane.launches | lane.synchronises
     return np.where(other, "", kinds[trace.name[lane.row]])
@@ -283,7 +283,7 @@ def call_kinds(profile: Profile) -> npt.NDArray[np.str_]:
 
 def longest_call(profile: Profile, points: Bools) -> str:
     """Return the name of the longest of these calls."""
-    trace, lane = profile.trace, profile.of(host_lane)
+    trace, lane = profile.trace, profile.of(launch_sequence)
     indices = np.flatnonzero(points)
     longest = indices[np.argmax((lane.end - lane.begin)[indices])]
     return str(trace.names[trace.name[lane.row[longest]]])
@@ -308,7 +308,7 @@ def is_communication(kernel: str) -> bool:
 
 def launches_kernels(profile: Profile) -> Bools:
     """Return which points launch kernels: they stay where only the waiting is taken out."""
-    return place_mask(profile.of(gpu_queue).point[profile.of(are_kernels)], len(profile.of(host_lane)))
+    return mask_at(profile.of(gpu_queue).point[profile.of(are_kernels)], len(profile.of(launch_sequence)))
 
 
 def outermost_operator(trace: Trace, rows: Int64s) -> Int64s:
@@ -342,13 +342,13 @@ def as_one_graph(
     that is left in addition to the longest. `call_ns`: host time of calling the graph of a run; None where it is part
     of a graph that runs anyway. `as_before`: launches that are left take the host as long as now, not only a call.
     """
-    queue, pieces = profile.of(gpu_queue), profile.of(host_pieces)
+    queue, pieces = profile.of(gpu_queue), profile.of(host_segments)
     if call_ns is not None:
         points = _worth_a_call(profile, points, call_ns)
     first = points & ~np.concatenate(([False], points[:-1]))
     work, longest = _fusible_runs(profile, points[queue.point] & fusible)
     dur = np.where(longest > 0, longest + (unfused * (queue.dur[work] - longest)).astype(np.int64), 0)
-    fused_away = place_mask(queue.point[work[longest == 0]], len(points))
+    fused_away = mask_at(queue.point[work[longest == 0]], len(points))
     called = first if call_ns is not None else np.zeros(len(points), bool)
     quicker = points & ~first & (fused_away | (not as_before))
     before_quicker = np.isin(pieces.point, np.flatnonzero(quicker))
@@ -362,7 +362,7 @@ def as_one_graph(
 
 def _worth_a_call(profile: Profile, points: Bools, call_ns: int) -> Bools:
     """Leave out the runs that take the host no longer than a call of their graph would."""
-    pieces = profile.of(host_pieces)
+    pieces = profile.of(host_segments)
     begins = points & ~np.concatenate(([False], points[:-1]))
     leading = np.where(begins, 0, summed(pieces.point, pieces.ns, len(points)))
     run = np.cumsum(begins)  # 0 before the first

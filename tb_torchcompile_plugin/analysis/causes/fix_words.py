@@ -8,9 +8,9 @@ from tb_torchcompile_plugin.analysis.causes.fix import DYNAMIC_CUDA_GRAPHS, FixK
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, rounded
-from tb_torchcompile_plugin.analysis.runtime.step_words import A_STEP, Paced
+from tb_torchcompile_plugin.analysis.runtime.step_words import PER_STEP, TimeUnit
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel
-from tb_torchcompile_plugin.torch_names.slices import gives_back
+from tb_torchcompile_plugin.torch_names.slices import is_free
 
 SeenIn = Literal[
     "step_breakdown",
@@ -320,15 +320,15 @@ _FREED = WORDS["allocation"]._replace(
 
 def words_of(row: WhatIf) -> Words:
     """Return the words of a fix: those of its kind, except for a few."""
-    if row.kind == "allocation" and gives_back(row.name):
+    if row.kind == "allocation" and is_free(row.name):
         return _FREED
     return _BY_ID.get(row.id, WORDS[row.kind])
 
 
-def sentence(row: WhatIf, paced: Paced = A_STEP) -> str:
+def sentence(row: WhatIf, paced: TimeUnit = PER_STEP) -> str:
     """Return what is to be fixed, without times: "Garbage is collected at train.py:12"."""
     times = rounded(row.times)
-    once, line = times == "1", place(row)
+    once, line = times == "1", user_line(row)
     name = short_kernel(row.name) if row.kind in _NAMED_BY_KERNEL else row.name
     return words_of(row).what.format(
         name=name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…",
@@ -344,27 +344,27 @@ def sentence(row: WhatIf, paced: Paced = A_STEP) -> str:
     )
 
 
-def with_gain(row: WhatIf, paced: Paced = A_STEP) -> str:
+def with_gain(row: WhatIf, paced: TimeUnit = PER_STEP) -> str:
     """Return "Garbage is collected at train.py:12: without that a step takes 868 µs instead of 2.82 ms"."""
     return f"{sentence(row, paced)}: {step_after(row.predicted, words_of(row).mended, paced)}"
 
 
-def step_after(predicted: Predicted, fixed: str, paced: Paced = A_STEP) -> str:
+def step_after(predicted: Predicted, fixed: str, paced: TimeUnit = PER_STEP) -> str:
     """Return "with inductor a step takes 868 µs instead of 2.82 ms"."""
-    return f"{fixed} {paced.one} takes {instead(predicted)}"
+    return f"{fixed} {paced.one} takes {step_change(predicted)}"
 
 
-def instead(predicted: Predicted) -> str:
+def step_change(predicted: Predicted) -> str:
     """Return "868 µs instead of 2.82 ms"."""
     return f"{duration(predicted.after_us)} instead of {duration(predicted.step_us)}"
 
 
 def next_step(row: WhatIf) -> str:
     """Return what to write instead."""
-    line = place(row)
+    line = user_line(row)
     return words_of(row).next_step.format(place=f" at {line}" if line else "")
 
 
-def place(row: WhatIf) -> str:
+def user_line(row: WhatIf) -> str:
     """Return the user's line: "train.py:12"; "" where it is unknown."""
     return at_line(row.file, row.line)

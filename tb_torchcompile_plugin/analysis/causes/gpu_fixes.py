@@ -26,30 +26,30 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     without_host_work,
     work_named,
 )
-from tb_torchcompile_plugin.analysis.runtime.attention import WrittenAttention, written_attention
+from tb_torchcompile_plugin.analysis.runtime.attention import UnfusedAttention, unfused_attention
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import extern_lines
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import MOVERS, one_dominates
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import DATA_MOVING_CATEGORIES, has_dominant_kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
-from tb_torchcompile_plugin.analysis.runtime.op_shapes import shapes_in, texts_of
+from tb_torchcompile_plugin.analysis.runtime.op_shapes import argument_texts, shapes_in
 from tb_torchcompile_plugin.analysis.runtime.roofline import DevicePeak, device_peaks
 from tb_torchcompile_plugin.profile.columns import (
     Floats,
     called_by,
     codes_of,
     host_slices,
+    indices_in,
+    mask_at,
     mask_of,
-    place_mask,
-    places_in,
 )
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
-from tb_torchcompile_plugin.profile.model.gpu_queue import SAVED, beside_compute, gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
+from tb_torchcompile_plugin.profile.model.gpu_queue import OVERLAP_GAIN, gpu_queue, overlappable_share
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import climb
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names import kernels, operators
 from tb_torchcompile_plugin.torch_names.collectives import (
     MERGEABLE,
@@ -94,7 +94,7 @@ def faster_kernels(profile: Profile) -> Iterator[Fix]:
         yield from _kernels(profile, "tensor_cores", kernels.is_plain_fp32_product, _TF32)
     yield from _kernels(profile, "double_precision", kernels.is_double_product, _FLOAT32)
     yield from _kernels(profile, "layout", kernels.is_layout_change, _layout_speed(profile))
-    launched_by = profile.of(host_lane).row[queue.point].astype(np.int64)
+    launched_by = profile.of(launch_sequence).row[queue.point].astype(np.int64)
     in_operators: tuple[tuple[FixKind, str], ...] = (
         ("layout", operators.CONTIGUOUS),
         ("casts", operators.CAST),
@@ -109,7 +109,7 @@ def faster_kernels(profile: Profile) -> Iterator[Fix]:
     yield from _deterministic(profile)
     # How long collectives wait for other ranks is not known here.
     collectives = np.flatnonzero(profile.of(work_named, is_communication))
-    yield from overlapped(profile, collectives, queue.dur[collectives])
+    yield from overlap_collectives(profile, collectives, queue.dur[collectives])
     yield from _fused_attention(profile)
     yield from _slow_movers(profile)
 
@@ -117,7 +117,7 @@ def faster_kernels(profile: Profile) -> Iterator[Fix]:
 def _layout_speed(profile: Profile) -> Speed:
     """Return what would be left of changes of layout: more where volumes are convolved, if shapes were recorded."""
     rows = host_slices(profile.trace, {*operators.WINDOWS, operators.CONVOLUTION_BACKWARD}.__contains__)
-    texts = {text for _, text in texts_of(profile, "input_dims", rows)}
+    texts = {text for _, text in argument_texts(profile, "input_dims", rows)}
     has_volumes = any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
     return _GONE_OF_VOLUMES if has_volumes else _GONE
 
@@ -131,7 +131,7 @@ def _kernels(
 
 def _deterministic(profile: Profile) -> Iterator[Fix]:
     """Yield torch.use_deterministic_algorithms off: it sorts indices before adding at them, and fills new memory."""
-    trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
+    trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(launch_sequence)
     sorting = host_slices(trace, operators.SORTED_INSTEAD.__eq__)
     sorting = sorting[called_by(trace, sorting, operators.SCATTERS.__contains__)]
     if not len(sorting):
@@ -141,7 +141,7 @@ def _deterministic(profile: Profile) -> Iterator[Fix]:
     times = slice_times(profile, np.union1d(sorting, filling))
     inside, _ = points_inside(profile, times)
     needed = profile.of(work_named, operators.scatters) & inside[queue.point]
-    kept = place_mask(queue.point[needed], len(lane))
+    kept = mask_at(queue.point[needed], len(lane))
     scattering = enclosing(trace, sorting[:1], operators.SCATTERS.__contains__)[0]
     yield Fix(
         kind="deterministic",
@@ -156,9 +156,13 @@ def _deterministic(profile: Profile) -> Iterator[Fix]:
 
 def _slow_movers(profile: Profile) -> Iterator[Fix]:
     """Yield generated kernels that mostly move data, at the device's peak."""
-    if not one_dominates(profile, _DOMINANT_PERCENT):
+    if not has_dominant_kernel(profile, _DOMINANT_PERCENT):
         return
-    rows = [row for row in profile.of(kernel_table).rows if row.category in MOVERS and row.bandwidth_percent]
+    rows = [
+        row
+        for row in profile.of(kernel_table).rows
+        if row.category in DATA_MOVING_CATEGORIES and row.bandwidth_percent
+    ]
     reached = {row.name: min(row.bandwidth_percent or 0, 100) / 100 for row in rows}
     for name, share in reached.items():
         if share < 1:
@@ -168,7 +172,7 @@ def _slow_movers(profile: Profile) -> Iterator[Fix]:
 
 def _fused_attention(profile: Profile) -> Iterator[Fix]:
     """Yield attention as one operator: the same operations, and no matrix of weights in memory."""
-    parts = profile.of(written_attention)
+    parts = profile.of(unfused_attention)
     peaks = {row.device: row for row in profile.of(device_peaks)[0]} if parts else {}
     known = [(part, speed) for part in parts if (speed := _attention_speed(profile, part, peaks))]
     forward = [part for part, _ in known if part.way == "forward"]
@@ -180,10 +184,10 @@ def _fused_attention(profile: Profile) -> Iterator[Fix]:
     for fix in _fix(profile, "attention", work, speed):
         name, *line = fix.subject
         subject = name, *(_line(profile, forward[0]) or line)
-        yield replace(fix, subject=subject, times=len(forward) / profile.of(host_lane).steps)
+        yield replace(fix, subject=subject, times=len(forward) / profile.of(launch_sequence).steps)
 
 
-def _attention_speed(profile: Profile, part: WrittenAttention, peaks: dict[int, DevicePeak]) -> Speed | None:
+def _attention_speed(profile: Profile, part: UnfusedAttention, peaks: dict[int, DevicePeak]) -> Speed | None:
     """Return what would be left of its time, more than 1 where fusing is slower; None without the device's peaks."""
     queue = profile.of(gpu_queue)
     peak = peaks.get(int(queue.device[part.work[0]]))
@@ -196,20 +200,20 @@ def _attention_speed(profile: Profile, part: WrittenAttention, peaks: dict[int, 
     return Speed(*(max(least, part.flop / (1e3 * tflop_s * share)) / now for share in _FUSED_ATTENTION[kind]))
 
 
-def _line(profile: Profile, part: WrittenAttention) -> tuple[str, int] | None:
+def _line(profile: Profile, part: UnfusedAttention) -> tuple[str, int] | None:
     """Return the user's line of the product after the softmax, where compiled code shows it."""
     row = profile.of(gpu_queue).row[[part.product]]
     for launched in profile.of(kernel_launches):
-        indices = places_in(launched.index, row)
+        indices = indices_in(launched.index, row)
         if frames := profile.of(extern_lines)[launched.device].of(indices[indices >= 0]):
             return frames[-1].file, frames[-1].line  # those of its argument come first
     return None
 
 
-def overlapped(profile: Profile, work: Int64s, last: Int64s) -> Iterator[Fix]:
+def overlap_collectives(profile: Profile, work: Int64s, last: Int64s) -> Iterator[Fix]:
     """Yield these collectives overlapped with compute, each for its last ns: before those it may only wait."""
-    share = beside_compute(profile, work, last)
-    return _fix(profile, "communication", work, Speed(1 - SAVED * share, 1.0, 1 - share), part=last)
+    share = overlappable_share(profile, work, last)
+    return _fix(profile, "communication", work, Speed(1 - OVERLAP_GAIN * share, 1.0, 1 - share), part=last)
 
 
 def _fix(
@@ -218,7 +222,7 @@ def _fix(
     """Yield this work made faster; `part`: ns of each kernel that change, None for all."""
     if not len(work):
         return
-    trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
+    trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(launch_sequence)
     largest = trace.names[trace.name[queue.row[work[np.argmax(queue.dur[work])]]]]
     affected = queue.dur[work] if part is None else part
     change, conservative, optimistic = (
@@ -238,7 +242,7 @@ def _fix(
 
 def fewer_collectives(profile: Profile) -> Iterator[Fix]:
     """Yield small collectives of parameters and gradients put together to the usual size."""
-    trace, lane, queue = profile.trace, profile.of(host_lane), profile.of(gpu_queue)
+    trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
     calls, moved = _movable(profile)
     calls, moved = calls[moved < _SMALL_BYTES], moved[moved < _SMALL_BYTES]
     if len(calls) < _MANY * lane.steps:
@@ -263,7 +267,7 @@ def fewer_collectives(profile: Profile) -> Iterator[Fix]:
 
 def _movable(profile: Profile) -> tuple[Int64s, Int64s]:
     """Return the calls of c10d that may be merged, and the bytes of each; without those of unknown size."""
-    trace, lane = profile.trace, profile.of(host_lane)
+    trace, lane = profile.trace, profile.of(launch_sequence)
     described = host_slices(trace, PARAM_COMMS.__eq__)
     described = described[(trace.ts[described] >= lane.begin[0]) & (trace.ts[described] < lane.begin[-1])]
     call = enclosing(trace, described, is_group_call)
@@ -285,11 +289,13 @@ def _can_merge(profile: Profile, call: Int64s) -> Bools:
     model asks for have to stay one after the other.
     """
     trace, queue = profile.trace, profile.of(gpu_queue)
-    operator = climb(trace.parent, trace.parent[call], mask_of(trace.cats, OPERATOR.__eq__)[trace.cat])
+    operator = first_ancestor(
+        trace.parent, trace.parent[call], mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
+    )
     by_fsdp, by_ddp = (enclosing(trace, call, name) for name in (is_of_fsdp, operators.reduces_gradients))
     mergeable = mask_of(trace.names, lambda name: operation_of(name) in MERGEABLE)[trace.name[call]]
     computing = profile.of(are_kernels) & ~profile.of(work_named, is_communication)
-    launches = np.sort(profile.of(host_lane).begin[queue.point[computing]])
+    launches = np.sort(profile.of(launch_sequence).begin[queue.point[computing]])
     before = np.searchsorted(launches, trace.ts[call])
     same = np.concatenate(([False], before[1:] == before[:-1], [False]))
     in_a_row = (same[1:] | same[:-1])[: len(call)]  # nothing is computed before or after it

@@ -36,13 +36,13 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     without_waiting,
 )
 from tb_torchcompile_plugin.analysis.causes.training_fixes import fused_optimizer
-from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import graphs
+from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import requested_graphs
 from tb_torchcompile_plugin.profile.columns import (
     by_track,
     host_slices,
+    mask_at,
     mask_of,
     order_of,
-    place_mask,
     values_of,
 )
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
@@ -50,20 +50,20 @@ from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, joined, within
 from tb_torchcompile_plugin.profile.model.attribution import (
-    Culprit,
-    climbed,
+    Attribution,
+    ancestor_causes,
     culprits,
+    location_of,
     most_called_at,
-    place_of,
 )
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import Pieces, host_lane, host_pieces
+from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.torch_names.operators import ATEN, both_ways, is_cell
-from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torchs
-from tb_torchcompile_plugin.torch_names.slices import gives_back
+from tb_torchcompile_plugin.torch_names.operators import ATEN, is_cell, without_direction
+from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torch_function
+from tb_torchcompile_plugin.torch_names.slices import is_free
 
 _LOOP = 4  # values per step, each read after the last
 _FEW_LAUNCHES = 8  # between two of them: with more the loop is a program of its own
@@ -98,13 +98,13 @@ def _without_causes(profile: Profile) -> Iterator[Fix]:
     for code, culprit in enumerate(blamed.culprits):
         # A step that does not compile tunes nothing either.
         cause = "compile" if culprit.cause == "autotuning" else culprit.cause
-        of_torch = cause == "library" and is_torchs(culprit.name)
+        of_torch = cause == "library" and is_torch_function(culprit.name)
         if cause in ("python", "library") and culprit.file and not of_torch:
             by_line[culprit.file, culprit.line].append(code)
         elif cause in whole:
             whole[cause].append(code)
         elif cause in _BY_NAME and not is_backward_call(culprit.name):
-            name = both_ways(culprit.name)  # an operator and its backward have the same cause
+            name = without_direction(culprit.name)  # an operator and its backward have the same cause
             line = f":{culprit.file}:{culprit.line}" if name == culprit.name else ""
             by_name[cause, f"{cause}:{name or 'nothing recorded'}{line}"].append(code)
     groups: list[tuple[FixKind, str, list[int]]] = [
@@ -121,7 +121,7 @@ def _without_causes(profile: Profile) -> Iterator[Fix]:
 
 def _without_host_time(profile: Profile, kind: FixKind, fix_id: str, selected: Int64s) -> Iterator[Fix]:
     """Yield the selected pieces without their host time: all of it, or the part beyond the usual of a call."""
-    pieces, blamed, lane = profile.of(host_pieces), profile.of(culprits), profile.of(host_lane)
+    pieces, blamed, lane = profile.of(host_segments), profile.of(culprits), profile.of(launch_sequence)
     ns, times = _excess(pieces.take(selected), kind)
     calls = profile.of(call_kinds) == kind
     if not times and not calls.any():
@@ -149,7 +149,7 @@ def _without_host_time(profile: Profile, kind: FixKind, fix_id: str, selected: I
     )
 
 
-def _excess(pieces: Pieces, kind: FixKind) -> tuple[Int64s, int]:
+def _excess(pieces: HostSegments, kind: FixKind) -> tuple[Int64s, int]:
     """Return what each piece has beyond the usual of its slice, and how many slices have any."""
     row, ns = pieces.row, pieces.ns
     _, slice_ = np.unique(np.where(row < 0, -1 - np.arange(len(row)), row), return_inverse=True)
@@ -165,26 +165,26 @@ def _allocations(profile: Profile, calls: Int64s) -> Subject:
     Then memory is allocated because it was freed, and the line is theirs.
     """
     names, name = profile.trace.names, profile.trace.name
-    frees = mask_of(names, gives_back)[name[calls]]
+    frees = mask_of(names, is_free)[name[calls]]
     freeing, allocating = calls[frees], calls[~frees]
     groups = [freeing, allocating] if _FREED_OFTEN * len(freeing) >= len(allocating) else [allocating]
     called = [names[np.bincount(name[rows]).argmax()] for rows in groups if len(rows)]
     return " and ".join(called), *most_called_at(profile, groups[0])
 
 
-def _largest(attributions: list[Culprit], ns: npt.NDArray[np.float64] | Int64s) -> Subject:
+def _largest(attributions: list[Attribution], ns: npt.NDArray[np.float64] | Int64s) -> Subject:
     """Return the largest one, with the names of all, and the first line of the user's that one of them has."""
     largest = [attributions[code] for code in np.argsort(-ns) if ns[code] > 0]
     located = next((culprit for culprit in largest if culprit.file), largest[0])
     names = {culprit.name for culprit in largest}
-    pair = len({both_ways(name) for name in names}) == 1 < len(names)
-    name = f"{both_ways(largest[0].name)}_forward and _backward" if pair else largest[0].name
+    pair = len({without_direction(name) for name in names}) == 1 < len(names)
+    name = f"{without_direction(largest[0].name)}_forward and _backward" if pair else largest[0].name
     return name, located.file, located.line
 
 
 def _without_long_calls(profile: Profile, rows: Int64s) -> Change | None:
     """Take out all that happens in long slices that launch no kernel, which the step does not need; None without."""
-    trace, lane = profile.trace, profile.of(host_lane)
+    trace, lane = profile.trace, profile.of(launch_sequence)
     rows = rows[(rows >= 0) & (trace.dur[rows] > 2 * thresholds.USUAL_CALL_NS)]
     computing = np.flatnonzero(profile.of(launches_kernels))
     for track, on_track in by_track(trace, rows):
@@ -198,17 +198,17 @@ def _without_long_calls(profile: Profile, rows: Int64s) -> Change | None:
 
 def _without_waits(profile: Profile) -> Iterator[Fix]:
     """Yield values that the host waits for, by operator and the user's function, taken out with the operator."""
-    trace, lane = profile.trace, profile.of(host_lane)
+    trace, lane = profile.trace, profile.of(launch_sequence)
     waits = lane.synchronises & profile.of(model).waits.any(axis=1)
     operators = outermost_operator(trace, np.where(lane.row >= 0, lane.row, -1))
     callers = np.where(lane.row >= 0, trace.parent[lane.row], -1)
-    asked_by = climbed(profile, np.where(operators >= 0, operators, callers))
+    asked_by = ancestor_causes(profile, np.where(operators >= 0, operators, callers))
     for name, user in sorted({*zip(asked_by.name[waits].tolist(), asked_by.user[waits].tolist())}):
         points = waits & (asked_by.name == name) & (asked_by.user == user)
         times = slice_times(profile, np.unique(operators[points & (operators >= 0)]))
         inside, _ = points_inside(profile, times)
         inside &= ~profile.of(launches_kernels)
-        file, line = place_of(profile, user)
+        file, line = location_of(profile, user)
         called = trace.names[name] if name >= 0 else longest_call(profile, points)
         change = in_sequence(
             without_host_time(time_inside(profile, times)),
@@ -231,7 +231,7 @@ def _in_loops(profile: Profile, waits: Bools) -> Bools:
 
     Read at once, those are one graph. Where compiled code runs in between the values decide what comes next.
     """
-    lane, indices = profile.of(host_lane), np.flatnonzero(waits)
+    lane, indices = profile.of(launch_sequence), np.flatnonzero(waits)
     behind = np.searchsorted(indices, np.arange(len(lane)), side="right")
     compiled = np.bincount(behind, ~profile.of(outside), len(indices) + 1) > 0
     compiled |= np.bincount(behind, lane.launches, len(indices) + 1) > _FEW_LAUNCHES
@@ -244,7 +244,7 @@ def _in_loops(profile: Profile, waits: Bools) -> Bools:
 
 def _without_blocking_copies(profile: Profile) -> Iterator[Fix]:
     """Yield copies with pinned memory: without it the call returns when the GPU is done with the copy."""
-    trace, lane, queue = profile.trace, profile.of(host_lane), profile.of(gpu_queue)
+    trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
     for direction in ("Pageable -> Device", "Device -> Pageable"):
         named = np.array([direction in name for name in trace.names], bool)
         work = np.flatnonzero(named[trace.name[queue.row]])
@@ -252,17 +252,17 @@ def _without_blocking_copies(profile: Profile) -> Iterator[Fix]:
         work, bytes_ = work[bytes_ > _SMALL_BYTES], bytes_[bytes_ > _SMALL_BYTES]
         if not len(work):
             continue
-        points = place_mask(queue.point[work], len(lane))
+        points = mask_at(queue.point[work], len(lane))
         dur = np.minimum((bytes_ / _PINNED_BYTES_NS).astype(np.int64) + CALL_NS, queue.dur[work])
         behind = np.concatenate(([False], points[:-1])) & lane.synchronises
         behind &= profile.of(model).waits.any(axis=1)
         largest = work[[np.argmax(queue.dur[work])]]
-        user = climbed(profile, lane.row[queue.point[largest]]).user
+        user = ancestor_causes(profile, lane.row[queue.point[largest]]).user
         name = trace.names[trace.name[queue.row[largest[0]]]]
         yield Fix(
             id=f"copies:{direction}",
             kind="copies",
-            subject=(name, *place_of(profile, int(user[0]))),
+            subject=(name, *location_of(profile, int(user[0]))),
             change=in_sequence(without_waiting(points | behind), with_durations(work, dur)),
             times=len(work) / lane.steps,
         )
@@ -275,7 +275,7 @@ def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
     CUDA graph would be recorded for each size.
     """
     replayed = bool(profile.of(launch_calls).replay.any())
-    if profile.of(graphs):
+    if profile.of(requested_graphs):
         times = profile.of(not_replayed) if replayed else profile.of(graph_times)
         yield from _launched_at_once(profile, "cuda_graphs", "graph_capture", times, replayed)
     elif not replayed:
@@ -287,7 +287,7 @@ def _launched_at_once(
     profile: Profile, fix_id: str, kind: FixKind, times: Times, in_use: bool = False
 ) -> Iterator[Fix]:
     """Yield what runs in these times launched as one; `in_use`: it was recorded again, or waited, instead."""
-    lane = profile.of(host_lane)
+    lane = profile.of(launch_sequence)
     inside, first = points_inside(profile, times)
     if not inside.any():
         return
@@ -315,7 +315,7 @@ def _launched_at_once(
 def not_replayed(profile: Profile) -> Times:
     """Return when each thread ran graphs that should be replayed and were recorded, or run kernel by kernel."""
     runs, names = profile.of(graph_runs), profile.of(Ownership).names
-    asked = set(profile.of(graphs))
+    asked = set(profile.of(requested_graphs))
     owners = zip(runs.compile_id.tolist(), runs.backward.tolist())
     selected = [
         code >= 0 and (names[code], "backward" if backward else "forward") in asked
@@ -334,7 +334,7 @@ def not_replayed(profile: Profile) -> Times:
 
 def _whole_sequence(profile: Profile) -> Iterator[Fix]:
     """Yield a recurrent network that gets its whole sequence at once: a few launches each way."""
-    trace, lane = profile.trace, profile.of(host_lane)
+    trace, lane = profile.trace, profile.of(launch_sequence)
     cells = host_slices(trace, is_cell)
     loops = [loop for _, rows in by_track(trace, cells) for loop in _loops_of(profile, rows)]
     if not loops:

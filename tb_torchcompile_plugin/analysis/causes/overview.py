@@ -10,21 +10,25 @@ import msgspec
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.causes.fix_words import sentence
-from tb_torchcompile_plugin.analysis.causes.payback import pays_sentence
-from tb_torchcompile_plugin.analysis.causes.scenario import priced, step_length
+from tb_torchcompile_plugin.analysis.causes.payback import payback_sentence
+from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes, step_length
 from tb_torchcompile_plugin.analysis.causes.what_if import why_nothing
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, significant
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import Coverage, coverage
-from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import bound_unrecorded, gpus, utilization
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus, unprofiled_bound, utilization
 from tb_torchcompile_plugin.analysis.runtime.span_report import compiled_sentence
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import steps_that_compile
-from tb_torchcompile_plugin.analysis.runtime.step_words import paced, slowed, told_by
+from tb_torchcompile_plugin.analysis.runtime.step_words import (
+    how_steps_were_found,
+    profiling_slowdown,
+    time_unit,
+)
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
-from tb_torchcompile_plugin.profile.model.clock import StepPace, step_clock
+from tb_torchcompile_plugin.profile.model.clock import RecordedStepLength, step_clock
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import profiled_steps, unrecorded_step_ns
+from tb_torchcompile_plugin.profile.steps import profiled_steps, unprofiled_step_ns
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
@@ -45,21 +49,21 @@ class Overview(msgspec.Struct, frozen=True):
 
 def overview(profile: Profile) -> Overview:
     """Return the sentences about a span."""
-    step, of = profile.of(headline), profile.of(paced)
+    step, of = profile.of(headline), profile.of(time_unit)
     # What would not help yet; then, largest gain first, what would help little.
     reasons = [row.title for row in profile.of(findings).findings if not row.advised]
     gains = [
         f"{sentence(row, of)}: worth {percent(row.predicted.gain_percent)} of {of.one}"
-        for row in profile.of(priced)
+        for row in profile.of(predicted_fixes)
         if thresholds.considered_percent <= row.predicted.gain_percent < thresholds.gain_percent
     ]
     return Overview(
-        headline=with_compile(profile, step),
+        headline=headline_with_compile(profile, step),
         step=step,
         recording=distortion(profile),
         coverage=profile.of(coverage),
         considered=[*reasons, *gains][:_MAX_CONSIDERED],
-        pays=profile.of(pays_sentence),
+        pays=profile.of(payback_sentence),
     )
 
 
@@ -67,12 +71,12 @@ def headline(profile: Profile) -> str:
     """Return "Step 99.0 ms on the GPU (mean of 3); the host needs 5.71 ms and runs ahead · GPU busy 98.7 % → …"."""
     if profile.trace.notices:  # what is missing may have been there
         return step_sentence(profile, "")
-    verdict = verdict_of(profile.of(findings).findings)
+    verdict = verdict_text(profile.of(findings).findings)
     use, clock, unprofiled = profile.of(utilization), profile.of(step_clock), profile.of(_unprofiled)
     if not verdict and use:  # nothing is to be changed: what bounds the steps
         bound = use.verdict.bound
         if clock and unprofiled:
-            bound = bound_unrecorded(use.verdict, 1000 * unprofiled.step_us / clock.step)
+            bound = unprofiled_bound(use.verdict, 1000 * unprofiled.step_us / clock.step)
         verdict = f" → {bound} bound"
     return step_sentence(profile, verdict)
 
@@ -82,7 +86,7 @@ def step_sentence(profile: Profile, verdict: str) -> str:
     return f"{_time(profile)} · {_busy(profile)}{verdict}."
 
 
-def verdict_of(rows: Sequence[Finding]) -> str:
+def verdict_text(rows: Sequence[Finding]) -> str:
     """Return " → " and the first finding; "" where that asks for no change."""
     first = first_change(rows)
     return f" → {first.title}" if first else ""
@@ -93,7 +97,7 @@ def first_change(rows: Sequence[Finding]) -> Finding | None:
     return rows[0] if rows and rows[0].asks_for_change else None
 
 
-def with_compile(profile: Profile, step: str) -> str:
+def headline_with_compile(profile: Profile, step: str) -> str:
     """Return the sentence about a step, and what was compiled."""
     overlap, steps = profile.of(ct.compile_overlap), profile.of(profiled_steps)
     if overlap is None:
@@ -114,7 +118,7 @@ def distortion(profile: Profile) -> str:
         limit = thresholds.SLOWED_BY_PROFILER * unprofiled.noted_us
         if unprofiled.device is not None or unprofiled.step_us > limit:
             return ""
-    text = slowed(profile, thresholds.SLOWED_BY_PROFILER)
+    text = profiling_slowdown(profile, thresholds.SLOWED_BY_PROFILER)
     advice = "; record without with_stack" if PYTHON_FUNCTION in profile.trace.cats else ""
     return f"{text}: host times are overstated{advice}." if text else ""
 
@@ -127,7 +131,7 @@ def _time(profile: Profile) -> str:
     recorded, compiling = duration(clock.step / 1000), profile.of(steps_that_compile)
     mean = f"mean of {clock.averaged}" if clock.averaged > 1 else ""
     unsteady = plural(compiling, "step compiles", "steps compile") if compiling else ""
-    notes = list(filter(None, (mean, unsteady, profile.of(told_by))))
+    notes = list(filter(None, (mean, unsteady, profile.of(how_steps_were_found))))
     if unprofiled := profile.of(_unprofiled):
         whose = _whose_unprofiled(profile, clock, unprofiled)
         details = ", ".join((f"{recorded} while recording", *notes))
@@ -155,8 +159,8 @@ class _Unprofiled(NamedTuple):
 
 def _unprofiled(profile: Profile) -> _Unprofiled | None:
     """Return the step that predictions are for; None where profiling did not slow it by much, or this is unknown."""
-    ns = profile.data.of(unrecorded_step_ns) if profile.data else None
-    if ns is None or not slowed(profile, thresholds.SLOWED_BY_PROFILER):
+    ns = profile.data.of(unprofiled_step_ns) if profile.data else None
+    if ns is None or not profiling_slowdown(profile, thresholds.SLOWED_BY_PROFILER):
         return None
     if profile.of(why_nothing):
         return _Unprofiled(us(ns), us(ns), None, False)
@@ -164,7 +168,7 @@ def _unprofiled(profile: Profile) -> _Unprofiled | None:
     return _Unprofiled(length.step_us, us(ns), length.device, True)
 
 
-def _whose_unprofiled(profile: Profile, clock: StepPace, unprofiled: _Unprofiled) -> str:
+def _whose_unprofiled(profile: Profile, clock: RecordedStepLength, unprofiled: _Unprofiled) -> str:
     """Return the bottleneck; a GPU only where it would have work most of the time."""
     device, longer = unprofiled.device, clock.step / 1000 / unprofiled.step_us
     if clock.gpu is None or not unprofiled.paced:

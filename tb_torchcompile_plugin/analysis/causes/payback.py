@@ -37,34 +37,34 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
     run_facts,
     why_not_comparable,
 )
-from tb_torchcompile_plugin.analysis.causes.scenario import priced, step_length
+from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes, step_length
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, step_cost, why_nothing
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_costs
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, seconds, signed
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import call_overhead
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, kernel_name, launched_in
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, kernel_name, launched_in_steps
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import span_compiles, steps_that_compile
-from tb_torchcompile_plugin.analysis.sheet import head
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.generated_code import GraphCode
-from tb_torchcompile_plugin.profile.columns import mask_of, places_in
+from tb_torchcompile_plugin.profile.columns import indices_in, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import (
+    all_calls,
     compiled_calls,
-    every,
     generated_code,
     region_calls,
 )
 from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time, step_ns
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, is_triton
-from tb_torchcompile_plugin.torch_names.operators import ATEN, only_looks
+from tb_torchcompile_plugin.torch_names.operators import ATEN, is_view
 from tb_torchcompile_plugin.torch_names.records import SYMBOLS
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 
@@ -106,17 +106,17 @@ class WhyNot(msgspec.Struct, frozen=True):
 
     cause: Obstacle
     time_us: float | None  # per step, on the GPU or on the host
-    percent: Annotated[float | None, head("Of a step")]
-    says: Annotated[str, head("What it is", grow=True)]
-    where: Annotated[str, head("Mostly", grow=True)]  # operators, kernels or symbols
+    percent: Annotated[float | None, column_head("Of a step")]
+    says: Annotated[str, column_head("What it is", grow=True)]
+    where: Annotated[str, column_head("Mostly", grow=True)]  # operators, kernels or symbols
 
 
 class CompileSeconds(msgspec.Struct, frozen=True):
     """What compiling cost; None where this run does not show it."""
 
-    blocked_s: Annotated[float, head("Compiling held the program")]
-    cold_s: Annotated[float | None, head("With cold caches")]
-    warm_s: Annotated[float | None, head("With warm caches")]
+    blocked_s: Annotated[float, column_head("Compiling held the program")]
+    cold_s: Annotated[float | None, column_head("With cold caches")]
+    warm_s: Annotated[float | None, column_head("With warm caches")]
     cache_hits: int
     cache_lookups: int
 
@@ -125,10 +125,14 @@ class Pays(msgspec.Struct, frozen=True):
     """Whether compiling is worth it."""
 
     says: tuple[str, ...]  # the answer first, then its reasons
-    gain: Annotated[tuple[Gain, ...], head("A steady step, eager and compiled")]  # one row
-    cost: Annotated[tuple[CompileSeconds, ...], head("What compiling cost")]
-    even: Annotated[tuple[Even, ...], head("When compiling has paid for itself")]  # () where never or unknown
-    why_not: Annotated[tuple[WhyNot, ...], head("What keeps compiling from bringing more")]  # largest first
+    gain: Annotated[tuple[Gain, ...], column_head("A steady step, eager and compiled")]  # one row
+    cost: Annotated[tuple[CompileSeconds, ...], column_head("What compiling cost")]
+    even: Annotated[
+        tuple[Even, ...], column_head("When compiling has paid for itself")
+    ]  # () where never or unknown
+    why_not: Annotated[
+        tuple[WhyNot, ...], column_head("What keeps compiling from bringing more")
+    ]  # largest first
 
 
 class _Comparison(NamedTuple):
@@ -137,7 +141,7 @@ class _Comparison(NamedTuple):
     refused: str  # why the baseline run does not count, a sentence or ""
 
 
-def pays(profile: Profile) -> Pays:
+def payback(profile: Profile) -> Pays:
     """Return the answer for a span, compared with its baseline run where there is one."""
     (gain, cost, refused), facts = profile.of(_comparison), profile.of(run_facts)
     even = break_even(gain, cost)
@@ -151,7 +155,7 @@ def pays(profile: Profile) -> Pays:
     )
 
 
-def pays_sentence(profile: Profile) -> str:
+def payback_sentence(profile: Profile) -> str:
     """Return the answer alone; "" where nothing was compiled, here or in the baseline run."""
     gain, cost, _ = profile.of(_comparison)
     if gain.told_by == "compiled_predicted" or (gain.told_by == "nobody" and not cost):
@@ -194,7 +198,7 @@ def _predicted(profile: Profile, facts: RunFacts) -> Gain:
     if facts.compiled:
         eager, now = profile.of(uncompiled), profile.of(step_length).step_us
         return predicted_gain("eager_predicted", eager[:3], (now, now, now)) if eager else UNKNOWN
-    best = next((row.predicted for row in profile.of(priced) if row.kind == "eager"), None)
+    best = next((row.predicted for row in profile.of(predicted_fixes) if row.kind == "eager"), None)
     if best is None:
         return UNKNOWN
     now = best.step_us
@@ -291,7 +295,7 @@ def _gpu_ns(profile: Profile, categories: tuple[Category, ...] = CATEGORIES) -> 
     codes, total = [CATEGORIES.index(name) for name in categories], 0
     for rows in profile.of(kernel_launches):
         if rows.device != "cpu":
-            counted = np.isin(rows.category, codes) & launched_in(profile, rows)
+            counted = np.isin(rows.category, codes) & launched_in_steps(profile, rows)
             total += int(rows.dur[counted].sum())
     return total
 
@@ -339,7 +343,7 @@ def _unpriced(profile: Profile) -> Iterator[WhyNot]:
     if rows:
         says = f"{plural(len(rows), 'recompile')}: each is paid for, and each call tries the guards of all versions"
         yield WhyNot("recompiles", None, None, says, f"{rows[0].file}:{rows[0].line}" if rows[0].file else "")
-    ran = {call.compile_id for call in every(profile.of(region_calls))}
+    ran = {call.compile_id for call in all_calls(profile.of(region_calls))}
     events = profile.summary.shape_events if profile.summary else ()
     names = sorted({row.symbol for row in events if row.kind in SYMBOLS and row.key.compile_id in ran})
     if names:
@@ -371,11 +375,13 @@ def uncompiled(profile: Profile) -> EagerStep | None:
         return None
     cost = profile.of(step_cost).recording
     times = [after_ns(profile, _unfused(profile, assumed), cost) / 1000 for assumed in (USUAL, LEAST, MOST)]
-    return EagerStep(times[0], min(times), max(times), int(operators.sum()) / profile.of(host_lane).steps)
+    return EagerStep(
+        times[0], min(times), max(times), int(operators.sum()) / profile.of(launch_sequence).steps
+    )
 
 
 def _unfused(profile: Profile, assumed: Assumed) -> Change:
-    queue, lane, (operators, tensors) = profile.of(gpu_queue), profile.of(host_lane), profile.of(_fused)
+    queue, lane, (operators, tensors) = profile.of(gpu_queue), profile.of(launch_sequence), profile.of(_fused)
     generated = operators > 0
     alone = operators * assumed.tensors / np.maximum(tensors, 1)
     longer = np.where(operators > 1, np.maximum(alone, 1.0), 1.0)
@@ -398,7 +404,7 @@ def _wrapper_ns(profile: Profile) -> Int64s:
     aten = mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name]
     is_operator = aten & mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
     # Row -1, where nothing was recorded, is the last.
-    return np.where(np.append(is_operator, False)[profile.of(host_pieces).row], 0, inside)
+    return np.where(np.append(is_operator, False)[profile.of(host_segments).row], 0, inside)
 
 
 def _fused(profile: Profile) -> tuple[Int64s, Int64s]:
@@ -408,7 +414,7 @@ def _fused(profile: Profile) -> tuple[Int64s, Int64s]:
     for rows in profile.of(kernel_launches):
         for launches in groups(rows) if rows.device != "cpu" else ():
             if rows.category[launches[0]] in _TRITON:
-                work = places_in(queue_rows, rows.index[launches])
+                work = indices_in(queue_rows, rows.index[launches])
                 work = work[work >= 0]
                 operators[work], tensors[work] = _made_of(profile, kernel_name(profile, rows, launches))
     return operators, tensors
@@ -421,9 +427,9 @@ def _made_of(profile: Profile, kernel: KernelName) -> tuple[int, int]:
         return 0, 0
     definition = generated.definition
     times = profile.of(_kernels_by_node, generated.code)
-    nodes = sum(1 / times[node] for node in definition.source_nodes if not only_looks(node))
+    nodes = sum(1 / times[node] for node in definition.source_nodes if not is_view(node))
     # Kernels without nodes are counted by operators instead.
-    named = 0 if definition.source_nodes else sum(not only_looks(name) for name in definition.aten_ops)
+    named = 0 if definition.source_nodes else sum(not is_view(name) for name in definition.aten_ops)
     return max(round(nodes), named, 1), (definition.signature or "").count("_ptr")
 
 

@@ -18,16 +18,16 @@ from tb_torchcompile_plugin.analysis.causes.what_if import why_nothing
 from tb_torchcompile_plugin.analysis.compile.caches import saved_ns
 from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import launched_in
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import launched_in_steps
 from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, compiling, noise_us, step_times
-from tb_torchcompile_plugin.analysis.sheet import head
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import union
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, pace
+from tb_torchcompile_plugin.profile.steps import StepWindows, bottleneck
 from tb_torchcompile_plugin.profile.units import to_seconds, us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.slices import is_graph
@@ -117,7 +117,7 @@ def steady_steps(profile: Profile) -> SteadySteps:
         length = profile.of(step_length)
         if length.gpu_us and length.clock == "gpu" and length.step_us > _RUNS_AHEAD * unprofiled.mean_us:
             # The steps of a GPU that has work all the time take as long profiled as not.
-            gpu, mean = profile.of(pace), length.step_us
+            gpu, mean = profile.of(bottleneck), length.step_us
             by_gpu = step_times((gpu.length[:-1] / 1000).tolist()) if gpu is not None else None
             unprofiled = by_gpu or StepTimes(1, mean, mean, mean, mean, None)
     return SteadySteps(unprofiled, step_times(profile.of(compiling).others_us.tolist()))
@@ -144,7 +144,7 @@ class RunFacts(NamedTuple):
     tflop: float | None  # of the libraries' kernels per step, None where shapes do not show it
 
 
-def eager_of(run: str, runs: Iterable[str]) -> str | None:
+def eager_run_of(run: str, runs: Iterable[str]) -> str | None:
     """Return the eager run to compare a run with; None where there is none, or several.
 
     Their names differ only by words that say how they ran, as `bert/eager` and `bert/compiled`.
@@ -155,7 +155,7 @@ def eager_of(run: str, runs: Iterable[str]) -> str | None:
     return eager[0] if len(eager) == 1 else None
 
 
-def compiled_of(run: str, runs: Sequence[str]) -> str | None:
+def compiled_run_of(run: str, runs: Sequence[str]) -> str | None:
     """Return the only run of which this one is the eager one; of several the one with cold caches."""
     if not _EAGER & set(_words(run)):
         return None
@@ -178,7 +178,7 @@ def run_facts(profile: Profile) -> RunFacts:
     """Return what is known of the run of a span."""
     summary, flop = profile.summary, 0.0
     for rows, work in zip(profile.of(kernel_launches), profile.of(launched_work), strict=True):
-        flop += float(np.nansum(work.flop[launched_in(profile, rows)]))
+        flop += float(np.nansum(work.flop[launched_in_steps(profile, rows)]))
     return RunFacts(
         run="",
         compiled=bool(profile.of(compiled_calls)) or any(map(is_graph, profile.trace.names)),
@@ -215,11 +215,11 @@ def why_not_comparable(run: RunFacts, other: RunFacts) -> str:
 class Even(msgspec.Struct, frozen=True):
     """After how many steps what compiling cost has come back."""
 
-    name: Annotated[Caches, head("With caches")]
-    cost_s: Annotated[float, head("Compiling cost")]
-    steps: Annotated[int, head("Pays from step")]
-    low_steps: Annotated[int, head("At best")]
-    high_steps: Annotated[int | None, head("At worst")]  # None where a step may gain nothing
+    name: Annotated[Caches, column_head("With caches")]
+    cost_s: Annotated[float, column_head("Compiling cost")]
+    steps: Annotated[int, column_head("Pays from step")]
+    low_steps: Annotated[int, column_head("At best")]
+    high_steps: Annotated[int | None, column_head("At worst")]  # None where a step may gain nothing
     after_s: float
 
 
@@ -228,11 +228,11 @@ class Gain(msgspec.Struct, frozen=True):
 
     verdict: Paying
     told_by: ToldBy
-    eager_us: Annotated[float | None, head("Eager step")]
-    compiled_us: Annotated[float | None, head("Compiled step")]
+    eager_us: Annotated[float | None, column_head("Eager step")]
+    compiled_us: Annotated[float | None, column_head("Compiled step")]
     gain_us: float | None
-    low_us: Annotated[float | None, head("Gain at least")]
-    high_us: Annotated[float | None, head("Gain at most")]
+    low_us: Annotated[float | None, column_head("Gain at least")]
+    high_us: Annotated[float | None, column_head("Gain at most")]
     eager_run: str  # the name of the baseline run; "" for this one and for none, as `compiled_run`
     compiled_run: str
 

@@ -16,21 +16,30 @@ from msgspec.structs import replace
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.eager_fixes import eager_points, given_up
 from tb_torchcompile_plugin.analysis.causes.fix import DYNAMIC_CUDA_GRAPHS, FixKind, changing_graphs
-from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS, next_step, place, with_gain, words_of
-from tb_torchcompile_plugin.analysis.causes.scenario import priced
+from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS, next_step, user_line, with_gain, words_of
+from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.compile.compilation_details import Elements, guard_checks, most_elements
+from tb_torchcompile_plugin.analysis.compile.compilation_details import (
+    Elements,
+    guard_checks,
+    most_guarded_container,
+)
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Panel, Severity, severity_of
 from tb_torchcompile_plugin.analysis.formatting import at_line, function_at
-from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import graphs
+from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import requested_graphs
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skip_reasons, cudagraph_skips
 from tb_torchcompile_plugin.analysis.runtime.memory import HeldMemory, held_memory
-from tb_torchcompile_plugin.analysis.runtime.step_words import paced
+from tb_torchcompile_plugin.analysis.runtime.step_words import time_unit
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, Frame
 from tb_torchcompile_plugin.profile.columns import host_slices
-from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, compiled_when, every, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import (
+    all_calls,
+    compiled_calls,
+    compiled_when,
+    region_calls,
+)
 from tb_torchcompile_plugin.profile.gpu.launches import ran_packages
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, union
@@ -38,7 +47,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import profiled_time, step_ns, step_slices
 from tb_torchcompile_plugin.profile.units import share_percent
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
+from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 from tb_torchcompile_plugin.torch_names.slices import is_graph, is_region
 
 if TYPE_CHECKING:
@@ -75,7 +84,7 @@ class SpanContext:
         self.steps = len(profile.of(step_slices))  # that the profiler marked
         self.step_count = max(self.steps, 1)  # to divide by: without steps, the span is one
         self.where = "a step" if self.steps else "in this span"  # after a number
-        self.paced = profile.of(paced)  # what predictions are of: a step, or the span
+        self.paced = profile.of(time_unit)  # what predictions are of: a step, or the span
         self.windows = union(*profile.of(profiled_time))  # the steps, or the span where there are none
         # By the clock that is the bottleneck of the steps.
         wall_ns = float(profile.of(step_ns).sum()) if self.steps else self.windows.total_ns
@@ -89,7 +98,7 @@ class SpanContext:
         keys = {(row.key.epoch, row.key.compile_id) for row in again}
         self.recompilations = [row for row in compiled if (row.key.epoch, row.key.compile_id) in keys]
         # Compile ids of the regions that were called, whatever they hold.
-        self.regions_that_ran = {call.compile_id for call in every(profile.of(region_calls))}
+        self.regions_that_ran = {call.compile_id for call in all_calls(profile.of(region_calls))}
         self.nothing_compiled = self._is_all_eager()
 
     def _is_all_eager(self) -> bool:
@@ -117,7 +126,7 @@ class SpanContext:
 
     def best(self, kind: FixKind, name: str = "") -> WhatIf | None:
         """Return the fix with the largest gain of this kind, or for this kernel; None where nothing is predicted."""
-        rows = (row for row in self.profile.of(priced) if row.kind == kind)
+        rows = (row for row in self.profile.of(predicted_fixes) if row.kind == kind)
         return next((row for row in rows if name in ("", row.name)), None)
 
     def share(self, us: float | None) -> float:
@@ -209,12 +218,12 @@ class CompileRule(Rule, ABC):
 
 def called_at(stack: Sequence[Frame]) -> str:
     """Return the user's line that led to the last frame of a stack, of a library; "" where that is the user's own."""
-    return "" if not stack or is_users_file(stack[-1].file) else users_line(stack)
+    return "" if not stack or is_user_file(stack[-1].file) else users_line(stack)
 
 
 def users_line(stack: Sequence[Frame]) -> str:
     """Return the last line of the user's in a stack, "" where there is none."""
-    users = [frame for frame in stack if is_users_file(frame.file)]
+    users = [frame for frame in stack if is_user_file(frame.file)]
     return at_line(users[-1].file, users[-1].line) if users else ""
 
 
@@ -235,11 +244,11 @@ class WhatIfRule(SpanRule):
         if self.kind == "cuda_graphs":
             data = context.profile.data
             skips = data and (data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
-            if skips or context.profile.of(graphs):
+            if skips or context.profile.of(requested_graphs):
                 return  # inductor was told to use them
         if self.kind == "eager" and (context.nothing_compiled or context.profile.of(given_up)):
             return
-        rows = [row for row in context.profile.of(priced) if row.kind == self.kind]
+        rows = [row for row in context.profile.of(predicted_fixes) if row.kind == self.kind]
         large = [row for row in rows if row.predicted.gain_percent >= thresholds.gain_percent]
         fullest = None
         if self.kind == "recomputed":  # checkpoints save memory
@@ -264,7 +273,7 @@ class WhatIfRule(SpanRule):
         return self.finding(context, title, next_step(row), evidence, severity="info", advised=False)
 
     def _advised(self, context: SpanContext, row: WhatIf, fullest: HeldMemory | None) -> Finding:
-        gain, where = row.predicted.gain_us, place(row)
+        gain, where = row.predicted.gain_us, user_line(row)
         title, advice = with_gain(row, context.paced), next_step(row)
         if self.kind == "cuda_graphs":
             advice = _cuda_graph_advice(context, advice)
@@ -299,13 +308,13 @@ def _elements_checked(context: SpanContext) -> Elements | None:
     keys = {(row.epoch, row.compile_id) for row in data.of(compilations)}
     ran = sorted(key for key in keys if key[1] in context.regions_that_ran)
     checks = [check for key in ran for check in data.of(guard_checks, *key).guards]
-    most = most_elements(checks)
+    most = most_guarded_container(checks)
     return most if most and most.many >= max(_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE * len(checks)) else None
 
 
 def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
     """Add a batch in place of many calls, the graphs that CUDA graphs do not serve, and what keeps torch from them."""
-    counts = Counter(call.compile_id for call in every(context.profile.of(region_calls)))
+    counts = Counter(call.compile_id for call in all_calls(context.profile.of(region_calls)))
     times = max(counts.values(), default=0) / context.step_count
     if times >= _MANY_CALLS:
         advice = (

@@ -16,31 +16,38 @@ from tb_torchcompile_plugin.analysis.causes.rule import SpanContext, SpanRule, c
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import size_advice
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_costs
-from tb_torchcompile_plugin.analysis.compile.recompiles import failed, recompiles
+from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guard_clause, recompiles
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding
-from tb_torchcompile_plugin.analysis.formatting import at_line, counted, duration, often, percent, plural
-from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import graphs
+from tb_torchcompile_plugin.analysis.formatting import (
+    at_line,
+    duration,
+    often,
+    percent,
+    plural,
+    plural_of_mean,
+)
+from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import requested_graphs
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import MOVERS, one_dominates
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import DATA_MOVING_CATEGORIES, has_dominant_kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
-from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching
+from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching_operators
 from tb_torchcompile_plugin.compile_log.summary_pb2 import GraphBreak
 from tb_torchcompile_plugin.profile.columns import host_slices, mask_of
-from tb_torchcompile_plugin.profile.compiled.regions import compiling_in_trace, cut_short, resumes
+from tb_torchcompile_plugin.profile.compiled.regions import calls_cut_by_breaks, compiling_in_trace, resumes
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.collectives import GPU_BACKENDS
-from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind, is_of_any_break
+from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind, is_generic_hint
 from tb_torchcompile_plugin.torch_names.kernels import is_anonymous, short_kernel
 from tb_torchcompile_plugin.torch_names.operators import is_library_operator
-from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
+from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, DATA_PARALLEL, PYTHON_FUNCTION, is_autotuning
 
 # What helps against a break for which torch has no hint.
@@ -90,7 +97,7 @@ class GraphBreaks(SpanRule, id="graph_breaks", panel="graph_breaks"):
             return
         worst = max(costs, key=lambda row: costs[row] or 0)
         # Where the worst of all is in a library, the worst one in the user's own files, too.
-        users = [row for row in costs if row.file and is_users_file(row.file)]
+        users = [row for row in costs if row.file and is_user_file(row.file)]
         own = None
         if worst.file and worst not in users:
             own = max(users, key=lambda row: costs[row] or 0, default=None)
@@ -98,7 +105,7 @@ class GraphBreaks(SpanRule, id="graph_breaks", panel="graph_breaks"):
         breaks = reversed(context.summary.graph_breaks if context.summary else ())
         by_id = {row.key.compile_id: row for row in breaks}  # the first one of each
         graph_break = by_id.get(worst.compile_id)
-        caller = "" if not graph_break or is_users_file(worst.file) else called_at(graph_break.stack)
+        caller = "" if not graph_break or is_user_file(worst.file) else called_at(graph_break.stack)
         also = at_line(own.file, own.line) if own else caller
         addition = f" ({'the dearest in your own code' if own else 'called'} at {also})" if also else ""
         row = None
@@ -136,7 +143,7 @@ def _break_costs(context: SpanContext) -> dict[_Break, float | None]:
     if costs:
         prices = {(cost.compile_id, cost.file, cost.line): cost.profiled_us for cost in costs}
     elif lines := context.profile.of(resumes):
-        counts = Counter(call.compile_id for call in context.profile.of(cut_short))
+        counts = Counter(call.compile_id for call in context.profile.of(calls_cut_by_breaks))
         prices = {(name, *lines.place(name, "")): None for name, _ in counts.most_common()}
     return {
         _Break(name, file, line, at_line(file, line) or name): us for (name, file, line), us in prices.items()
@@ -157,7 +164,7 @@ def _hint(graph_break: GraphBreak | None) -> str:
     """Return torch's hint, if it has one that is about this break."""
     if graph_break is None:
         return _FIXES["other"]
-    hints = (hint for hint in graph_break.hints if not is_of_any_break(hint))
+    hints = (hint for hint in graph_break.hints if not is_generic_hint(hint))
     kind = break_kind(graph_break.reason, graph_break.explanation)
     return next(hints, _FIXES.get(kind, "Move what breaks it out of the compiled function"))
 
@@ -185,7 +192,7 @@ class Recompiles(SpanRule, id="recompiles", panel="recompiles"):
         yield self.finding(
             context,
             f"Torch recompiled {frame}{often(len(inside))} while it was profiled, which took "
-            f"{duration(us)}{failed(guard)}",
+            f"{duration(us)}{failed_guard_clause(guard)}",
             advice or "See which guard failed, and keep what it checks the same",
             {"recompiles": len(inside), "compile_us": us, "share_percent": share},
             saves_us=us,
@@ -366,11 +373,11 @@ class SlowKernel(SpanRule, id="kernel_low_bandwidth", panel="kernels"):
 
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield a finding for each kernel with a large share of the GPU time."""
-        if not one_dominates(context.profile, thresholds.kernel_percent):
+        if not has_dominant_kernel(context.profile, thresholds.kernel_percent):
             return
         for row in context.profile.of(kernel_table).rows:
             share, bandwidth = context.gpu_share(row.time_us), row.bandwidth_percent
-            if row.category not in MOVERS or share < thresholds.kernel_percent:
+            if row.category not in DATA_MOVING_CATEGORIES or share < thresholds.kernel_percent:
                 continue
             if bandwidth is None or bandwidth >= thresholds.kernel_bandwidth_percent:
                 continue
@@ -396,7 +403,7 @@ class CudaGraphsUsed(SpanRule, id="cuda_graphs_used", panel="cuda_graphs"):
         profile, calls = context.profile, context.profile.of(launch_calls)
         if not calls.replay.any():
             return
-        if not profile.of(graph_runs).replayed.any() and profile.of(graphs):
+        if not profile.of(graph_runs).replayed.any() and profile.of(requested_graphs):
             return  # each was launched where it was recorded, and never again: another rule says why
         counts = [calls.between(begin, end) for begin, end in zip(*context.windows)]
         replays, launches = sum(row.replays for row in counts), sum(row.launches for row in counts)
@@ -406,7 +413,7 @@ class CudaGraphsUsed(SpanRule, id="cuda_graphs_used", panel="cuda_graphs"):
         yield self.finding(
             context,
             f"CUDA graphs are replayed {often(replays / steps)} {context.where}, and "
-            f"{counted((launches - replays) / steps, 'launch is', 'launches are')} still made one by one",
+            f"{plural_of_mean((launches - replays) / steps, 'launch is', 'launches are')} still made one by one",
             "What launches them runs eager, or torch skipped CUDA graphs for it: compile it, too",
             {
                 "replays_per_step": replays / steps,
@@ -423,7 +430,7 @@ class DominantKernel(SpanRule, id="dominant_kernel", panel="kernels"):
     def evaluate(self, context: SpanContext) -> Iterator[Finding]:
         """Yield the largest kernel where the GPU is the bottleneck."""
         profile = context.profile
-        lane, queue = profile.of(host_lane), profile.of(gpu_queue)
+        lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
         if not len(lane):
             return
         clock = profile.of(recorded_clock)
@@ -451,7 +458,7 @@ class DominantKernel(SpanRule, id="dominant_kernel", panel="kernels"):
 def _is_torchs(profile: Profile, kernel: str) -> bool:
     """Whether only torch's own operators launch it: the user cannot change how it reads and writes."""
     trace = profile.trace
-    rows = profile.of(launching)[work_named(profile, kernel.__eq__)]
+    rows = profile.of(launching_operators)[work_named(profile, kernel.__eq__)]
     return bool(len(rows) and (rows >= 0).all()) and all(
         is_library_operator(trace.names[name]) for name in np.unique(trace.name[rows]).tolist()
     )

@@ -20,15 +20,20 @@ from tb_torchcompile_plugin.analysis.causes.what_if import (
 )
 from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.analysis.formatting import between, duration, plural
-from tb_torchcompile_plugin.analysis.runtime.step_picture import Picture, picture
-from tb_torchcompile_plugin.analysis.runtime.step_words import only, paced, slowed, told_by
+from tb_torchcompile_plugin.analysis.runtime.step_picture import Picture, step_picture
+from tb_torchcompile_plugin.analysis.runtime.step_words import (
+    how_steps_were_found,
+    modeled_steps,
+    profiling_slowdown,
+    time_unit,
+)
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import StepSource, host_lane, loop_steps
+from tb_torchcompile_plugin.profile.model.launch_sequence import StepSource, launch_sequence, loop_steps
 from tb_torchcompile_plugin.profile.model.model import Model, model, replay
-from tb_torchcompile_plugin.profile.model.profiler_overhead import without_recording
+from tb_torchcompile_plugin.profile.model.profiler_overhead import without_overhead
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import unrecorded_step_ns
+from tb_torchcompile_plugin.profile.steps import unprofiled_step_ns
 
 MAX_ROWS = 20  # fixes that are listed without being picked
 Variant = Literal["change", "conservative", "optimistic"]  # which change of a fix
@@ -75,7 +80,7 @@ class Scenario(msgspec.Struct, frozen=True):
     unknown: list[str]  # picked ids of no fix
 
 
-class Offer(NamedTuple):
+class PossibleFixes(NamedTuple):
     """The possible fixes, and what each would bring, largest gain first."""
 
     fixes: tuple[Fix, ...]
@@ -84,15 +89,15 @@ class Offer(NamedTuple):
 
 def scenario(profile: Profile, picked: Sequence[str] = ()) -> Scenario:
     """Return the step with these fixes (ids) made together."""
-    return offered(profile, profile.of(own_offer), picked)
+    return scenario_with(profile, profile.of(span_fixes), picked)
 
 
-def own_offer(profile: Profile) -> Offer:
+def span_fixes(profile: Profile) -> PossibleFixes:
     """Return the fixes that a span has without its job."""
-    return Offer(tuple(profile.of(fixes)), tuple(profile.of(priced)))
+    return PossibleFixes(tuple(profile.of(fixes)), tuple(profile.of(predicted_fixes)))
 
 
-def offered(profile: Profile, offer: Offer, picked: Sequence[str]) -> Scenario:
+def scenario_with(profile: Profile, offer: PossibleFixes, picked: Sequence[str]) -> Scenario:
     """Return the step with these of the offered fixes made together."""
     rows, ids = offer.rows, list(dict.fromkeys(picked))
     offered_ids = {row.id for row in rows}
@@ -105,13 +110,13 @@ def offered(profile: Profile, offer: Offer, picked: Sequence[str]) -> Scenario:
     if kept:
         bounds = (_walked(profile, kept, "conservative").step, _walked(profile, kept, "optimistic").step)
         combined = prediction(profile.of(_walked).step, ns, *bounds)
-    of = profile.of(paced)
+    of = profile.of(time_unit)
     return Scenario(
         headline=_headline(profile, offer, len(chosen_ids), combined) if now else "Nothing is predicted.",
         why_nothing=why,
         step=None if why else profile.of(step_length),
         now=now,
-        after=picture(profile, _changed(profile, kept), now.host) if kept and now else None,
+        after=step_picture(profile, _changed(profile, kept), now.host) if kept and now else None,
         combined=combined,
         fixes=[
             FixRow(
@@ -131,16 +136,16 @@ def offered(profile: Profile, offer: Offer, picked: Sequence[str]) -> Scenario:
     )
 
 
-def priced(profile: Profile) -> list[WhatIf]:
+def predicted_fixes(profile: Profile) -> list[WhatIf]:
     """Return the fixes that make a step shorter, with their gains, largest first."""
     if profile.of(why_nothing):
         return []
-    rows = [priced_fix(profile, fix) for fix in profile.of(fixes)]
+    rows = [predict_fix(profile, fix) for fix in profile.of(fixes)]
     faster = [row for row in rows if row.predicted.after_us < row.predicted.step_us]
     return sorted(faster, key=lambda row: row.predicted.after_us)
 
 
-def priced_fix(profile: Profile, fix: Fix) -> WhatIf:
+def predict_fix(profile: Profile, fix: Fix) -> WhatIf:
     """Return what a fix brings, for an unprofiled step where its length is known."""
     now, (name, file, line) = profile.of(step_cost), fix.subject
     changes = [change for change in (fix.change, fix.conservative, fix.optimistic) if change is not None]
@@ -159,7 +164,7 @@ def shared_ns(profile: Profile, fix: str, other: str) -> float:
     """Return the host time of a mean step that both of these fixes take out."""
     by_id, recorded = {row.id: row for row in profile.of(fixes)}, profile.of(model)
     saved, also_saved = (recorded.host - by_id[name].change(recorded).host for name in (fix, other))
-    return float(np.minimum(saved, also_saved).clip(0).sum()) / profile.of(host_lane).steps
+    return float(np.minimum(saved, also_saved).clip(0).sum()) / profile.of(launch_sequence).steps
 
 
 def adds_ns(profile: Profile, fix: str, other: str) -> float:
@@ -172,7 +177,7 @@ def adds_ns(profile: Profile, fix: str, other: str) -> float:
 
 def step_length(profile: Profile) -> StepLength:
     """Return how long the step is. Raises IndexError where nothing was launched."""
-    unrecorded = profile.data.of(unrecorded_step_ns) if profile.data else None
+    unrecorded = profile.data.of(unprofiled_step_ns) if profile.data else None
     recorded, now, loop = profile.of(recorded_clock), profile.of(_walked), profile.of(loop_steps)
     on_gpu = now.step > now.host
     return StepLength(
@@ -183,7 +188,7 @@ def step_length(profile: Profile) -> StepLength:
         gpu_us=None if now.gpu is None else now.gpu / 1000,
         recorded_us=recorded.step / 1000,
         unrecorded_us=None if unrecorded is None else unrecorded / 1000,
-        steps=0 if loop.source == "span" else len(profile.of(host_lane).marks) - 1,
+        steps=0 if loop.source == "span" else len(profile.of(launch_sequence).marks) - 1,
         steps_from=loop.source,
         replay_error_percent=profile.of(replay_error_percent),
     )
@@ -191,21 +196,23 @@ def step_length(profile: Profile) -> StepLength:
 
 def picture_now(profile: Profile) -> Picture:
     """Return where the step goes before anything is fixed."""
-    return picture(profile, _changed(profile))
+    return step_picture(profile, _changed(profile))
 
 
 def _changed(profile: Profile, chosen: Sequence[Fix] = (), variant: Variant = "change") -> Model:
     """Return the model with these fixes, without what profiling added."""
     changed = apply_all(profile.of(model), [getattr(fix, variant) or fix.change for fix in chosen])
-    return without_recording(profile, changed, profile.of(step_cost).recording)
+    return without_overhead(profile, changed, profile.of(step_cost).recording)
 
 
 def _walked(profile: Profile, chosen: Sequence[Fix] = (), variant: Variant = "change") -> Clock:
     times = replay(_changed(profile, chosen, variant))
-    return clock(profile.of(host_lane), profile.of(gpu_queue), times)
+    return clock(profile.of(launch_sequence), profile.of(gpu_queue), times)
 
 
-def _picked(profile: Profile, offer: Offer, ids: tuple[str, ...]) -> tuple[list[Fix], list[str], float]:
+def _picked(
+    profile: Profile, offer: PossibleFixes, ids: tuple[str, ...]
+) -> tuple[list[Fix], list[str], float]:
     """Return the fixes that make the step shorter in turn, best first, the ids of the others, and the step (ns)."""
     by_id = {fix.id: fix for fix in offer.fixes}
     kept: list[Fix] = []
@@ -221,10 +228,10 @@ def _picked(profile: Profile, offer: Offer, ids: tuple[str, ...]) -> tuple[list[
     return kept, needless, ns
 
 
-def _headline(profile: Profile, offer: Offer, picked: int, combined: Predicted | None) -> str:
+def _headline(profile: Profile, offer: PossibleFixes, picked: int, combined: Predicted | None) -> str:
     """Return "Step 12.2 ms on the host's clock → 4.10 ms with 2 fixes (3.90-4.60 ms)."."""
-    step, recording = profile.of(step_length), slowed(profile)
-    by = "; ".join(filter(None, (profile.of(told_by), profile.of(only))))
+    step, recording = profile.of(step_length), profiling_slowdown(profile)
+    by = "; ".join(filter(None, (profile.of(how_steps_were_found), profile.of(modeled_steps))))
     clock = "the host" if step.device is None else f"GPU {step.device}"
     now = f"{duration(step.step_us)} on {clock}’s clock{f' ({by})' if by else ''}"
     if combined:

@@ -38,26 +38,26 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
 )
 from tb_torchcompile_plugin.analysis.runtime.dense_embeddings import (
     DenseEmbedding,
-    accumulated,
+    accumulated_gradients,
     dense_embeddings,
 )
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import share_of_gpu
-from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching, tensors_of
+from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching_operators, tensor_shapes
 from tb_torchcompile_plugin.analysis.runtime.recomputed import recomputed
 from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
-from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices, mask_of, place_mask
+from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices, mask_at, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, joined
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
-from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_optimizer_step, is_zeroing
+from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_optimizer_step, is_zero_grad
 
 _BATCHED = 4  # micro-batches of a step, from which on a larger batch is worth a word
 _ALIKE = 0.1  # micro-batches may differ by this share of their launches
@@ -83,7 +83,7 @@ def micro_batches(profile: Profile) -> list[Int64s]:
     where they do not launch as much. The first one may launch less, as it adds to no gradients: it begins no earlier
     than if it launched as much as the second.
     """
-    lane = profile.of(host_lane)
+    lane = profile.of(launch_sequence)
     launches = np.flatnonzero(lane.launches & (lane.row >= 0))
     backward = np.zeros(len(lane), bool)
     backward[launches] = profile.of(Ownership).is_backward(lane.row[launches].astype(np.int64))
@@ -108,7 +108,7 @@ def _edges(launches: Bools, backward: Bools, begin: int, end: int) -> Int64s:
 
 def _one_batch(profile: Profile) -> Iterator[Fix]:
     """Yield the micro-batches of a step as one: those of its kernels that do not fill the GPU take no longer."""
-    steps, lane, queue = profile.of(micro_batches), profile.of(host_lane), profile.of(gpu_queue)
+    steps, lane, queue = profile.of(micro_batches), profile.of(launch_sequence), profile.of(gpu_queue)
     count = len(steps[0]) - 1 if steps else 0
     calls = host_slices(profile.trace, lambda name: is_group_call(name) and operation_of(name) in PAIRED)
     if count < _BATCHED or len(calls):
@@ -120,7 +120,7 @@ def _one_batch(profile: Profile) -> Iterator[Fix]:
     work = np.flatnonzero(
         first[queue.point] & profile.of(are_kernels) & ~profile.of(work_named, is_communication)
     )
-    pieces, dropped = profile.of(host_pieces), np.flatnonzero(others[queue.point])
+    pieces, dropped = profile.of(host_segments), np.flatnonzero(others[queue.point])
     gone = in_sequence(
         without_host_time(np.where(others[pieces.point], pieces.ns, 0)),
         without_waiting(others),
@@ -146,7 +146,7 @@ def _one_batch(profile: Profile) -> Iterator[Fix]:
 
 def _reduced_once(profile: Profile) -> Iterator[Fix]:
     """Yield gradients that are reduced over the ranks only in the last micro-batch."""
-    steps, lane, queue = profile.of(micro_batches), profile.of(host_lane), profile.of(gpu_queue)
+    steps, lane, queue = profile.of(micro_batches), profile.of(launch_sequence), profile.of(gpu_queue)
     early = np.zeros(len(lane), bool)
     for edges in steps:
         early[edges[0] : edges[-2]] = True
@@ -172,14 +172,14 @@ def _reduced_once(profile: Profile) -> Iterator[Fix]:
 
 def _without_anomaly_mode(profile: Profile) -> Iterator[Fix]:
     """Yield torch.autograd.set_detect_anomaly off: each node keeps its stack, each gradient is searched for a NaN."""
-    trace, steps = profile.trace, profile.of(host_lane).steps
+    trace, steps = profile.trace, profile.of(launch_sequence).steps
     checks = host_slices(trace, operators.NAN_CHECKS.__contains__)
     checks = checks[called_by(trace, checks, operators.is_node)]
     names = [trace.names[name] for name in trace.name[checks]]
     compares, reads = names.count(operators.NAN_CHECKS[0]), names.count(operators.NAN_CHECKS[-1])
     if min(compares, reads) < _MIN_CHECKS * steps:
         return
-    stacks = host_slices(trace, operators.keeps_stack, (PYTHON_FUNCTION,))
+    stacks = host_slices(trace, operators.is_anomaly_stack, (PYTHON_FUNCTION,))
     yield Fix(
         kind="anomaly_mode",
         subject=(operators.NAN_CHECKS[0], "", 0),
@@ -192,7 +192,7 @@ def _backward_once(profile: Profile) -> Iterator[Fix]:
     """Yield one backward of each compiled graph for each time that it ran forward."""
     trace, ownership = profile.trace, profile.of(Ownership)
     forwards: Counter[str] = Counter()
-    for call in every(profile.of(region_calls)):
+    for call in all_calls(profile.of(region_calls)):
         # Each graph that DDP made of a frame has a backward.
         forwards[call.compile_id] += max(len(call.graphs), 1)
     repeated: list[int] = []
@@ -206,7 +206,7 @@ def _backward_once(profile: Profile) -> Iterator[Fix]:
         yield Fix(
             kind="repeated_backward",
             change=_without(profile, slice_times(profile, np.array(sorted(repeated), np.int64))),
-            times=len(repeated) / profile.of(host_lane).steps,
+            times=len(repeated) / profile.of(launch_sequence).steps,
         )
 
 
@@ -233,7 +233,7 @@ def _checkpointed(profile: Profile) -> Iterator[Fix]:
         kind="recomputed",
         subject=("torch.utils.checkpoint", frame.file if frame else "", frame.line if frame else 0),
         change=_without(profile, times),
-        times=int(first.sum()) / profile.of(host_lane).steps,
+        times=int(first.sum()) / profile.of(launch_sequence).steps,
         conservative=_without(profile, _merged(eager, heavy)) if compiled else None,
         optimistic=_without(profile, _merged(eager, widest)) if compiled else None,
     )
@@ -252,7 +252,7 @@ def recomputing(profile: Profile) -> Times:
     backward inside it, and operators of a forward with which a node begins.
     """
     trace = profile.trace
-    functions = host_slices(trace, operators.recomputes, (PYTHON_FUNCTION,))
+    functions = host_slices(trace, operators.is_checkpoint_recompute, (PYTHON_FUNCTION,))
     if len(functions):
         return slice_times(profile, functions)
     nodes = host_slices(trace, operators.is_node)
@@ -271,7 +271,7 @@ def recomputing(profile: Profile) -> Times:
 def _forwards_in_nodes(profile: Profile) -> dict[int, int]:
     """Return the backward nodes that begin with a forward, and when its last operator ends."""
     trace = profile.trace
-    rows = host_slices(trace, operators.only_forward)
+    rows = host_slices(trace, operators.is_forward_only)
     # Operators that a user's own backward calls were not recorded for autograd, and have no sequence number.
     rows = rows[trace.sequence[rows] >= 0]
     nodes = enclosing(trace, rows, operators.is_plain_node)
@@ -283,8 +283,8 @@ def _forwards_in_nodes(profile: Profile) -> dict[int, int]:
 
 def _not_zeroed(profile: Profile) -> Iterator[Fix]:
     """Yield gradients that are freed instead of set to zero and then added to."""
-    trace, lane = profile.trace, profile.of(host_lane)
-    zeroing = slice_times(profile, host_slices(trace, is_zeroing, (LABEL,)))
+    trace, lane = profile.trace, profile.of(launch_sequence)
+    zeroing = slice_times(profile, host_slices(trace, is_zero_grad, (LABEL,)))
     launches = int((points_inside(profile, zeroing)[0] & lane.launches).sum())
     if not launches:
         return
@@ -310,7 +310,7 @@ def _without(profile: Profile, times: Times) -> Change:
 
 def fused_optimizer(profile: Profile) -> Iterator[Fix]:
     """Yield an optimizer that launches a few kernels instead of some for each parameter."""
-    trace, lane, queue = profile.trace, profile.of(host_lane), profile.of(gpu_queue)
+    trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
     inside, first = points_inside(profile, profile.of(optimizer_times))
     launches = int((inside & lane.launches).sum())
     if not launches or launches < _MANY_LAUNCHES * max(int(first.sum()), 1):
@@ -349,7 +349,7 @@ def optimizer_times(profile: Profile) -> Times:
 
     While the host waits for the GPU before the kernels of a fused optimizer, its work has not begun.
     """
-    trace, lane, queue = profile.trace, profile.of(host_lane), profile.of(gpu_queue)
+    trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
     rows = optimizer_steps(trace)
     calls = profile.of(region_calls)
     begin, end = trace.ts[rows].copy(), trace.ts[rows] + trace.dur[rows]
@@ -380,7 +380,7 @@ def sparse_embedding(profile: Profile) -> Iterator[Fix]:
     for embedding in profile.of(dense_embeddings):
         updates = _optimizer_shares(profile, embedding)
         row_ns = dur[embedding.fills].sum() / (embedding.calls * embedding.shape[0])
-        sparse_ns = _SPARSE_PASSES * row_ns * embedding.looked_up * profile.of(host_lane).steps
+        sparse_ns = _SPARSE_PASSES * row_ns * embedding.looked_up * profile.of(launch_sequence).steps
         dense_ns = float((dur * updates).sum())
         # Below a half it is faster even where it takes twice as long as assumed.
         if sparse_ns and dense_ns and sparse_ns / dense_ns < 0.5:
@@ -407,18 +407,22 @@ def _optimizer_shares(profile: Profile, embedding: DenseEmbedding) -> Floats:
 
     Lists that are too long to be recorded are taken to hold all gradients, where there is one optimizer.
     """
-    trace, launched = profile.trace, profile.of(launching)
+    trace, launched = profile.trace, profile.of(launching_operators)
     work = _work_in(profile, profile.of(optimizer_times))
     shares = _shares(profile, work, embedding)
-    if not shares.any() and len(optimizer_steps(trace)) <= profile.of(host_lane).steps:
-        numbers = sum(map(math.prod, profile.of(accumulated)))
-        tensors = tensors_of(profile, np.unique(launched[work]))
+    if not shares.any() and len(optimizer_steps(trace)) <= profile.of(launch_sequence).steps:
+        numbers = sum(map(math.prod, profile.of(accumulated_gradients)))
+        tensors = tensor_shapes(profile, np.unique(launched[work]))
         lists = [
             row
             for row, shapes in tensors.items()
-            if not shapes and row >= 0 and operators.takes_lists(trace.names[trace.name[row]])
+            if not shapes and row >= 0 and operators.is_foreach(trace.names[trace.name[row]])
         ]
-        of_all = embedding.numbers * profile.of(accumulated).count(list(embedding.shape)) / max(numbers, 1)
+        of_all = (
+            embedding.numbers
+            * profile.of(accumulated_gradients).count(list(embedding.shape))
+            / max(numbers, 1)
+        )
         shares[np.isin(launched, lists)] = of_all * embedding.share
     return shares
 
@@ -426,14 +430,14 @@ def _optimizer_shares(profile: Profile, embedding: DenseEmbedding) -> Floats:
 def _gradient_passes(profile: Profile) -> Int64s:
     """Return the work that goes over whole gradients: norms, clips, sums, zeroing."""
     trace, steps = profile.trace, optimizer_steps(profile.trace)
-    zeroing = slice_times(profile, host_slices(trace, is_zeroing, (LABEL,)))
+    zeroing = slice_times(profile, host_slices(trace, is_zero_grad, (LABEL,)))
     nodes = host_slices(trace, operators.is_node)
     # From the end of a backward to the begin of the optimizer step after it.
     ends = np.sort(trace.ts[nodes] + trace.dur[nodes])
     before = np.searchsorted(ends, trace.ts[steps], side="right") - 1
     steps, before = steps[before >= 0], before[before >= 0]
     after_backwards = on_tracks(profile, steps, ends[before], trace.ts[steps])
-    between = _launched_by(profile, _work_in(profile, after_backwards), operators.goes_over_gradients)
+    between = _launched_by(profile, _work_in(profile, after_backwards), operators.is_gradient_scaling)
     in_nodes = _work_in(profile, slice_times(profile, nodes))
     summing = _launched_by(profile, in_nodes, operators.SUMS.__contains__)
     return np.unique(np.concatenate((_work_in(profile, zeroing), summing, between)))
@@ -441,7 +445,7 @@ def _gradient_passes(profile: Profile) -> Int64s:
 
 def _launched_by(profile: Profile, work: Int64s, matches: Callable[[str], bool]) -> Int64s:
     """Return the work that operators with matching names launched."""
-    rows = profile.of(launching)[work]
+    rows = profile.of(launching_operators)[work]
     named = mask_of(profile.trace.names, matches)[profile.trace.name[rows]]
     return np.asarray(work[(rows >= 0) & named])
 
@@ -453,9 +457,9 @@ def _work_in(profile: Profile, times: Times) -> Int64s:
 
 def _shares(profile: Profile, work: Int64s, embedding: DenseEmbedding) -> Floats:
     """Return for each work of the queue the share for these embeddings, by the numbers of its operator's tensors."""
-    shares, launched = np.zeros(len(profile.of(gpu_queue))), profile.of(launching)
+    shares, launched = np.zeros(len(profile.of(gpu_queue))), profile.of(launching_operators)
     rows = np.unique(launched[work])
-    for row, shapes in tensors_of(profile, rows[rows >= 0]).items():
+    for row, shapes in tensor_shapes(profile, rows[rows >= 0]).items():
         numbers = shapes.count(list(embedding.shape)) * embedding.numbers
         if numbers:
             shares[work[launched[work] == row]] = embedding.share * numbers / sum(map(math.prod, shapes))
@@ -466,7 +470,7 @@ def _sparse(
     profile: Profile, rows: list[_DenseUpdate], slower: float, host_ns: int, waits: bool = True
 ) -> Change:
     """Make the updates sparse: `slower` times as long as assumed, with `host_ns` for each embedding."""
-    lane, queue = profile.of(host_lane), profile.of(gpu_queue)
+    lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
     left = np.ones(len(queue))
     for row in rows:
         left -= row.updates * (1 - row.sparse * slower) + row.gradients
@@ -475,10 +479,10 @@ def _sparse(
     work = np.flatnonzero(updates)
     points = np.unique(queue.point[work])
     _, indices = np.unique(np.searchsorted(lane.marks, points, side="right"), return_index=True)
-    first = place_mask(points[indices], len(lane))  # of each step
+    first = mask_at(points[indices], len(lane))  # of each step
     # Launches of updates of nothing else are gone, and their operators.
-    alone = place_mask(np.setdiff1d(points, queue.point[updates < _ALL]), len(lane))
-    calls = np.unique(profile.of(launching)[work[alone[queue.point[work]]]])
+    alone = mask_at(np.setdiff1d(points, queue.point[updates < _ALL]), len(lane))
+    calls = np.unique(profile.of(launching_operators)[work[alone[queue.point[work]]]])
     on_host = int(host_ns * sum(row.of.tables for row in rows))
     changes = [
         with_durations(np.arange(len(queue)), (queue.dur * left.clip(0)).astype(np.int64)),
@@ -486,7 +490,7 @@ def _sparse(
         with_call_time(first | alone, np.where(first, on_host, 0)),
     ]
     if waits:  # the rows that were looked up are counted on the GPU
-        before = place_mask(np.maximum(points[indices] - 1, 0), len(lane))
+        before = mask_at(np.maximum(points[indices] - 1, 0), len(lane))
         changes.append(waiting_for(before, np.unique(queue.stream[work])))
     return in_sequence(*changes)
 

@@ -17,16 +17,16 @@ from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.model.clock import clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.model.model import Replayed, model, replay
 from tb_torchcompile_plugin.profile.model.profiler_overhead import (
     AS_RECORDED,
-    Recording,
-    recording,
-    without_recording,
+    ProfilerOverhead,
+    profiler_overhead,
+    without_overhead,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import unrecorded_step_ns
+from tb_torchcompile_plugin.profile.steps import unprofiled_step_ns
 
 MAX_ERROR_PERCENT = 2.0  # difference of the replayed step from the recorded one; see docs/what_if.md
 
@@ -41,7 +41,7 @@ def why_nothing(profile: Profile) -> str | None:
         )
     if not len(profile.of(gpu_work).index):
         return "No work of a GPU was recorded: predicted is how the host and a GPU wait for each other."
-    if len(profile.of(host_lane)) < 2 or not len(profile.of(gpu_queue)):
+    if len(profile.of(launch_sequence)) < 2 or not len(profile.of(gpu_queue)):
         return "The calls that launched the GPU's work were not recorded, so what held it up is not known."
     if not profile.of(recorded_clock).step:
         return (
@@ -56,7 +56,7 @@ def why_nothing(profile: Profile) -> str | None:
 def replay_error_percent(profile: Profile) -> float:
     """Return how far the replayed length of a step is from the recorded one."""
     recorded_ns = profile.of(recorded_clock).step
-    replayed_ns = clock(profile.of(host_lane), profile.of(gpu_queue), profile.of(replayed)).step
+    replayed_ns = clock(profile.of(launch_sequence), profile.of(gpu_queue), profile.of(replayed)).step
     return 100 * abs(replayed_ns - recorded_ns) / recorded_ns
 
 
@@ -70,7 +70,7 @@ _FIX_MAKERS = (*AUTOGRAD_FIXES, fewer_collectives, *HOST_FIXES, sparse_embedding
 
 def fixes(profile: Profile) -> list[Fix]:
     """Return all candidates, each with an id of its own; most of them would bring nothing. [] without launches."""
-    if len(profile.of(host_lane)) < 2:
+    if len(profile.of(launch_sequence)) < 2:
         return []
     return with_unique_ids(fix for make in _FIX_MAKERS for fix in make(profile))
 
@@ -101,17 +101,17 @@ class StepCost(NamedTuple):
     """How long a step takes (ns), and what profiling added to it, nothing where that is unknown."""
 
     step: float
-    recording: Recording
+    recording: ProfilerOverhead
 
 
 def step_cost(profile: Profile) -> StepCost:
     """Return the step as recorded; where the length of an unprofiled step is known, as it is then."""
-    unprofiled_ns = profile.data.of(unrecorded_step_ns) if profile.data else None
-    cost = recording(profile, unprofiled_ns) if unprofiled_ns else AS_RECORDED
+    unprofiled_ns = profile.data.of(unprofiled_step_ns) if profile.data else None
+    cost = profiler_overhead(profile, unprofiled_ns) if unprofiled_ns else AS_RECORDED
     return StepCost(after_ns(profile, lambda model: model, cost), cost)
 
 
-def after_ns(profile: Profile, change: Change, cost: Recording = AS_RECORDED) -> float:
+def after_ns(profile: Profile, change: Change, cost: ProfilerOverhead = AS_RECORDED) -> float:
     """Return the mean length of a step after a change, without what profiling added to it."""
-    changed = without_recording(profile, change(profile.of(model)), cost)
-    return clock(profile.of(host_lane), profile.of(gpu_queue), replay(changed)).step
+    changed = without_overhead(profile, change(profile.of(model)), cost)
+    return clock(profile.of(launch_sequence), profile.of(gpu_queue), replay(changed)).step

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import Part, PartKind, StepBreakdown, StepTimes
-from tb_torchcompile_plugin.analysis.runtime.step_words import slowed
+from tb_torchcompile_plugin.analysis.runtime.step_words import profiling_slowdown
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
@@ -166,7 +166,7 @@ def compare(a: Side, b: Side) -> Comparison:
 
 def _run(profile: Profile, whole: bool) -> _Run:
     span = profile.of(breakdown.window_breakdown) if whole else None
-    windows = profile.of(breakdown.paced_breakdowns) if not whole else [span] if span else []
+    windows = profile.of(breakdown.bottleneck_breakdowns) if not whole else [span] if span else []
     if not len(profile.of(gpu_work).index):
         return _Run(profile, windows, (None, None), {})
     sums, count = _by_category(profile, whole), len(windows)
@@ -264,7 +264,7 @@ def _busy_us(profile: Profile, whole: bool) -> float | None:
     intervals = busy(profile.trace, index)
     if whole:
         return us(intervals.total_ns)
-    busy_ns = covered_ns(intervals, *profile.of(steps.paced_windows))
+    busy_ns = covered_ns(intervals, *profile.of(steps.bottleneck_windows))
     return us(busy_ns.sum()) / len(busy_ns)
 
 
@@ -360,7 +360,7 @@ def _run_notes(profile: Profile | None) -> Iterator[str]:
         )
     elif len(profile.of(steps.profiled_steps)) == 1:
         yield "has one profiled step: nobody knows how much its steps vary."
-    if (gpu := profile.of(steps.pace)) is not None:
+    if (gpu := profile.of(steps.bottleneck)) is not None:
         yield (
             f"has a host that runs ahead: its steps are those of GPU {gpu.device}, "
             "each from the first work that it launched to that of the next."
@@ -381,9 +381,13 @@ def _environment_notes(a: Side, b: Side) -> Iterator[str]:
         yield f"A ran on {devices[0]}, B on {devices[1]}: times of different devices."
     # Recording slows some programs more than others: then the profiled steps do not show which one is faster. The
     # unprofiled steps are measured on the host, and mean nothing where it runs ahead.
-    profiles = [side.profile for side in (a, b) if side.profile and side.profile.of(steps.pace) is None]
-    step_ns = [profile.data.of(steps.unrecorded_step_ns) if profile.data else None for profile in profiles]
-    if len(profiles) == 2 and None not in step_ns and any(slowed(profile, _SLOWED) for profile in profiles):
+    profiles = [side.profile for side in (a, b) if side.profile and side.profile.of(steps.bottleneck) is None]
+    step_ns = [profile.data.of(steps.unprofiled_step_ns) if profile.data else None for profile in profiles]
+    if (
+        len(profiles) == 2
+        and None not in step_ns
+        and any(profiling_slowdown(profile, _SLOWED) for profile in profiles)
+    ):
         us_a, us_b = ((ns or 0) / 1000 for ns in step_ns)
         change = pairs.change_percent(pairs.pair(us_a, us_b))
         yield (

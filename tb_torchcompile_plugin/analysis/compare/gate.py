@@ -11,7 +11,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis.compare import gate_judge
 from tb_torchcompile_plugin.analysis.compare.gate_judge import GateCause, GateCondition, GateSettings
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, MeasuredRun
-from tb_torchcompile_plugin.analysis.formatting import both, plural
+from tb_torchcompile_plugin.analysis.formatting import joined_names, plural
 
 Verdict = Literal["passed", "failed", "unknown", "not_comparable"]
 _MAX_CAUSES = 3
@@ -83,7 +83,7 @@ def _differences(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[tup
     }
     for kind, (label, values) in values_of.items():
         if len(set(filter(None, values))) > 1:
-            before = both(list(dict.fromkeys(filter(None, values[:-1]))))
+            before = joined_names(list(dict.fromkeys(filter(None, values[:-1]))))
             yield kind, f"{label}: {before} in BASE, {values[-1] or 'not known'} in HEAD."
 
 
@@ -94,10 +94,10 @@ def _verdict(forbidden: list[str], judged: list[GateCondition], allow_unknown: b
     failed = [row.condition for row in judged if row.outcome == "failed"]
     unknown = [row.condition for row in judged if row.outcome == "unknown"]
     of = plural(len(judged), "condition")
-    unchecked = f"{len(unknown)} of {of} cannot be checked: {both(unknown)}." if unknown else ""
+    unchecked = f"{len(unknown)} of {of} cannot be checked: {joined_names(unknown)}." if unknown else ""
     if failed:
         hold = "holds" if len(failed) == 1 else "hold"
-        return "failed", f"Failed: {len(failed)} of {of} {hold}: {both(failed)}. {unchecked}".strip()
+        return "failed", f"Failed: {len(failed)} of {of} {hold}: {joined_names(failed)}. {unchecked}".strip()
     if unknown and not allow_unknown:
         return "unknown", f"Not known: {unchecked}"
     passed = f"Passed: none of {of} holds." if judged else "No conditions were given."
@@ -109,9 +109,9 @@ def _figure(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> Gate
     measured = [run for run in base if metric in run.measures]
     before = gate_judge.middle_run(metric, measured).measures[metric].value if measured else None
     after = head.measures[metric].value if metric in head.measures else None
-    change = gate_judge.change_in_unit(unit, before, after)
+    change = gate_judge.format_change(unit, before, after)
     why = gate_judge.why_unknown(metric, base, head)
-    base_text, head_text = (gate_judge.in_unit(unit, value) for value in (before, after))
+    base_text, head_text = (gate_judge.format_value(unit, value) for value in (before, after))
     return GateFigure(metric, label, base_text, head_text, change, why)
 
 

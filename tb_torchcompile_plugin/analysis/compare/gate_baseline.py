@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     MeasuredItem,
     MeasuredRun,
 )
-from tb_torchcompile_plugin.compile_log.record import known_number
+from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir import filesystem
 
@@ -50,7 +50,7 @@ def save(runs: Sequence[MeasuredRun], path: str, plugin_version: str) -> int:
                 f"{len(runs)} runs take more than {MAX_BYTES // 1000} kB, whatever is left out",
                 next_step="Save fewer",
             )
-    with filesystem.written(path):
+    with filesystem.explain_write_errors(path):
         filesystem.write_whole(path, data)
     return len(data)
 
@@ -145,11 +145,11 @@ def _measure(row: pb.BaselineMeasure) -> Measure:
             item.what,
             item.why,
             item.file,
-            known_number(item, "line"),
+            optional_number(item, "line"),
             item.value,
             list(item.samples),
             item.launches,
         )
         for item in row.items
     ]
-    return Measure(known_number(row, "value"), list(row.samples), items, row.why_unknown, row.needs_runs)
+    return Measure(optional_number(row, "value"), list(row.samples), items, row.why_unknown, row.needs_runs)

@@ -24,8 +24,8 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
     MeasuredItem,
     MeasuredRun,
     Unit,
-    middle,
-    unknown,
+    rounded_median,
+    unknown_measure,
 )
 from tb_torchcompile_plugin.analysis.compare.pairs import change_percent, pair
 from tb_torchcompile_plugin.analysis.formatting import duration, plural, signed, size
@@ -62,7 +62,7 @@ GateOutcome = Literal["failed", "unknown", "noise", "passed"]
 _ORDER: list[GateOutcome] = ["failed", "unknown", "noise", "passed"]  # worst first
 
 
-class WrongGate(UserError):
+class InvalidGateError(UserError):
     """A condition or a setting of the gate that cannot be read: a wrong argument."""
 
 
@@ -125,7 +125,7 @@ class _Judgement(NamedTuple):
     noise: float | None
 
 
-def settings_of(
+def parse_settings(
     fail_on: Sequence[str],
     allow: Sequence[str],
     name: str,
@@ -136,17 +136,21 @@ def settings_of(
     table = {} if document is None else _table(document, file)
     allowed = [*_texts(table, "allow", file), *allow]
     if wrong := [word for word in allowed if word not in ALLOWED]:
-        raise WrongGate(f"{wrong[0]!r} cannot be allowed", next_step=f"What can: {', '.join(ALLOWED)}")
+        raise InvalidGateError(f"{wrong[0]!r} cannot be allowed", next_step=f"What can: {', '.join(ALLOWED)}")
     texts = dict.fromkeys([*_texts(table, "fail_on", file), *fail_on])
-    return GateSettings([condition_of(text) for text in texts], allowed, name or str(table.get("name", "")))
+    return GateSettings(
+        [parse_condition(text) for text in texts], allowed, name or str(table.get("name", ""))
+    )
 
 
 def _table(document: dict[str, Any], file: str) -> dict[str, Any]:
     table = document.get("gate")
     if not isinstance(table, dict):
-        raise WrongGate("has no table [gate]", file=file, next_step='Write one, with fail_on = ["step>3%"]')
+        raise InvalidGateError(
+            "has no table [gate]", file=file, next_step='Write one, with fail_on = ["step>3%"]'
+        )
     if wrong := sorted(set(table) - _KEYS):
-        raise WrongGate(
+        raise InvalidGateError(
             f"has {', '.join(wrong)} in [gate]", file=file, next_step=f"There are {', '.join(sorted(_KEYS))}"
         )
     return table
@@ -155,11 +159,11 @@ def _table(document: dict[str, Any], file: str) -> dict[str, Any]:
 def _texts(table: dict[str, Any], key: str, file: str) -> list[str]:
     values = table.get(key, [])
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise WrongGate(f"{key} is no list of texts", file=file, next_step=f'Write {key} = ["…"]')
+        raise InvalidGateError(f"{key} is no list of texts", file=file, next_step=f'Write {key} = ["…"]')
     return values
 
 
-def condition_of(text: str) -> Condition:
+def parse_condition(text: str) -> Condition:
     """Parse a condition. Raises WrongGate, which names the condition and what is possible."""
     match = _CONDITION.fullmatch(text)
     if match is None:
@@ -180,16 +184,16 @@ def condition_of(text: str) -> Condition:
     return Condition(text.strip(), metric, pattern.strip(), match["op"] == ">=", amount, unit == "%")
 
 
-def _wrong(text: str, problem: str, next_step: str) -> WrongGate:
-    return WrongGate(f"the condition {text!r} {problem}", next_step=next_step)
+def _wrong(text: str, problem: str, next_step: str) -> InvalidGateError:
+    return InvalidGateError(f"the condition {text!r} {problem}", next_step=next_step)
 
 
-def in_unit(unit: Unit, value: float | None) -> str:
+def format_value(unit: Unit, value: float | None) -> str:
     """Return "13.0 ms", "95.0 MB", "4"; a dash where it is unknown."""
     return "–" if value is None else _TEXTS[unit](value)
 
 
-def change_in_unit(unit: Unit, base: float | None, head: float | None) -> str:
+def format_change(unit: Unit, base: float | None, head: float | None) -> str:
     """Return "+550 µs (+4.21 %)" or "equal"; a dash where a side is unknown."""
     if base is None or head is None:
         return "–"
@@ -200,7 +204,7 @@ def change_in_unit(unit: Unit, base: float | None, head: float | None) -> str:
 
 def why_unknown(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> str:
     """Return why a metric is unknown, "" where it is known of all runs."""
-    missing = unknown("the baseline was saved without it: save it again")  # by an older version
+    missing = unknown_measure("the baseline was saved without it: save it again")  # by an older version
     sides = [*(("BASE", run) for run in base), ("HEAD", head)]
     measures = [(side, run.measures.get(metric, missing)) for side, run in sides]
     reasons = [f"{side}: {measure.why_unknown}" for side, measure in measures if measure.value is None]
@@ -269,7 +273,7 @@ def _summed(items: list[MeasuredItem], name: str, measure: Measure) -> _Value:
     """
     selected = [item for item in items if name in ("", item.what)]
     samples = [sum(step) for step in zip(*(item.samples for item in selected))] or [0] * len(measure.samples)
-    return (middle(samples), samples) if samples else (_sum(selected), [])
+    return (rounded_median(samples), samples) if samples else (_sum(selected), [])
 
 
 def _judged(
@@ -296,11 +300,11 @@ def _sentence(condition: Condition, row: _Judgement, failed: int, runs: int) -> 
     label, unit, *_ = METRICS[condition.metric]
     of = f" ({condition.pattern})" if condition.pattern else ""
     of = f" of {row.name[:_MAX_CHARS]}" if row.name else of
-    allowed = f"{condition.amount:g} %" if condition.percent else in_unit(unit, condition.amount)
-    base, head = in_unit(unit, row.base), in_unit(unit, row.head)
-    change = change_in_unit(unit, row.base, row.head)
+    allowed = f"{condition.amount:g} %" if condition.percent else format_value(unit, condition.amount)
+    base, head = format_value(unit, row.base), format_value(unit, row.head)
+    change = format_change(unit, row.base, row.head)
     more = f"; so did {plural(failed - 1, 'other')}" if failed > 1 else ""
-    chance = "" if row.noise is None else f" (± {in_unit(unit, row.noise)})"
+    chance = "" if row.noise is None else f" (± {format_value(unit, row.noise)})"
     by, also = f" by more than {allowed}" if condition.amount else "", f", and by more than the noise{chance}"
     words: dict[GateOutcome, str] = {
         "failed": f"It rose{by}{also if chance else ''}{more}.",
@@ -339,7 +343,7 @@ def _cause(metric: str, before: list[MeasuredItem], after: list[MeasuredItem]) -
     kind = next((kind.one for name, kind in COUNTS.items() if name == metric), item.what)
     what = item.what if item.what == kind else f"{kind} of {item.what}"
     text = f"{what}: {item.why}" if item.why else what
-    rise = f"+{head - base:,}" if unit == "count" else change_in_unit(unit, base, head)
+    rise = f"+{head - base:,}" if unit == "count" else format_change(unit, base, head)
     change = "" if rise == "+1" else f", {rise}"
     where = item.file if item.line is None else f"{item.file}:{item.line}"
     return GateCause(text + change, where, head - base)
@@ -388,7 +392,7 @@ def spread(samples: Sequence[int]) -> float | None:
     return robust if len(samples) >= _ROBUST_FROM else max(robust, stdev(samples))
 
 
-def bounds(value: int, samples: Sequence[int]) -> tuple[int, int] | None:
+def noise_bounds(value: int, samples: Sequence[int]) -> tuple[int, int] | None:
     """Return between which a single step is 99 times of 100; None for fewer than two samples."""
     if (single := spread(samples)) is None:
         return None

@@ -21,10 +21,10 @@ from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_sit
 from tb_torchcompile_plugin.analysis.formatting import device_name, plural
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import paced_breakdowns
-from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountName, counted, together
-from tb_torchcompile_plugin.compile_log.record import direction_of, known_number
-from tb_torchcompile_plugin.job.digest.make import claimed
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import bottleneck_breakdowns
+from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountName, counted_rows, merge_equal_rows
+from tb_torchcompile_plugin.compile_log.record import direction_of, optional_number
+from tb_torchcompile_plugin.job.digest.make import recorded_number
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_names, gpu_work
@@ -32,7 +32,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_ns
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.kernels import kind_of
+from tb_torchcompile_plugin.torch_names.kernels import name_across_runs
 
 # What is kept of a run, so that a baseline file stays below 200 kB.
 MAX_SAMPLES = 64  # steps
@@ -106,10 +106,10 @@ class GateMetric(NamedTuple):
     by_name: bool = False  # whether a pattern may choose among its items
 
 
-def recorded(source: RunSource) -> MeasuredRun:
+def measure_run(source: RunSource) -> MeasuredRun:
     """Measure all that a gate may ask of a run."""
     environments = [data.summary.environment for data in source.data]
-    traced_sizes = [claimed(profile.trace, "world_size") for profile in source.profiles]
+    traced_sizes = [recorded_number(profile.trace, "world_size") for profile in source.profiles]
     sizes = [*traced_sizes, *(environment.world_size for environment in environments)]
     return MeasuredRun(
         name=source.name,
@@ -130,12 +130,12 @@ def _devices(source: RunSource) -> list[str]:
     return sorted(set(names))
 
 
-def unknown(why: str) -> Measure:
+def unknown_measure(why: str) -> Measure:
     """Return a measure without a value."""
     return Measure(None, why_unknown=why)
 
 
-def middle(samples: list[int]) -> int:
+def rounded_median(samples: list[int]) -> int:
     """Return the median, which one slow step does not move."""
     return round(median(samples))
 
@@ -161,24 +161,24 @@ def _item(what: str, why: str, file: str, line: int | None, value: int) -> Measu
 def _steps(source: RunSource) -> Measure:
     """Measure steps on the slower clock, of a job on the slowest rank; items: what a step waits for."""
     if not source.profiles:
-        return unknown(_NO_TRACE)
+        return unknown_measure(_NO_TRACE)
     slowest = max(source.profiles, key=lambda profile: float(profile.of(step_ns).sum()))
     lengths = source.job.of(job_step_ns) if source.job else slowest.of(step_ns).tolist()
     if not lengths:
-        return unknown(_NO_STEPS)
+        return unknown_measure(_NO_STEPS)
     items = [
         _item("graph break", site.reason, site.file, site.line, round(1000 * site.step_mean_us))
         for site in slowest.of(graph_break_sites)
         if site.step_mean_us
     ]
     # Why a GPU idles or, without one, what the host does.
-    rows = slowest.of(paced_breakdowns)
+    rows = slowest.of(bottleneck_breakdowns)
     sums: defaultdict[str, float] = defaultdict(float)
     for part in (part for row in rows for part in row.parts if part.kind != "gpu"):
         does = "the GPU idles" if part.kind == "idle" else "the host"
         sums[f"{does}: {part.part.replace('_', ' ')}"] += 1000 * part.time_us / len(rows)
     items += (MeasuredItem(what, value=round(ns)) for what, ns in sums.items())
-    return Measure(middle(lengths), _kept(lengths), _largest(items))
+    return Measure(rounded_median(lengths), _kept(lengths), _largest(items))
 
 
 def _kernels(source: RunSource) -> Measure:
@@ -187,25 +187,30 @@ def _kernels(source: RunSource) -> Measure:
     A core that others share is slow for all of a short run: for kernels on the CPU, one run does not show the noise.
     """
     if not source.profiles:
-        return unknown(_NO_TRACE)
+        return unknown_measure(_NO_TRACE)
     count = min(len(profile.of(StepWindows)) for profile in source.profiles)
     if not count:
-        return unknown(_NO_STEPS)
+        return unknown_measure(_NO_STEPS)
     by_kind = _by_kind(source.profiles, count)
     if not by_kind:
-        return unknown("no kernel was recorded; on the CPU: TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1")
+        return unknown_measure(
+            "no kernel was recorded; on the CPU: TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1"
+        )
     # The user's line of each kind, of the kernel that takes most time.
     rows = reversed(source.profiles[0].of(kernel_table).rows)
-    lines, ranks = {kind_of(row.name): row.lines[-1] for row in rows if row.lines}, len(source.profiles)
+    lines, ranks = (
+        {name_across_runs(row.name): row.lines[-1] for row in rows if row.lines},
+        len(source.profiles),
+    )
     items = []
     for kind, sums in by_kind.items():
         ns, launches = (sums // ranks).tolist()
         line = lines.get(kind)
-        item = _item(kind, "", line.file if line else "", line.line if line else None, middle(ns))
-        items.append(msgspec.structs.replace(item, samples=_kept(ns), launches=middle(launches)))
+        item = _item(kind, "", line.file if line else "", line.line if line else None, rounded_median(ns))
+        items.append(msgspec.structs.replace(item, samples=_kept(ns), launches=rounded_median(launches)))
     on_host = any(rows.device == "cpu" for profile in source.profiles for rows in profile.of(kernel_launches))
     whole: list[int] = (np.sum([*by_kind.values()], axis=0)[0] // ranks).tolist()
-    return Measure(middle(whole), _kept(whole), _largest(items), needs_runs=on_host)
+    return Measure(rounded_median(whole), _kept(whole), _largest(items), needs_runs=on_host)
 
 
 def _by_kind(profiles: list[Profile], count: int) -> dict[str, Int64s]:
@@ -218,7 +223,7 @@ def _by_kind(profiles: list[Profile], count: int) -> dict[str, Int64s]:
             inside = (step >= 0) & (step < count)
             for name in np.unique(rows.name[inside]).tolist():
                 selected = inside & (rows.name == name)
-                ns, launches = by_kind[kind_of(names[name])]
+                ns, launches = by_kind[name_across_runs(names[name])]
                 np.add.at(ns, step[selected], rows.dur[selected])
                 np.add.at(launches, step[selected], 1)
     return dict(by_kind)
@@ -227,11 +232,11 @@ def _by_kind(profiles: list[Profile], count: int) -> dict[str, Int64s]:
 def _memory_peak(source: RunSource) -> Measure:
     """Measure the peak of the device that needs most; of the GPUs where there are any."""
     if not source.profiles:
-        return unknown(_NO_TRACE)
+        return unknown_measure(_NO_TRACE)
     devices = [row for profile in source.profiles for row in profile.of(memory).devices]
     devices = [row for row in devices if row.device != "cpu"] or devices
     if not devices:
-        return unknown("memory was not recorded: profile with profile_memory=True")
+        return unknown_measure("memory was not recorded: profile with profile_memory=True")
     items = [MeasuredItem(device_name(row.device), value=row.peak_bytes) for row in devices]
     return Measure(max(item.value for item in items), items=_largest(items))
 
@@ -241,13 +246,13 @@ def _compile_time(source: RunSource) -> Measure:
     totals = [(total, data) for data in source.data if (total := data.of(compile_time.total_s)) is not None]
     if len(totals) < max(source.ranks, 1):
         why = "torch did not say how long compilations took" if source.data else "it has no compile data"
-        return unknown(why)
+        return unknown_measure(why)
     if damaged := _why_damaged(source):
-        return unknown(damaged)
+        return unknown_measure(damaged)
     total, longest = max(totals, key=lambda item: item[0])
     sums: defaultdict[tuple[str, str, str, int | None], int] = defaultdict(int)
     for row in longest.summary.compilations:
-        key = (row.function, direction_of(row.direction), row.file, known_number(row, "line"))
+        key = (row.function, direction_of(row.direction), row.file, optional_number(row, "line"))
         sums[key] += row.duration_ns
     return Measure(round(1e9 * total), items=_largest([_item(*key, ns) for key, ns in sums.items() if ns]))
 
@@ -263,13 +268,13 @@ def _count(name: CountName, source: RunSource) -> Measure:
     missing = source.ranks - len(source.data)
     if missing > 0:
         which = f"{missing} of {source.ranks} ranks have" if source.data else "it has"
-        return unknown(f"{which} no compile data (an eager run has none)")
+        return unknown_measure(f"{which} no compile data (an eager run has none)")
     if damaged := _why_damaged(source):
-        return unknown(damaged)
-    rows = [counted(data.summary, name) for data in source.data]
+        return unknown_measure(damaged)
+    rows = [counted_rows(data.summary, name) for data in source.data]
     if None in rows:
-        return unknown(COUNTS[name].why_not)
-    items = [_item(*row) for row in together(chain.from_iterable(filter(None, rows)))]
+        return unknown_measure(COUNTS[name].why_not)
+    items = [_item(*row) for row in merge_equal_rows(chain.from_iterable(filter(None, rows)))]
     return Measure(sum(item.value for item in items), items=_largest(items))
 
 

@@ -17,9 +17,14 @@ from tb_torchcompile_plugin.analysis.compare.compare import StepTimeDifference, 
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, change_of, numbers, pair
 from tb_torchcompile_plugin.analysis.compare.tables import TableLayout
 from tb_torchcompile_plugin.analysis.compare.verdict import step_time_sentence
-from tb_torchcompile_plugin.analysis.formatting import duration, listed, plural
+from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
-from tb_torchcompile_plugin.analysis.ranks.job_rows import CollectiveRow, by_rank, collective_rows, late_ranks
+from tb_torchcompile_plugin.analysis.ranks.job_rows import (
+    CollectiveRow,
+    collective_rows,
+    late_ranks,
+    rank_rows,
+)
 from tb_torchcompile_plugin.analysis.ranks.late import main_cause, reason_words
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_times
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
@@ -148,7 +153,7 @@ def _notice(jobs: Jobs) -> str | None:
     for side, job, other in (("A", jobs.a, jobs.b), ("B", jobs.b, jobs.a)):
         if ranks := sorted({*job.numbers} - {*other.numbers}):
             traces = "trace of rank" if len(ranks) == 1 else "traces of ranks"
-            only.append(f"{traces} {listed(ranks)} can be read in {side} alone")
+            only.append(f"{traces} {listed_numbers(ranks)} can be read in {side} alone")
     if only:
         return (
             f"The {', '.join(only)}: what is waited for the others is not known, so ranks are not put "
@@ -179,7 +184,7 @@ def _rank_figures(job: Job) -> dict[int, dict[str, float | None]]:
     """Return by rank the µs of an average step, of those whose length is known."""
     marked = job.of(marked_steps)
     figures: dict[int, dict[str, float | None]] = {}
-    for row, steps, lengths in zip(job.of(by_rank), job.of(job_steps), job.of(job_lengths)):
+    for row, steps, lengths in zip(job.of(rank_rows), job.of(job_steps), job.of(job_lengths)):
         of_rank = figures[row.rank] = {
             "step_us": _mean_us(lengths.ns),
             "wait_us": row.wait_us / marked,
@@ -292,7 +297,7 @@ def _late_words(job: Job) -> str:
     if finding.rule == "ranks_take_turns":
         return "ranks take turns at coming last"
     last = next(row for row in job.of(late_ranks) if finding.row == f"ranks:{row.rank}")
-    late_us = next(row.late_us for row in job.of(by_rank) if row.rank == last.rank)
+    late_us = next(row.late_us for row in job.of(rank_rows) if row.rank == last.rank)
     waited = duration(late_us / job.of(marked_steps))
     words = reason_words(main_cause(last), compared_steps(job))
     return f"rank {last.rank} comes last (it {words}; the others wait {waited} a step for it, together)"

@@ -66,7 +66,7 @@ class Sides(Memoized):
     b: Side
 
 
-def side_of(about: Profile | CompileData, run: str = "", worker: str = "") -> Side:
+def make_side(about: Profile | CompileData, run: str = "", worker: str = "") -> Side:
     """Return a span, or what a worker without one compiled, as a side."""
     if isinstance(about, CompileData):
         return Side(None, about, SpanName(run, worker))

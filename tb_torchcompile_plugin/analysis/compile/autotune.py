@@ -11,7 +11,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
-from tb_torchcompile_plugin.compile_log.record import Direction, Key, direction_of, key_of, known_number
+from tb_torchcompile_plugin.compile_log.record import Direction, Key, direction_of, key_of, optional_number
 from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -58,7 +58,7 @@ def autotune(data: CompileData) -> list[Autotune]:
             epoch=graph.key.epoch,
             direction=direction_of(graph.direction),
             kernel=kernel.name,
-            configs=known_number(kernel, "num_configs"),
+            configs=optional_number(kernel, "num_configs"),
             choice=kernel.config or None,
             cache=kernel.autotune or None,
             where="compile" if kernel.autotune == "hit" else "run",
@@ -126,7 +126,7 @@ def _timed(
     tried = choices.get("num_choices")
     best_ms = choices.get("best_time")  # as triton's do_bench returns it
     winner = [str(choices[field]) for field in ("best_kernel", "best_kernel_desc") if choices.get(field)]
-    configs = known_number(kernel, "num_configs") if kernel else None
+    configs = optional_number(kernel, "num_configs") if kernel else None
     return Autotune(
         compile_id=first.key.compile_id,
         epoch=first.key.epoch,

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.compile.caches import (
 )
 from tb_torchcompile_plugin.analysis.compile.startup_parts import compile_ns, parts_ns, window
 from tb_torchcompile_plugin.analysis.formatting import plural
-from tb_torchcompile_plugin.analysis.sheet import head
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Direction, Key, forward_compilations, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, Compilation, CompileKey, PhaseSpan
 from tb_torchcompile_plugin.profile.units import to_seconds
@@ -49,19 +49,19 @@ class StartLookup(msgspec.Struct, frozen=True, kw_only=True):
     result: Result
     compile_id: str
     epoch: int
-    direction: Annotated[Direction | None, head(hidden=True)] = None
+    direction: Annotated[Direction | None, column_head(hidden=True)] = None
     function: str
     file: str
     line: int | None
-    graph: Annotated[int | None, head(hidden=True)] = None
-    lookups: Annotated[int, head(hidden=True)] = 1  # how many
+    graph: Annotated[int | None, column_head(hidden=True)] = None
+    lookups: Annotated[int, column_head(hidden=True)] = 1  # how many
     # Time to make the entry after a miss; None where unknown.
-    spent_s: Annotated[float | None, head("To make")]
-    saved_s: Annotated[float | None, head("Saved, says torch")] = None
-    why: Annotated[str | None, head(hidden=True)]  # reason for a miss or bypass, in words
+    spent_s: Annotated[float | None, column_head("To make")]
+    saved_s: Annotated[float | None, column_head("Saved, says torch")] = None
+    why: Annotated[str | None, column_head(hidden=True)]  # reason for a miss or bypass, in words
     # The first part of the key that differs from the key of this frame in `than`, another run or rank of the logdir.
-    differs: Annotated[str | None, head("What differs", grow=True)] = None
-    than: Annotated[str | None, head("From", grow=True)] = None
+    differs: Annotated[str | None, column_head("What differs", grow=True)] = None
+    than: Annotated[str | None, column_head("From", grow=True)] = None
 
 
 class StartRow(msgspec.Struct, frozen=True):
@@ -72,17 +72,17 @@ class StartRow(msgspec.Struct, frozen=True):
     rank: int | None
     kind: Kind | None  # "cold": all lookups missed, "warm": all hit, None: no lookups
     # None where the first steady step was not recorded.
-    start_up_s: Annotated[float | None, head("Until steady")]
-    compile_s: Annotated[float, head("Compiling")]
-    common_compile_s: Annotated[float | None, head("Of common frames")]  # time that these took here
+    start_up_s: Annotated[float | None, column_head("Until steady")]
+    compile_s: Annotated[float, column_head("Compiling")]
+    common_compile_s: Annotated[float | None, column_head("Of common frames")]  # time that these took here
     # Frames that the process in view compiled, too.
-    common: Annotated[int, head("Common frames", hidden=True)]
+    common: Annotated[int, column_head("Common frames", hidden=True)]
     hits: int
     misses: int
-    bypasses: Annotated[int, head(hidden=True)]
-    saved_s: Annotated[float | None, head("Saved, says torch", hidden=True)]
-    would_save_s: Annotated[float | None, head("Hits would save", hidden=True)]
-    from_process: Annotated[bool, head("From the process on", hidden=True)]
+    bypasses: Annotated[int, column_head(hidden=True)]
+    saved_s: Annotated[float | None, column_head("Saved, says torch", hidden=True)]
+    would_save_s: Annotated[float | None, column_head("Hits would save", hidden=True)]
+    from_process: Annotated[bool, column_head("From the process on", hidden=True)]
 
 
 class Start(NamedTuple):

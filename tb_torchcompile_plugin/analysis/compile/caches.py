@@ -12,8 +12,8 @@ from tb_torchcompile_plugin.compile_log.record import (
     Direction,
     direction_of,
     key_of,
-    known_number,
-    known_seconds,
+    optional_number,
+    optional_seconds,
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult as CacheMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
@@ -105,10 +105,10 @@ def cache_results(row: Compilation) -> list[CacheResult]:
             result=lookup.result,
             key=lookup.key,
             direction=direction_of(row.direction or lookup.direction),
-            graph=known_number(lookup, "graph"),
+            graph=optional_number(lookup, "graph"),
             why=_why(lookup),
             reason=lookup.reason if lookup.HasField("reason") else None,
-            time_saved_s=known_seconds(lookup, "time_saved_ns"),
+            time_saved_s=optional_seconds(lookup, "time_saved_ns"),
         )
         for lookup in row.cache
     ]

@@ -16,9 +16,9 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
     NOT_COMPILED_HERE,
     Compilation,
     Failure,
-    beside_compilations,
     compilations,
     consequence,
+    other_rows_summary,
     phases_s,
     ran_eager,
 )
@@ -33,7 +33,7 @@ from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names import graph_breaks as names
 from tb_torchcompile_plugin.torch_names.artifacts import GUARDS
-from tb_torchcompile_plugin.torch_names.python_frames import places
+from tb_torchcompile_plugin.torch_names.python_frames import traceback_frames
 from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON, GROUPS, SUPPRESS_ERRORS, Phase
 
 _GROUP_OF = {field: group for group, fields in GROUPS.items() for field in fields.split()}
@@ -150,7 +150,7 @@ def compile_time(data: CompileData) -> CompileTime:
 def compile_time_headline(data: CompileData) -> str:
     """Summarize in a sentence: "4 compilations took 6.69 s, 55.7 % of the 12.0 s that were recorded."."""
     rows = [row for row in data.of(compilations) if row.status not in NOT_COMPILED_HERE]
-    others = data.of(beside_compilations)
+    others = data.of(other_rows_summary)
     if not rows:
         return f"{others}." if others else "Nothing was compiled."
     share = data.of(_share_percent)
@@ -312,7 +312,7 @@ def _skip_reasons(summary: CompileSummary, row: Compilation | None, fields: list
         for message in summary.runtime_metrics:
             if not message.key.compile_id and CUDAGRAPH_SKIP_REASON in message.metrics:
                 reason = str(json.loads(message.metrics[CUDAGRAPH_SKIP_REASON]))
-                if any((at.file, at.function) == (row.file, row.function) for at in places(reason)):
+                if any((at.file, at.function) == (row.file, row.function) for at in traceback_frames(reason)):
                     reasons.append(reason)
     return list(dict.fromkeys(reasons))
 
@@ -345,7 +345,7 @@ def guards(dump: str) -> list[Guard]:
     return checks
 
 
-def most_elements(checks: Iterable[Guard]) -> Elements | None:
+def most_guarded_container(checks: Iterable[Guard]) -> Elements | None:
     """Return the container of which most elements are compared with earlier values; None without any."""
     elements = [
         (match["container"], check.user_line or "")

@@ -18,16 +18,16 @@ from tb_torchcompile_plugin.compile_log.record import (
     Key,
     direction_of,
     key_of,
-    known_number,
-    known_seconds,
+    optional_number,
+    optional_seconds,
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts, frames, owners
 from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.caches import is_ahead, is_export
+from tb_torchcompile_plugin.torch_names.caches import is_export, is_ahead_of_time
 from tb_torchcompile_plugin.torch_names.graph_breaks import UNSUPPORTED, is_limit, skips_frame
-from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
+from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 from tb_torchcompile_plugin.torch_names.records import PHASES, SUPPRESS_ERRORS, Phase
 
 Status = Literal[
@@ -167,7 +167,7 @@ def compilations(data: CompileData) -> list[Compilation]:
         next_part[group] += 1
         failure = None
         if message.HasField("failure"):
-            line = known_number(message.failure, "line")
+            line = optional_number(message.failure, "line")
             failure = Failure(message.failure.type, message.failure.reason, message.failure.file, line)
         row_breaks = breaks[key] if direction == "forward" else 0
         phases: dict[Phase, float] = {phase.name: to_seconds(phase.exclusive_ns) for phase in message.phases}
@@ -181,10 +181,10 @@ def compilations(data: CompileData) -> list[Compilation]:
                 parts=parts[group],
                 function=message.function,
                 file=message.file,
-                line=known_number(message, "line"),
+                line=optional_number(message, "line"),
                 status=_status(message, failure, row_breaks, key in keys_with_code),
-                start_s=known_seconds(message, "start_ns"),
-                duration_s=known_seconds(message, "duration_ns"),
+                start_s=optional_seconds(message, "start_ns"),
+                duration_s=optional_seconds(message, "duration_ns"),
                 phases_s=phases or None,
                 phases_percent=phases_percent(phases),
                 cache=cache_results(message),
@@ -194,7 +194,7 @@ def compilations(data: CompileData) -> list[Compilation]:
                 restart_reasons=list(message.restart_reasons),
                 stack=frames(message.stack),
                 recovered=message.recovered,
-                **{name: known_number(message, name) for name in _COUNTS},
+                **{name: optional_number(message, name) for name in _COUNTS},
             )
         )
     return rows
@@ -210,7 +210,7 @@ def _status(row: CompilationMessage, failure: Failure | None, breaks: int, has_c
         return "elsewhere"
     if failure is None and is_export(row.key.compile_id):
         return "exported"
-    if failure is None and is_ahead(row.key.compile_id):
+    if failure is None and is_ahead_of_time(row.key.compile_id):
         return "ok" if has_code else "empty" if row.HasField("duration_ns") else "unfinished"
     if failure is not None and is_limit(failure.type, failure.reason):
         return "limit"
@@ -226,7 +226,7 @@ def _status(row: CompilationMessage, failure: Failure | None, breaks: int, has_c
     return "empty" if direction_of(row.direction) == "forward" and not row.graph_ops else "ok"
 
 
-def beside_compilations(data: CompileData) -> str:
+def other_rows_summary(data: CompileData) -> str:
     """Name what is listed but was not compiled here: "2 exports, 1 package that another process compiled"."""
     statuses = [row.status for row in data.of(compilations)]
     exported, elsewhere = (statuses.count(status) for status in NOT_COMPILED_HERE)
@@ -251,7 +251,7 @@ def phases_percent(phases: dict[Phase, float]) -> dict[Phase, float]:
 def compilations_overview(data: CompileData) -> Compilations:
     """Return all compilations of a process, in order of time."""
     rows, summary = data.of(compilations), data.summary
-    compiled = [row for row in rows if not is_ahead(row.compile_id)]
+    compiled = [row for row in rows if not is_ahead_of_time(row.compile_id)]
     owned = {key for row in summary.compilations for key in owners(row.key.epoch, row.key.compile_id)}
     others = dict.fromkeys(key for row in summary.artifacts if (key := key_of(row.key)) not in owned)
     return Compilations(
@@ -276,7 +276,7 @@ def _trie(rows: list[Compilation]) -> list[TrieNode]:
         for frame in row.stack or [Frame(row.file, row.line or 0, row.function, None)]:
             child = next((child for child in node.children if child.frame == frame), None)
             if child is None:
-                child = TrieNode(frame, is_users_file(frame.file), [], [])
+                child = TrieNode(frame, is_user_file(frame.file), [], [])
                 node.children.append(child)
             node = child
         node.compilations.append(msgspec.structs.replace(row, stack=[]))

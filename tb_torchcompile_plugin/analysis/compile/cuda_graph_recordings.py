@@ -9,15 +9,21 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import step_around
-from tb_torchcompile_plugin.analysis.sheet import head
-from tb_torchcompile_plugin.compile_log.record import REASONS, Direction, Reason, direction_of, known_number
+from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.compile_log.record import (
+    REASONS,
+    Direction,
+    Reason,
+    direction_of,
+    optional_number,
+)
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction, PhaseSpan
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.graph_breaks import skip_reason
-from tb_torchcompile_plugin.torch_names.python_frames import places
+from tb_torchcompile_plugin.torch_names.python_frames import traceback_frames
 from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON, CUDAGRAPH_TIME, SYMBOLS
 from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, RECORDING
 
@@ -38,20 +44,24 @@ class GraphedFunction(msgspec.Struct, frozen=True):
     # call warmed up for sizes of its own; `waiting`: ran kernel by kernel and could not be recorded; `skipped` by
     # torch; `partly` replayed; `not_run`.
     state: GraphState
-    why: Annotated[str, head(grow=True)]  # reason for what is not replayed
+    why: Annotated[str, column_head(grow=True)]  # reason for what is not replayed
     calls: int  # in the span, as are the next three
-    replayed_calls: Annotated[int, head("Replayed")]
-    recorded_calls: Annotated[int, head("Recorded")]
-    plain_calls: Annotated[int, head("Kernel by kernel")]
+    replayed_calls: Annotated[int, column_head("Replayed")]
+    recorded_calls: Annotated[int, column_head("Recorded")]
+    plain_calls: Annotated[int, column_head("Kernel by kernel")]
     recordings: int | None  # in the process, from the log, as are `recording_us` and `recording_steps`
     # Functions of torch: one for each set of symbolic sizes and graph part.
-    functions: Annotated[int | None, head(hidden=True)]
-    recording_us: Annotated[float | None, head(hidden=True)]  # host time
-    recording_steps: Annotated[float | None, head("Steps that record", hidden=True)]  # the same in steps
-    recording_call_us: Annotated[float | None, head("A call that records", hidden=True)]  # median host time
+    functions: Annotated[int | None, column_head(hidden=True)]
+    recording_us: Annotated[float | None, column_head(hidden=True)]  # host time
+    recording_steps: Annotated[
+        float | None, column_head("Steps that record", hidden=True)
+    ]  # the same in steps
+    recording_call_us: Annotated[
+        float | None, column_head("A call that records", hidden=True)
+    ]  # median host time
     # Median host time of a call that replays.
-    replay_us: Annotated[float | None, head("A replay", hidden=True)]
-    replay_kernels: Annotated[float | None, head("Kernels a replay", hidden=True)]  # mean
+    replay_us: Annotated[float | None, column_head("A replay", hidden=True)]
+    replay_kernels: Annotated[float | None, column_head("Kernels a replay", hidden=True)]  # mean
     launches_avoided: int | None  # in all of the span
 
 
@@ -78,7 +88,7 @@ class SkippedGraph(msgspec.Struct, frozen=True):
     reason: str
     file: str  # the line that torch names
     line: int | None
-    text: Annotated[str, head("In torch's words", grow=True)]
+    text: Annotated[str, column_head("In torch's words", grow=True)]
 
 
 class GraphCount(msgspec.Struct, frozen=True):
@@ -120,7 +130,7 @@ class CudaGraphReport(msgspec.Struct, frozen=True):
     skipped: tuple[SkippedGraph, ...]
     recordings: tuple[GraphRecording, ...]
     counts: tuple[GraphCount, ...]
-    replayed_kernels: Annotated[tuple[ReplayedKernel, ...], head("Kernels out of replayed graphs")]
+    replayed_kernels: Annotated[tuple[ReplayedKernel, ...], column_head("Kernels out of replayed graphs")]
     pools: tuple[GraphPool, ...]
     code: str | None
 
@@ -166,7 +176,7 @@ def graph_recordings(profile: Profile) -> list[GraphRecording]:
                     sizes=", ".join(map(str, recording.sizes)),
                     inputs=list(recording.inputs),
                     file=recording.file,
-                    line=known_number(recording, "line"),
+                    line=optional_number(recording, "line"),
                     step=_step(profile, span) if span else None,
                     recording_us=us(span.duration_ns) if span else None,
                 )
@@ -245,7 +255,7 @@ def skipped_graphs(data: CompileData) -> list[SkippedGraph]:
         text = str(json.loads(message.metrics.get(CUDAGRAPH_SKIP_REASON) or '""') or "")
         if not text.strip():
             continue
-        lines = list(places(text))
+        lines = list(traceback_frames(text))
         compile_id = message.key.compile_id
         if not compile_id:
             quoted = {(line.file, line.function) for line in lines}

@@ -27,15 +27,15 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import (
 )
 from tb_torchcompile_plugin.analysis.formatting import (
     at_line,
-    both,
     duration,
     function_at,
-    listed,
+    joined_names,
+    listed_numbers,
     often,
     percent,
     plural,
 )
-from tb_torchcompile_plugin.analysis.sheet import head
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
@@ -46,8 +46,8 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.graph_breaks import is_limit, kind_of
-from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
+from tb_torchcompile_plugin.torch_names.graph_breaks import guard_kind, is_limit
+from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 from tb_torchcompile_plugin.torch_names.records import SYMBOLS
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
 
@@ -115,9 +115,9 @@ class PaddedSize(msgspec.Struct, frozen=True):
     source: str
     multiple: int
     sizes: int
-    left: Annotated[int, head("Sizes left")]
+    left: Annotated[int, column_head("Sizes left")]
     # Mean over the calls; over the sizes where calls are unknown.
-    more_percent: Annotated[float, head("More data")]
+    more_percent: Annotated[float, column_head("More data")]
 
 
 class DynamicShapeReport(msgspec.Struct, frozen=True):
@@ -197,7 +197,7 @@ def dynamic_symbols(profile: Profile) -> list[DynamicSymbol]:
 
 def _users_line(stack: list[Frame]) -> tuple[str, int | None]:
     """Return the innermost line of the user's program; without one, the innermost line of all."""
-    users = [frame for frame in stack if is_users_file(frame.file)] or stack
+    users = [frame for frame in stack if is_user_file(frame.file)] or stack
     return (users[-1].file, users[-1].line) if users else ("", None)
 
 
@@ -311,7 +311,7 @@ def dynamic_guards(data: CompileData) -> list[DynamicGuard]:
     return sorted(rows, key=lambda row: -row.recompiles)
 
 
-def sizes_that_came(profile: Profile) -> list[SizeThatCame]:
+def occurring_sizes(profile: Profile) -> list[SizeThatCame]:
     """Return the sizes by function and input, smallest first; needs compile data."""
     data = profile.data
     assert data is not None
@@ -339,7 +339,7 @@ def sizes_that_came(profile: Profile) -> list[SizeThatCame]:
 
 
 def _function_name(row: Compilation | None) -> str:
-    return "" if row is None else function_at(row.function, row.file, record.known_number(row, "line"))
+    return "" if row is None else function_at(row.function, row.file, record.optional_number(row, "line"))
 
 
 def _specialised(profile: Profile, data: CompileData) -> Iterator[SizeThatCame]:
@@ -350,7 +350,7 @@ def _specialised(profile: Profile, data: CompileData) -> Iterator[SizeThatCame]:
         free = free_symbols(data.of(symbolic_shapes, *key))
         if row is None or any(symbol.source == source for symbol in free):
             continue
-        function, compile_s = _function_name(row), record.known_seconds(row, "duration_ns")
+        function, compile_s = _function_name(row), record.optional_seconds(row, "duration_ns")
         if row.HasField("failure") and is_limit(row.failure.type, row.failure.reason):
             yield SizeThatCame(function, source, size, "eager", key[1], None, compile_s)
         else:
@@ -362,7 +362,7 @@ def _compared_sizes(data: CompileData) -> list[tuple[str, int, record.Key]]:
     rows: dict[tuple[str, int, record.Key], None] = {}
     for row in data.of(recompiles):
         for guard in row.guards:
-            kind, parts = kind_of(guard.text)
+            kind, parts = guard_kind(guard.text)
             if kind != "tensor_size" or guard.entry is None:
                 continue
             source = f"L['{parts['source']}'].size()[{parts['index']}]"
@@ -375,7 +375,7 @@ def _compared_sizes(data: CompileData) -> list[tuple[str, int, record.Key]]:
 
 def padded_sizes(profile: Profile) -> list[PaddedSize]:
     """Return what padding to multiples would leave of the sizes, for those that differ often."""
-    groups = grouped(profile.of(sizes_that_came), lambda row: (row.function, row.source))
+    groups = grouped(profile.of(occurring_sizes), lambda row: (row.function, row.source))
     return [padded for rows in groups.values() for padded in _padded(rows)]
 
 
@@ -403,7 +403,7 @@ def dynamic_shapes(profile: Profile) -> DynamicShapeReport:
     """Describe the dynamic sizes of one span, with what its process compiled."""
     if profile.data is None:
         return DynamicShapeReport((_UNKNOWN,), (), (), (), (), None)
-    sizes, symbols = profile.of(sizes_that_came), profile.of(dynamic_symbols)
+    sizes, symbols = profile.of(occurring_sizes), profile.of(dynamic_symbols)
     guards = profile.data.of(dynamic_guards)
     answer = _headline(sizes, symbols, guards)
     advice = profile.of(size_advice)
@@ -434,12 +434,12 @@ def _headline(sizes: list[SizeThatCame], symbols: list[DynamicSymbol], guards: l
         subject = (
             f"{static[0].function} was compiled for {plural(len(compiled), 'size')} of {static[0].source}"
         )
-        return f"{subject} ({listed(compiled)}){limit}."
+        return f"{subject} ({listed_numbers(compiled)}){limit}."
     names = list(dict.fromkeys(row.source or row.symbol for row in symbols if row.fixed is None))
     if names:
         distinct = sorted({row.size for row in sizes if row.served == "dynamic"})
-        occurred = f"; {plural(len(distinct), 'size')} came ({listed(distinct)})" if distinct else ""
-        return f"{both(names[:3])} {'is' if len(names) == 1 else 'are'} dynamic{occurred}."
+        occurred = f"; {plural(len(distinct), 'size')} came ({listed_numbers(distinct)})" if distinct else ""
+        return f"{joined_names(names[:3])} {'is' if len(names) == 1 else 'are'} dynamic{occurred}."
     fixed = len({row.symbol for row in symbols})
     if fixed:
         return f"No size stayed dynamic: {plural(fixed, 'symbol')} of the compiled graphs were fixed to one value."
@@ -467,7 +467,7 @@ def size_advice(profile: Profile) -> Advice | None:
             f"outside of the compiled function{padding}"
         )
         return Advice(sentence, None)
-    static = [row for row in profile.of(sizes_that_came) if row.served != "dynamic"]
+    static = [row for row in profile.of(occurring_sizes) if row.served != "dynamic"]
     if not static:
         return None
     # "L['x'].size()[0]"

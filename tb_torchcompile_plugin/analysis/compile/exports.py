@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tb_torchcompile_plugin.analysis.formatting import plural
-from tb_torchcompile_plugin.compile_log.record import forward_compilations, key_of, known_number
+from tb_torchcompile_plugin.compile_log.record import forward_compilations, key_of, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import ExportIssue as ExportIssueMessage
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -62,7 +62,7 @@ def exports(data: CompileData) -> Exports:
             epoch=row.key.epoch,
             function=row.function,
             file=row.file,
-            line=known_number(row, "line"),
+            line=optional_number(row, "line"),
             issues=sum(issue.compile_id == row.key.compile_id for issue in issues),
         )
         for row in sorted(exported, key=lambda row: (len(row.key.compile_id), row.key.compile_id))

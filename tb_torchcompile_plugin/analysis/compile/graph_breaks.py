@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import calls_by_id, step_around
-from tb_torchcompile_plugin.analysis.formatting import both, duration, often, percent, plural
-from tb_torchcompile_plugin.compile_log.record import known_number
+from tb_torchcompile_plugin.analysis.formatting import duration, joined_names, often, percent, plural
+from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.regions import (
@@ -142,7 +142,7 @@ def graph_breaks(data: CompileData) -> list[GraphBreak]:
     """Return all breaks in the order in which torch reported them."""
     rows = []
     for message in data.summary.graph_breaks:
-        line, stack = known_number(message, "line"), frames(message.stack)
+        line, stack = optional_number(message, "line"), frames(message.stack)
         sources = [frame.source for frame in stack if (frame.file, frame.line) == (message.file, line)]
         rows.append(
             GraphBreak(
@@ -240,7 +240,7 @@ def _no_price(profile: Profile, site: GraphBreakSite) -> str | None:
         return None
     if functions := _left_eager(profile, site):
         runs = "runs" if len(functions) == 1 else "run"
-        return f"{both(functions)} {runs} eager because of it, so there is no graph to come back to"
+        return f"{joined_names(functions)} {runs} eager because of it, so there is no graph to come back to"
     if calls := _calls(profile, site):
         return f"Regions that it ended ran {often(calls)}, but no compiled graph on both sides of the break"
     return "It was not executed inside this span"
@@ -284,7 +284,7 @@ def _without_cost(profile: Profile, sites: list[GraphBreakSite]) -> str:
     if len(sites) == 1:
         return f". {sites[0].no_price}"
     eager = [functions for site in sites if (functions := _left_eager(profile, site))]
-    names = both(list(dict.fromkeys(name for functions in eager for name in functions)))
+    names = joined_names(list(dict.fromkeys(name for functions in eager for name in functions)))
     ran = sum(not _left_eager(profile, site) and _calls(profile, site) > 0 for site in sites)
     idle = len(sites) - len(eager) - ran
     parts = (
@@ -308,7 +308,7 @@ def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
         return None
     work = profile.of(gpu_work)
     gpu = busy(profile.trace, work.index) if len(work.index) else None
-    gaps = regions.every_break(profile.of(region_calls))
+    gaps = regions.all_breaks(profile.of(region_calls))
     by_ids = grouped(gaps, lambda gap: (gap.call.compile_id, gap.resumed.compile_id))
     rows = [_cost(profile, ids, gaps, gpu, resume_lines.place(*ids)) for ids, gaps in by_ids.items()]
     return sorted(rows, key=lambda row: -row.host_us)
@@ -317,8 +317,8 @@ def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
 def _cost(
     profile: Profile, ids: tuple[str, str], gaps: list[Break], gpu: Intervals | None, place: BreakLine
 ) -> GraphBreakCost:
-    host = regions.host_ns(profile, gaps)
-    idle = None if gpu is None else regions.host_ns(profile, gaps, gpu)
+    host = regions.break_host_ns(profile, gaps)
+    idle = None if gpu is None else regions.break_host_ns(profile, gaps, gpu)
     first, _ = profile.trace.window()
     overhead = sum(gap.resumed.overhead_ns for gap in gaps)
     steps = profile.of(StepWindows)

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.compile_log.record import forward_compilations
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
@@ -101,7 +101,7 @@ def step_around(profile: Profile, time_ns: int) -> str | None:
 
 def calls_by_id(profile: Profile) -> Counter[str]:
     """Count how often the span ran the region of each compile id."""
-    return Counter(call.compile_id for call in every(profile.of(region_calls)))
+    return Counter(call.compile_id for call in all_calls(profile.of(region_calls)))
 
 
 def frame_versions(profile: Profile) -> list[RecompiledFrame]:
@@ -151,7 +151,7 @@ def guard_scans(profile: Profile) -> list[GuardScan] | None:
             end = row.start_ns + row.duration_ns - trace.base_ns
             ends[frame_of(row.key.compile_id)][row.key.compile_id] = end
     times = defaultdict[tuple[str, int], list[int]](list)
-    for call in every(profile.of(region_calls)):
+    for call in all_calls(profile.of(region_calls)):
         versions = ends[frame_of(call.compile_id)]
         others = [end for compile_id, end in versions.items() if compile_id != call.compile_id]
         if others and call.lookups:

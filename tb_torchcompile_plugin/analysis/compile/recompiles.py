@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import graph_breaks as names
 from tb_torchcompile_plugin.torch_names import records
-from tb_torchcompile_plugin.torch_names.caches import is_ahead
+from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time
 from tb_torchcompile_plugin.torch_names.graph_breaks import GuardKind
 
 _MAX_GUARD_CHARS = 90  # longer guards are cut off in a title; no recorded source
@@ -155,9 +155,9 @@ def recompiles(data: CompileData) -> list[Recompile]:
                 dynamic=changes,
                 function=frame.function if frame else "",
                 file=message.file,
-                line=record.known_number(message, "line"),
-                start_s=record.known_seconds(frame, "start_ns") if frame else None,
-                duration_s=record.known_seconds(frame, "duration_ns") if frame else None,
+                line=record.optional_number(message, "line"),
+                start_s=record.optional_seconds(frame, "start_ns") if frame else None,
+                duration_s=record.optional_seconds(frame, "duration_ns") if frame else None,
                 recovered=message.recovered,
             )
         )
@@ -193,7 +193,7 @@ def recompiled_frames(data: CompileData) -> list[RecompiledFrame]:
         first_refused = min(refused, key=lambda row: row.start_ns, default=None)
         limits = [text for row in compiled if (text := row.metrics.get(records.RECOMPILE_LIMIT))]
         versions = [
-            Version(row.key.compile_id, record.known_seconds(row, "duration_ns"), None)
+            Version(row.key.compile_id, record.optional_seconds(row, "duration_ns"), None)
             for row in compiled
             if not row.HasField("failure")
         ]
@@ -204,7 +204,7 @@ def recompiled_frames(data: CompileData) -> list[RecompiledFrame]:
                     epoch=epoch,
                     function=compiled[0].function,
                     file=compiled[0].file,
-                    line=record.known_number(compiled[0], "line"),
+                    line=record.optional_number(compiled[0], "line"),
                     versions=versions,
                     limit=json.loads(limits[-1]) if limits else None,
                     limit_hit=first_refused.key.compile_id if first_refused else None,
@@ -218,7 +218,7 @@ def frame_of(compile_id: str) -> str:
 
     What was compiled ahead of time has no versions.
     """
-    return compile_id if is_ahead(compile_id) else compile_id.rpartition("/")[0]
+    return compile_id if is_ahead_of_time(compile_id) else compile_id.rpartition("/")[0]
 
 
 def failed_guard(reason: str) -> FailedGuard:
@@ -227,7 +227,7 @@ def failed_guard(reason: str) -> FailedGuard:
     body = reason[entry.end() :] if entry else reason
     first_line = body.splitlines()[0] if body else ""
     text = first_line.partition("  #")[0].strip()
-    kind, groups = names.kind_of(text)
+    kind, groups = names.guard_kind(text)
     file, line = names.guarded_at(body) or (None, None)
     topic = names.number_kind(groups.get("old") or "") if kind == "value" else kind
     values = {name: value or "it" for name, value in groups.items()}
@@ -244,12 +244,12 @@ def failed_guard(reason: str) -> FailedGuard:
     )
 
 
-def failed(guard: FailedGuard | None) -> str:
+def failed_guard_clause(guard: FailedGuard | None) -> str:
     """Return "; the guard that failed: tensor 'x' size mismatch at index 0", "" without a guard."""
     return f"; the guard that failed: {_short(guard)}" if guard and _short(guard) else ""
 
 
-def advice_of(guard: FailedGuard | None) -> str:
+def failed_guard_advice(guard: FailedGuard | None) -> str:
     """Return "The guard that failed last is s == 0. If this number varies, …", "" where nothing is advised."""
     return f"The guard that failed last is {_short(guard)}. {guard.advice}" if guard and guard.advice else ""
 

@@ -16,22 +16,22 @@ from tb_torchcompile_plugin.analysis.compile.caches import time_saved_s
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import (
     at_line,
-    both,
     duration,
-    listed,
+    joined_names,
+    listed_numbers,
     percent,
     plural,
     seconds,
     size,
 )
-from tb_torchcompile_plugin.analysis.sheet import head
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Key, forward_compilations, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, Compilation
 from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import caches as names
-from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
+from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 
 _Function: TypeAlias = tuple[str, int, str]  # file, line, name
 
@@ -66,20 +66,20 @@ class CompiledLine(msgspec.Struct, frozen=True):
     parent: int  # row of its caller, -1 for none
     cumulative_s: float  # compile time of this function and of all below it
     own_s: float  # compile time of this very function
-    percent: Annotated[float, head("Share")]
+    percent: Annotated[float, column_head("Share")]
     compilations: int  # with their recompiles; a backward belongs to its forward
     most_elsewhere_s: float | None  # the most compile time of this function in another process of the logdir
-    elsewhere: Annotated[str | None, head("In run", hidden=True)]  # that process
+    elsewhere: Annotated[str | None, column_head("In run", hidden=True)]  # that process
 
 
 class StartUp(msgspec.Struct, frozen=True):
     """A start-up: its parts, which sum to it; others of the logdir; each lookup; and the program's lines."""
 
     says: tuple[str, ...]
-    parts: Annotated[tuple[startup_parts.StartPart, ...], head("Until the first steady step")]
-    starts: Annotated[tuple[cache_lookups.StartRow, ...], head("Beside others")]
-    start_lookups: Annotated[tuple[cache_lookups.StartLookup, ...], head("Cache lookups")]
-    compiled_lines: Annotated[tuple[CompiledLine, ...], head("Compile time by line")]
+    parts: Annotated[tuple[startup_parts.StartPart, ...], column_head("Until the first steady step")]
+    starts: Annotated[tuple[cache_lookups.StartRow, ...], column_head("Beside others")]
+    start_lookups: Annotated[tuple[cache_lookups.StartLookup, ...], column_head("Cache lookups")]
+    compiled_lines: Annotated[tuple[CompiledLine, ...], column_head("Compile time by line")]
 
 
 @dataclass
@@ -177,7 +177,7 @@ def _headline(data: CompileData, *, until_step: bool) -> str:
     rest = [f"{seconds(part.time_s)}: {part.title[:1].lower()}{part.title[1:]}" for part in others]
     share = percent(100 * data.of(startup_parts.compile_ns) / whole) if whole else "nothing"
     until = "until the first steady step" if until_step else "until the last compilation"
-    first = f"{duration(whole / 1000)} {until}, {share} of it compiling: {both(longest)}"
+    first = f"{duration(whole / 1000)} {until}, {share} of it compiling: {joined_names(longest)}"
     return "; ".join((first, *rest)) + "."
 
 
@@ -238,19 +238,21 @@ def _missed_alone(starts: cache_lookups.Starts) -> Iterator[str]:
     missed = sorted(row.rank for row in rows if row.misses and row.rank is not None)
     hit = sorted(row.rank for row in rows if row.hits and not row.misses and row.rank is not None)
     if missed and hit:
-        ranks = f"Rank {missed[0]} missed alone" if len(missed) == 1 else f"Ranks {listed(missed)} missed"
-        yield f"{ranks}, while {listed(hit)} hit: where ranks run in step, all wait for who compiles."
+        ranks = (
+            f"Rank {missed[0]} missed alone" if len(missed) == 1 else f"Ranks {listed_numbers(missed)} missed"
+        )
+        yield f"{ranks}, while {listed_numbers(hit)} hit: where ranks run in step, all wait for who compiles."
 
 
 def _settings(data: CompileData) -> Iterator[str]:
     settings = data.summary.environment.settings
     for name, text in names.IS_OFF.items():
         # `force_disable_caches` matters when it is on, the others when they are off.
-        if names.is_on(settings, name) is ("disable" in name):
+        if names.is_setting_on(settings, name) is ("disable" in name):
             yield text
-    if names.is_on(settings, *names.COMPILE_ON_ONE_RANK):
+    if names.is_setting_on(settings, *names.COMPILE_ON_ONE_RANK):
         yield "compile_on_one_rank is on: graphs do not depend on the rank that compiled them."
-    if names.is_on(settings, *names.CACHING_PRECOMPILE):
+    if names.is_setting_on(settings, *names.CACHING_PRECOMPILE):
         yield "caching_precompile is on: what Dynamo made is kept, too."
 
 
@@ -265,8 +267,9 @@ def _compiled_by_each_rank(starts: cache_lookups.Starts) -> Iterator[str]:
     frames = set.intersection(*(set(times) for times in missed))
     slowest = max(sum(times[frame] for frame in frames) for times in missed)
     if slowest:
+        numbers = listed_numbers([rank for rank, _ in ranked])
         yield (
-            f"Ranks {listed([rank for rank, _ in ranked])} each compiled the same {plural(len(frames), 'frame')}, "
+            f"Ranks {numbers} each compiled the same {plural(len(frames), 'frame')}, "
             f"which took the slowest {duration(slowest / 1000)}. {_sharing([start for _, start in ranked], frames)}."
         )
 
@@ -293,7 +296,7 @@ def _sharing(ranks: list[cache_lookups.Start], frames: set[cache_lookups.FrameVe
     settings = ranks[0].data.summary.environment.settings
     differ = "Their keys differ, so that none can use what another one compiled"
     name = next((name for name in names.COMPILE_ON_ONE_RANK if name in settings), None)
-    if name and not names.is_on(settings, *names.COMPILE_ON_ONE_RANK):
+    if name and not names.is_setting_on(settings, *names.COMPILE_ON_ONE_RANK):
         return f"{differ}; compile_on_one_rank takes the rank out of graphs ({name} = True)"
     return differ
 
@@ -342,7 +345,7 @@ def _tree(data: CompileData) -> _CallNode:
     for row in data.summary.compilations:
         if row.stack:
             callers = [(frame.file, frame.line, frame.function) for frame in row.stack[:-1]]
-            users = [caller for caller in callers if is_users_file(caller[0])]
+            users = [caller for caller in callers if is_user_file(caller[0])]
             paths[key_of(row.key)] = [*users, _function(row)]
     for row, own_ns in data.of(own_times):
         key = key_of(row.key)

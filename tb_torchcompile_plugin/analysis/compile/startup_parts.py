@@ -13,8 +13,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.sheet import head
-from tb_torchcompile_plugin.compile_log.record import Key, key_of, known_number
+from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.compile_log.record import Key, key_of, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
 from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -39,11 +39,11 @@ _TITLES = {
 class StartPart(msgspec.Struct, frozen=True):
     """One part of a start-up; all of them sum to its wall time, in ns exactly."""
 
-    title: Annotated[str, head("Part")]
-    time_s: Annotated[float, head("Time", total=True)]
-    percent: Annotated[float, head("Share")]
+    title: Annotated[str, column_head("Part")]
+    time_s: Annotated[float, column_head("Time", total=True)]
+    percent: Annotated[float, column_head("Share")]
     pieces: int  # number of separate intervals
-    part: Annotated[str, head("Id", hidden=True)]
+    part: Annotated[str, column_head("Id", hidden=True)]
 
 
 class StartWindow(NamedTuple):
@@ -137,8 +137,8 @@ def window(data: CompileData) -> StartWindow | None:
     if not rows:
         return None
     first = next((row for row in rows if row.key[1]), rows[0]).start_ns
-    process = known_number(data.summary.environment, "process_start_ns")
-    imported = known_number(data.summary.environment, "imported_ns")
+    process = optional_number(data.summary.environment, "process_start_ns")
+    imported = optional_number(data.summary.environment, "imported_ns")
     begins = [ns for ns in (process, imported) if ns is not None and ns <= first]
     # The start of the first step that compiled nothing, after one that did.
     steady, compiled = None, False

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.formatting import counted, duration, percent, plural
-from tb_torchcompile_plugin.analysis.sheet import head
-from tb_torchcompile_plugin.compile_log.record import Direction, direction_of, key_of, known_number
+from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, plural_of_mean
+from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.compile_log.record import Direction, direction_of, key_of, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompiledKernel as CompiledKernelMessage
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -27,19 +27,19 @@ class CompiledKernel(msgspec.Struct, frozen=True):
 
     compile_id: str
     epoch: int
-    direction: Annotated[Direction, head(hidden=True)]
+    direction: Annotated[Direction, column_head(hidden=True)]
     kernel: str
     config: str
     registers: int | None  # of a thread
     spills: int | None  # of a thread
-    shared_bytes: Annotated[int | None, head("Shared memory")]  # of a block
-    num_warps: Annotated[int | None, head("Warps")]
-    num_stages: Annotated[int | None, head("Stages")]
-    target: Annotated[str | None, head(hidden=True)]
-    time_us: Annotated[float | None, head("Tuned time", bar=True)]
-    configs: Annotated[int, head("Configurations")]
+    shared_bytes: Annotated[int | None, column_head("Shared memory")]  # of a block
+    num_warps: Annotated[int | None, column_head("Warps")]
+    num_stages: Annotated[int | None, column_head("Stages")]
+    target: Annotated[str | None, column_head(hidden=True)]
+    time_us: Annotated[float | None, column_head("Tuned time", bar=True)]
+    configs: Annotated[int, column_head("Configurations")]
     # How much longer the slowest configuration takes than this one.
-    slowest_percent: Annotated[float | None, head("Slowest takes more")]
+    slowest_percent: Annotated[float | None, column_head("Slowest takes more")]
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -47,14 +47,14 @@ class Candidate(msgspec.Struct, frozen=True):
 
     compile_id: str
     epoch: int
-    direction: Annotated[Direction, head(hidden=True)]
+    direction: Annotated[Direction, column_head(hidden=True)]
     kernel: str
     config: str
-    time_us: Annotated[float | None, head("Time", bar=True)]
-    slower_percent: Annotated[float | None, head("Slower by")]  # than the fastest
+    time_us: Annotated[float | None, column_head("Time", bar=True)]
+    slower_percent: Annotated[float | None, column_head("Slower by")]  # than the fastest
     registers: int | None
     spills: int | None
-    shared_bytes: Annotated[int | None, head("Shared memory")]
+    shared_bytes: Annotated[int | None, column_head("Shared memory")]
     chosen: bool
 
 
@@ -63,8 +63,8 @@ class Triton(msgspec.Struct, frozen=True):
 
     says: tuple[str, ...]
     # The kernels that spill first, then by registers.
-    triton_kernels: Annotated[tuple[CompiledKernel, ...], head("Kernels")]
-    candidates: Annotated[tuple[Candidate, ...], head("What was tried")]
+    triton_kernels: Annotated[tuple[CompiledKernel, ...], column_head("Kernels")]
+    candidates: Annotated[tuple[Candidate, ...], column_head("What was tried")]
 
 
 def triton(data: CompileData) -> Triton:
@@ -85,8 +85,8 @@ def triton(data: CompileData) -> Triton:
             kernels.append(
                 CompiledKernel(
                     **_common_fields(row),
-                    num_warps=known_number(row, "num_warps"),
-                    num_stages=known_number(row, "num_stages"),
+                    num_warps=optional_number(row, "num_warps"),
+                    num_stages=optional_number(row, "num_stages"),
                     target=row.target or None,
                     configs=len(rows),
                     slowest_percent=100 * (max(times) / time_us - 1) if time_us and len(times) > 1 else None,
@@ -103,9 +103,9 @@ def _common_fields(row: CompiledKernelMessage) -> dict[str, Any]:
         "direction": direction_of(row.direction),
         "kernel": row.name,
         "config": row.config,
-        "registers": known_number(row, "registers"),
-        "spills": known_number(row, "spills"),
-        "shared_bytes": known_number(row, "shared_bytes"),
+        "registers": optional_number(row, "registers"),
+        "spills": optional_number(row, "spills"),
+        "shared_bytes": optional_number(row, "shared_bytes"),
         "time_us": row.time_us if row.HasField("time_us") else None,
     }
 
@@ -114,7 +114,7 @@ def _sentences(kernels: list[CompiledKernel], tried: list[Candidate]) -> tuple[s
     if not kernels and not tried:
         return (_NOT_RECORDED,)
     spilling = [row for row in kernels if row.spills]
-    spills = f"{counted(len(spilling), 'spills', 'spill')} registers into memory"
+    spills = f"{plural_of_mean(len(spilling), 'spills', 'spill')} registers into memory"
     lines = [f"{plural(len(kernels), 'Triton kernel')}: {spills if spilling else 'none spills registers'}."]
     if spilling:
         row = spilling[0]

@@ -18,13 +18,20 @@ from tb_torchcompile_plugin.job.job import OneRank, TracedJob
 from tb_torchcompile_plugin.job.overlap import overlap
 from tb_torchcompile_plugin.job.steps import job_lengths, marked_steps
 from tb_torchcompile_plugin.job.waits import waits
-from tb_torchcompile_plugin.profile.columns import alike, codes_of, distinct, mask_of, picked, places_in
+from tb_torchcompile_plugin.profile.columns import (
+    codes_of,
+    distinct,
+    groups_of_equal,
+    indices_in,
+    mask_of,
+    values_at,
+)
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import climb
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names.collectives import collective
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 
@@ -92,11 +99,11 @@ def _collectives(profile: Profile, matched: Int64s, transfer: Int64s, unknown: I
     on_gpu = [rows for rows in profile.of(kernel_launches) if rows.device != "cpu"]
     parts = [rows.index[rows.category == wanted] for rows in on_gpu]
     index = np.concatenate(parts) if parts else np.zeros(0, np.int64)
-    position = places_in(matched, index)
-    transfer, unknown = picked(transfer, position), picked(unknown, position)
+    position = indices_in(matched, index)
+    transfer, unknown = values_at(transfer, position), values_at(unknown, position)
     # The innermost label of a collective around the launch, -1 without one.
     is_label = mask_of(trace.names, lambda name: collective(name) is not None)[trace.name]
-    label = climb(trace.parent, trace.launch_of()[index], is_label)
+    label = first_ancestor(trace.parent, trace.launch_of()[index], is_label)
     name = np.where(label >= 0, trace.name[label], trace.name[index])
     keys, group = distinct(trace.device[index], name, _sizes(trace, label))
     rows = []
@@ -147,7 +154,7 @@ def overlap_rows(job: TracedJob) -> list[OverlapRow]:
     """Return the kernels that overlap collectives, most loss first, those of unknown loss last."""
     ran, steps = job.of(overlap), job.of(marked_steps) * len(job.ranks)
     rows = []
-    for launches in alike(np.flatnonzero(ran.beside), ran.kernel):
+    for launches in groups_of_equal(np.flatnonzero(ran.beside), ran.kernel):
         kernel = ran.kernels[int(ran.kernel[launches[0]])]
         known = launches[ran.alone[launches] >= 0]
         row = OverlapRow(

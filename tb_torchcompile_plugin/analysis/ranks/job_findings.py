@@ -11,12 +11,12 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.fix import FixKind
-from tb_torchcompile_plugin.analysis.causes.fix_words import instead, next_step, sentence
-from tb_torchcompile_plugin.analysis.causes.fix_words import place as place_of_fix
-from tb_torchcompile_plugin.analysis.causes.scenario import priced
+from tb_torchcompile_plugin.analysis.causes.fix_words import next_step, sentence, step_change
+from tb_torchcompile_plugin.analysis.causes.fix_words import user_line as place_of_fix
+from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, severity_of
-from tb_torchcompile_plugin.analysis.formatting import duration, listed, percent
+from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, percent
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks import outliers
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
@@ -114,7 +114,7 @@ def _uneven_stages(job: Job) -> list[Finding]:
     finding = Finding(
         rule="uneven_stages",
         title=f"Rank {rank} holds the longest stage of the pipeline: it computes {duration(own_us)} at each step, "
-        f"a stage in the mean {duration(mean_us)}; with even stages a step takes {instead(predicted)}",
+        f"a stage in the mean {duration(mean_us)}; with even stages a step takes {step_change(predicted)}",
         row=f"ranks:{rank}",
         next_step="Move layers from this stage to the others: split the model by measured time and not by the "
         "number of layers, or give each rank several smaller stages (ScheduleInterleaved1F1B)",
@@ -162,7 +162,7 @@ def _one_late(job: Job, index: int, predicted: Predicted) -> Finding:
     return Finding(
         rule="late_rank",
         title=f"Rank {rank} comes last, and the others wait {duration(waited)} a step for it: {words}; "
-        f"as early as its peers, a step takes {instead(predicted)}",
+        f"as early as its peers, a step takes {step_change(predicted)}",
         row=f"ranks:{rank}",
         next_step=next_step(own) if own else advised,
         where=[f"rank {rank}", *([line] if line else [])],
@@ -178,7 +178,7 @@ def _own_cause(job: Job, index: int, gain_percent: float) -> WhatIf | None:
     if not isinstance(job, TracedJob):
         return None
     fixes, peer_fixes = (
-        {(fix.kind, fix.name): fix for fix in rank.profile.of(priced)}
+        {(fix.kind, fix.name): fix for fix in rank.profile.of(predicted_fixes)}
         for rank in (job.ranks[index], job.ranks[index - 1])
     )
     for key, fix in fixes.items():
@@ -196,8 +196,8 @@ def _rotating(job: Job, indices: list[int], predicted: Predicted) -> Finding:
     words = why_late.reason_words(main, compared_steps(job))
     return Finding(
         rule="ranks_take_turns",
-        title=f"Ranks take turns at coming last ({listed(ranks)}), and the others wait: "
-        f"in the main one {words}; if all came at once, a step would take {instead(predicted)}",
+        title=f"Ranks take turns at coming last ({listed_numbers(ranks)}), and the others wait: "
+        f"in the main one {words}; if all came at once, a step would take {step_change(predicted)}",
         row=None,
         next_step=why_late.advice(main),
         where=[main.where] if main.where else [],

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.formatting import duration, listed, plural
+from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks import job_rows as rows
 from tb_torchcompile_plugin.analysis.ranks.collectives import overlap_headline, overlap_rows, overlap_us
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, waits_in_a_circle
@@ -69,7 +69,7 @@ def job_report(job: Job, whole: bool = False) -> rows.JobReport:
 
 def _tables(job: Job, whole: bool) -> dict[str, list[Any]]:
     """Return the lists of the report by their fields."""
-    ranks, late, outlier_table = job.of(rows.by_rank), _late(job), job.of(outlier_rows)
+    ranks, late, outlier_table = job.of(rows.rank_rows), _late(job), job.of(outlier_rows)
     if whole:
         return {
             "by_rank": ranks,
@@ -110,7 +110,7 @@ def _headline(job: Job) -> str:
     first = next(iter(job.of(job_findings)), None)
     if first:
         return f"{first.title}."
-    ranks = job.of(rows.by_rank)
+    ranks = job.of(rows.rank_rows)
     count = plural(len(ranks), "rank")
     if not len(job.of(instances)):
         return f"{count}, and no collective that two of them have in common was recorded."
@@ -143,7 +143,7 @@ def _basis(job: Job) -> str:
     left = f"{unmatched:,} could not be: their waits are not known" if unmatched else "none is left over"
     lines = [_recorded_ranks(job), f"{plural(matched, 'call')} of collectives matched, {left}."]
     if damaged := [digest.rank for digest in job.digests if digest.notices]:
-        ranks = f"rank{'s' if len(damaged) > 1 else ''} {listed(damaged)}"
+        ranks = f"rank{'s' if len(damaged) > 1 else ''} {listed_numbers(damaged)}"
         lines.append(f"A part of the trace of {ranks} is missing: what it held is not matched.")
     unknown_ns, span_ns, unknown = _unknown(job)
     if unknown_ns and unknown_ns * 100 >= _MIN_UNKNOWN_PERCENT * span_ns:
@@ -162,7 +162,7 @@ def _recorded_ranks(job: Job) -> str:
         return f"All {ranks} of the job are here." if job.world_size else f"{ranks.capitalize()} are here."
     of = f" of {job.world_size}" if job.world_size else ""
     return (
-        f"{ranks.capitalize()}{of} are here; {plural(len(missing), 'rank')} missing ({listed(missing)}): "
+        f"{ranks.capitalize()}{of} are here; {plural(len(missing), 'rank')} missing ({listed_numbers(missing)}): "
         "what the others waited for them is not known, and waits are a lower bound."
     )
 
@@ -176,7 +176,7 @@ def _clock_words(job: Job) -> list[str]:
         residual = duration(clock.residual_ns_p95 / 1000)
         lines.append(f"The clocks of the ranks agree to {residual} (95th percentile){among}.")
     if len(apart) > 1:
-        sets = [listed([job.numbers[index] for index in indices]) for indices in apart[:_MAX_SETS]]
+        sets = [listed_numbers([job.numbers[index] for index in indices]) for indices in apart[:_MAX_SETS]]
         more = f" and {plural(len(apart) - _MAX_SETS, 'more')}" if len(apart) > _MAX_SETS else ""
         ranks = "the ranks" if clock.residual_ns_p95 is None else f"ranks {' and '.join(sets)}{more}"
         lines.append(f"Nothing tells how far the clocks of {ranks} are apart.")

@@ -10,16 +10,16 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.finding import Finding
-from tb_torchcompile_plugin.analysis.formatting import told_apart
+from tb_torchcompile_plugin.analysis.formatting import shortest_unique_paths
 from tb_torchcompile_plugin.analysis.ranks.collectives import OverlapRow
 from tb_torchcompile_plugin.errors import BadRequest, Notice
 from tb_torchcompile_plugin.job.chain import beyond, chain
-from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
+from tb_torchcompile_plugin.job.digest.host_costs import LateAttribution, LateCause
 from tb_torchcompile_plugin.job.instances import calls, instances, numbered
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import Late, late
 from tb_torchcompile_plugin.job.steps import job_steps
-from tb_torchcompile_plugin.job.waits import all_here, blame, waits
+from tb_torchcompile_plugin.job.waits import blame, is_complete, waits
 from tb_torchcompile_plugin.profile.columns import sums
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.units import us
@@ -198,7 +198,7 @@ class JobReport(msgspec.Struct, frozen=True):
     left_out: LeftOut
 
 
-def by_rank(job: Job) -> list[RankRow]:
+def rank_rows(job: Job) -> list[RankRow]:
     """Return one row for each rank, in order."""
     call_table, times, count = job.of(calls), job.of(waits), len(job.digests)
     columns = {
@@ -263,7 +263,7 @@ def _collective(job: Job, numbers: Int64s) -> CollectiveRow:
     skew = np.maximum.reduceat(times.end[rows], first) - np.minimum.reduceat(times.end[rows], first)
     wait = int(times.wait[rows].sum())
     # With all ranks present, the last one waits for nobody: the shortest transfer is without waiting.
-    shortest = np.minimum.reduceat(times.transfer[rows], first)[job.of(all_here)[numbers]]
+    shortest = np.minimum.reduceat(times.transfer[rows], first)[job.of(is_complete)[numbers]]
     total = int(shortest.sum())
     rate = len(shortest) * kind.message_bytes / total if kind.message_bytes > 0 and total else None
     return CollectiveRow(
@@ -323,13 +323,13 @@ def late_rows(job: Job, lates: Iterable[Late]) -> list[LateRank]:
     """Return why ranks came last at these collectives, rank by rank, most excess first."""
     rows = []
     for index, of_rank in grouped(lates, lambda late_: late_.place).items():
-        excess, usual = Counter[Blamed](), Counter[Blamed]()
+        excess, usual = Counter[LateAttribution](), Counter[LateAttribution]()
         for late_ in of_rank:
             excess.update(late_.parts)
             usual.update(late_.usual)
         causes = sorted(excess, key=lambda cause: -excess[cause])
         # As much of the path as distinguishes files of one name.
-        names = told_apart(cause.file for cause in causes if cause.file)
+        names = shortest_unique_paths(cause.file for cause in causes if cause.file)
         reasons = [
             LateReason(
                 cause.cause,

@@ -11,9 +11,14 @@ from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS
 from tb_torchcompile_plugin.analysis.compile.recompiles import FailedGuard, recompiles
-from tb_torchcompile_plugin.analysis.formatting import at_line, duration, listed, plural
+from tb_torchcompile_plugin.analysis.formatting import at_line, duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, LateReason
-from tb_torchcompile_plugin.compile_log.record import Key, forward_compilations, known_number, known_seconds
+from tb_torchcompile_plugin.compile_log.record import (
+    Key,
+    forward_compilations,
+    optional_number,
+    optional_seconds,
+)
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of
 from tb_torchcompile_plugin.job.job import Job
@@ -21,7 +26,7 @@ from tb_torchcompile_plugin.job.late import GPU_CAUSES, Late, late
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import title_of_cache
-from tb_torchcompile_plugin.torch_names.slices import tuned
+from tb_torchcompile_plugin.torch_names.slices import tuned_operator_of_slice
 
 COMPILING: tuple[LateCause, ...] = ("compile", "autotuning")
 # Causes that say what a rank does; the others only say in which slices it does it.
@@ -107,7 +112,7 @@ def compiled_before(job: Job, index: int, lates: Iterable[Late]) -> LateCompile 
     if data is None:
         return None
     compiled = forward_compilations(data.summary)
-    starts = {key: known_seconds(row, "start_ns") for key, row in compiled.items()}
+    starts = {key: optional_seconds(row, "start_ns") for key, row in compiled.items()}
     keys = dict.fromkeys(
         key
         for begin, end in _windows(job, index, lates)
@@ -117,9 +122,9 @@ def compiled_before(job: Job, index: int, lates: Iterable[Late]) -> LateCompile 
     if not keys:
         return None
     functions = grouped(
-        keys, lambda key: (compiled[key].function, compiled[key].file, known_number(compiled[key], "line"))
+        keys, lambda key: (compiled[key].function, compiled[key].file, optional_number(compiled[key], "line"))
     )
-    seconds = {key: known_seconds(compiled[key], "duration_ns") or 0.0 for key in keys}
+    seconds = {key: optional_seconds(compiled[key], "duration_ns") or 0.0 for key in keys}
     function, longest = max(functions.items(), key=lambda item: sum(seconds[key] for key in item[1]))
     guards = {(row.epoch, row.compile_id): next(iter(row.guards), None) for row in data.of(recompiles)}
     own = job.digests[index].of(lookups_of)
@@ -187,7 +192,7 @@ def compiled_words(row: LateCompile, rank: int) -> str:
     if row.alone:
         words.append("on this rank alone")
     if row.missed:
-        ranks = f"rank{'s' if len(row.missed.ranks) > 1 else ''} {listed(row.missed.ranks)}"
+        ranks = f"rank{'s' if len(row.missed.ranks) > 1 else ''} {listed_numbers(row.missed.ranks)}"
         words.append(f"rank {rank} missed the {title_of_cache(row.missed.cache)} that {ranks} hit")
     guard = f"; the guard that failed: {row.guard.text}" if row.guard else ""
     return f" ({', '.join(words)}{guard})"
@@ -232,7 +237,9 @@ def _main_causes(row: LateRank) -> list[LateReason]:
 def _joined(reasons: list[LateReason]) -> LateReason:
     """Return reasons of one kind as one."""
     names = [
-        (tuned(reason.name) or "Triton kernels") if reason.cause == "autotuning" else reason.name
+        (tuned_operator_of_slice(reason.name) or "Triton kernels")
+        if reason.cause == "autotuning"
+        else reason.name
         for reason in reasons
     ]
     distinct = ", ".join(dict.fromkeys(filter(None, names))).split(", ")

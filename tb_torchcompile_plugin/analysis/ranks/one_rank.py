@@ -11,10 +11,16 @@ from collections.abc import Sequence
 import msgspec
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.findings import Findings, findings, ranked
-from tb_torchcompile_plugin.analysis.causes.gpu_fixes import overlapped
-from tb_torchcompile_plugin.analysis.causes.overview import step_sentence, verdict_of, with_compile
-from tb_torchcompile_plugin.analysis.causes.scenario import Offer, Scenario, offered, own_offer, priced_fix
+from tb_torchcompile_plugin.analysis.causes.findings import Findings, findings, sort_findings
+from tb_torchcompile_plugin.analysis.causes.gpu_fixes import overlap_collectives
+from tb_torchcompile_plugin.analysis.causes.overview import headline_with_compile, step_sentence, verdict_text
+from tb_torchcompile_plugin.analysis.causes.scenario import (
+    PossibleFixes,
+    Scenario,
+    predict_fix,
+    scenario_with,
+    span_fixes,
+)
 from tb_torchcompile_plugin.analysis.causes.what_if import why_nothing
 from tb_torchcompile_plugin.analysis.formatting import percent
 from tb_torchcompile_plugin.analysis.ranks.job_findings import (
@@ -27,7 +33,7 @@ from tb_torchcompile_plugin.job.instances import calls, instances, rows_of_calls
 from tb_torchcompile_plugin.job.job import OneRank
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.waits import blame, waits
-from tb_torchcompile_plugin.profile.columns import places_in
+from tb_torchcompile_plugin.profile.columns import indices_in
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 
 
@@ -40,27 +46,27 @@ class RankFindings(Findings, frozen=True):
 
 def rank_what_if(about: OneRank, picked: Sequence[str] = ()) -> Scenario:
     """Return what the picked fixes (ids) bring together."""
-    scenario = offered(about.profile, about.of(rank_offer), picked)
+    scenario = scenario_with(about.profile, about.of(rank_offer), picked)
     words = _waiting_words(about)
     headline = f"{scenario.headline} This rank {words}." if words else scenario.headline
     return msgspec.structs.replace(scenario, headline=headline)
 
 
-def rank_offer(about: OneRank) -> Offer:
+def rank_offer(about: OneRank) -> PossibleFixes:
     """Return the fixes of a rank: transfers can be overlapped, and nothing that may be waiting is removed."""
     profile = about.profile
-    own = profile.of(own_offer)
+    own = profile.of(span_fixes)
     if not own.fixes or profile.of(why_nothing) or not len(about.job.of(instances)):
         return own
     removed = {"communication", *(OF_COLLECTIVES if about.rank in about.job.of(waiting_ranks) else ())}
     ns = about.job.of(waits).transferred[about.job.of(calls).of_rank(about.place)]
-    work = places_in(profile.of(gpu_queue).row, about.of(rows_of_calls)[ns > 0])
-    added = list(overlapped(profile, work[work >= 0], ns[ns > 0][work >= 0]))
-    rows = [priced_fix(profile, fix) for fix in added]
+    work = indices_in(profile.of(gpu_queue).row, about.of(rows_of_calls)[ns > 0])
+    added = list(overlap_collectives(profile, work[work >= 0], ns[ns > 0][work >= 0]))
+    rows = [predict_fix(profile, fix) for fix in added]
     rows = [row for row in rows if row.predicted.after_us < row.predicted.step_us]
     rows += [row for row in own.rows if row.kind not in removed]
     rows.sort(key=lambda row: row.predicted.after_us)
-    return Offer((*(fix for fix in own.fixes if fix.kind not in removed), *added), tuple(rows))
+    return PossibleFixes((*(fix for fix in own.fixes if fix.kind not in removed), *added), tuple(rows))
 
 
 def rank_findings(about: OneRank) -> RankFindings:
@@ -68,11 +74,13 @@ def rank_findings(about: OneRank) -> RankFindings:
     job, profile = about.job, about.profile
     own = profile.of(findings)
     rest = [row for row in own.findings if not is_symptom(job, about.rank, row)]
-    verdict, words = verdict_of(rest), _waiting_words(about)
+    verdict, words = verdict_text(rest), _waiting_words(about)
     if words:
         verdict = f" → {words}{verdict.replace(' → ', '; ', 1)}"
     step = step_sentence(profile, verdict)
-    return RankFindings(ranked([*job.of(job_findings), *rest]), own.rules, with_compile(profile, step), step)
+    return RankFindings(
+        sort_findings([*job.of(job_findings), *rest]), own.rules, headline_with_compile(profile, step), step
+    )
 
 
 def _waiting_words(about: OneRank) -> str:

@@ -12,9 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.fix_words import instead
+from tb_torchcompile_plugin.analysis.causes.fix_words import step_change
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, prediction, severity_of
-from tb_torchcompile_plugin.analysis.formatting import both, duration, listed, plural, significant
+from tb_torchcompile_plugin.analysis.formatting import (
+    duration,
+    joined_names,
+    listed_numbers,
+    plural,
+    significant,
+)
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, OutlierKind, OutlierRow, late_rows
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import compiled_differently
@@ -22,19 +28,19 @@ from tb_torchcompile_plugin.job import chain
 from tb_torchcompile_plugin.job.as_early import (
     Change,
     Stages,
-    as_early,
+    changes_without_excess,
     even_stages,
     job_clocks,
-    pace_ns,
-    recording_cost_ns,
+    overhead_per_event_ns,
+    step_of_job_ns,
 )
 from tb_torchcompile_plugin.job.chain import Slow, SlowLink
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import Late, compared_steps, late
-from tb_torchcompile_plugin.job.overlap import hideable
+from tb_torchcompile_plugin.job.overlap import hideable_share
 from tb_torchcompile_plugin.job.steps import job_lengths, job_steps
 from tb_torchcompile_plugin.job.waits import blame
-from tb_torchcompile_plugin.profile.model.gpu_queue import SAVED
+from tb_torchcompile_plugin.profile.model.gpu_queue import OVERLAP_GAIN
 from tb_torchcompile_plugin.profile.units import us
 
 FEW_RANKS = 8  # up to so many, each rank is shown; of more, the outliers
@@ -76,7 +82,7 @@ def now_ns(job: Job) -> float:
     """Return a step of the job as it runs unprofiled, where that is known; by digests as it was recorded."""
     if not isinstance(job, TracedJob):
         return float(min((steps.ns.mean() for steps in job.of(job_lengths) if len(steps.ns)), default=0.0))
-    return pace_ns(job_clocks(job, slice_ns=job.of(recording_cost_ns)))
+    return step_of_job_ns(job_clocks(job, slice_ns=job.of(overhead_per_event_ns)))
 
 
 def if_early(job: Job, indices: list[int]) -> Predicted | None:
@@ -85,7 +91,7 @@ def if_early(job: Job, indices: list[int]) -> Predicted | None:
     if isinstance(job, TracedJob):
         more = any(blamed.cause == "more_work" for row in lates for blamed in row.parts)
         variants = [True, False] if more else [True]
-        return _replayed(job, *(as_early(job, indices, shared) for shared in variants))
+        return _replayed(job, *(changes_without_excess(job, indices, shared) for shared in variants))
     share = chain.saved_share(job, indices)
     return _shorter(job.of(now_ns), share, chain.explained([row for row in lates if row.place in indices]))
 
@@ -111,20 +117,22 @@ def if_even(job: Job, stages: Stages) -> Predicted | None:
 def if_overlapped(job: Job) -> Predicted | None:
     """Predict a step whose transfers overlap compute; by digests, as far as there is compute that nothing overlaps."""
     if isinstance(job, TracedJob):
-        cost, hidden_share = job.of(recording_cost_ns), job.of(hideable)
-        transfers = [1 - part * hidden_share for part in (SAVED, 1.0, 0.0)]
-        return _after(job, *(pace_ns(job_clocks(job, transfers=part, slice_ns=cost)) for part in transfers))
+        cost, hidden_share = job.of(overhead_per_event_ns), job.of(hideable_share)
+        transfers = [1 - part * hidden_share for part in (OVERLAP_GAIN, 1.0, 0.0)]
+        return _after(
+            job, *(step_of_job_ns(job_clocks(job, transfers=part, slice_ns=cost)) for part in transfers)
+        )
     now, steps = job.of(now_ns), [steps for steps in job.of(job_steps) if steps is not None]
     if not now or not steps:
         return None
     hidden = np.median([np.minimum(rank.exposed_transfer, rank.compute).mean() for rank in steps])
-    return prediction(now, *(now - part * min(float(hidden), now - 1) for part in (SAVED, 1.0, 0.0)))
+    return prediction(now, *(now - part * min(float(hidden), now - 1) for part in (OVERLAP_GAIN, 1.0, 0.0)))
 
 
 def _replayed(job: TracedJob, *changes: Mapping[int, Change]) -> Predicted:
     """Predict by the first change; the others give the bounds."""
-    cost = job.of(recording_cost_ns)
-    return _after(job, *(pace_ns(job_clocks(job, change, slice_ns=cost)) for change in changes))
+    cost = job.of(overhead_per_event_ns)
+    return _after(job, *(step_of_job_ns(job_clocks(job, change, slice_ns=cost)) for change in changes))
 
 
 def _after(job: TracedJob, *paces: float) -> Predicted:
@@ -146,7 +154,7 @@ def waited_us(job: Job, indices: list[int]) -> float:
     steps = max(counts, default=compared_steps(job))
     caused = int(job.of(blame).caused_by(len(job.digests))[indices].sum())
     others = max(len(job.digests) - len(indices), 1)
-    slowdown = pace_ns(job.of(job_clocks)) / job.of(now_ns) if isinstance(job, TracedJob) else 1.0
+    slowdown = step_of_job_ns(job.of(job_clocks)) / job.of(now_ns) if isinstance(job, TracedJob) else 1.0
     return caused / 1000 / steps / others / slowdown
 
 
@@ -220,7 +228,7 @@ def _finding(job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
     hidden = "" if outlier.first else ", once what hides it is mended"
     return Finding(
         rule={"link": "slow_link", "host": "slow_host"}.get(description.kind, "late_rank"),
-        title=f"{description.words}; {fixed}, a step takes {instead(predicted)}{hidden}",
+        title=f"{description.words}; {fixed}, a step takes {step_change(predicted)}{hidden}",
         row=None if is_link else f"ranks:{job.numbers[outlier.what.places[0]]}",
         next_step=description.next_step,
         where=description.where,
@@ -243,7 +251,7 @@ def outlier_rows(job: Job) -> list[OutlierRow]:
     for different in job.of(compiled_differently):
         ranks = [job.numbers[index] for index in different.places]
         name = _hosts(chain.hosts_of(job, different.places))
-        name = name or f"rank{'s' if len(ranks) > 1 else ''} {listed(ranks)}"
+        name = name or f"rank{'s' if len(ranks) > 1 else ''} {listed_numbers(ranks)}"
         words = f"{name[:1].upper()}{name[1:]} compiled otherwise: {different.words}"
         rows.append(OutlierRow("compiled", name, ranks[:_MAX_RANKS], len(ranks), words, None, None))
     return rows
@@ -314,9 +322,9 @@ def _described_link(job: Job, link: SlowLink) -> _Description:
 
 
 def _ranks(job: Job, what: Slow | SlowLink) -> str:
-    return listed(sorted(job.numbers[index] for index in what.places))
+    return listed_numbers(sorted(job.numbers[index] for index in what.places))
 
 
 def _hosts(names: list[str]) -> str:
     """Return "a, b and c"; "" for none or for more than a sentence can name."""
-    return both(names) if len(names) <= _MAX_HOSTS else ""
+    return joined_names(names) if len(names) <= _MAX_HOSTS else ""

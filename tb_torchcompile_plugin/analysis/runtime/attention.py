@@ -16,17 +16,17 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
     Shape,
+    argument_texts,
     concrete_inputs,
     decoded,
-    launching,
+    launching_operators,
     shapes_in,
-    texts_of,
 )
 from tb_torchcompile_plugin.profile.columns import mask_of
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.trace.nest import climb
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names import operators
 
 _NEAR = 12  # operators searched on either side of a softmax; a judgement without a recorded source
@@ -36,7 +36,7 @@ _MIN_ROWS, _MIN_NUMBERS = 128, 512 * 512
 _BACKWARD_FLOP_FACTOR = 5 / 4
 
 
-class WrittenAttention(NamedTuple):
+class UnfusedAttention(NamedTuple):
     """One attention that is written out, forward or backward."""
 
     way: operators.Way
@@ -86,9 +86,9 @@ class _UnsupportedError(Exception):
     """Something happens to the weights that fused attention cannot do."""
 
 
-def written_attention(profile: Profile) -> list[WrittenAttention]:
+def unfused_attention(profile: Profile) -> list[UnfusedAttention]:
     """Return each attention once, in queue order, of sizes that have a forward and no unsupported one."""
-    by_work: dict[tuple[int, ...], WrittenAttention] = {}
+    by_work: dict[tuple[int, ...], UnfusedAttention] = {}
     unsupported: list[int] = []
     for calls, index in _softmaxes(profile):
         try:
@@ -104,18 +104,20 @@ def written_attention(profile: Profile) -> list[WrittenAttention]:
 def _softmaxes(profile: Profile) -> Iterator[tuple[list[_OpCall], int]]:
     """Yield the calls around each softmax that is not part of fused attention, and its index among them."""
     trace = profile.trace
-    is_softmax = mask_of(trace.names, lambda name: operators.softmax_way(name) is not None)
+    is_softmax = mask_of(trace.names, lambda name: operators.softmax_direction(name) is not None)
     if not is_softmax.any():
         return
     is_fused = mask_of(trace.names, operators.is_fused_attention)[trace.name]
-    streams, operator = profile.of(gpu_queue).stream, profile.of(launching)
+    streams, operator = profile.of(gpu_queue).stream, profile.of(launching_operators)
     for stream in np.unique(streams):
         indices = np.flatnonzero(streams == stream)
         pairs = zip(operator[indices].tolist(), indices.tolist())
         # Operators (row of the trace, -1: none) in order, each with the work that it launched.
         calls = [(row, [index for _, index in group]) for row, group in groupby(pairs, lambda pair: pair[0])]
         rows = np.array([row for row, _ in calls], np.int64)
-        written_out = (rows >= 0) & is_softmax[trace.name[rows]] & (climb(trace.parent, rows, is_fused) < 0)
+        written_out = (
+            (rows >= 0) & is_softmax[trace.name[rows]] & (first_ancestor(trace.parent, rows, is_fused) < 0)
+        )
         for index in np.flatnonzero(written_out).tolist():
             first = max(index - _NEAR, 0)
             yield [_call(profile, *call) for call in calls[first : index + _NEAR + 1]], index - first
@@ -125,15 +127,15 @@ def _call(profile: Profile, row: int, work: list[int]) -> _OpCall:
     if row < 0:
         return _OpCall(row, "", work, [], [])
     rows = np.array([row], np.int64)
-    _, dims = next(texts_of(profile, "input_dims", rows))
-    _, types = next(texts_of(profile, "input_types", rows))
+    _, dims = next(argument_texts(profile, "input_dims", rows))
+    _, types = next(argument_texts(profile, "input_types", rows))
     return _OpCall(row, profile.trace.names[profile.trace.name[row]], work, shapes_in(dims), decoded(types))
 
 
-def _around(profile: Profile, calls: list[_OpCall], index: int) -> WrittenAttention | None:
+def _around(profile: Profile, calls: list[_OpCall], index: int) -> UnfusedAttention | None:
     """Return the attention that this softmax is part of; None where it is part of something else."""
     softmax = calls[index]
-    way = operators.softmax_way(softmax.name)
+    way = operators.softmax_direction(softmax.name)
     products = (call.result for call in reversed(calls[:index]))
     scores = next((result for result in products if softmax.touches(result or [0])), None)
     if way is None or scores is None:
@@ -172,13 +174,15 @@ def _side(calls: Iterable[_OpCall], matrix: Shape, way: operators.Way) -> list[_
             if products == (1 if way == "forward" else 2):
                 break
         elif call.touches(matrix) and not products:
-            if operators.softmax_way(call.name) != way and not operators.keeps_scores(call.name):
+            if operators.softmax_direction(call.name) != way and not operators.is_attention_score_step(
+                call.name
+            ):
                 raise _UnsupportedError
             side.append(call)
     return side if products else []
 
 
-def _attention(way: operators.Way, matrix: Shape, calls: list[_OpCall]) -> WrittenAttention | None:
+def _attention(way: operators.Way, matrix: Shape, calls: list[_OpCall]) -> UnfusedAttention | None:
     """Return the figures of one attention; None where the size of its type is unknown."""
     products = [call for call in calls if call.factors]
     kind = next((str(kind) for kind in products[0].kinds if kind), "")
@@ -189,7 +193,7 @@ def _attention(way: operators.Way, matrix: Shape, calls: list[_OpCall]) -> Writt
     is_backward = way == "backward"
     flop = sum(2.0 * math.prod(call.factors[0]) * call.factors[1][2] for call in products)
     width = flop / len(products) / (2 * math.prod(matrix))  # mean numbers of a query, a key or a value
-    return WrittenAttention(
+    return UnfusedAttention(
         way=way,
         work=np.array([index for call in calls for index in call.work], np.int64),
         product=products[-1].work[0],

@@ -20,9 +20,9 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import (
     Moment,
     RegionCall,
+    all_calls,
     breaks,
     compiling,
-    every,
     frames,
     marks_graphs,
     marks_overhead,
@@ -110,7 +110,7 @@ class CallOverhead(msgspec.Struct, frozen=True):
 
 def compiled_regions(profile: Profile) -> list[CompiledRegion]:
     """Return one row per compile id, in order of first call."""
-    calls = sorted(every(profile.of(region_calls)), key=lambda call: call.start)
+    calls = sorted(all_calls(profile.of(region_calls)), key=lambda call: call.start)
     return [_region(profile, *row) for row in grouped(calls, lambda call: call.compile_id).items()]
 
 
@@ -277,7 +277,7 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
         return None
     steps = profile.of(StepWindows)
     window = profile.of(profiled_time).total_ns
-    in_steps = _calls_in_steps(steps, sorted(every(calls), key=lambda call: call.start))
+    in_steps = _calls_in_steps(steps, sorted(all_calls(calls), key=lambda call: call.start))
     marks_all = marks_graphs(trace) or all(call.graphs for call in in_steps)
     guards, overhead = sum(call.guard_ns for call in in_steps), sum(call.overhead_ns for call in in_steps)
     graphs = sum(call.graph_ns for call in in_steps)

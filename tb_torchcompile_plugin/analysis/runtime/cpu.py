@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.span_report import unnamed_cpu_kernels
-from tb_torchcompile_plugin.analysis.sheet import head
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.columns import by_track
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu_work import busy
@@ -42,7 +42,7 @@ class CpuThread(msgspec.Struct, frozen=True):
 class CpuKernel(msgspec.Struct, frozen=True):
     """A generated C++ kernel."""
 
-    kernel: Annotated[str, head("Kernel", grow=True)]
+    kernel: Annotated[str, column_head("Kernel", grow=True)]
     compile_id: str | None
     time_us: float
     share_percent: float  # of the time of all generated kernels
@@ -59,7 +59,7 @@ class Cpu(msgspec.Struct, frozen=True):
 
     says: tuple[str, ...]
     threads: tuple[CpuThread, ...]
-    cpu_kernels: Annotated[tuple[CpuKernel, ...], head("Generated kernels")]
+    cpu_kernels: Annotated[tuple[CpuKernel, ...], column_head("Generated kernels")]
     code: str | None  # what records the kernels, where they were not recorded
 
 

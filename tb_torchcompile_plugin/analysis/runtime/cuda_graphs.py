@@ -25,12 +25,12 @@ from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
 )
 from tb_torchcompile_plugin.analysis.formatting import (
     at_line,
-    both,
-    counted,
     duration,
     function_at,
+    joined_names,
     often,
     plural,
+    plural_of_mean,
     significant,
 )
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import median_us
@@ -39,15 +39,15 @@ from tb_torchcompile_plugin.compile_log.record import (
     Reason,
     direction_of,
     forward_compilations,
-    known_number,
+    optional_number,
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction, PhaseSpan
-from tb_torchcompile_plugin.profile.columns import alike
+from tb_torchcompile_plugin.profile.columns import groups_of_equal
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches, launch_calls
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_ns, unrecorded_step_ns
+from tb_torchcompile_plugin.profile.steps import step_ns, unprofiled_step_ns
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 from tb_torchcompile_plugin.torch_names.slices import is_capture
@@ -103,7 +103,7 @@ _HELP_UNKNOWN = (
 
 def cuda_graphs(profile: Profile) -> CudaGraphReport:
     """Return the CUDA graphs of one span, with what its process did before."""
-    rows = [_row(profile, graph) for graph in profile.of(graphs)]
+    rows = [_row(profile, graph) for graph in profile.of(requested_graphs)]
     # What helps the function that is replayed least; where all are, or torch skips them, nothing does.
     not_replayed = [row for row in rows if row.state in NOT_REPLAYED]
     worst = min(not_replayed, key=lambda row: row.replayed_calls - row.calls, default=None)
@@ -112,10 +112,10 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
     pools = tuple(
         GraphPool(
             device=tree.device,
-            pool_bytes=known_number(tree, "pool_bytes"),
+            pool_bytes=optional_number(tree, "pool_bytes"),
             graphs=sum(len(row.recordings) for row in tree.functions),
             functions=len(tree.functions),
-            warm_ups=known_number(tree, "warm_ups"),
+            warm_ups=optional_number(tree, "warm_ups"),
         )
         for tree in (profile.summary.cuda_graph_trees if profile.summary else ())
     )
@@ -131,7 +131,7 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
     )
 
 
-def graphs(profile: Profile) -> list[Graph]:
+def requested_graphs(profile: Profile) -> list[Graph]:
     """Return what is to run as CUDA graphs, by the trace, the log and torch's own objects."""
     runs, names = profile.of(graph_runs), profile.of(Ownership).names
     uses = (runs.launches > 0) | (runs.preparations > 0) | runs.recorded
@@ -172,14 +172,14 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
     times = [row.recording_us for row in recordings or () if row.recording_us is not None]
     spent = sum(times) if recordings is not None and len(times) == len(recordings) else None
     # An unprofiled step, else the median of the profiled ones: some may have compiled.
-    unprofiled = profile.data.of(unrecorded_step_ns) if profile.data else None
+    unprofiled = profile.data.of(unprofiled_step_ns) if profile.data else None
     step = unprofiled / 1000 if unprofiled else median_us(profile.of(step_ns))
     return GraphedFunction(
         compile_id=compile_id,
         direction=direction,
         function=frame.function if frame else "",
         file=frame.file if frame else "",
-        line=known_number(frame, "line") if frame else None,
+        line=optional_number(frame, "line") if frame else None,
         state=state,
         why=_why(functions, recordings or [], skip_reason, state),
         calls=int(called.sum()),
@@ -308,7 +308,7 @@ def _replayed_kernels(profile: Profile) -> list[ReplayedKernel]:
     for launches in profile.of(kernel_launches):
         replayed = np.flatnonzero(np.isin(launches.launch, calls.call[calls.replay]))
         columns = launches.backward.astype(np.int64), launches.compile_id, launches.category, launches.name
-        for indices in alike(replayed, *columns):
+        for indices in groups_of_equal(replayed, *columns):
             index = int(indices[0])
             row = ReplayedKernel(
                 kernel=trace.names[int(launches.name[index])],
@@ -330,7 +330,7 @@ def _says(
         yield f"{help_}."
     if recordings := sum(row.recordings or 0 for row in rows):
         steps = sum(row.recording_steps or 0.0 for row in rows)
-        as_steps = f", the time of {counted(steps, 'step')}" if steps else ""
+        as_steps = f", the time of {plural_of_mean(steps, 'step')}" if steps else ""
         spent = duration(sum(row.recording_us or 0.0 for row in rows))
         yield f"{plural(recordings, 'recording')} took {spent} of the host in this process{as_steps}."
     if pool_bytes := sum(pool.pool_bytes or 0 for pool in pools):
@@ -357,7 +357,7 @@ def _headline(rows: Sequence[GraphedFunction]) -> str:
     names = list(dict.fromkeys(map(_name, replaying)))
     were = "was" if len(names) == 1 else "were"
     return (
-        f"CUDA graphs serve: {both(names[:_MAX_NAMES])} {were} replayed {often(calls)}, "
+        f"CUDA graphs serve: {joined_names(names[:_MAX_NAMES])} {were} replayed {often(calls)}, "
         f"which saved {plural(launches, 'launch', 'launches')}."
     )
 

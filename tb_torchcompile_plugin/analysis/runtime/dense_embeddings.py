@@ -15,19 +15,19 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
     Shape,
+    argument_texts,
     concrete_inputs,
     decoded,
-    launching,
+    launching_operators,
     shapes_in,
-    tensors_of,
-    texts_of,
+    tensor_shapes,
 )
-from tb_torchcompile_plugin.profile.columns import host_slices, mask_of, place_mask
+from tb_torchcompile_plugin.profile.columns import host_slices, mask_at, mask_of
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.trace.nest import climb
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import ACCUMULATES, ACCUMULATION, SUMS, is_node
@@ -75,21 +75,23 @@ def dense_embeddings(profile: Profile) -> list[DenseEmbedding]:
     return sorted((row for row in rows if row is not None), key=lambda row: -row.numbers)
 
 
-def accumulated(profile: Profile) -> list[Shape]:
+def accumulated_gradients(profile: Profile) -> list[Shape]:
     """Return the shape of each gradient that is kept for a parameter, in the steps of the model."""
-    lane, trace = profile.of(host_lane), profile.trace
+    lane, trace = profile.of(launch_sequence), profile.trace
     rows = host_slices(trace, ACCUMULATION.__eq__)
     rows = rows[(trace.ts[rows] >= lane.begin[0]) & (trace.ts[rows] < lane.end[-1])]
-    return [shape for shapes in tensors_of(profile, rows).values() for shape in shapes[:1]]
+    return [shape for shapes in tensor_shapes(profile, rows).values() for shape in shapes[:1]]
 
 
 def _lookups(profile: Profile) -> Int64s:
     """Return the slices that compute a dense gradient of an embedding which could be sparse."""
     trace = profile.trace
-    computes_gradient = mask_of(trace.names, operators.looks_back)
+    computes_gradient = mask_of(trace.names, operators.is_embedding_backward)
     if not computes_gradient.any():
         return np.zeros(0, np.int64)
-    rows = np.unique(climb(trace.parent, profile.of(launching), computes_gradient[trace.name]))
+    rows = np.unique(
+        first_ancestor(trace.parent, profile.of(launching_operators), computes_gradient[trace.name])
+    )
     return np.array([row for row in rows[rows >= 0].tolist() if _can_be_sparse(profile, row)], np.int64)
 
 
@@ -108,9 +110,9 @@ def _looked_up(profile: Profile) -> dict[Table, list[int]]:
     """Return by the shape of a filled gradient how many rows each call that adds to it names."""
     trace, rows, fills = profile.trace, profile.of(_lookups), profile.of(_fills)
     by_lookup = {fill.lookup: fill.shape for fill in fills}
-    kinds = dict(texts_of(profile, "input_types", rows))
+    kinds = dict(argument_texts(profile, "input_types", rows))
     calls: dict[Table, list[int]] = {fill.shape: [] for fill in fills}
-    for row, text in texts_of(profile, "input_dims", rows):
+    for row, text in argument_texts(profile, "input_dims", rows):
         arguments = operators.LOOKUP_BACKWARDS.get(trace.names[trace.name[row]])
         shapes = shapes_in(text)
         if arguments:
@@ -127,12 +129,12 @@ def _looked_up(profile: Profile) -> dict[Table, list[int]]:
 
 def _fills(profile: Profile) -> list[_Fill]:
     """Return what fills such gradients with zeros: calls inside torch's operator, and kernels that do nothing else."""
-    trace, launched, lookups = profile.trace, profile.of(launching), profile.of(_lookups)
+    trace, launched, lookups = profile.trace, profile.of(launching_operators), profile.of(_lookups)
     rows = np.unique(launched[launched >= 0])
-    lookup = climb(trace.parent, rows, place_mask(lookups, len(trace)))
+    lookup = first_ancestor(trace.parent, rows, mask_at(lookups, len(trace)))
     is_zero = mask_of(trace.names, operators.ZEROES.__contains__)[trace.name[rows]]
     fills = (lookup >= 0) & (is_zero | (lookup == rows))
-    lookup_of, tensors = dict(zip(rows.tolist(), lookup.tolist())), tensors_of(profile, rows[fills])
+    lookup_of, tensors = dict(zip(rows.tolist(), lookup.tolist())), tensor_shapes(profile, rows[fills])
     return [
         _Fill(lookup_of[row], (shapes[0][0], shapes[0][1]), index)
         for index, row in enumerate(launched.tolist())
@@ -142,13 +144,13 @@ def _fills(profile: Profile) -> list[_Fill]:
 
 def _embedding(profile: Profile, shape: Table, calls: list[int]) -> DenseEmbedding | None:
     """Return the embeddings of this shape; None for too many lookups, or gradients that may have two origins."""
-    kept, computed = profile.of(accumulated).count(list(shape)), len(calls)
+    kept, computed = profile.of(accumulated_gradients).count(list(shape)), len(calls)
     if not kept or not computed or sum(calls) > _MAX_LOOKED_UP * shape[0] * computed:
         return None
     # A generated kernel that touches two tensors of this shape adds another gradient.
     rows, names = profile.of(_lookups), profile.trace.names
     generated = ~mask_of(names, operators.LOOKUP_BACKWARDS.__contains__)[profile.trace.name[rows]]
-    texts = texts_of(profile, "input_dims", rows[generated])
+    texts = argument_texts(profile, "input_dims", rows[generated])
     if any(shapes_in(text).count(list(shape)) > 1 for _, text in texts):
         return None
     products = sum(sorted(result) == sorted(shape) for result in profile.of(_results))
@@ -157,7 +159,7 @@ def _embedding(profile: Profile, shape: Table, calls: list[int]) -> DenseEmbeddi
     if not is_separate and (products or kept + sums > computed):
         return None
     fills = np.array([fill.work for fill in profile.of(_fills) if fill.shape == shape], np.int64)
-    steps, share = profile.of(host_lane).steps, computed / kept if is_separate else 1.0
+    steps, share = profile.of(launch_sequence).steps, computed / kept if is_separate else 1.0
     # All micro-batches but the first add to the gradient that is there.
     tables = (kept - _sums(profile, shape, to_kept=True)) or kept
     return DenseEmbedding(shape, sum(calls) / steps, computed, fills, tables * share / steps, share)
@@ -167,7 +169,7 @@ def _results(profile: Profile) -> list[Shape]:
     """Return the shapes that products of two matrices give, and all that a template's kernel touches."""
     trace, rows = profile.trace, _operators(profile, operators.multiplies_matrices)
     results: list[Shape] = []
-    for row, text in texts_of(profile, "input_dims", rows):
+    for row, text in argument_texts(profile, "input_dims", rows):
         first = operators.PRODUCTS.get(trace.names[trace.name[row]])
         shapes = shapes_in(text)
         if first is None:
@@ -182,14 +184,14 @@ def _results(profile: Profile) -> list[Shape]:
 def _sums(profile: Profile, shape: Table, *, to_kept: bool = False) -> int:
     """Return how often autograd sums two gradients of this shape before it keeps them, or adds to a kept one."""
     trace, rows = profile.trace, _operators(profile, SUMS.__contains__)
-    node = climb(trace.parent, rows, mask_of(trace.names, is_node)[trace.name])
+    node = first_ancestor(trace.parent, rows, mask_of(trace.names, is_node)[trace.name])
     accumulates = mask_of(trace.names, ACCUMULATES.__eq__)[trace.name[node]]
-    tensors = tensors_of(profile, rows[(node >= 0) & (accumulates == to_kept)]).values()
+    tensors = tensor_shapes(profile, rows[(node >= 0) & (accumulates == to_kept)]).values()
     return sum(shapes[:2] == [list(shape)] * 2 for shapes in tensors)
 
 
 def _operators(profile: Profile, is_wanted: Callable[[str], bool]) -> Int64s:
     """Return the operators of such a name that launched work."""
-    rows, trace = np.unique(profile.of(launching)), profile.trace
+    rows, trace = np.unique(profile.of(launching_operators)), profile.trace
     rows = rows[rows >= 0]
     return np.asarray(rows[mask_of(trace.names, is_wanted)[trace.name[rows]]])

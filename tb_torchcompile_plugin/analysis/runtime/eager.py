@@ -21,9 +21,14 @@ from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import climb
-from tb_torchcompile_plugin.torch_names.operators import is_backward, node
-from tb_torchcompile_plugin.torch_names.python_frames import PythonFrame, frame_of, is_profiler_hook, is_users
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
+from tb_torchcompile_plugin.torch_names.operators import is_backward, node_name
+from tb_torchcompile_plugin.torch_names.python_frames import (
+    PythonFrame,
+    frame_of,
+    is_profiler_hook,
+    is_user_function,
+)
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_data_loading, is_optimizer
 
 EagerKind = Literal["op", "backward", "optimizer", "dataloader", "in_region"]
@@ -140,7 +145,7 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
         frame = frame_of(trace.names[caller]) if caller >= 0 else None
         file, line, function = frame or (None, None, None)
         op = EagerOp(
-            name=node(trace.names[name]),
+            name=node_name(trace.names[name]),
             kind=kind or _KINDS[code],
             file=file,
             line=line,
@@ -169,6 +174,6 @@ def _callers(trace: Trace, rows: Int64s) -> Int64s:
     is_frame = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)
     if not is_frame.any():
         return np.full(len(rows), -1, np.int64)
-    is_user_frame = is_frame[trace.cat] & mask_of(trace.names, is_users)[trace.name]
-    caller = climb(trace.parent, trace.parent[rows].astype(np.int64), is_user_frame)
+    is_user_frame = is_frame[trace.cat] & mask_of(trace.names, is_user_function)[trace.name]
+    caller = first_ancestor(trace.parent, trace.parent[rows].astype(np.int64), is_user_frame)
     return np.where(caller >= 0, trace.name[caller], -1)

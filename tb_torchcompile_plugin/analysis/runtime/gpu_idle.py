@@ -9,11 +9,11 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause
 from tb_torchcompile_plugin.profile.columns import codes_of, sums
-from tb_torchcompile_plugin.profile.gpu.idle import Gaps, causes_of, working
+from tb_torchcompile_plugin.profile.gpu.idle import Gaps, busy_intervals, causes_of
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
-from tb_torchcompile_plugin.profile.model.attribution import Culprit, Culprits, culprits_of
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
+from tb_torchcompile_plugin.profile.model.attribution import Attribution, Attributions, attributions_of
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
@@ -23,7 +23,7 @@ _DECADES_US = (1, 10, 100, 1_000, 10_000, 100_000)
 _EDGES_US = (0, *(step * decade for decade in _DECADES_US for step in (1, 2, 5)), 1_000_000)
 _MAX_ROWS = 100  # culprits of each device that have a row; the others are one row, with what nothing covers
 _MAX_NAMES = 12  # of what a thread did in one gap
-_REST = Culprit("nothing", "", "", 0)
+_REST = Attribution("nothing", "", "", 0)
 
 
 class IdleCauses(msgspec.Struct, frozen=True):
@@ -111,37 +111,37 @@ def gap_histogram(gaps: Gaps) -> list[GapBin]:
     ]
 
 
-def held_up(profile: Profile) -> list[HeldUp]:
+def idle_culprits(profile: Profile) -> list[HeldUp]:
     """Return what each device waited for in the steps, device by device, most idle time first; [] without launches.
 
     An idle GPU waits for the next launch, and so for what the host does on the way to it. Idle time is cut at the
     segments of host time and the calls of the launch sequence. The rest is one row without a name: so the rows of a
     device sum to its idle time, to the nanosecond.
     """
-    lane = profile.of(host_lane)
+    lane = profile.of(launch_sequence)
     if len(lane) < 2:
         return []
     # What the host did in order of time; a call counts from the end of those before it.
-    pieces = profile.of(host_pieces)
+    pieces = profile.of(host_segments)
     begin, end = np.concatenate((pieces.begin, lane.begin)), np.concatenate((pieces.end, lane.end))
     order = np.lexsort((end, begin))
     begin, end, row = begin[order], end[order], np.concatenate((pieces.row, lane.row))[order]
     begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])
     kept = begin < end
-    times, culprits = Intervals(begin[kept], end[kept]), culprits_of(profile, row[kept])
+    times, culprits = Intervals(begin[kept], end[kept]), attributions_of(profile, row[kept])
     window = Intervals(lane.begin[lane.marks[:1]], lane.begin[lane.marks[-1:]])
     rows: list[HeldUp] = []
-    for device, busy in profile.of(working).items():
+    for device, busy in profile.of(busy_intervals).items():
         rows += _culprit_rows(profile, device, subtract(window, busy), times, culprits)
     return rows
 
 
 def _culprit_rows(
-    profile: Profile, device: int, idle: Intervals, times: Intervals, culprits: Culprits
+    profile: Profile, device: int, idle: Intervals, times: Intervals, culprits: Attributions
 ) -> Iterator[HeldUp]:
-    trace, steps = profile.trace, profile.of(host_lane).steps
+    trace, steps = profile.trace, profile.of(launch_sequence).steps
 
-    def row(culprit: Culprit, ns: int, calls: Int64s, pattern: str) -> HeldUp:
+    def row(culprit: Attribution, ns: int, calls: Int64s, pattern: str) -> HeldUp:
         longest = int(calls[np.argmax(trace.dur[calls])]) if len(calls) else None
         return HeldUp(
             device=device,
@@ -172,7 +172,7 @@ def _culprit_rows(
 
 def _pattern(profile: Profile, begin: Int64s, calls: Int64s) -> str:
     """Return "every step", "the first step only" or "2 of 4 steps", and how many shapes were recorded."""
-    lane, steps = profile.of(host_lane), profile.of(host_lane).steps
+    lane, steps = profile.of(launch_sequence), profile.of(launch_sequence).steps
     if steps < 2:
         return ""
     occurs = np.unique(np.searchsorted(lane.begin[lane.marks], begin, side="right") - 1).tolist()
@@ -227,7 +227,7 @@ def _name(trace: Trace, row: int) -> str | None:
     return trace.names[trace.name[row]] if row >= 0 else None
 
 
-def took(trace: Trace, track: int, start: int, end: int) -> int | None:
+def longest_slice(trace: Trace, track: int, start: int, end: int) -> int | None:
     """Return the thread's slice with most time by itself between start and end; None without any."""
     return _longest(*_own_ns(trace, track, start, end))
 

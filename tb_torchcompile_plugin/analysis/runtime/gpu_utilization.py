@@ -18,13 +18,13 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_idle import (
     IdleCauses,
     IdleGap,
     gap_histogram,
-    held_up,
     idle_causes,
+    idle_culprits,
     longest_gaps,
 )
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import LaunchStats, launch_stats
-from tb_torchcompile_plugin.analysis.runtime.step_words import idle_of
-from tb_torchcompile_plugin.profile.columns import alike
+from tb_torchcompile_plugin.analysis.runtime.step_words import time_base
+from tb_torchcompile_plugin.profile.columns import groups_of_equal
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
@@ -128,7 +128,7 @@ class GpuUtilization(msgspec.Struct, frozen=True):
     verdict: Verdict | None  # over all steps, or over `window` where there are none
     mean: DeviceInStep | None  # what the verdict's device did in the mean step
     held_up: list[HeldUp]
-    held_up_of: str  # what the times of `held_up` are of: "a step"
+    held_up_of: str  # what the times of `idle_culprits` are of: "a step"
     idle: list[DeviceIdle]
     streams: list[Stream]
     steps: list[StepUtilization]
@@ -176,8 +176,8 @@ def gpu_utilization(profile: Profile) -> GpuUtilization:
     return GpuUtilization(
         verdict=used.verdict if used else None,
         mean=used.mean if used else None,
-        held_up=profile.of(held_up),
-        held_up_of=profile.of(idle_of),
+        held_up=profile.of(idle_culprits),
+        held_up_of=profile.of(time_base),
         idle=idle,
         streams=_streams(profile),
         steps=used.steps if used else [],
@@ -194,7 +194,7 @@ def _streams(profile: Profile) -> list[Stream]:
     for device in np.unique(work.device):
         index = work.index[work.device == device]
         span = int((trace.ts[index] + trace.dur[index]).max() - trace.ts[index].min())
-        for same in alike(index, trace.stream):
+        for same in groups_of_equal(index, trace.stream):
             stream, total = int(trace.stream[same[0]]), busy(trace, same).total_ns
             number = stream if stream >= 0 else None
             rows.append(Stream(int(device), number, len(same), us(total), share_percent(total, span)))
@@ -270,7 +270,7 @@ def _windows(profile: Profile, device: int, begins: Int64s, ends: Int64s) -> _Wi
     assert np.array_equal(memory + causes.sum(axis=1), ends - begins)
     window_of = launching(Intervals(begins, ends), trace, trace.launch_of()[on_device.index])
     launched = np.zeros((len(begins), len(ON_DEVICE)), np.int64)
-    for same in alike(np.flatnonzero(window_of >= 0), window_of):
+    for same in groups_of_equal(np.flatnonzero(window_of >= 0), window_of):
         computing, communicating, active = (layer.total_ns for layer in layers(trace, on_device.where(same)))
         launched[window_of[same[0]]] = computing, active - communicating, communicating - computing
     return _Windows(
@@ -315,7 +315,7 @@ def _verdict(devices: list[_Windows], indices: Int64s) -> Verdict:
     )
 
 
-def bound_unrecorded(recorded: Verdict, share: float) -> Bound:
+def unprofiled_bound(recorded: Verdict, share: float) -> Bound:
     """Return the bound if the windows take this share of their time unprofiled: profiling adds idle time."""
     if recorded.bound != "launch":
         return recorded.bound

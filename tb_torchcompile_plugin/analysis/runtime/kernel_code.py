@@ -19,7 +19,14 @@ from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import GraphCode
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall
 from tb_torchcompile_plugin.generated_code.user_lines import distinct_lines
-from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of, distinct, mask_of, ordinals
+from tb_torchcompile_plugin.profile.columns import (
+    Floats,
+    codes_of,
+    distinct,
+    groups_of_equal,
+    mask_of,
+    ordinals,
+)
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
@@ -29,7 +36,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import climb
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_graph_call
 
@@ -65,7 +72,7 @@ class ExternLines(NamedTuple):
         calls = [self.by_top.get(top) for top in tops.tolist()]
         numbers = {id(call[1]): number for number, call in enumerate(calls) if call}
         number_of = np.array([numbers[id(call[1])] if call else -1 for call in calls], np.int64)[top_of]
-        for same in alike(np.arange(len(indices)), number_of):
+        for same in groups_of_equal(np.arange(len(indices)), number_of):
             number = number_of[same[0]]
             yield indices[same], calls[number] if number >= 0 else None
 
@@ -132,7 +139,7 @@ def module_names(trace: Trace, rows: Launches, groups: list[Int64s]) -> list[lis
     is_module = mask_of(trace.names, is_module_call)
     if not is_module.any():
         return [[] for _ in groups]
-    frame = climb(trace.parent, rows.op, is_module[trace.name])
+    frame = first_ancestor(trace.parent, rows.op, is_module[trace.name])
     name = np.where(frame >= 0, trace.name[frame], -1)
     modules = []
     for indices in groups:
@@ -164,7 +171,7 @@ def launch_configs(trace: Trace, rows: Launches, groups: list[Int64s]) -> Iterat
     warp_size, multiprocessors = _property(trace, "warpSize", 32), _property(trace, "numSms", 1)
     for group in groups:
         configs = []
-        for indices in alike(group[columns[0][group] >= 0], config_of):
+        for indices in groups_of_equal(group[columns[0][group] >= 0], config_of):
             codes = [int(column[indices[0]]) for column in columns]
             registers, shared_memory, occupancy = (code if code >= 0 else None for code in codes[2:])
             grid, block = (

@@ -12,8 +12,8 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_code import LaunchConfig
 from tb_torchcompile_plugin.analysis.runtime.roofline import Achieved
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
-from tb_torchcompile_plugin.generated_code.generated_code import LinesFrom
-from tb_torchcompile_plugin.profile.columns import Mask, alike, mask_of
+from tb_torchcompile_plugin.generated_code.generated_code import LineOrigin
+from tb_torchcompile_plugin.profile.columns import Mask, groups_of_equal, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -26,7 +26,7 @@ from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, is_
 
 _KEY_NAME, _KEY_GRAPH = 100, 12  # characters of name and graph in a key, which stands in addresses
 # Generated code that mostly moves data: templates multiply matrices.
-MOVERS = tuple(name for name in CATEGORIES if is_triton(name) and name != "triton_template")
+DATA_MOVING_CATEGORIES = tuple(name for name in CATEGORIES if is_triton(name) and name != "triton_template")
 
 
 class KernelCategory(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class Kernel(msgspec.Struct, frozen=True):
     aten_ops: list[str]  # fused operators
     source_lines: list[str]  # `lines` as "file:line"
     lines: list[Frame]  # the user's lines that it computes
-    lines_from: LinesFrom | None  # None where there are none
+    lines_from: LineOrigin | None  # None where there are none
     output_code_file: str | None  # this and the next two: where inductor defined it
     artifact: int | None
     code_line: int | None
@@ -100,11 +100,11 @@ class KernelName(NamedTuple):
     @property
     def key(self) -> str:
         """Return a key short enough for an address: names of templates have a thousand characters."""
-        name, graph = brief(self.name), (self.graph_key or "")[:_KEY_GRAPH]
+        name, graph = short_name(self.name), (self.graph_key or "")[:_KEY_GRAPH]
         return f"{self.device},{name},{self.compile_id or ''},{graph}"
 
 
-def brief(name: str) -> str:
+def short_name(name: str) -> str:
     """Return a name that fits into a key: of a long one the start and a hash."""
     if len(name) <= _KEY_NAME:
         return name
@@ -128,7 +128,7 @@ def kernel_categories(profile: Profile) -> list[KernelCategory]:
     categories = []
     for rows in profile.of(kernel_launches):
         total = int(rows.dur.sum())
-        for same in alike(np.arange(len(rows.dur)), rows.category):
+        for same in groups_of_equal(np.arange(len(rows.dur)), rows.category):
             time = int(rows.dur[same].sum())
             row = KernelCategory(
                 device=rows.device,
@@ -187,7 +187,7 @@ def unnamed_triton(profile: Profile) -> tuple[int, int]:
     return total, named
 
 
-def launched_in(profile: Profile, rows: Launches) -> Mask:
+def launched_in_steps(profile: Profile, rows: Launches) -> Mask:
     """Return which launches were made inside a step; all where there are no steps."""
     steps = profile.of(StepWindows)
     if not len(steps):
@@ -214,10 +214,10 @@ def alone_ns(trace: Trace, rows: Launches, groups: list[Int64s], counted: Mask) 
     return np.bincount(total[single] // running[single], length[single], nobody + 1)[:-1].astype(np.int64)
 
 
-def one_dominates(profile: Profile, share_percent: float) -> bool:
+def has_dominant_kernel(profile: Profile, share_percent: float) -> bool:
     """Return whether one kernel that mostly moves data takes such a share of the summed GPU event time."""
     total = int(profile.trace.dur[profile.of(gpu_work).index].sum())
-    codes = [CATEGORIES.index(name) for name in MOVERS]
+    codes = [CATEGORIES.index(name) for name in DATA_MOVING_CATEGORIES]
     for rows in profile.of(kernel_launches):
         moves = np.isin(rows.category, codes)
         if 100 * np.bincount(rows.name[moves], rows.dur[moves], 1).max() >= share_percent * max(total, 1):

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
     alone_ns,
     distinct_kernels,
     kernel_name,
-    launched_in,
+    launched_in_steps,
     step_categories,
     unnamed_triton,
 )
@@ -38,13 +38,13 @@ from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import (
-    Generated,
+    DefinedKernel,
     GeneratedCode,
     GraphCode,
     GraphPiece,
-    LinesFrom,
+    LineOrigin,
 )
-from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition, call_places
+from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition, lines_of_calls
 from tb_torchcompile_plugin.generated_code.user_lines import stack_lines
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
@@ -111,7 +111,7 @@ class CodeKernel(msgspec.Struct, frozen=True):
     calls: list[int]  # lines that call it
     source_nodes: list[str]  # operators of the user's graph that were fused
     lines: list[Frame]  # the user's, as in `Kernel`
-    lines_from: LinesFrom | None
+    lines_from: LineOrigin | None
     launches: int | None  # None where it did not run in the span, or there is no span
     time_us: float | None
 
@@ -181,7 +181,7 @@ def kernel_rows(profile: Profile) -> list[KernelRow]:
 def _device_rows(profile: Profile, rows: Launches, work: Work) -> Iterator[KernelRow]:
     trace, kernels, on_gpu = profile.trace, groups(rows), rows.device != "cpu"
     first, last = trace.window()
-    total, counted = int(rows.dur.sum()), launched_in(profile, rows)
+    total, counted = int(rows.dur.sum()), launched_in_steps(profile, rows)
     alone_of = alone_ns(trace, rows, kernels, counted)
     # Where the host is ahead, steps launch more work than they last.
     busy_ns = busy(trace, rows.index[counted]).total_ns
@@ -237,8 +237,8 @@ def _direction(profile: Profile, kernel: KernelName, rows: Launches, indices: In
 
 
 def _lines(
-    trace: Trace, rows: Launches, indices: Int64s, code: Generated | None, externs: ExternLines
-) -> tuple[list[Frame], LinesFrom | None]:
+    trace: Trace, rows: Launches, indices: Int64s, code: DefinedKernel | None, externs: ExternLines
+) -> tuple[list[Frame], LineOrigin | None]:
     """Return the user's lines that torch wrote into the trace, else those in the generated code."""
     if texts := trace.texts.get("stack"):
         codes = np.unique(codes_of(trace, "stack", rows.index[indices]))
@@ -248,7 +248,7 @@ def _lines(
     return lines, lines_from or ("comments" if lines else None)
 
 
-def _graph_modules(code: Generated | None, calls: list[Call]) -> list[str]:
+def _graph_modules(code: DefinedKernel | None, calls: list[Call]) -> list[str]:
     """Return the paths of the modules that a kernel of a compiled graph computes, where the graph names them."""
     parts: list[tuple[GraphCode, CodeCall | Definition]] = [*calls]
     if code is not None:
@@ -325,7 +325,7 @@ def code_kernels(about: Profile | CompileData, artifact: int) -> CodeKernels:
         return CodeKernels([])
     table = about.of(kernel_table).rows if isinstance(about, Profile) else []
     ran = [row for row in table if row.artifact == artifact]
-    calls = call_places(read_payload(data, artifact))
+    calls = lines_of_calls(read_payload(data, artifact))
     kernels = []
     for definition in graph.definitions.values():
         lines, lines_from = graph.lines(definition)

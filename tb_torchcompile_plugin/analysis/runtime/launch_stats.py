@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import alike, mask_of
+from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of
 from tb_torchcompile_plugin.profile.gpu.launches import LaunchCalls, launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -109,7 +109,7 @@ def _p95_us(ns: Int64s) -> float | None:
 def _by_function(trace: Trace, launches: LaunchCalls) -> list[LaunchCall]:
     """Return one row per function, most time first."""
     rows = []
-    for same in alike(np.arange(len(launches.call)), trace.name[launches.call]):
+    for same in groups_of_equal(np.arange(len(launches.call)), trace.name[launches.call]):
         dur = launches.dur[same]
         row = LaunchCall(
             name=trace.names[trace.name[launches.call[same[0]]]],

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import device_name, duration, percent, significant, size
-from tb_torchcompile_plugin.profile.columns import Mask, alike, distinct, sums
+from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Device
 from tb_torchcompile_plugin.profile.gpu_work import device_property
@@ -259,7 +259,9 @@ def held_memory(profile: Profile) -> list[HeldMemory]:
     """Return one row per device whose memory was recorded; where none was, per device in the header."""
     events, capacities = profile.trace.memory(), _capacities(profile.trace)
     most_held: dict[int, int] = {}
-    for same in alike(np.flatnonzero(np.isin(events["device_type"], DEVICE_TYPES)), events["device_id"]):
+    for same in groups_of_equal(
+        np.flatnonzero(np.isin(events["device_type"], DEVICE_TYPES)), events["device_id"]
+    ):
         sizes = (int(events[column][same].max()) for column in ("total_reserved", "total_allocated"))
         most_held[int(events["device_id"][same[0]])] = max(sizes)
     rows = []

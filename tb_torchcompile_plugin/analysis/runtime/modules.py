@@ -17,7 +17,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.runtime.source import shares
 from tb_torchcompile_plugin.analysis.runtime.source_lines import LineLaunches, line_launches, without_resume
-from tb_torchcompile_plugin.analysis.sheet import head
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import forward_compilations
 from tb_torchcompile_plugin.generated_code.user_lines import ROOT
 from tb_torchcompile_plugin.profile.columns import distinct, mask_of, sums
@@ -37,19 +37,21 @@ _RECORDS_STACKS = "with_stack=True"
 class Module(msgspec.Struct, frozen=True):
     """One module as it was called from its callers, or one that a compiled graph names."""
 
-    name: Annotated[str, head("Module")]  # in a graph: its path
+    name: Annotated[str, column_head("Module")]  # in a graph: its path
     parent: int  # row of the module that called it, -1 for none
     depth: int
     # In a graph, device times are part of what the module around it launched itself; calls and host times are None,
     # except for C++ kernels on the CPU.
-    in_graph: Annotated[bool, head("In a compiled graph", hidden=True)]
-    host_us: Annotated[float | None, head(bar=True)]
+    in_graph: Annotated[bool, column_head("In a compiled graph", hidden=True)]
+    host_us: Annotated[float | None, column_head(bar=True)]
     self_host_us: float | None  # without the modules that it called
-    device_us: Annotated[float | None, head(bar=True)]  # of forward; None without GPU events
+    device_us: Annotated[float | None, column_head(bar=True)]  # of forward; None without GPU events
     self_device_us: float | None
-    backward_device_us: Annotated[float | None, head("GPU in backward", bar=True)]
+    backward_device_us: Annotated[float | None, column_head("GPU in backward", bar=True)]
     calls: int | None
-    compile_ids: Annotated[list[str], head("Compiled")]  # of what it ran itself; [] where all was eager
+    compile_ids: Annotated[
+        list[str], column_head("Compiled")
+    ]  # of what it ran itself; [] where all was eager
     slices: str | None  # name of its calls on the timeline
     kernels_of: str | None  # name of its kernels by module
 

@@ -18,10 +18,10 @@ from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile.columns import codes_of, mask_of
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import climb
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 
@@ -117,7 +117,7 @@ def _moved(kind: str, numbers: int) -> float | None:
 def _aten_bytes(name: str, dims: str, types: str) -> float | None:
     """Return the bytes of all arguments and of a result with their broadcast shape and the type of the largest."""
     arguments = tensor_bytes(dims, types)
-    if arguments is None or operators.touches_arguments_only(name):
+    if arguments is None or operators.is_argument_bound(name):
         return arguments
     tensors = [
         (shape, operators.TYPE_BYTES[kind])
@@ -170,17 +170,17 @@ def is_shape(value: object) -> bool:
     return bool(math.prod(max(1, abs(size)) for size in value) < 1 << 62)
 
 
-def launching(profile: Profile) -> Int64s:
+def launching_operators(profile: Profile) -> Int64s:
     """Return for each work of the queue the row of the innermost operator that launched it; -1 for none."""
-    queue, lane, trace = profile.of(gpu_queue), profile.of(host_lane), profile.trace
+    queue, lane, trace = profile.of(gpu_queue), profile.of(launch_sequence), profile.trace
     is_operator = mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
-    return np.asarray(climb(trace.parent, lane.row[queue.point].astype(np.int64), is_operator))
+    return np.asarray(first_ancestor(trace.parent, lane.row[queue.point].astype(np.int64), is_operator))
 
 
-def tensors_of(profile: Profile, rows: Int64s) -> dict[int, list[Shape]]:
+def tensor_shapes(profile: Profile, rows: Int64s) -> dict[int, list[Shape]]:
     """Return by row the shapes of its tensors, including those in lists; numbers have none."""
     tensors: dict[int, list[Shape]] = {}
-    for row, text in texts_of(profile, "input_dims", rows):
+    for row, text in argument_texts(profile, "input_dims", rows):
         shapes: list[Shape] = []
         for entry in decoded(text):
             listed = entry if isinstance(entry, list) else []
@@ -189,7 +189,7 @@ def tensors_of(profile: Profile, rows: Int64s) -> dict[int, list[Shape]]:
     return tensors
 
 
-def texts_of(
+def argument_texts(
     profile: Profile, column: Literal["input_dims", "input_types"], rows: Int64s
 ) -> Iterator[tuple[int, str]]:
     """Yield each row with the recorded text of its arguments, "" where none was recorded."""

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
     number_or_sizes,
     shapes_in,
 )
-from tb_torchcompile_plugin.profile.columns import codes_of, distinct, mask_of, picked, sums
+from tb_torchcompile_plugin.profile.columns import codes_of, distinct, mask_of, sums, values_at
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
@@ -159,7 +159,7 @@ def _by_label(profile: Profile) -> _Parts:
     is_annotation = mask_of(trace.cats, LABEL.__eq__)[trace.cat[tree.index]]
     is_label = is_annotation & mask_of(trace.names, is_chosen_label)[trace.name[tree.index]]
     around = tree.nearest(calls.position, is_label)
-    return picked(trace.name, picked(tree.index, around)), trace.names
+    return values_at(trace.name, values_at(tree.index, around)), trace.names
 
 
 def _by_compilation(profile: Profile) -> _Parts:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, percent
-from tb_torchcompile_plugin.profile.columns import Mask, distinct, mask_of, places_in, sums
+from tb_torchcompile_plugin.profile.columns import Mask, distinct, indices_in, mask_of, sums
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.host.host_tree import (
     calling_tracks,
@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
-from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_programs, resumed_from
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_program_function, resumed_from
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_step
 
 Whose = Literal["yours", "library", "built in", "operators"]
@@ -147,11 +147,11 @@ def _functions(profile: Profile, position: Int64s, name: Int64s) -> tuple[list[P
     own_ns, steps = sums(plain, profile.of(program_ns), len(names)), profile.of(_steps)
     called = np.flatnonzero(calls)
     order = called[np.argsort(-self_ns[called], kind="stable")]
-    row_of = places_in(order, np.arange(len(names)))
+    row_of = indices_in(order, np.arange(len(names)))
     functions = []
     for code in order.tolist():
         key = names[code]
-        frame, is_yours = frame_of(key), is_programs(key)
+        frame, is_yours = frame_of(key), is_program_function(key)
         shown = frame.function if frame else key
         if resumed := resumed_from(shown):
             shown = f"{resumed[0]} after line {resumed[1]}"
@@ -198,8 +198,8 @@ def _frames(profile: Profile, position: Int64s, name: Int64s, tracks: Int64s) ->
     kept = np.sort(longest[total[longest] * _MAX_RATIO >= whole[track[longest]]])
     frames = StackFrames(
         name=name[kept].tolist(),
-        parent=places_in(kept, parent[kept]).tolist(),
-        thread=places_in(tracks, track[kept]).tolist(),
+        parent=indices_in(kept, parent[kept]).tolist(),
+        thread=indices_in(tracks, track[kept]).tolist(),
         calls=calls[kept].tolist(),
         total_us=[us(ns) / steps for ns in total[kept].tolist()],
     )

@@ -20,9 +20,9 @@ import numpy as np
 from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
 from tb_torchcompile_plugin.profile.columns import codes_of, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.nest import ways_up
 from tb_torchcompile_plugin.torch_names.operators import heavy_work
@@ -69,7 +69,7 @@ def recomputed(profile: Profile) -> list[Recomputed]:
         return []
     trace, names = profile.trace, profile.of(Ownership).names
     forwards, backwards = [], []
-    for call in every(profile.of(region_calls)):
+    for call in all_calls(profile.of(region_calls)):
         forwards += [(call.compile_id, call.index, begin, end) for begin, end in call.graphs]
     for row, code in profile.of(Ownership).backwards:
         begin = int(trace.ts[row])
@@ -161,7 +161,7 @@ def _kernels(profile: Profile) -> dict[int, set[int]]:
     is_heavy = mask_of(trace.names, lambda name: heavy_work(name) is not None)
     if not is_heavy.any():
         return {}
-    calls = profile.of(host_lane).row[queue.point].astype(np.int64)
+    calls = profile.of(launch_sequence).row[queue.point].astype(np.int64)
     outermost = np.full(len(calls), -1)
     for climbing, at in ways_up(trace.parent, calls):
         heavy = is_heavy[trace.name[at]]

@@ -21,7 +21,15 @@ from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
 )
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.generated_code.output_code import Definition
-from tb_torchcompile_plugin.profile.columns import Floats, Mask, alike, codes_of, distinct, mask_of, values_of
+from tb_torchcompile_plugin.profile.columns import (
+    Floats,
+    Mask,
+    codes_of,
+    distinct,
+    groups_of_equal,
+    mask_of,
+    values_of,
+)
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_names
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -36,7 +44,7 @@ from tb_torchcompile_plugin.torch_names.kernels import (
     gradient_of,
     is_triton,
     launches,
-    multiplies,
+    may_multiply,
     multiplies_three_times,
     rounds_to_tf32,
 )
@@ -149,7 +157,7 @@ def _add_estimates(trace: Trace, rows: Launches, work: Work) -> None:
     called = np.where(rows.op >= 0, trace.name[rows.op], -1).astype(np.int64)
     main = _is_main(trace, rows)
     columns = dims, types, called, rows.name, codes_of(trace, "grid", rows.index)
-    for indices in alike(np.flatnonzero(dims >= 0), *columns):
+    for indices in groups_of_equal(np.flatnonzero(dims >= 0), *columns):
         first = indices[0]
         operator, kernel = trace.names[called[first]], trace.names[rows.name[first]]
         shapes = trace.texts["input_dims"][dims[first]]
@@ -170,7 +178,7 @@ def _add_estimates(trace: Trace, rows: Launches, work: Work) -> None:
 def _multiply(trace: Trace, rows: Launches) -> Mask:
     """Return which launches may do the operations of a product."""
     kernels, kernel_of = distinct(rows.name, rows.category)
-    able = [multiplies(trace.names[name], CATEGORIES[code]) for name, code in kernels.T.tolist()]
+    able = [may_multiply(trace.names[name], CATEGORIES[code]) for name, code in kernels.T.tolist()]
     return np.array(able, bool)[kernel_of]
 
 
@@ -214,7 +222,7 @@ def achieved(
     is_copy = int(rows.category[first]) in _COPIES
     top_gb_s = None if is_copy else peak.bandwidth_gb_s
     exact_bytes = code.num_gb * 1e9 if code and code.num_gb else None
-    exact_flop = code.flop if code and multiplies(name, category) else None
+    exact_flop = code.flop if code and may_multiply(name, category) else None
     moved, gb_s, bytes_from = _rate(work.bytes[indices], work.estimated[indices], exact_bytes, dur)
     flop, flop_per_ns, flop_from = _rate(work.flop[indices], work.estimated[indices], exact_flop, dur)
     tflop_s = None if flop_per_ns is None else flop_per_ns / 1e3

@@ -16,8 +16,8 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_code import extern_lines
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_rows
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
-from tb_torchcompile_plugin.generated_code.generated_code import Generated
-from tb_torchcompile_plugin.profile.columns import alike, ordinals, picked
+from tb_torchcompile_plugin.generated_code.generated_code import DefinedKernel
+from tb_torchcompile_plugin.profile.columns import groups_of_equal, ordinals, values_at
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -25,7 +25,12 @@ from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import site_names, site_ns
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users, places, resumed_from
+from tb_torchcompile_plugin.torch_names.python_frames import (
+    frame_of,
+    is_user_function,
+    resumed_from,
+    traceback_frames,
+)
 
 
 class UserLine(NamedTuple):
@@ -82,7 +87,7 @@ class UserLines:
             self.info[line] = LineInfo(function, frame.source or before.text, False)
         paths = {line.file for line in self.info}
         for code, name in enumerate(profile.trace.names):
-            if is_users(name) and (frame_in_stack := frame_of(name)):
+            if is_user_function(name) and (frame_in_stack := frame_of(name)):
                 file, number, function = frame_in_stack
                 whole = [path for path in paths if path.endswith(f"/{file}")]
                 line = UserLine(whole[0] if len(whole) == 1 else file, number)
@@ -101,7 +106,7 @@ def _recorded(profile: Profile) -> Iterator[Frame]:
             yield from frames(message.stack)
         for recompile in profile.summary.recompiles:
             for reason in recompile.reasons:
-                yield from (Frame(*place[:3], place.source or None) for place in places(reason))
+                yield from (Frame(*place[:3], place.source or None) for place in traceback_frames(reason))
     for graph in profile.of(generated_code).graphs:
         yield from graph.user_nodes.values()
         yield from graph.nodes.values()
@@ -139,14 +144,14 @@ def _parts(profile: Profile, kernel: Kernel, rows: Launches, indices: Int64s) ->
                 yield at, _sorted_lines(lines), called[0].modules(called[1])
                 continue
             # By the user's innermost function around each launch; no lines where no stack was recorded.
-            site = picked(profile.of(site_names), picked(profile.of(host_tree).place, rows.launch[at]))
-            for same in alike(np.arange(len(at)), site):
+            site = values_at(profile.of(site_names), values_at(profile.of(host_tree).place, rows.launch[at]))
+            for same in groups_of_equal(np.arange(len(at)), site):
                 line = profile.of(UserLines).functions.get(int(site[same[0]]))
                 yield at[same], [line] if line else [], []
 
 
 def _by_call(
-    profile: Profile, code: Generated, kernel: Kernel, rows: Launches, indices: Int64s
+    profile: Profile, code: DefinedKernel, kernel: Kernel, rows: Launches, indices: Int64s
 ) -> Iterator[_Part]:
     """Yield launches by the call in their graph, which has lines of its own; in CUDA graphs all lines count."""
     graph = code.code
@@ -155,7 +160,7 @@ def _by_call(
         yield indices, _sorted_lines(kernel.lines), graph.modules(code.definition)
         return
     number = profile.of(extern_lines)[rows.device].order(indices, len(calls))
-    for same in alike(np.arange(len(indices)), number):
+    for same in groups_of_equal(np.arange(len(indices)), number):
         if number[same[0]] < 0:
             modules = dict.fromkeys(path for call in calls for path in graph.modules(call))
             yield indices[same], _sorted_lines(kernel.lines), list(modules)

@@ -15,8 +15,8 @@ from tb_torchcompile_plugin.analysis.compile.compilation_details import compile_
 from tb_torchcompile_plugin.analysis.compile.compilations import (
     Compilation,
     Problem,
-    beside_compilations,
     compilations,
+    other_rows_summary,
     phases_percent,
     phases_s,
     problems,
@@ -69,7 +69,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
     kernel_categories,
     unnamed_triton,
 )
-from tb_torchcompile_plugin.compile_log.record import known_number
+from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.generated_code.output_code import GeneratedKernels, generated_kernels
@@ -311,8 +311,8 @@ def _environment(summary: CompileSummary) -> Environment:
         device_names=list(recorded.device_names),
         hostname=recorded.hostname or None,
         pid=recorded.pid or None,
-        rank=known_number(recorded, "rank"),
-        world_size=known_number(recorded, "world_size"),
+        rank=optional_number(recorded, "rank"),
+        world_size=optional_number(recorded, "world_size"),
         capture=recorded.capture or None,
         backends=list(recorded.backends),
         variables=dict(sorted(recorded.variables.items())),
@@ -325,5 +325,5 @@ def compiled_sentence(data: CompileData | None, inside: str = "") -> str:
         return "No compile data."
     number = ct.count_compilations(data.summary.compilations)
     if number == 0:
-        return f"{data.of(beside_compilations) or 'Nothing was compiled'}."
+        return f"{data.of(other_rows_summary) or 'Nothing was compiled'}."
     return f"Compile {seconds(data.of(ct.total_s))} ({plural(number, 'compilation')}){inside}."

@@ -18,19 +18,25 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_moments
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.job.digest.host_costs import compile_ns, compile_ns_in
-from tb_torchcompile_plugin.profile.columns import Cover, Floats, alike, by_track, mask_of
-from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps, working
+from tb_torchcompile_plugin.profile.columns import Cover, Floats, by_track, groups_of_equal, mask_of
+from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, causes_in, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
 from tb_torchcompile_plugin.profile.model.launch_sequence import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, pace, paced_windows, step_ns, step_slices
+from tb_torchcompile_plugin.profile.steps import (
+    StepWindows,
+    bottleneck,
+    bottleneck_windows,
+    step_ns,
+    step_slices,
+)
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
-from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_autotuning, is_collection
+from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_autotuning, is_garbage_collection
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom, 1 to 30; the last one holds beyond.
 _T95_TEXT = """12.706 4.303 3.182 2.776 2.571 2.447 2.365 2.306 2.262 2.228 2.201 2.179 2.160 2.145 2.131
@@ -141,7 +147,7 @@ class Compiling(NamedTuple):
 
 def step_breakdown(profile: Profile) -> StepReport:
     """Return where the time of each step goes, how much steps vary, and why some are slow."""
-    steps, gpu = profile.of(step_breakdowns), profile.of(pace)
+    steps, gpu = profile.of(step_breakdowns), profile.of(bottleneck)
     times = step_times([step.wall_us for step in steps])
     gpu_us = gpu.mean / 1000 if gpu else None
     window = None if steps else profile.of(window_breakdown)
@@ -219,9 +225,9 @@ def step_breakdowns(profile: Profile) -> list[StepBreakdown]:
     return _breakdowns(profile, steps.names, Intervals(steps.starts, steps.ends))
 
 
-def paced_breakdowns(profile: Profile) -> list[StepBreakdown]:
+def bottleneck_breakdowns(profile: Profile) -> list[StepBreakdown]:
     """Return the same on the slower clock: where the host runs ahead, in the steps' windows on the GPU."""
-    return _breakdowns(profile, profile.of(StepWindows).names, profile.of(paced_windows))
+    return _breakdowns(profile, profile.of(StepWindows).names, profile.of(bottleneck_windows))
 
 
 def window_breakdown(profile: Profile) -> StepBreakdown | None:
@@ -245,7 +251,7 @@ def _breakdowns(
 ) -> list[StepBreakdown]:
     """Return the parts of each window, without a GPU on `track`, for the windows of steps on the thread of each."""
     begins, ends = windows
-    times = {device: covered_ns(busy, *windows).sum() for device, busy in profile.of(working).items()}
+    times = {device: covered_ns(busy, *windows).sum() for device, busy in profile.of(busy_intervals).items()}
     device = max(times, key=lambda device: times[device], default=None)  # None without GPU events
     kinds: list[tuple[PartKind, Part]]
     if device is None:
@@ -321,7 +327,7 @@ def _growth(
 ) -> dict[Reason, list[float]]:
     """Return for each part and step by how many µs it is larger than in the median of the steps that are not slow."""
     times: dict[Reason, list[float]] = {
-        "gc": _named_us(profile, is_collection),
+        "gc": _named_us(profile, is_garbage_collection),
         "autotune": _named_us(profile, is_autotuning),
     }
     for row, step in enumerate(steps):
@@ -340,7 +346,7 @@ def _named_us(profile: Profile, is_wanted: Callable[[str], bool]) -> list[float]
     trace, rows = profile.trace, profile.of(step_slices)
     cover = Cover(trace, np.flatnonzero(mask_of(trace.names, is_wanted)[trace.name]))
     times: Int64s = np.zeros(len(rows), np.int64)
-    for same in alike(np.arange(len(rows)), trace.track[rows]):
+    for same in groups_of_equal(np.arange(len(rows)), trace.track[rows]):
         begins = trace.ts[rows[same]]
         ran = cover.on(int(trace.track[rows[same[0]]]))
         times[same] = covered_ns(ran, begins, begins + trace.dur[rows[same]])

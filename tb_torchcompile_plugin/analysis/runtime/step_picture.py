@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.profile.intervals import covered_ns, union
-from tb_torchcompile_plugin.profile.model.attribution import CulpritCause, culprits
+from tb_torchcompile_plugin.profile.model.attribution import HostCauseKind, culprits
 from tb_torchcompile_plugin.profile.model.clock import clock, gpu_windows
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import Model, Replayed, replay
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.slices import call_kind
@@ -23,7 +23,7 @@ _MAX_NAMED, _MIN_NAMED_SHARE = 6, 0.04
 
 # As `profile/model/attribution.py` finds it. waiting: until a GPU is done; gpu_clock: by how much the step is longer on
 # the clock of a GPU.
-HostCause = Literal[CulpritCause, "waiting", "gpu_clock"]
+HostCause = Literal[HostCauseKind, "waiting", "gpu_clock"]
 
 
 class HostPart(msgspec.Struct, frozen=True):
@@ -58,9 +58,9 @@ _WAITING: Key = ("waiting", "", "", 0)
 _GPU_CLOCK: Key = ("gpu_clock", "", "", 0)
 
 
-def picture(profile: Profile, changed: Model, like: Sequence[HostPart] = ()) -> Picture:
+def step_picture(profile: Profile, changed: Model, like: Sequence[HostPart] = ()) -> Picture:
     """Return the step of a changed model; like: the parts before the change, whose names and order are kept."""
-    lane, queue, times = profile.of(host_lane), profile.of(gpu_queue), replay(changed)
+    lane, queue, times = profile.of(launch_sequence), profile.of(gpu_queue), replay(changed)
     step, steps = clock(lane, queue, times).step, lane.steps
     spent = _spent(profile, changed, times)
     order: list[Key] = [(part.cause, part.name, part.file, part.line) for part in like]
@@ -87,8 +87,8 @@ def picture(profile: Profile, changed: Model, like: Sequence[HostPart] = ()) -> 
 
 def _spent(profile: Profile, changed: Model, times: Replayed) -> dict[Key, float]:
     """Return host time (ns) by culprit: the way to a point counts in the shares that are left of its segments."""
-    pieces, attribution = profile.of(host_pieces), profile.of(culprits)
-    lane, trace = profile.of(host_lane), profile.trace
+    pieces, attribution = profile.of(host_segments), profile.of(culprits)
+    lane, trace = profile.of(launch_sequence), profile.trace
     inside = slice(int(lane.marks[0]), int(lane.marks[-1]) + 1)
     begin = times.begin[inside]
     end = np.minimum(times.end[inside], begin[-1])

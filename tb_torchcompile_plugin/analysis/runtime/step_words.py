@@ -6,23 +6,28 @@ from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.profile.model.clock import step_clock
-from tb_torchcompile_plugin.profile.model.launch_sequence import StepSource, host_lane, is_cut, loop_steps
+from tb_torchcompile_plugin.profile.model.launch_sequence import (
+    StepSource,
+    is_truncated,
+    launch_sequence,
+    loop_steps,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import recorded_step_ns, unrecorded_step_ns
+from tb_torchcompile_plugin.profile.steps import profiled_step_ns, unprofiled_step_ns
 from tb_torchcompile_plugin.profile.units import us
 
 
-class Paced(NamedTuple):
+class TimeUnit(NamedTuple):
     """What times are of, in words."""
 
     one: str  # "a step"
     each: str  # after a number
 
 
-A_STEP, THE_SPAN = Paced("a step", "a step"), Paced("this span", "in this span")
+PER_STEP, PER_SPAN = TimeUnit("a step", "a step"), TimeUnit("this span", "in this span")
 
 
-def told_by(profile: Profile) -> str:
+def how_steps_were_found(profile: Profile) -> str:
     """Return "told by the optimizer's calls"; "" where the profiler marked the steps."""
     loop = profile.of(loop_steps)
     words: dict[StepSource, str] = {
@@ -34,30 +39,30 @@ def told_by(profile: Profile) -> str:
     return words[loop.source]
 
 
-def only(profile: Profile) -> str:
+def modeled_steps(profile: Profile) -> str:
     """Return "the first 2 of 39 steps", if the model has too many calls to hold all steps; "" otherwise."""
-    if not profile.of(is_cut):
+    if not profile.of(is_truncated):
         return ""
-    steps, held = len(profile.of(loop_steps).moments) - 1, profile.of(host_lane).steps
+    steps, held = len(profile.of(loop_steps).moments) - 1, profile.of(launch_sequence).steps
     if steps < 1:
         return f"its first {profile.most_calls:,} calls"
     return f"the first {f'{held:,} ' if held > 1 else ''}of {steps:,} steps"
 
 
-def idle_of(profile: Profile) -> str:
+def time_base(profile: Profile) -> str:
     """Return what times of the model are of: "a step", "the span", or "the first of 39 steps"."""
-    part = profile.of(only)
-    if profile.of(paced) is THE_SPAN:
+    part = profile.of(modeled_steps)
+    if profile.of(time_unit) is PER_SPAN:
         return f"the span, {part}" if part else "the span"
-    return f"a step of {part}" if part and profile.of(host_lane).steps > 1 else part or "a step"
+    return f"a step of {part}" if part and profile.of(launch_sequence).steps > 1 else part or "a step"
 
 
-def paced(profile: Profile) -> Paced:
+def time_unit(profile: Profile) -> TimeUnit:
     """Return what predictions are of: a step, or the span where no steps were found."""
-    return THE_SPAN if profile.of(loop_steps).source == "span" else A_STEP
+    return PER_SPAN if profile.of(loop_steps).source == "span" else PER_STEP
 
 
-def slowed(profile: Profile, least: float = 1.0) -> str:
+def profiling_slowdown(profile: Profile, least: float = 1.0) -> str:
     """Return "Recording slowed a step from 9.80 ms to 42.5 ms"; "" for less than `least` times as long, or unknown.
 
     Nothing is known where the GPU is slower: the handler notes times of the host, which runs ahead. The notes of
@@ -66,8 +71,8 @@ def slowed(profile: Profile, least: float = 1.0) -> str:
     pace = profile.of(step_clock)
     if pace and pace.host_is_ahead:
         return ""
-    unprofiled = profile.data.of(unrecorded_step_ns) if profile.data else None
-    profiled = profile.data.of(recorded_step_ns) if profile.data else None
+    unprofiled = profile.data.of(unprofiled_step_ns) if profile.data else None
+    profiled = profile.data.of(profiled_step_ns) if profile.data else None
     profiled = profiled or (round(pace.host) if pace else 0)
     if not unprofiled or profiled <= unprofiled or profiled < least * unprofiled:
         return ""

@@ -13,12 +13,18 @@ from functools import partial
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile import compile_time
-from tb_torchcompile_plugin.analysis.runtime.gpu_idle import took
+from tb_torchcompile_plugin.analysis.runtime.gpu_idle import longest_slice
 from tb_torchcompile_plugin.analysis.timeline.lanes import Item, ItemSlices, LaneKind
 from tb_torchcompile_plugin.compile_log.record import forward_compilations, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import every, every_break, host_ns, region_calls, resumes
+from tb_torchcompile_plugin.profile.compiled.regions import (
+    all_breaks,
+    all_calls,
+    break_host_ns,
+    region_calls,
+    resumes,
+)
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, NOTHING, ThreadActivity
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -98,7 +104,7 @@ def _regions(profile: Profile, origin: int) -> list[Item]:
                 "resume": call.resume,
             },
         )
-        for call in every(profile.of(region_calls))
+        for call in all_calls(profile.of(region_calls))
     ]
     for row, code in ownership.backwards:
         compile_id, start, dur = ownership.names[code], int(trace.ts[row]) - origin, int(trace.dur[row])
@@ -112,9 +118,9 @@ def _breaks(profile: Profile, origin: int) -> list[Item]:
         return []
     reported = profile.summary.graph_breaks if profile.summary else ()
     reasons = {row.key.compile_id: row.reason for row in reported}
-    gaps = list(every_break(profile.of(region_calls)))
+    gaps = list(all_breaks(profile.of(region_calls)))
     items = []
-    for gap, host in zip(gaps, host_ns(profile, gaps).tolist(), strict=True):
+    for gap, host in zip(gaps, break_host_ns(profile, gaps).tolist(), strict=True):
         compile_id, resumed = gap.call.compile_id, gap.resumed
         file, line = resume_lines.place(compile_id, resumed.compile_id)
         items.append(
@@ -215,7 +221,7 @@ def _gap_items(profile: Profile, gaps: Gaps, origin: int) -> list[Item]:
     items = []
     columns = zip(gaps.starts.tolist(), gaps.ends.tolist(), gaps.track.tolist())
     for (start, end, track), ns in zip(columns, causes_of(gaps, profile.of(ThreadActivity)).tolist()):
-        row = took(trace, track, start, end) if track >= 0 else None
+        row = longest_slice(trace, track, start, end) if track >= 0 else None
         cause = CAUSES[max(range(len(ns)), key=ns.__getitem__)]
         items.append(
             Item(

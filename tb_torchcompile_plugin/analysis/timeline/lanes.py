@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tb_torchcompile_plugin.profile import level_of_detail as detail
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.level_of_detail import MergedSlices
-from tb_torchcompile_plugin.reader.memo import once
+from tb_torchcompile_plugin.reader.memo import cached_once
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, category_of
 from tb_torchcompile_plugin.torch_names.slices import GPU_CATS, OPERATOR, RUNTIME_CATS, OwnCat
@@ -120,22 +120,22 @@ class ItemSlices:
         start = np.array([item.start for item in ordered], np.int64)
         return cls(start, np.array([item.dur for item in ordered], np.int64), lambda: ordered)
 
-    @once
+    @cached_once
     def items(self) -> list[Item]:
         """The items, created when first needed."""
         return self._load_items()
 
-    @once
+    @cached_once
     def texts(self) -> list[str]:
         """The distinct names of the items."""
         return list(dict.fromkeys(item.name for item in self.items))
 
-    @once
+    @cached_once
     def _names(self) -> Int64s:
         codes = {name: code for code, name in enumerate(self.texts)}
         return np.array([codes[item.name] for item in self.items], np.int64)
 
-    @once
+    @cached_once
     def _colors(self) -> Colors:
         return np.array([COLOR_OF[item.color] for item in self.items], np.uint8)
 
@@ -215,7 +215,7 @@ class TraceRows:
         bounds = self.trace.track_bounds.tolist()
         return [int(lines[first:last].max(initial=-1)) + 1 for first, last in pairwise(bounds)]
 
-    @once
+    @cached_once
     def _extra_lines(self) -> Int64s:
         """The line of each crossing slice, below the ordinary ones of its track."""
         lines = np.zeros(len(self.crossing), np.int64)
@@ -255,7 +255,7 @@ class TraceRows:
     def _groups(self, track: int) -> range:
         return range(int(self.first_group[track]), int(self.first_group[track + 1]))
 
-    @once
+    @cached_once
     def _levels(self) -> list[detail.Level]:
         """Computed once, because browsers ask for several windows at a time."""
         if len(self.trace) < _MIN_SLICES_FOR_LEVELS:

@@ -11,7 +11,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.timeline.lanes import COLORS, Color, TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import Fact, Timeline, busy_fact, time_fact
-from tb_torchcompile_plugin.profile.columns import distinct, places_in
+from tb_torchcompile_plugin.profile.columns import distinct, indices_in
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, union
 from tb_torchcompile_plugin.profile.units import share_percent, us
@@ -250,7 +250,7 @@ def host_inside(
     # A slice may reach into the range only where it outlasts its parent: that part does not count.
     counts = (stop > start) | (begin >= start)
     rows, ns = rows[counts], _inside(begin[counts], stop[counts], start, end)
-    parent = places_in(rows, trace.parent[rows])
+    parent = indices_in(rows, trace.parent[rows])
     nested = parent >= 0
     own = ns - np.bincount(parent[nested], ns[nested], len(rows)).astype(np.int64)
     return HostInside(rows, parent, ns, own)

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.idle import idle_before
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_user_function
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, PYTHON_FUNCTION, RUNTIME_CATS
 
 _MAX_RELATED = 20  # slices listed in one group; no recorded source
@@ -283,7 +283,7 @@ def _user_line(trace: Trace, row: int) -> SourceLine | None:
     while row >= 0:
         name = trace.names[trace.name[row]]
         frame = frame_of(name) if trace.cats[trace.cat[row]] == PYTHON_FUNCTION else None
-        if frame and is_users(name):
+        if frame and is_user_function(name):
             return SourceLine(*frame)
         row = int(trace.parent[row])
     return None

@@ -35,7 +35,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import Codes
-from tb_torchcompile_plugin.reader.memo import Memo, once
+from tb_torchcompile_plugin.reader.memo import Memo, cached_once
 
 MAX_WIDTH = 16384  # pixels
 MAX_RECTANGLES = 8192  # in one answer; a window with more is answered with longer buckets
@@ -133,7 +133,7 @@ class Timeline:
             notes=notes,
         )
 
-    @once
+    @cached_once
     def extent(self) -> tuple[int, int]:
         """Start and end of everything that is drawn."""
         items = [slices for slices in self.slices.values() if isinstance(slices, ItemSlices)]
@@ -207,7 +207,7 @@ class Timeline:
             np.concatenate(colors),
         )
 
-    @once
+    @cached_once
     def _steps(self) -> tuple[Int64s, Int64s]:
         rows = self.profile.of(step_slices)
         starts = self.profile.trace.ts[rows] - self.origin

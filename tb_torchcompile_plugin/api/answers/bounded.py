@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.errors import WrongArgument
 AFTER = "AFTER"  # where the mended program is recorded
 
 
-class Asking(Protocol):
+class CommandHints(Protocol):
     """How a caller asks for more: each answer can be typed, or called, as it is."""
 
     def show(self, id: str) -> str:
@@ -162,7 +162,7 @@ class TooFewBytes(WrongArgument):
     """Not even the frame of an answer fits."""
 
 
-class Ask(NamedTuple):
+class AnswerLimits(NamedTuple):
     """What of a report is asked for."""
 
     sections: Sequence[str] = ()  # () for all
@@ -176,7 +176,7 @@ class Ask(NamedTuple):
         return bool(self.sections or self.after or self.top is not None or self.most_bytes is not None)
 
 
-class Omitted(msgspec.Struct, frozen=True):
+class OmittedRows(msgspec.Struct, frozen=True):
     """The rows of a table that are left out."""
 
     rows: int
@@ -185,17 +185,17 @@ class Omitted(msgspec.Struct, frozen=True):
     next: str  # how to get them
 
 
-class Cut(msgspec.Struct, frozen=True):
+class TruncatedTable(msgspec.Struct, frozen=True):
     """A table, as far as it is shown."""
 
     section: str
     place: str  # RUN/WORKER/SPAN
     total: int
     rows: list[msgspec.Raw]  # `more` in a row names fields that are too long for a table: `show ID` has them
-    omitted: Omitted | None  # null where these are all rows
+    omitted: OmittedRows | None  # null where these are all rows
 
 
-class NoRoom(msgspec.Struct, frozen=True):
+class OmittedTables(msgspec.Struct, frozen=True):
     """Tables for which there was no room at all."""
 
     tables: int
@@ -207,8 +207,8 @@ class Bounded(msgspec.Struct, frozen=True):
     """Tables of a report, cut to what was asked for."""
 
     headline: str  # the first sentence of the tab
-    tables: list[Cut]
-    omitted: NoRoom | None
+    tables: list[TruncatedTable]
+    omitted: OmittedTables | None
     schema_version: int = SCHEMA_VERSION
 
 
@@ -222,7 +222,7 @@ class _Whole(NamedTuple):
     skipped: int
 
 
-def bounded(tables: Iterable[Table], ask: Ask, headline: str, more: Asking) -> Bounded:
+def bounded(tables: Iterable[Table], ask: AnswerLimits, headline: str, more: CommandHints) -> Bounded:
     """Return as many rows of each table as fit, the first of all before the last of any. Raises WrongArgument."""
     whole = [_whole(table, skipped) for table, skipped in _wanted(list(tables), ask)]
     counts = [len(table.rows) if ask.top is None else min(ask.top, len(table.rows)) for table in whole]
@@ -248,7 +248,7 @@ def brief(row: msgspec.Struct, field: str, id: str) -> dict[str, Any]:
     return {**kept, **({"more": longer} if longer else {})}
 
 
-def _wanted(tables: list[Table], ask: Ask) -> list[tuple[Table, int]]:
+def _wanted(tables: list[Table], ask: AnswerLimits) -> list[tuple[Table, int]]:
     """Return the tables that are asked for, in that order, each with how many of its rows were already shown."""
     if ask.after:
         section = address(ask.after).section
@@ -273,17 +273,17 @@ def _whole(table: Table, skipped: int) -> _Whole:
     return _Whole(table, rows[skipped:], time, times, skipped)
 
 
-def _cut(whole: _Whole, count: int, more: Asking) -> Cut:
+def _cut(whole: _Whole, count: int, more: CommandHints) -> TruncatedTable:
     table, end, total = whole.table, whole.skipped + count, sum(whole.times)
     omitted = None
     if end < len(table.rows):
-        omitted = Omitted(
+        omitted = OmittedRows(
             rows=len(table.rows) - end,
             share=round(sum(whole.times[end:]) / total, 4) if total else None,
             share_of=whole.time,
             next=more.rows(table.section, table.ids[end - 1] if end else ""),
         )
-    return Cut(table.section, str(table.place), len(table.rows), whole.rows[:count], omitted)
+    return TruncatedTable(table.section, str(table.place), len(table.rows), whole.rows[:count], omitted)
 
 
 class _Fitting(NamedTuple):
@@ -292,7 +292,7 @@ class _Fitting(NamedTuple):
     whole: Sequence[_Whole]
     counts: Sequence[int]  # rows of each table, at most
     headline: str
-    more: Asking
+    more: CommandHints
     most_bytes: int
 
     def made(self, limits: Sequence[int]) -> Bounded:
@@ -302,7 +302,7 @@ class _Fitting(NamedTuple):
         sections = list(dict.fromkeys(whole.table.section.partition(".")[0] for whole in left))
         rows = sum(len(whole.rows) for whole in left)
         return Bounded(
-            self.headline, cuts, NoRoom(len(left), rows, self.more.tables(sections)) if left else None
+            self.headline, cuts, OmittedTables(len(left), rows, self.more.tables(sections)) if left else None
         )
 
     def level(self, tables: int, most: int) -> list[int]:

@@ -12,16 +12,16 @@ import msgspec
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
-from tb_torchcompile_plugin.api.answers.bounded import Ask, Asking, Bounded, bounded
+from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Bounded, CommandHints, bounded
 from tb_torchcompile_plugin.api.answers.sections import Table, address, tables
 from tb_torchcompile_plugin.api.answers.show import Shown, shown
 from tb_torchcompile_plugin.api.catalog import Listing
 from tb_torchcompile_plugin.api.report import (
     Report,
+    ReportFilter,
     Run,
     RunFinding,
     SpanReport,
-    Wanted,
     Worker,
     whole_report,
 )
@@ -176,24 +176,24 @@ class Logdir:
         self.session = session
         self._progress = progress
         self._lock = threading.Lock()
-        self._kept: tuple[Wanted, tuple[File, ...], Report] | None = None
+        self._kept: tuple[ReportFilter, tuple[File, ...], Report] | None = None
 
     def report(self, run: str = "") -> Report:
         """Return the report on this run, on all for "". Raises NoSuchRun."""
         with self._lock:
             look = self.session.look()
             only = [listed.run for listed, _ in look.runs] == [run]  # which is the same as all of them
-            wanted, files = Wanted("" if only else run), _files(look, run)
+            wanted, files = ReportFilter("" if only else run), _files(look, run)
             if self._kept is None or self._kept[:2] != (wanted, files):
                 self._kept = wanted, files, whole_report(self.session, self._progress, wanted)
             return self._kept[2]
 
-    def tables(self, ask: Ask, asking: Asking, run: str = "") -> Bounded:
+    def tables(self, ask: AnswerLimits, asking: CommandHints, run: str = "") -> Bounded:
         """Return what is asked for of a run, or of all. Raises WrongArgument."""
         report = self.report(address(ask.after).run if ask.after else run)
         return bounded(tables(report), ask, first_answer(report).headline, asking)
 
-    def show(self, id: str, asking: Asking) -> Shown:
+    def show(self, id: str, asking: CommandHints) -> Shown:
         """Return the row of an id. Raises WrongArgument."""
         return shown(self.session, self.report(address(id).run), id, asking)
 

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.finding import Finding, Panel
 from tb_torchcompile_plugin.analysis.formatting import between, duration
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kernel_details
-from tb_torchcompile_plugin.api.answers.bounded import AFTER, Asking
+from tb_torchcompile_plugin.api.answers.bounded import AFTER, CommandHints
 from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table, address, tables
 from tb_torchcompile_plugin.api.report import Report, RunFinding
 from tb_torchcompile_plugin.api.session import Session
@@ -88,7 +88,7 @@ def seen_at(place: Address, row: msgspec.Struct | None) -> tuple[str, str]:
 _NEAR = 4
 
 
-class Verify(msgspec.Struct, frozen=True):
+class HowToVerify(msgspec.Struct, frozen=True):
     """How to see whether a fix brought what it should."""
 
     record: str  # what to do first
@@ -104,12 +104,12 @@ class Shown(msgspec.Struct, frozen=True):
     section: str
     row: dict[str, Any]
     kernel: KernelDetails | None  # launches, configurations and source of a kernel
-    verify: Verify | None  # of a finding
+    verify: HowToVerify | None  # of a finding
     tab: str  # what follows TensorBoard's address to see it there
     next: list[str]
 
 
-def shown(session: Session, report: Report, id: str, asking: Asking) -> Shown:
+def shown(session: Session, report: Report, id: str, asking: CommandHints) -> Shown:
     """Return the row of an id. report: with the run that the id names. Raises NoSuchId, which names similar ids."""
     every = list(tables(report))
     table, row = _row_of(every, id)
@@ -155,14 +155,14 @@ def _located(table: Table, row: msgspec.Struct, asked: Address) -> Address:
     return asked.row(table.section, getattr(row, "key", "") or asked.key)
 
 
-def _verify(place: Address, row: Finding, asking: Asking, several: bool) -> Verify:
+def _verify(place: Address, row: Finding, asking: CommandHints, several: bool) -> HowToVerify:
     """Return how to verify a fix. several: whether the run is one of several of its logdir."""
     expect = None
     if (step := row.predicted) is not None:
         bounds = between(step.low_us, step.high_us)
         after = duration(step.after_us) + (f" ({bounds})" if bounds else "")
         expect = f"a step takes {after} instead of {duration(step.step_us)}"
-    return Verify(
+    return HowToVerify(
         record=f"Record the mended program as before, into {f'a run {AFTER} of the logdir' if several else AFTER}",
         compare=asking.compare(place.run, several),
         expect=expect,

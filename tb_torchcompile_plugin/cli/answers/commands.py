@@ -13,17 +13,24 @@ from typing import Any
 import msgspec
 
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails
-from tb_torchcompile_plugin.api.answers.bounded import Ask, Bounded, Commands, bounded, is_nothing
+from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Bounded, Commands, bounded, is_nothing
 from tb_torchcompile_plugin.api.answers.search import Logdir, first_answer
 from tb_torchcompile_plugin.api.answers.sections import OF_LOGDIR, address, encoded, schema, tables
 from tb_torchcompile_plugin.api.answers.show import Shown
-from tb_torchcompile_plugin.api.report import Report, Wanted, all_warnings, check, read_report, why_nothing
+from tb_torchcompile_plugin.api.report import (
+    Report,
+    ReportFilter,
+    all_warnings,
+    check,
+    read_report,
+    why_nothing,
+)
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
 from tb_torchcompile_plugin.cli.text_table import Plain, print_json, print_lines, stdout_console, write_text
 from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument, visible
-from tb_torchcompile_plugin.logdir.filesystem import written
+from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
 _SKILL = "tb-torchcompile"  # the folder of a skill has its name
 _IN_THE_ID = ("id", "more", "key", "run", "worker", "span")
@@ -92,13 +99,13 @@ def _number(text: str) -> int:
 def show_report(arguments: argparse.Namespace) -> None:
     """Print the report; warnings and progress go to stderr. Raises UserError where nothing could be read."""
     sections = [name for names in arguments.section for name in names.split(",") if name]
-    ask = Ask(sections, arguments.top, arguments.max_bytes, arguments.after)
+    ask = AnswerLimits(sections, arguments.top, arguments.max_bytes, arguments.after)
     run = arguments.only_run
     if ask.after and not run:
         row = address(ask.after)
         run = "" if row.section in OF_LOGDIR else row.run
     with text.progress_bar() as advance:
-        report = read_report(arguments.logdir, advance, Wanted(run, arguments.rank, arguments.all))
+        report = read_report(arguments.logdir, advance, ReportFilter(run, arguments.rank, arguments.all))
     failure = _print_warnings(report, arguments.logdir)
     if ask.bounds and not failure:
         commands = Commands(arguments.logdir, arguments.only_run, ask.top, arguments.max_bytes)
@@ -253,7 +260,7 @@ def _show_skill(arguments: argparse.Namespace) -> None:
         sys.stdout.write(skill())
         return
     file = os.path.join(arguments.install, _SKILL, "SKILL.md")
-    with written(file):
+    with explain_write_errors(file):
         os.makedirs(os.path.dirname(file), exist_ok=True)
     write_text(file, skill())
     print(f"wrote {file}", file=sys.stderr)

@@ -56,23 +56,23 @@ def packed(*columns: Int64s) -> bytes:
     Times and numbers of calls grow evenly, so most bytes of their differences are zero.
     """
     table = np.stack(columns).astype("<i8")
-    return squeezed(np.diff(table, axis=1, prepend=0).tobytes(), width=8)
+    return compressed(np.diff(table, axis=1, prepend=0).tobytes(), width=8)
 
 
 def unpacked(data: bytes, count: int) -> list[Int64s]:
     """Return that many columns. Raises UserError where the bytes hold no such table."""
-    raw = np.frombuffer(spread(data, width=8), "<i8")
+    raw = np.frombuffer(decompressed(data, width=8), "<i8")
     if len(raw) % count:
         raise UserError("a table of the digest is cut off")
     return list(np.cumsum(raw.reshape(count, -1), axis=1))
 
 
-def squeezed(data: bytes, width: int = 1) -> bytes:
+def compressed(data: bytes, width: int = 1) -> bytes:
     """Compress numbers of `width` bytes: their first bytes are stored first, then their second ones, and so on."""
     return zlib.compress(np.frombuffer(data, np.uint8).reshape(-1, width).T.tobytes(), 9)
 
 
-def spread(data: bytes, width: int = 1) -> bytes:
+def decompressed(data: bytes, width: int = 1) -> bytes:
     """Decompress. Raises UserError where the bytes are damaged, or hold more than any digest."""
     stream = zlib.decompressobj()
     try:

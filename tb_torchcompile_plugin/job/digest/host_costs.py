@@ -12,18 +12,18 @@ from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
 from tb_torchcompile_plugin.profile.columns import Floats, Mask
 from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
-from tb_torchcompile_plugin.profile.model.attribution import CulpritCause, culprits, culprits_of
+from tb_torchcompile_plugin.profile.model.attribution import HostCauseKind, attributions_of, culprits
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.torch_names.slices import compiling
+from tb_torchcompile_plugin.torch_names.slices import are_compiling
 
-LateCause = Literal[CulpritCause, "slower_kernels", "more_work"]
+LateCause = Literal[HostCauseKind, "slower_kernels", "more_work"]
 
 
-class Blamed(NamedTuple):
+class LateAttribution(NamedTuple):
     """What a rank was busy with."""
 
     cause: LateCause
@@ -43,7 +43,7 @@ class HostCosts(NamedTuple):
     end: Int64s
     code: Int64s  # index into `blamed`
     reach: Int64s  # when all that is before it, in its part, has ended
-    blamed: list[Blamed]
+    blamed: list[LateAttribution]
     bounds: tuple[int, int, int, int]  # of the three parts
     waits_order: Int64s  # the calls in the order in which they begin to wait
 
@@ -58,10 +58,10 @@ class HostCosts(NamedTuple):
         ns = np.minimum(self.end[rows], end) - np.maximum(self.begin[rows], begin)
         return rows, np.maximum(ns, 0)
 
-    def summed(self, rows: Int64s, ns: Int64s | Floats) -> dict[Blamed, float]:
+    def summed(self, rows: Int64s, ns: Int64s | Floats) -> dict[LateAttribution, float]:
         """Return the sums by what is blamed, which may be in the list twice, for pieces and for calls."""
         codes, code = np.unique(self.code[rows], return_inverse=True)
-        sums: dict[Blamed, float] = defaultdict(float)
+        sums: dict[LateAttribution, float] = defaultdict(float)
         for index, total in zip(codes.tolist(), np.bincount(code, ns, len(codes)).tolist()):
             sums[self.blamed[index]] += total
         return sums
@@ -69,8 +69,8 @@ class HostCosts(NamedTuple):
 
 def host_costs(profile: Profile) -> HostCosts:
     """Return what the launch sequence of a rank was busy with."""
-    lane, pieces = profile.of(host_lane), profile.of(host_pieces)
-    between, at = profile.of(culprits), culprits_of(profile, lane.row)
+    lane, pieces = profile.of(launch_sequence), profile.of(host_segments)
+    between, at = profile.of(culprits), attributions_of(profile, lane.row)
     code = at.code + len(between.culprits)
     waiting_from = np.minimum(lane.begin + profile.of(model).own, lane.end)
     waits = np.argsort(waiting_from, kind="stable")
@@ -83,7 +83,7 @@ def host_costs(profile: Profile) -> HostCosts:
         np.concatenate([np.maximum.accumulate(part) for part in ends]),
         # The key of a compiled graph is another one on each rank.
         [
-            Blamed(*(culprit._replace(name="") if culprit.cause == "graph" else culprit))
+            LateAttribution(*(culprit._replace(name="") if culprit.cause == "graph" else culprit))
             for culprit in (*between.culprits, *at.culprits)
         ],
         (0, count, count + len(lane), count + 2 * len(lane)),
@@ -93,7 +93,7 @@ def host_costs(profile: Profile) -> HostCosts:
 
 def launched(profile: Profile) -> Int64s:
     """Return when each piece of work was launched; ascending, as the queue is in the order of its launches."""
-    return profile.of(host_lane).begin[profile.of(gpu_queue).point]
+    return profile.of(launch_sequence).begin[profile.of(gpu_queue).point]
 
 
 def computes(profile: Profile) -> Mask:
@@ -110,6 +110,6 @@ def compile_ns(profile: Profile) -> dict[str, int]:
 def compile_ns_in(profile: Profile, starts: Int64s, ends: Int64s) -> Int64s:
     """Return the same of any windows."""
     trace = profile.trace
-    is_compiling = np.array(compiling(trace.names) or [False], bool)
+    is_compiling = np.array(are_compiling(trace.names) or [False], bool)
     rows = trace.call_rows
     return covered_ns(busy(trace, rows[is_compiling[trace.name[rows]]]), starts, ends)

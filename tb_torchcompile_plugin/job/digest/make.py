@@ -22,17 +22,17 @@ from tb_torchcompile_plugin.job.digest.rank_digest import (
     HostParts,
     HostWindows,
     KernelParts,
-    OwnSteps,
     RankGpu,
+    RankGpuSteps,
+    message_from_columns,
     section_bytes,
-    written,
 )
 from tb_torchcompile_plugin.profile.columns import codes_of, distinct, ranges, sums
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, gpu_steps
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -57,10 +57,10 @@ def digest_columns(profile: Profile) -> DigestColumns:
 
 def _fitted(profile: Profile) -> tuple[DigestColumns, pb.Digest]:
     columns = _columns(profile, profile.of(_all_of_it))
-    message = written(columns)
+    message = message_from_columns(columns)
     if message.ByteSize() > LARGEST:
         columns = _columns(profile, _what_fits(profile))
-        message = written(columns)
+        message = message_from_columns(columns)
     return columns, message
 
 
@@ -85,7 +85,7 @@ def _what_fits(profile: Profile) -> _Excerpt:
     most, moments = profile.of(_all_of_it), profile.of(cuts)
 
     def trial(steps: int, compilations: int = 0, cuts: int = 0) -> pb.Digest:
-        return written(_columns(profile, _Excerpt(steps, compilations, cuts)))
+        return message_from_columns(_columns(profile, _Excerpt(steps, compilations, cuts)))
 
     def call_size(count: int) -> int:
         message = trial(count)
@@ -114,7 +114,7 @@ def _whole_steps(profile: Profile, moments: Int64s, count: int) -> int:
 
 def _step_ends(profile: Profile) -> Int64s:
     """Return when the steps of the launch sequence end."""
-    lane = profile.of(host_lane)
+    lane = profile.of(launch_sequence)
     return lane.begin[lane.marks][1:]
 
 
@@ -127,7 +127,7 @@ def _columns(profile: Profile, kept: _Excerpt) -> DigestColumns:
         header.compiled = _compiled(profile.summary, kept.compilations)
         most = profile.of(_all_of_it).compilations
         header.notices.extend(left_out("compilations", kept.compilations, most))
-    steps, stretches = profile.of(host_lane).steps, len(profile.of(cuts))
+    steps, stretches = profile.of(launch_sequence).steps, len(profile.of(cuts))
     if len(moments) < stretches:
         kept_steps = int((_step_ends(profile) <= moments.max(initial=_BEFORE)).sum())
         rows = ("steps of the host", kept_steps, steps)
@@ -145,8 +145,8 @@ def _identified(profile: Profile) -> pb.Digest:
     trace = profile.trace
     begin, end = trace.window()
     message = pb.Digest(
-        rank=claimed(trace, "rank"),
-        world_size=claimed(trace, "world_size"),
+        rank=recorded_number(trace, "rank"),
+        world_size=recorded_number(trace, "world_size"),
         host_name=host_of(trace.metadata),
         device_name=next(iter(device_names(trace).values()), None) or None,
         torch_version=(profile.summary and profile.summary.environment.torch_version) or None,
@@ -163,7 +163,7 @@ def _identified(profile: Profile) -> pb.Digest:
     return message
 
 
-def claimed(trace: Trace, name: str) -> int | None:
+def recorded_number(trace: Trace, name: str) -> int | None:
     """Return what a trace records of its place in the job, None where it does not, or is damaged."""
     number = trace.distributed.get(name)
     return number if isinstance(number, int) and 0 <= number < MOST_RANKS else None
@@ -200,7 +200,7 @@ def _steps(profile: Profile, count: int) -> tuple[HostWindows, RankGpu | None]:
     mask = gpu.steps.window < count
     if mask.all():
         return host, gpu
-    steps = OwnSteps(*(column[mask] for column in gpu.steps))
+    steps = RankGpuSteps(*(column[mask] for column in gpu.steps))
     inside = gpu.exposed.starts < steps.end.max()
     return host, RankGpu(steps, Intervals(*(column[inside] for column in gpu.exposed)))
 
@@ -219,7 +219,7 @@ def rank_gpu(profile: Profile) -> RankGpu | None:
 
     compute, memory = inside(active.compute), inside(active.memory)
     alone = inside(subtract(active.compute, busy(profile.trace, work.of("communication").index)))
-    own = OwnSteps(
+    own = RankGpuSteps(
         window=steps.step,
         begin=steps.begin,
         end=steps.end,
@@ -237,7 +237,7 @@ def cuts(profile: Profile) -> Int64s:
     They are the begin of the recording and of each step, and each launch of a collective; as far as the launch
     sequence goes.
     """
-    windows, calls, lane = profile.of(StepWindows), profile.of(rank_calls), profile.of(host_lane)
+    windows, calls, lane = profile.of(StepWindows), profile.of(rank_calls), profile.of(launch_sequence)
     launches = calls.launch[calls.launch >= 0] - profile.trace.base_ns
     moments = np.unique(np.concatenate(([profile.trace.window()[0]], windows.starts, launches)))
     return np.asarray(moments[moments <= lane.begin[-1]] if len(lane) else moments[:0], np.int64)

@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import climb
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names.collectives import (
     PAIRED,
     PARAM_COMMS,
@@ -136,7 +136,9 @@ def _coalesced_calls(trace: Trace, rows: Int64s) -> Int64s:
     NCCL runs several calls of c10d as one kernel for `batch_isend_irecv`, pipelines and `_coalescing_manager`. torch
     records with such a kernel only that it was coalesced: what it does is read off the calls before it on its thread.
     """
-    label = climb(trace.parent, trace.launch_of()[rows], mask_of(trace.names, is_coalesced)[trace.name])
+    label = first_ancestor(
+        trace.parent, trace.launch_of()[rows], mask_of(trace.names, is_coalesced)[trace.name]
+    )
     if not (label >= 0).any():
         return label
     labels, calls = host_slices(trace, is_coalesced), _undelivered_calls(trace)
@@ -215,7 +217,7 @@ def _labels(trace: Trace, rows: Int64s) -> list[str]:
     """Return the label of a collective around the launch of each; the kernel's own name where there is none."""
     launch = trace.launch_of()[rows]
     is_label = mask_of(trace.names, lambda name: collective(name) is not None)[trace.name]
-    label = climb(trace.parent, np.where(launch >= 0, launch, rows), is_label)
+    label = first_ancestor(trace.parent, np.where(launch >= 0, launch, rows), is_label)
     return [trace.names[name] for name in trace.name[np.where(label >= 0, label, rows)]]
 
 

@@ -16,8 +16,8 @@ from google.protobuf.message import DecodeError, Message
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
-from tb_torchcompile_plugin.job.digest.file import load, packed, spread, squeezed, unpacked
-from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
+from tb_torchcompile_plugin.job.digest.file import compressed, decompressed, load, packed, unpacked
+from tb_torchcompile_plugin.job.digest.host_costs import LateAttribution, LateCause
 from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind, RankCalls
 from tb_torchcompile_plugin.logdir.filesystem import File
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
@@ -38,7 +38,7 @@ class HostWindows(NamedTuple):
     compile: Int64s  # how long each compiled (ns)
 
 
-class OwnSteps(NamedTuple):
+class RankGpuSteps(NamedTuple):
     """Where the time of the slowest GPU goes in each step, as columns (ns), as far as one rank alone shows.
 
     The last four and what communicates alone sum to the length of the step.
@@ -56,14 +56,14 @@ class OwnSteps(NamedTuple):
 class RankGpu(NamedTuple):
     """The steps of a rank on its slowest GPU."""
 
-    steps: OwnSteps
+    steps: RankGpuSteps
     exposed: Intervals  # when collectives ran and nothing computed; only all ranks show what waits and what transfers
 
 
 class HostParts(NamedTuple):
     """What the host did in the stretches between two cuts, and when it waited for a GPU."""
 
-    blamed: list[Blamed]
+    blamed: list[LateAttribution]
     stretch: Int64s
     code: Int64s  # of working: index into `blamed`
     ns: Int64s
@@ -156,10 +156,10 @@ def section_bytes(
     message: pb.CallSection | pb.StepSection | pb.HostSection | pb.KernelSection | CompileSummary,
 ) -> bytes:
     """Return a section as it is stored."""
-    return squeezed(message.SerializeToString(deterministic=True))
+    return compressed(message.SerializeToString(deterministic=True))
 
 
-def written(columns: DigestColumns) -> pb.Digest:
+def message_from_columns(columns: DigestColumns) -> pb.Digest:
     """Return the message that holds these columns. Their details must be there."""
     assert isinstance(columns.details, DigestDetails)
     host, kernels = columns.details
@@ -218,7 +218,7 @@ def _call_section(calls: RankCalls, cuts: Int64s) -> pb.CallSection:
     )
 
 
-def read(message: pb.Digest, file: File | None = None) -> DigestColumns:
+def columns_from_message(message: pb.Digest, file: File | None = None) -> DigestColumns:
     """Return the columns that a message holds. file: read again for details, which are then only checked for damage."""
     rest, header = pb.Digest(), pb.Digest()
     rest.CopyFrom(message)
@@ -230,7 +230,7 @@ def read(message: pb.Digest, file: File | None = None) -> DigestColumns:
     if file is None:
         return DigestColumns(header, calls, cuts, windows, gpu, _read_details(message, cuts))
     for data in (message.host, message.kernels):
-        spread(data)
+        decompressed(data)
     return DigestColumns(header, calls, cuts, windows, gpu, file)
 
 
@@ -264,7 +264,7 @@ def _read_steps(data: bytes) -> tuple[HostWindows, RankGpu | None]:
     _check(len(windows.begin) == len(windows.names) and _are_times(windows.begin, windows.end))
     if not section.HasField("gpu"):
         return windows, None
-    steps = OwnSteps(*unpacked(section.gpu, 7))
+    steps = RankGpuSteps(*unpacked(section.gpu, 7))
     starts, ends = unpacked(section.exposed, 2)
     _check(_are_codes(steps.window, len(windows.names)) and _are_times(steps.begin, steps.end, starts, ends))
     _check((starts <= ends).all() and (ends[:-1] <= starts[1:]).all())
@@ -274,7 +274,9 @@ def _read_steps(data: bytes) -> tuple[HostWindows, RankGpu | None]:
 def _read_details(message: pb.Digest, cuts: Int64s) -> DigestDetails:
     host, kernels = _parsed(pb.HostSection, message.host), _parsed(pb.KernelSection, message.kernels)
     blamed = [
-        Blamed(cast(LateCause, row.cause if row.cause in CAUSES else "nothing"), row.name, row.file, row.line)
+        LateAttribution(
+            cast(LateCause, row.cause if row.cause in CAUSES else "nothing"), row.name, row.file, row.line
+        )
         for row in host.culprits
     ]
     parts = HostParts(blamed, *unpacked(host.parts, 3), *unpacked(host.waits, 3))
@@ -290,7 +292,7 @@ def _read_details(message: pb.Digest, cuts: Int64s) -> DigestDetails:
 
 def _parsed(kind: type[Section], data: bytes) -> Section:
     try:
-        section: Section = kind.FromString(spread(data))
+        section: Section = kind.FromString(decompressed(data))
     except DecodeError as error:
         raise UserError("a section of the digest is damaged") from error
     return section

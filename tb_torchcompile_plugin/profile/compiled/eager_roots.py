@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import Cover, Mask, by_track, host_slices, package_calls, sums
-from tb_torchcompile_plugin.profile.compiled.regions import every, marks_graphs, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import all_calls, marks_graphs, region_calls
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import (
     Int64s,
@@ -26,7 +26,7 @@ from tb_torchcompile_plugin.profile.intervals import (
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names import slices
-from tb_torchcompile_plugin.torch_names.operators import node
+from tb_torchcompile_plugin.torch_names.operators import node_name
 
 
 class Roots(NamedTuple):
@@ -59,10 +59,10 @@ class EagerRoots:
         regions = host_slices(trace, slices.is_region)
         # Compiled code, what calls it, and compiling.
         compiling = {
-            name for name, is_at_work in zip(trace.names, slices.compiling(trace.names)) if is_at_work
+            name for name, is_at_work in zip(trace.names, slices.are_compiling(trace.names)) if is_at_work
         }
         called = {*compiling, *slices.LOOKUPS, *slices.WRAPPERS}
-        parts = host_slices(trace, lambda name: name in called or slices.is_graph(node(name)))
+        parts = host_slices(trace, lambda name: name in called or slices.is_graph(node_name(name)))
         is_compiled, is_op = np.zeros((2, len(trace)), bool)
         is_compiled[regions] = is_compiled[parts] = is_compiled[package_calls(trace)] = True
         is_op[trace.select(cat=slices.OPERATOR)] = is_op[launch[launch >= 0]] = True
@@ -70,7 +70,7 @@ class EagerRoots:
         compiled, graphs = Cover(trace, np.flatnonzero(is_compiled)), Cover(trace, parts)
         # Regions whose graphs the trace marks: in others nothing separates a graph from what runs next to it.
         marked = marks_graphs(trace)
-        marked_regions = [call.index for call in every(profile.of(region_calls)) if marked or call.graphs]
+        marked_regions = [call.index for call in all_calls(profile.of(region_calls)) if marked or call.graphs]
         broken = Cover(trace, np.array(marked_regions, np.int64))
         self.outside, self.running = self._roots(ops[~compiled.holds(ops)], compiled)
         inside = ops[broken.holds(ops)]

@@ -14,7 +14,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.generated_code.output_code import unique_graph_keys
-from tb_torchcompile_plugin.profile.columns import Cover, host_slices, package_calls, picked
+from tb_torchcompile_plugin.profile.columns import Cover, host_slices, package_calls, values_at
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import Codes, grouped
@@ -141,7 +141,7 @@ class Timelines:
         for track, (times, owners) in self._tracks.items():
             rows = np.flatnonzero(tracks == track)
             moment = np.searchsorted(times, self._trace.ts[index[rows]], side="right") - 1
-            answer[rows] = picked(owners, moment)
+            answer[rows] = values_at(owners, moment)
         return answer
 
 

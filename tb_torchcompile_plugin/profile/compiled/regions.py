@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.compile_log.record import known_number
+from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.profile.columns import host_slices
@@ -152,7 +152,7 @@ def resumes(profile: Profile) -> Resumes | None:
     alive = {row.key.compile_id: row for row in sorted(forward, key=lambda row: row.key.epoch)}
     ids = {compile_id for compile_id, row in alive.items() if row.function.startswith(RESUME)}
     breaks = {
-        row.key.compile_id: BreakLine(row.file, known_number(row, "line"))
+        row.key.compile_id: BreakLine(row.file, optional_number(row, "line"))
         for row in summary.graph_breaks
         if row.key.compile_id in alive and alive[row.key.compile_id].key.epoch == row.key.epoch
     }
@@ -195,7 +195,7 @@ def region_calls(profile: Profile) -> list[RegionCall]:
     return sorted(calls, key=lambda call: call.start)
 
 
-def every(calls: list[RegionCall]) -> Iterator[RegionCall]:
+def all_calls(calls: list[RegionCall]) -> Iterator[RegionCall]:
     """Yield all calls, nested ones too, outer ones first."""
     waiting = list(reversed(calls))
     while waiting:
@@ -212,24 +212,24 @@ def compiled_calls(profile: Profile) -> list[RegionCall]:
     return [
         call
         for call in profile.of(region_calls)
-        if any(inner.graphs or (not marked and inner.compile_id not in empty) for inner in every([call]))
+        if any(inner.graphs or (not marked and inner.compile_id not in empty) for inner in all_calls([call]))
     ]
 
 
-def cut_short(profile: Profile) -> list[RegionCall]:
+def calls_cut_by_breaks(profile: Profile) -> list[RegionCall]:
     """Return calls whose graph broke, and behind the break nothing was compiled.
 
     Python calls one such after the other where a module breaks in each of its layers. Only the compile log shows them.
     """
     resumed = profile.of(resumes)
     broke = resumed.breaks if resumed else {}
-    calls = every(profile.of(region_calls))
+    calls = all_calls(profile.of(region_calls))
     return [call for call in calls if call.graphs and not call.resumes and call.compile_id in broke]
 
 
 def frames(calls: list[RegionCall]) -> Iterator[RegionCall]:
     """Return the calls that begin a frame: the outermost ones, and the called frames nested in any."""
-    return (call for call in every(calls) if not call.resume or call.outer is None)
+    return (call for call in all_calls(calls) if not call.resume or call.outer is None)
 
 
 def lookups_in_vain(profile: Profile) -> int:
@@ -278,12 +278,12 @@ def breaks(frame: RegionCall) -> Iterator[Break]:
             yield Break(call, resumed, start, max(start, until))
 
 
-def every_break(calls: list[RegionCall]) -> Iterator[Break]:
+def all_breaks(calls: list[RegionCall]) -> Iterator[Break]:
     """Return the graph breaks of all frames, frame by frame."""
     return (gap for frame in frames(calls) for gap in breaks(frame))
 
 
-def host_ns(profile: Profile, gaps: Sequence[Break], besides: Intervals | None = None) -> Int64s:
+def break_host_ns(profile: Profile, gaps: Sequence[Break], besides: Intervals | None = None) -> Int64s:
     """Return what each break cost the host (ns): its gap without what its thread compiled meanwhile.
 
     besides: more to leave out. The time of compiling is counted by recompiles.

@@ -55,7 +55,7 @@ def graph_runs(profile: Profile) -> GraphRuns:
     row = _outermost(trace, host_slices(trace, is_call))
     calls = Timelines(trace, [(slice_, number) for number, slice_ in enumerate(row.tolist())])
     ownership = profile.of(Ownership)
-    preparing = host_slices(trace, slices.is_preparation)
+    preparing = host_slices(trace, slices.is_cudagraph_preparation)
     runtime = trace.select(cat=slices.RUNTIME_CATS)
     replays = runtime[mask_of(trace.names, slices.is_replay)[trace.name[runtime]]]
     captures = runtime[mask_of(trace.names, slices.is_capture)[trace.name[runtime]]]
@@ -66,7 +66,7 @@ def graph_runs(profile: Profile) -> GraphRuns:
     def inside(rows: Int64s, weights: Int64s | None = None) -> Int64s:
         return sums(calls.at(rows), np.ones_like(rows) if weights is None else weights, len(row))
 
-    recordings, captured = inside(host_slices(trace, slices.is_recording)), inside(captures)
+    recordings, captured = inside(host_slices(trace, slices.is_cudagraph_recording)), inside(captures)
     return GraphRuns(
         row=row,
         compile_id=ownership.compile_ids(row),

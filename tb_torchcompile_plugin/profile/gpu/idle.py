@@ -49,7 +49,7 @@ def idle_gaps(profile: Profile) -> dict[int, Gaps]:
     trace, work = profile.trace, profile.of(gpu_work)
     first, last = trace.window()
     gaps = {}
-    for device, done in profile.of(working).items():
+    for device, done in profile.of(busy_intervals).items():
         index = work.index[work.device == device]
         row = _at(index, trace.ts[index], done.starts)
         call = trace.launch_of()[row]
@@ -66,7 +66,7 @@ def idle_gaps(profile: Profile) -> dict[int, Gaps]:
     return gaps
 
 
-def working(profile: Profile) -> dict[int, Intervals]:
+def busy_intervals(profile: Profile) -> dict[int, Intervals]:
     """Return when each device did something."""
     work = profile.of(gpu_work)
     devices = np.unique(work.device).tolist()
@@ -78,7 +78,7 @@ def idle_before(profile: Profile, device: int, starts: Int64s) -> Int64s:
 
     0: it was busy until then; -1: nothing is known to have run before.
     """
-    done = profile.of(working)[device]
+    done = profile.of(busy_intervals)[device]
     index = np.searchsorted(done.starts, starts, side="right") - 1
     idle = np.where(index > 0, starts - done.ends[index - 1], -1)
     return np.where(done.starts[index] < starts, 0, idle)

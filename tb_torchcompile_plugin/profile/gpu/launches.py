@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
-from tb_torchcompile_plugin.profile.columns import Mask, alike, distinct, mask_of, place_mask
+from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, mask_at, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership, add_packages
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy_until, gpu_work
@@ -67,7 +67,9 @@ def ran_packages(profile: Profile) -> bool:
 
 def groups(rows: Launches) -> list[Int64s]:
     """Return the indices in `rows` of the launches of each kernel row, in order of time as the trace has them."""
-    return list(alike(np.arange(len(rows.name)), rows.graph_key, rows.compile_id, rows.category, rows.name))
+    return list(
+        groups_of_equal(np.arange(len(rows.name)), rows.graph_key, rows.compile_id, rows.category, rows.name)
+    )
 
 
 def _gpu(profile: Profile, work: GpuWork) -> Launches:
@@ -103,9 +105,9 @@ def _gpu(profile: Profile, work: GpuWork) -> Launches:
 def _cpu(profile: Profile) -> Launches:
     trace, ownership, code = profile.trace, profile.of(Ownership), profile.of(generated_code)
     host = trace.select(cat=(OPERATOR,))
-    called = np.flatnonzero(place_mask(trace.name[host], len(trace.names))).tolist()
+    called = np.flatnonzero(mask_at(trace.name[host], len(trace.names))).tolist()
     cpp = [name for name in called if kernels.category_of(trace.names[name], OPERATOR) == "cpp"]
-    index = host[place_mask(np.array(cpp, np.int64), len(trace.names))[trace.name[host]]]
+    index = host[mask_at(np.array(cpp, np.int64), len(trace.names))[trace.name[host]]]
     names, compile_id = trace.name[index].astype(np.int64), ownership.compile_ids(index)
     add_packages(trace, names, index, compile_id, ownership, code)
     return Launches(
@@ -158,9 +160,7 @@ def _categories_of(trace: Trace, work: GpuWork, names: Int64s, launch: Int64s, c
     for kernel, call, caller, kind in unique.T.tolist():
         caller_name = trace.names[caller] if caller >= 0 else ""
         through_driver = is_driver_launch(trace.names[call])
-        if kernels.is_users_triton(
-            trace.names[kernel], through_driver, caller_name, kernels.CATEGORIES[kind]
-        ):
+        if kernels.is_user_triton(trace.names[kernel], through_driver, caller_name, kernels.CATEGORIES[kind]):
             users.add(kernel)
     is_users = np.isin(trace.name[index], list(users)) & ~np.isin(category, _CERTAIN)
     return np.where(is_users, _USERS, category)

@@ -12,11 +12,11 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, alike, distinct, mask_of, place_mask
+from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, mask_at, mask_of
 from tb_torchcompile_plugin.profile.intervals import Int64s, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import climb, climb_to, ways_up
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, first_ancestor_where, ways_up
 from tb_torchcompile_plugin.reader.trace.serial import narrow
 from tb_torchcompile_plugin.torch_names.operators import UNCOUNTED
 from tb_torchcompile_plugin.torch_names.python_frames import without_address
@@ -39,7 +39,7 @@ class HostTree(msgspec.Struct, frozen=True):
 
     def nearest(self, start: Int64s, wanted: Mask) -> Int64s:
         """Return for each position the nearest one around it, itself included, that is wanted; -1: none."""
-        return climb(self.parent, start, wanted)
+        return first_ancestor(self.parent, start, wanted)
 
 
 def host_tree(profile: Profile) -> HostTree:
@@ -55,7 +55,7 @@ def host_tree(profile: Profile) -> HostTree:
     above = trace.parent[index]
     parent = position[above]
     hidden = np.flatnonzero((parent < 0) & (above >= 0))
-    parent[hidden] = position[climb(trace.parent, above[hidden], counted)]
+    parent[hidden] = position[first_ancestor(trace.parent, above[hidden], counted)]
     del above
     start = trace.ts[index]
     end = start + trace.dur[index]
@@ -86,7 +86,7 @@ def calling_tracks(profile: Profile) -> Mask:
     """Return by track whether an operator or a runtime call ran on it: threads that called nothing mostly wait."""
     trace = profile.trace
     calls = trace.select(cat=(*CALL_CATS, *RUNTIME_CATS))
-    return place_mask(trace.track[calls], len(trace.tracks))
+    return mask_at(trace.track[calls], len(trace.tracks))
 
 
 def _uncross(start: Int64s, end: Int64s, parent: Int64s, inside: Int64s, base: int) -> None:
@@ -116,7 +116,7 @@ def _uncross(start: Int64s, end: Int64s, parent: Int64s, inside: Int64s, base: i
     def holds(which: Int64s, around: Int64s) -> Mask:
         return np.asarray(end[around] >= end[crossing[which]])
 
-    inner[crossing] = climb_to(inner, inner[crossing], holds)
+    inner[crossing] = first_ancestor_where(inner, inner[crossing], holds)
     outlasting = np.sort(outlasting).astype(behind.dtype)
     latest = outlasting[np.searchsorted(outlasting, behind, side="right") - 1]
     _put_right(start, end, inner, behind[inner[behind] < latest])
@@ -144,7 +144,9 @@ def _place_overhead(trace: Trace, index: Int64s, start: Int64s, end: Int64s, par
     placed = np.flatnonzero(overhead & ~(overhead[parent] & (parent >= 0)))
     before = first + np.searchsorted(start[first:last], start[placed], side="right") - 1
     before = np.where(before >= first, before, -1)
-    parent[placed] = climb_to(parent, before, lambda which, around: end[around] >= end[placed[which]])
+    parent[placed] = first_ancestor_where(
+        parent, before, lambda which, around: end[around] >= end[placed[which]]
+    )
 
 
 def _merge(name: Int64s, parent: Int64s, python: Mask) -> Int64s:
@@ -153,12 +155,12 @@ def _merge(name: Int64s, parent: Int64s, python: Mask) -> Int64s:
     while True:
         is_child = (parent >= 0) & (into < 0)
         same = np.flatnonzero(is_child & (name == name[parent]) & ~python)
-        siblings = np.flatnonzero(is_child & place_mask(parent[same], len(parent))[parent])
+        siblings = np.flatnonzero(is_child & mask_at(parent[same], len(parent))[parent])
         parents, count = np.unique(parent[siblings], return_counts=True)
         same = same[count[np.searchsorted(parents, parent[same])] == 1]
         if not len(same):
             return into
-        into[same] = climb(parent, same, ~place_mask(same, len(name)))
+        into[same] = first_ancestor(parent, same, ~mask_at(same, len(name)))
         moved = np.flatnonzero(is_child & (into[parent] >= 0) & (into < 0))
         parent[moved] = into[parent[moved]]
 
@@ -171,7 +173,7 @@ def _without_merged(
         kept = into < 0
         moved = np.append(np.cumsum(kept, dtype=index.dtype) - 1, index.dtype.type(-1))  # the last: of "none"
         gone = np.flatnonzero(~kept)
-        moved[gone] = moved[climb(into, gone, kept)]
+        moved[gone] = moved[first_ancestor(into, gone, kept)]
         position = moved[position]
         index, parent, own, python = index[kept], moved[parent[kept]], own[kept], python[kept]
     return HostTree(narrow(index), narrow(parent), own, python, narrow(position))
@@ -189,7 +191,7 @@ def merged_stacks(caller: Int64s, *keys: Int64s) -> tuple[Int64s, Int64s]:
     depth = np.zeros(len(caller), np.int64)
     for inner, _ in ways_up(caller, caller):
         depth[inner] += 1
-    for calls in alike(np.arange(len(caller)), depth):
+    for calls in groups_of_equal(np.arange(len(caller)), depth):
         rows, which = distinct(frame[caller[calls]], *(key[calls] for key in keys))
         frame[calls] = count + which
         count += rows.shape[1]

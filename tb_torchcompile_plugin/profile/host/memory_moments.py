@@ -10,14 +10,14 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, mask_of, picked
+from tb_torchcompile_plugin.profile.columns import Mask, mask_of, values_at
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.host.host_tree import HostTree, bounds_in, host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import CPU_TYPES
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import climb_to
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor_where
 from tb_torchcompile_plugin.torch_names.operators import only_allocates
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, is_step
 
@@ -44,13 +44,13 @@ def memory_moments(profile: Profile) -> Moments:
     is_call = mask_of(trace.cats, CALL_CATS.__contains__)[trace.cat[tree.index]]
     wanting = mask_of(trace.names, lambda name: not only_allocates(name) and not is_step(name))
     operator = tree.nearest(inside, is_call & wanting[trace.name[tree.index]])
-    rows = picked(tree.index, inside)
+    rows = values_at(tree.index, inside)
     return Moments(
         ts=np.asarray(recorded["ts"]),
         device=device,
         size=np.asarray(recorded["memory_bytes"]),
         freed_by=_frees(device, recorded["address"], recorded["memory_bytes"]),
-        operator=picked(trace.name, picked(tree.index, operator)),
+        operator=values_at(trace.name, values_at(tree.index, operator)),
         owner=ownership.compile_ids(rows),
         graph=ownership.graph_keys(rows),
     )
@@ -71,7 +71,7 @@ def _innermost(trace: Trace, tree: HostTree, ts: Int64s, track: Int64s) -> Int64
         slices = tree.index[position]
         return np.asarray(trace.ts[slices] + trace.dur[slices] >= ts[moments])
 
-    return climb_to(tree.parent, row, holds)
+    return first_ancestor_where(tree.parent, row, holds)
 
 
 def _frees(device: Int64s, address: Int64s, size: Int64s) -> Int64s:

@@ -10,15 +10,15 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import distinct, mask_of, picked, sums
+from tb_torchcompile_plugin.profile.columns import distinct, mask_of, sums, values_at
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.host_tree import HostTree, calling_tracks, host_tree
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import climb, ways_up
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, ways_up
 from tb_torchcompile_plugin.reader.trace.serial import narrow
-from tb_torchcompile_plugin.torch_names.python_frames import is_programs, is_users
+from tb_torchcompile_plugin.torch_names.python_frames import is_program_function, is_user_function
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION
 
 # c10/core/DeviceType.h
@@ -80,8 +80,8 @@ def _callers(trace: Trace, tree: HostTree, gpu: Int64s) -> Int64s:
 
     The External id names it; where there is none, it is the innermost operator or label around the launch.
     """
-    named = picked(tree.place, trace.op_of()[gpu])
-    launch = picked(tree.place, trace.launch_of()[gpu])
+    named = values_at(tree.place, trace.op_of()[gpu])
+    launch = values_at(tree.place, trace.launch_of()[gpu])
     unnamed = named < 0
     is_call = mask_of(trace.cats, CALL_CATS.__contains__)[trace.cat[tree.index]]
     named[unnamed] = tree.nearest(launch[unnamed], is_call)
@@ -113,7 +113,7 @@ def _net_bytes(
     return net
 
 
-def call_sites(trace: Trace, tree: HostTree, is_site: Callable[[str], bool] = is_users) -> Int64s:
+def call_sites(trace: Trace, tree: HostTree, is_site: Callable[[str], bool] = is_user_function) -> Int64s:
     """Return for each position of the tree the code of the name of its call site, -1 where no stack shows it.
 
     It is the innermost function of the user's around it, by the stacks that `with_stack` records. Backward runs on a
@@ -126,8 +126,8 @@ def call_sites(trace: Trace, tree: HostTree, is_site: Callable[[str], bool] = is
     lost = np.flatnonzero((site < 0) & ~tree.python)
     forward = forwards(trace, tree)
     backward = tree.nearest(lost, forward >= 0)
-    site[lost] = picked(site, picked(forward, backward))
-    return picked(trace.name, picked(tree.index, site))
+    site[lost] = values_at(site, values_at(forward, backward))
+    return values_at(trace.name, values_at(tree.index, site))
 
 
 def site_names(profile: Profile) -> Int64s:
@@ -140,13 +140,13 @@ def site_ns(profile: Profile) -> Int64s:
 
     With that of the backward of what it called; of threads that called operators, as others mostly wait.
     """
-    return _sums(profile, is_users, profile.of(site_names))
+    return _sums(profile, is_user_function, profile.of(site_names))
 
 
 def program_ns(profile: Profile) -> Int64s:
     """Return the same for functions of the program itself: what it calls of frameworks is part of them."""
-    of_calls = call_sites(profile.trace, profile.of(host_tree), is_programs)
-    return _sums(profile, is_programs, of_calls)
+    of_calls = call_sites(profile.trace, profile.of(host_tree), is_program_function)
+    return _sums(profile, is_program_function, of_calls)
 
 
 def _sums(profile: Profile, is_site: Callable[[str], bool], of_calls: Int64s) -> Int64s:
@@ -157,9 +157,11 @@ def _sums(profile: Profile, is_site: Callable[[str], bool], of_calls: Int64s) ->
     trace, tree = profile.trace, profile.of(host_tree)
     is_python = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]
     wanted = mask_of(trace.names, is_site)[trace.name] & is_python
-    site = picked(trace.name, climb(trace.parent, np.arange(len(trace), dtype=trace.parent.dtype), wanted))
+    site = values_at(
+        trace.name, first_ancestor(trace.parent, np.arange(len(trace), dtype=trace.parent.dtype), wanted)
+    )
     backward = np.flatnonzero(site < 0)
-    site[backward] = picked(of_calls, tree.place[backward])
+    site[backward] = values_at(of_calls, tree.place[backward])
     site[~profile.of(calling_tracks)[trace.track]] = -1
     return sums(site, trace.self_ns, len(trace.names))
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.columns import Mask
-from tb_torchcompile_plugin.profile.compiled.regions import every_break, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import all_breaks, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
@@ -68,13 +68,13 @@ class ThreadActivity:
         rules = list(enumerate((holds for _, holds in _RULES), 1))
         kinds = (
             0 if is_at_work else next((kind for kind, holds in rules if holds(name)), -1)
-            for name, is_at_work in zip(trace.names, slices.compiling(trace.names), strict=True)
+            for name, is_at_work in zip(trace.names, slices.are_compiling(trace.names), strict=True)
         )
         self._kind_of_name = np.fromiter(
             kinds, np.int8, len(trace.names)
         )  # -1 where the name does not decide
         self._kind_of_cat = np.array([_KINDS.index(_OF_CAT.get(cat, "other")) for cat in trace.cats], np.int8)
-        breaks = grouped(every_break(profile.of(region_calls)), lambda gap: int(trace.track[gap.call.index]))
+        breaks = grouped(all_breaks(profile.of(region_calls)), lambda gap: int(trace.track[gap.call.index]))
         self._breaks = {
             track: union(np.array([gap.start for gap in gaps]), np.array([gap.end for gap in gaps]))
             for track, gaps in breaks.items()

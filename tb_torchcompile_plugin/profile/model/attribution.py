@@ -12,13 +12,18 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, alike, distinct, mask_of, ordinals, place_mask
+from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, mask_at, mask_of, ordinals
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_pieces, loop_steps
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.nest import ways_up
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
-from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_frameworks, is_programs, runs_graph
+from tb_torchcompile_plugin.torch_names.python_frames import (
+    frame_of,
+    is_framework_function,
+    is_program_function,
+    runs_graph,
+)
 from tb_torchcompile_plugin.torch_names.slices import (
     LABEL,
     LOOKUPS,
@@ -27,18 +32,18 @@ from tb_torchcompile_plugin.torch_names.slices import (
     RUNTIME_CATS,
     WRAPPERS,
     CallKind,
-    autotuning,
+    are_autotuning,
+    are_compiling,
     call_kind,
-    compiling,
-    is_collection,
     is_data_loading,
+    is_garbage_collection,
     is_graph,
     is_optimizer,
     is_region,
     is_step,
 )
 
-CulpritCause = Literal[
+HostCauseKind = Literal[
     "nothing",
     "python",
     "library",
@@ -55,16 +60,16 @@ CulpritCause = Literal[
     "label",
     CallKind,
 ]
-CAUSES: tuple[CulpritCause, ...] = get_args(CulpritCause)
+CAUSES: tuple[HostCauseKind, ...] = get_args(HostCauseKind)
 _UNNAMED = -1
 _NOTHING, _PYTHON, _LIBRARY = range(3)
 _COMPILE, _AUTOTUNING = CAUSES.index("compile"), CAUSES.index("autotuning")
 # Everything inside of these is part of them; autotuning is not counted as the compilation that it is a part of.
 _OUTER = [_COMPILE, _AUTOTUNING, *(CAUSES.index(cause) for cause in ("garbage", "data_loading"))]
 # Causes that a name shows, whatever kind of slice it is; the first that is true counts.
-_BY_NAME: tuple[tuple[CulpritCause, Callable[[str], bool]], ...] = (
+_BY_NAME: tuple[tuple[HostCauseKind, Callable[[str], bool]], ...] = (
     ("nothing", is_step),
-    ("garbage", is_collection),
+    ("garbage", is_garbage_collection),
     ("data_loading", is_data_loading),
     ("communication", is_communication),
     ("guards", LOOKUPS.__contains__),
@@ -76,42 +81,42 @@ _BY_NAME: tuple[tuple[CulpritCause, Callable[[str], bool]], ...] = (
 _FEWEST = 12  # pieces of a call: of fewer, growth and chance look alike; chosen by eye on the recordings
 
 
-class Culprit(NamedTuple):
+class Attribution(NamedTuple):
     """What the host was busy with."""
 
-    cause: CulpritCause
+    cause: HostCauseKind
     name: str  # of the operator, call, function or label; "" where unknown
     file: str  # of the user's function around it, "" where unknown
     line: int  # of the same, 0 where unknown
 
 
-class Culprits(NamedTuple):
+class Attributions(NamedTuple):
     """The culprits of slices."""
 
     code: Int64s  # of each slice, index into `culprits`
     call: Int64s  # the culprit's own slice, -1 for none
-    culprits: list[Culprit]
+    culprits: list[Attribution]
 
 
-def culprits(profile: Profile) -> Culprits:
-    """Return the culprit of each piece of `host_pieces`."""
-    return culprits_of(profile, profile.of(host_pieces).row)
+def culprits(profile: Profile) -> Attributions:
+    """Return the culprit of each piece of `host_segments`."""
+    return attributions_of(profile, profile.of(host_segments).row)
 
 
-def culprits_of(profile: Profile, slices: Int64s) -> Culprits:
+def attributions_of(profile: Profile, slices: Int64s) -> Attributions:
     """Return the culprit of each of these slices; row -1 is nothing recorded."""
     rows, row = np.unique(slices, return_inverse=True)
-    *keys_of_rows, call = climbed(profile, rows)
+    *keys_of_rows, call = ancestor_causes(profile, rows)
     keys, code = distinct(*keys_of_rows)
     names = profile.trace.names
     blamed = [
-        Culprit(CAUSES[cause], names[name] if name >= 0 else "", *place_of(profile, user))
+        Attribution(CAUSES[cause], names[name] if name >= 0 else "", *location_of(profile, user))
         for cause, name, user in keys.T.tolist()
     ]
-    return Culprits(code[row], call[row], blamed)
+    return Attributions(code[row], call[row], blamed)
 
 
-class Climbed(NamedTuple):
+class AncestorCauses(NamedTuple):
     """What slices are part of, as columns; -1 for none."""
 
     cause: Int64s  # index into CAUSES
@@ -120,7 +125,7 @@ class Climbed(NamedTuple):
     call: Int64s  # the slice that shows the cause
 
 
-def climbed(profile: Profile, rows: Int64s) -> Climbed:
+def ancestor_causes(profile: Profile, rows: Int64s) -> AncestorCauses:
     """Return what each slice is part of; row -1 is nothing recorded.
 
     A function that lasts longer than a step runs the loop: if a framework's function is inside it, its line is not
@@ -129,7 +134,7 @@ def climbed(profile: Profile, rows: Int64s) -> Climbed:
     trace, moments = profile.trace, profile.of(loop_steps).moments
     longest = int(np.diff(moments).max()) if len(moments) > 1 else np.iinfo(np.int64).max
     of_names = profile.of(_of_names)
-    is_outer = place_mask(np.array(_OUTER), len(CAUSES))
+    is_outer = mask_at(np.array(_OUTER), len(CAUSES))
     cause, name, user, entry, framework, call = np.zeros(len(rows), np.int64), *np.full((5, len(rows)), -1)
     for waiting, ancestor in ways_up(trace.parent, rows):
         called, loops = trace.name[ancestor], trace.dur[ancestor] > longest
@@ -147,7 +152,7 @@ def climbed(profile: Profile, rows: Int64s) -> Climbed:
         is_user = (found == _PYTHON) & (user[waiting] < 0) & ~(loops & (framework[waiting] >= 0))
         user[waiting[is_user]] = called[is_user]
     by_library = ((cause == _NOTHING) | (cause == _PYTHON)) & (entry >= 0)
-    return Climbed(
+    return AncestorCauses(
         cause=np.where(by_library, _LIBRARY, cause),
         name=np.where(by_library, entry, name),
         user=np.where(user >= 0, user, framework),
@@ -155,7 +160,7 @@ def climbed(profile: Profile, rows: Int64s) -> Climbed:
     )
 
 
-def place_of(profile: Profile, user: int) -> tuple[str, int]:
+def location_of(profile: Profile, user: int) -> tuple[str, int]:
     """Return file and line of a function by the code of its name; "" and 0 for -1."""
     frame = frame_of(profile.trace.names[user]) if user >= 0 else None
     return (frame.file, frame.line) if frame else ("", 0)
@@ -163,8 +168,8 @@ def place_of(profile: Profile, user: int) -> tuple[str, int]:
 
 def most_called_at(profile: Profile, rows: Int64s) -> tuple[str, int]:
     """Return file and line of the user's function that calls most of these slices; "" and 0 where unknown."""
-    user = climbed(profile, rows).user
-    return place_of(profile, int(np.bincount(user[user >= 0]).argmax()) if (user >= 0).any() else -1)
+    user = ancestor_causes(profile, rows).user
+    return location_of(profile, int(np.bincount(user[user >= 0]).argmax()) if (user >= 0).any() else -1)
 
 
 class _OfNames(NamedTuple):
@@ -181,10 +186,10 @@ def _of_names(profile: Profile) -> _OfNames:
     named = np.array(
         [next((cause for cause, holds in rules if holds(name)), _UNNAMED) for name in names], np.int64
     )
-    named[np.flatnonzero(compiling(names))] = _COMPILE
-    named[np.flatnonzero(autotuning(names))] = _AUTOTUNING
+    named[np.flatnonzero(are_compiling(names))] = _COMPILE
+    named[np.flatnonzero(are_autotuning(names))] = _AUTOTUNING
     is_named = named != _UNNAMED
-    python = np.where(mask_of(names, is_programs)[: len(names)], _PYTHON, _LIBRARY)
+    python = np.where(mask_of(names, is_program_function)[: len(names)], _PYTHON, _LIBRARY)
     causes = [
         np.where(is_named, named, unnamed)
         for unnamed in (CAUSES.index("operator"), CAUSES.index("label"), python, _NOTHING)
@@ -192,7 +197,7 @@ def _of_names(profile: Profile) -> _OfNames:
     causes.append(np.array([CAUSES.index(call_kind(name)) for name in names], np.int64))
     kinds = {OPERATOR: 0, LABEL: 1, PYTHON_FUNCTION: 2} | dict.fromkeys(RUNTIME_CATS, 4)
     kind_of_cat = np.array([kinds.get(cat, 3) for cat in profile.trace.cats], np.int64)
-    return _OfNames(np.stack(causes), kind_of_cat, mask_of(names, is_frameworks))
+    return _OfNames(np.stack(causes), kind_of_cat, mask_of(names, is_framework_function))
 
 
 def line_lookups(profile: Profile) -> Int64s:
@@ -202,11 +207,11 @@ def line_lookups(profile: Profile) -> Int64s:
     first line on. In the one long function that inductor writes for a graph, each call thus takes longer than the one
     before: up to half of the host's time in it, and nothing of an unprofiled step.
     """
-    trace, pieces = profile.trace, profile.of(host_pieces)
+    trace, pieces = profile.trace, profile.of(host_segments)
     taken = np.zeros(len(pieces.row), np.int64)
     name = trace.name[pieces.row]
     in_graphs = np.flatnonzero((pieces.row >= 0) & mask_of(trace.names, runs_graph)[name])
-    for rows in alike(in_graphs, name):
+    for rows in groups_of_equal(in_graphs, name):
         number, ns = ordinals(pieces.row[rows]), pieces.ns[rows]
         count = int(number.max()) + 1
         if count < _FEWEST:

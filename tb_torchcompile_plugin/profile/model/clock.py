@@ -12,15 +12,20 @@ import numpy as np
 
 from tb_torchcompile_plugin.profile.intervals import Intervals
 from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import HostLane, StepSource, host_lane, loop_steps
+from tb_torchcompile_plugin.profile.model.launch_sequence import (
+    LaunchSequence,
+    StepSource,
+    launch_sequence,
+    loop_steps,
+)
 from tb_torchcompile_plugin.profile.model.model import Replayed
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import (
     StepWindows,
     gpu_steps_of,
+    is_gpu_bound_by,
+    mask_of_busiest_stream,
     mean_of_steps,
-    on_busiest,
-    sets_pace,
     slowest,
 )
 
@@ -37,11 +42,11 @@ class Clock(NamedTuple):
 
 def recorded_clock(profile: Profile) -> Clock:
     """Return the clock of the steps as recorded. Raises IndexError where the launch sequence is empty."""
-    lane, queue = profile.of(host_lane), profile.of(gpu_queue)
+    lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
     return clock(lane, queue, Replayed(lane.begin, lane.end, queue.start, queue.end))
 
 
-def clock(lane: HostLane, queue: GpuQueue, times: Replayed) -> Clock:
+def clock(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> Clock:
     """Return the clock of a launch sequence and its queue with these times."""
     marks = times.begin[lane.marks]
     windows = gpu_windows(lane, queue, times)
@@ -54,7 +59,7 @@ def clock(lane: HostLane, queue: GpuQueue, times: Replayed) -> Clock:
     meanwhile = int(np.diff(times.begin[points])[0])
     inside = (queue.device == device) & (queue.point >= points[0]) & (queue.point < points[1])
     work = int((times.work_end - times.work_begin)[inside].sum())
-    is_ahead = sets_pace(window.step, host, meanwhile / window.steps, work / window.steps)
+    is_ahead = is_gpu_bound_by(window.step, host, meanwhile / window.steps, work / window.steps)
     return Clock(host, window.step, device, is_ahead, window.step if is_ahead else host)
 
 
@@ -68,7 +73,7 @@ class GpuWindow(NamedTuple):
     step: float  # mean length
 
 
-def gpu_windows(lane: HostLane, queue: GpuQueue, times: Replayed) -> dict[int, GpuWindow]:
+def gpu_windows(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> dict[int, GpuWindow]:
     """Return the steps by device, of those that have work of the steps."""
     step = np.searchsorted(lane.marks, queue.point, side="right") - 1
     windows: dict[int, GpuWindow] = {}
@@ -76,7 +81,7 @@ def gpu_windows(lane: HostLane, queue: GpuQueue, times: Replayed) -> dict[int, G
         work = np.flatnonzero((queue.device == device) & (step >= 0) & (step < lane.steps))
         if not len(work):
             continue
-        work = work[on_busiest(queue.stream[work], queue.dur[work], step[work])]
+        work = work[mask_of_busiest_stream(queue.stream[work], queue.dur[work], step[work])]
         begins = np.full(lane.steps, np.iinfo(np.int64).max)
         np.minimum.at(begins, step[work], times.work_begin[work])
         first, last = int(step[work].min()), int(step[work].max())
@@ -89,7 +94,7 @@ def gpu_windows(lane: HostLane, queue: GpuQueue, times: Replayed) -> dict[int, G
     return windows
 
 
-class StepPace(NamedTuple):
+class RecordedStepLength(NamedTuple):
     """Mean lengths of the recorded whole steps (ns)."""
 
     host: float
@@ -103,7 +108,7 @@ class StepPace(NamedTuple):
     averaged: int  # of how many steps that is the mean
 
 
-def step_clock(profile: Profile) -> StepPace | None:
+def step_clock(profile: Profile) -> RecordedStepLength | None:
     """Return how long a recorded step is; None where nothing shows steps.
 
     Steps before the first and behind the last that launched GPU work are cut by the ends of the recording.
@@ -117,11 +122,15 @@ def step_clock(profile: Profile) -> StepPace | None:
     gpu = slowest(gpu_steps_of(profile, windows))
     if gpu is None:
         number, host = len(windows.starts), windows.total_ns / len(windows.starts)
-        return StepPace(host, None, -1, number, 0, loop.source, False, host, number)
+        return RecordedStepLength(host, None, -1, number, 0, loop.source, False, host, number)
     kept = slice(gpu.step[0], gpu.step[-1] + 1)
     ns = (windows.ends - windows.starts)[kept]
     host, launching = int(ns.sum()) / len(ns), ns[gpu.step - gpu.step[0]]
     gpu_steps = max(len(gpu.step) - 1, 1)
-    is_ahead = sets_pace(gpu.mean, float(launching.mean()), mean_of_steps(launching), mean_of_steps(gpu.work))
+    is_ahead = is_gpu_bound_by(
+        gpu.mean, float(launching.mean()), mean_of_steps(launching), mean_of_steps(gpu.work)
+    )
     step, averaged = (gpu.mean, gpu_steps) if is_ahead else (host, len(ns))
-    return StepPace(host, gpu.mean, gpu.device, len(ns), gpu_steps, loop.source, is_ahead, step, averaged)
+    return RecordedStepLength(
+        host, gpu.mean, gpu.device, len(ns), gpu_steps, loop.source, is_ahead, step, averaged
+    )

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Floats, distinct, mask_of, places_in
+from tb_torchcompile_plugin.profile.columns import Floats, distinct, indices_in, mask_of
 from tb_torchcompile_plugin.profile.gpu_work import busy, busy_until, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, subtract
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 
 _NEAR_NS = 50_000  # work that begins within this time of another stream's end may have waited for it
@@ -28,7 +28,7 @@ _MOST_LATENCY_NS = 50_000
 _LATENCY_NS, _GAP_NS = 5_000, 1_000
 # Share of what overlaps compute that is gained, since either slows the other: on H100s smaller buckets of gradients
 # gained 10 to 40 % of it, next to backwards of 3, 6 and 20 ms.
-SAVED = 0.4
+OVERLAP_GAIN = 0.4
 _NO_COMPUTE = ("communication", "memcpy", "memset")
 
 
@@ -55,8 +55,8 @@ class GpuQueue:
 
 def gpu_queue(profile: Profile) -> GpuQueue:
     """Return the work that the launch sequence launched."""
-    trace, lane, work = profile.trace, profile.of(host_lane), profile.of(gpu_work)
-    point = places_in(lane.row, trace.launch_of()[work.index])
+    trace, lane, work = profile.trace, profile.of(launch_sequence), profile.of(gpu_work)
+    point = indices_in(lane.row, trace.launch_of()[work.index])
     _, stream = distinct(work.device, trace.stream[work.index])
     start, dur = trace.ts[work.index], trace.dur[work.index]
     free = np.full(int(stream.max(initial=-1)) + 1, trace.window()[0])
@@ -140,14 +140,14 @@ def _launched_before(by_end: Int64s, index: Int64s, work: Int64s, since: Int64s,
     return index
 
 
-def beside_compute(profile: Profile, work: Int64s, last: Int64s) -> Floats:
+def overlappable_share(profile: Profile, work: Int64s, last: Int64s) -> Floats:
     """Return which share of collectives could overlap compute.
 
     It is what nothing overlaps now, and no more than its thread gives the GPU to compute that nothing overlaps: a
     backward that takes 2 ms hides 2 ms of the all-reduces of its gradients, and the forward hides none of them. work:
     indices in the queue. last: only this many ns of each at its end count; before them it waited.
     """
-    queue, lane, trace = profile.of(gpu_queue), profile.of(host_lane), profile.trace
+    queue, lane, trace = profile.of(gpu_queue), profile.of(launch_sequence), profile.trace
     track, end, events = lane.track[queue.point], queue.end[work], profile.of(gpu_work)
     compute = events.index[~mask_of(events.categories, _NO_COMPUTE.__contains__)[events.category]]
     computing = busy(trace, compute)

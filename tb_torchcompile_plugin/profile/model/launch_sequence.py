@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, host_slices, mask_of, place_mask, ranges
+from tb_torchcompile_plugin.profile.columns import Mask, host_slices, mask_at, mask_of, ranges
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -78,7 +78,7 @@ def _called(profile: Profile) -> LoopSteps | None:
 
 
 @dataclass(frozen=True, eq=False)
-class HostLane:
+class LaunchSequence:
     """Points in order of time, as columns (ns)."""
 
     row: Int64s  # the runtime or driver call; -1 for the begin of a step and for the end of the last one
@@ -94,18 +94,18 @@ class HostLane:
         return len(self.row)
 
 
-def host_lane(profile: Profile) -> HostLane:
+def launch_sequence(profile: Profile) -> LaunchSequence:
     """Return the sequence of the profiled steps, or of the span.
 
     Of very many calls only the first ones are taken, in whole steps. Without launches there are only the marks.
     """
     trace, launched = profile.trace, profile.of(launch_calls).call
     calls = trace.select(cat=RUNTIME_CATS)
-    feeds = place_mask(trace.track[launched], len(trace.tracks))
+    feeds = mask_at(trace.track[launched], len(trace.tracks))
     waits = mask_of(trace.names, is_synchronisation)[trace.name[calls]]
     chosen = waits | (trace.dur[calls] > _LONG_NS)
-    launches, waiting = (place_mask(rows, len(trace)) for rows in (launched, calls[waits]))
-    rows = np.flatnonzero(launches | place_mask(calls[feeds[trace.track[calls]] & chosen], len(trace)))
+    launches, waiting = (mask_at(rows, len(trace)) for rows in (launched, calls[waits]))
+    rows = np.flatnonzero(launches | mask_at(calls[feeds[trace.track[calls]] & chosen], len(trace)))
     begin, moments = trace.ts[rows], profile.of(loop_steps).moments
     if len(moments):
         # The begins of the steps that have room, and the end of the last one.
@@ -118,13 +118,13 @@ def host_lane(profile: Profile) -> HostLane:
     return _lane(profile, rows, moments, launches[rows], waiting[rows])
 
 
-def is_cut(profile: Profile) -> bool:
+def is_truncated(profile: Profile) -> bool:
     """Whether there are more calls than the sequence holds."""
-    lane, moments = profile.of(host_lane), profile.of(loop_steps).moments
+    lane, moments = profile.of(launch_sequence), profile.of(loop_steps).moments
     return len(lane.marks) < len(moments) if len(moments) else len(lane) >= profile.most_calls
 
 
-def _lane(profile: Profile, rows: Int64s, moments: Int64s, launches: Mask, waits: Mask) -> HostLane:
+def _lane(profile: Profile, rows: Int64s, moments: Int64s, launches: Mask, waits: Mask) -> LaunchSequence:
     trace, count = profile.trace, len(moments)
     row = np.concatenate((np.full(count, -1), rows))
     begin = np.concatenate((moments, trace.ts[rows]))
@@ -132,7 +132,7 @@ def _lane(profile: Profile, rows: Int64s, moments: Int64s, launches: Mask, waits
     no_call = np.zeros(count, bool)
     marks = np.flatnonzero(row[order] < 0) if count else np.array([0, len(rows) - 1])[: len(rows)]
     track = np.concatenate((np.full(count, profile.of(loop_steps).track), trace.track[rows]))
-    return HostLane(
+    return LaunchSequence(
         row=row[order],
         track=track[order],
         begin=begin[order],
@@ -144,7 +144,7 @@ def _lane(profile: Profile, rows: Int64s, moments: Int64s, launches: Mask, waits
     )
 
 
-class Pieces(NamedTuple):
+class HostSegments(NamedTuple):
     """What the host did between its calls, as columns in order of time (ns); they cover all time between points."""
 
     point: Int64s  # the point that the time led to
@@ -157,21 +157,21 @@ class Pieces(NamedTuple):
         """How long each takes."""
         return self.end - self.begin
 
-    def take(self, rows: Int64s) -> Pieces:
+    def take(self, rows: Int64s) -> HostSegments:
         """Return some of them."""
-        return Pieces(*(column[rows] for column in self))
+        return HostSegments(*(column[rows] for column in self))
 
 
-def host_pieces(profile: Profile) -> Pieces:
+def host_segments(profile: Profile) -> HostSegments:
     """Return the pieces of time that led to the points of the sequence.
 
     The time before a point is that of its own thread; where that thread did nothing recorded, as autograd's that was
     not woken yet, it is that of the thread of the point before.
     """
-    trace, lane = profile.trace, profile.of(host_lane)
+    trace, lane = profile.trace, profile.of(launch_sequence)
     begin, end = lane.end[:-1], lane.begin[1:]
     long = end > begin
-    whole = Pieces(np.arange(1, len(lane))[long], np.full(int(long.sum()), -1), begin[long], end[long])
+    whole = HostSegments(np.arange(1, len(lane))[long], np.full(int(long.sum()), -1), begin[long], end[long])
     window = (int(lane.begin[0]), int(lane.end.max())) if len(lane) else (0, 0)
     activity = {
         track: _activity(trace, track, window) for track in np.unique(lane.track).tolist() if track >= 0
@@ -181,7 +181,7 @@ def host_pieces(profile: Profile) -> Pieces:
     rest = own.take(np.flatnonzero(~has_row))
     before, after = lane.track[rest.point - 1], lane.track[rest.point]
     other = _filled(rest, np.where(before == after, -1, before), activity)
-    pieces = Pieces(*map(np.concatenate, zip(own.take(np.flatnonzero(has_row)), other)))
+    pieces = HostSegments(*map(np.concatenate, zip(own.take(np.flatnonzero(has_row)), other)))
     return pieces.take(np.argsort(pieces.begin, kind="stable"))
 
 
@@ -219,7 +219,7 @@ def _around(trace: Trace, track: int, window: tuple[int, int]) -> Int64s:
     return np.concatenate((np.array(around[::-1], np.int64), np.arange(low, high)))
 
 
-def _filled(pieces: Pieces, track: Int64s, activity: dict[int, Activity]) -> Pieces:
+def _filled(pieces: HostSegments, track: Int64s, activity: dict[int, Activity]) -> HostSegments:
     """Cut the pieces at what the thread of each did, in no order. A track below 0 leaves a piece as it is."""
     parts = [pieces.take(np.flatnonzero(track < 0))]
     for number, (times, rows) in activity.items():
@@ -229,5 +229,5 @@ def _filled(pieces: Pieces, track: Int64s, activity: dict[int, Activity]) -> Pie
         piece, at = ranges(low, high - low + 1)
         begin = np.maximum(np.append(np.iinfo(np.int64).min, times)[at], of_track.begin[piece])
         end = np.minimum(np.append(times, np.iinfo(np.int64).max)[at], of_track.end[piece])
-        parts.append(Pieces(of_track.point[piece], np.append(-1, rows)[at], begin, end))
-    return Pieces(*map(np.concatenate, zip(*parts)))
+        parts.append(HostSegments(of_track.point[piece], np.append(-1, rows)[at], begin, end))
+    return HostSegments(*map(np.concatenate, zip(*parts)))

@@ -16,7 +16,11 @@ import numpy as np
 from tb_torchcompile_plugin.profile.columns import Mask
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import HostLane, host_lane, host_pieces
+from tb_torchcompile_plugin.profile.model.launch_sequence import (
+    LaunchSequence,
+    host_segments,
+    launch_sequence,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
 
 CALL_NS = 5_000  # what a call takes that does not wait, where no other tells
@@ -47,7 +51,7 @@ class Model(NamedTuple):
 
 def model(profile: Profile) -> Model:
     """Return the steps as they were recorded."""
-    lane, queue = profile.of(host_lane), profile.of(gpu_queue)
+    lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
     length = lane.end - lane.begin
     usual = int(np.median(length[lane.launches])) if lane.launches.any() else CALL_NS
     waits, latest = _awaited(lane, queue)
@@ -58,7 +62,7 @@ def model(profile: Profile) -> Model:
     target = _targets(lane, queue, usual, waiting)
     ready = np.where(target >= 0, queue.end[target] if len(queue) else 0, latest)
     held = (waiting & waited) | (target >= 0)
-    pieces = profile.of(host_pieces)
+    pieces = profile.of(host_segments)
     apart = np.diff(lane.begin, prepend=lane.begin[:1]) - np.concatenate(([0], length[:-1]))[: len(lane)]
     return Model(
         host=pieces.ns,
@@ -87,7 +91,7 @@ def summed(point: Int64s, ns: Int64s, points: int) -> Int64s:
     return sums
 
 
-def _awaited(lane: HostLane, queue: GpuQueue) -> tuple[Mask, Int64s]:
+def _awaited(lane: LaunchSequence, queue: GpuQueue) -> tuple[Mask, Int64s]:
     """Return whether the work queued on each stream had ended when each call returned, and when the last of it did."""
     streams = len(queue.free)
     done = np.zeros((len(lane), streams), bool)
@@ -101,7 +105,7 @@ def _awaited(lane: HostLane, queue: GpuQueue) -> tuple[Mask, Int64s]:
     return done, latest
 
 
-def _targets(lane: HostLane, queue: GpuQueue, usual: int, waits: Mask) -> Int64s:
+def _targets(lane: LaunchSequence, queue: GpuQueue, usual: int, waits: Mask) -> Int64s:
     """Return what a launch that takes long while much is queued waits for: the work that ended last.
 
     It waits until the queue has room.

@@ -17,10 +17,10 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import line_lookups
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import Model, model, replay
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import host_step_ns
+from tb_torchcompile_plugin.profile.steps import unprofiled_host_step_ns
 
 _MOST_NS, _HALVINGS = 1 << 20, 20  # of one slice; halvings of what is between it and nothing
 _MOST_STRETCH = 250  # percent, as a piece of time keeps 30 % at least
@@ -33,9 +33,9 @@ _WITH_LOOKUPS_NS = 1_000  # of one slice: where it takes less, looking up lines 
 _LEFT = 0.3  # share of a piece of time that is left, whatever was written in it
 
 
-def slices_written(profile: Profile) -> Floats:
+def events_written(profile: Profile) -> Floats:
     """Return how many slices begin and how many end in each piece of host time, half of one each."""
-    trace, pieces, lane = profile.trace, profile.of(host_pieces), profile.of(host_lane)
+    trace, pieces, lane = profile.trace, profile.of(host_segments), profile.of(launch_sequence)
     track = np.where(pieces.row >= 0, trace.track[pieces.row], lane.track[pieces.point])
     count = np.zeros(len(track))
     for number in np.unique(track[track >= 0]).tolist():
@@ -50,7 +50,7 @@ def slices_written(profile: Profile) -> Floats:
     return count
 
 
-class Recording(NamedTuple):
+class ProfilerOverhead(NamedTuple):
     """What recording did to the host."""
 
     slice_ns: int = 0  # of writing one slice
@@ -58,15 +58,15 @@ class Recording(NamedTuple):
     stretch: float = 1.0
 
 
-AS_RECORDED = Recording()
+AS_RECORDED = ProfilerOverhead()
 
 
-def without_recording(profile: Profile, changed: Model, cost: Recording) -> Model:
+def without_overhead(profile: Profile, changed: Model, cost: ProfilerOverhead) -> Model:
     """Return a changed model as if writing a slice cost nothing."""
-    recorded_model, pieces = profile.of(model), profile.of(host_pieces).ns
+    recorded_model, pieces = profile.of(model), profile.of(host_segments).ns
     lookups = profile.of(line_lookups) * min(1.0, cost.slice_ns / _WITH_LOOKUPS_NS)
     own = (recorded_model.own * cost.stretch * _left(recorded_model.own, 1, cost.slice_ns)).astype(np.int64)
-    left = _left(pieces - lookups, profile.of(slices_written), cost.slice_ns) * (
+    left = _left(pieces - lookups, profile.of(events_written), cost.slice_ns) * (
         1 - lookups / np.maximum(pieces, 1)
     )
     # What was queued before is work of steps like these, and shorter by as much.
@@ -86,7 +86,7 @@ def _left(ns: Int64s, slices: Floats | int, slice_ns: int) -> Floats:
     return left * min(1.0, _LONGEST_NS / max(slice_ns, 1))
 
 
-def recording(profile: Profile, step_ns: float) -> Recording:
+def profiler_overhead(profile: Profile, step_ns: float) -> ProfilerOverhead:
     """Return what it cost, where an unprofiled step takes `step_ns`: with that cost, a step without it takes as long.
 
     Where a GPU is the bottleneck, a step shows nothing of the host, unless it is one in which the host ran ahead: then
@@ -95,27 +95,27 @@ def recording(profile: Profile, step_ns: float) -> Recording:
     """
 
     def walked(slice_ns: int, stretch: float = 1.0) -> Clock:
-        return _clock_without(profile, profile.of(model), Recording(slice_ns, stretch))
+        return _clock_without(profile, profile.of(model), ProfilerOverhead(slice_ns, stretch))
 
     recorded, shortest = walked(0).step, walked(_MOST_NS)
     of_gpu = _SAME * shortest.step  # no cost makes a step shorter than the GPU's work
     if recorded <= of_gpu:
-        return Recording(max(profile.of(_cost_ahead) or 0, USUAL_NS))
+        return ProfilerOverhead(max(profile.of(_cost_ahead) or 0, USUAL_NS))
     if recorded <= step_ns:
         percent = least(
             lambda more: walked(USUAL_NS, 1 + more / 100).step >= recorded, _MOST_STRETCH, _HALVINGS // 2
         )
-        return Recording(USUAL_NS, 1 + percent / 100)
+        return ProfilerOverhead(USUAL_NS, 1 + percent / 100)
     if _AHEAD * step_ns < of_gpu and shortest.host <= step_ns:
         cost = least(lambda slice_ns: walked(slice_ns).host <= step_ns, _MOST_NS, _HALVINGS)
-        return Recording(max(cost, USUAL_NS))
+        return ProfilerOverhead(max(cost, USUAL_NS))
     cost = least(lambda slice_ns: walked(slice_ns).step <= max(step_ns, of_gpu), _MOST_NS, _HALVINGS)
-    return Recording(max(cost, USUAL_NS) if step_ns <= of_gpu else cost)
+    return ProfilerOverhead(max(cost, USUAL_NS) if step_ns <= of_gpu else cost)
 
 
-def _clock_without(profile: Profile, changed: Model, cost: Recording) -> Clock:
-    times = replay(without_recording(profile, changed, cost))
-    return clock(profile.of(host_lane), profile.of(gpu_queue), times)
+def _clock_without(profile: Profile, changed: Model, cost: ProfilerOverhead) -> Clock:
+    times = replay(without_overhead(profile, changed, cost))
+    return clock(profile.of(launch_sequence), profile.of(gpu_queue), times)
 
 
 def _cost_ahead(profile: Profile) -> int | None:
@@ -123,14 +123,14 @@ def _cost_ahead(profile: Profile) -> int | None:
 
     Without that cost, and without waiting, the host takes as long for a step. None where no cost makes it so fast.
     """
-    noted = profile.data.of(host_step_ns) if profile.data else None
+    noted = profile.data.of(unprofiled_host_step_ns) if profile.data else None
     if noted is None:
         return None
     waiting = profile.of(model)
     alone = waiting._replace(waits=np.zeros_like(waiting.waits), target=np.full_like(waiting.target, -1))
 
     def is_as_fast(slice_ns: int) -> bool:
-        return _clock_without(profile, alone, Recording(slice_ns)).host <= noted
+        return _clock_without(profile, alone, ProfilerOverhead(slice_ns)).host <= noted
 
     return least(is_as_fast, _MOST_NS, _HALVINGS) if is_as_fast(_MOST_NS) else None
 

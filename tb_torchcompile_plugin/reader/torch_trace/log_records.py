@@ -17,7 +17,7 @@ from isal import isal_zlib
 
 from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.logdir.filesystem import opened
+from tb_torchcompile_plugin.logdir.filesystem import open_binary
 from tb_torchcompile_plugin.reader.trace.source import max_inflated_bytes
 from tb_torchcompile_plugin.torch_names.records import CONFIG_FIELDS, METRICS, PAYLOAD_MD5
 
@@ -68,7 +68,7 @@ def _inflated(chunk: bytes, file: IO[bytes]) -> Iterator[bytes]:
 
 def is_gzip(path: str) -> bool:
     """Whether a file begins as a gzip does."""
-    with opened(path) as file:
+    with open_binary(path) as file:
         return file.read(2) == b"\x1f\x8b"
 
 
@@ -137,7 +137,7 @@ def payload_at(path: str, offset: int, size: int, name: str) -> str:
 
 def _bytes_at(path: str, offset: int, size: int) -> bytes:
     """Return a part of a log. Of a gz everything before has to be decompressed."""
-    with opened(path) as file:
+    with open_binary(path) as file:
         if not is_gzip(path):
             file.seek(offset)
             return file.read(size)

@@ -23,10 +23,10 @@ from tb_torchcompile_plugin.compile_log.record import Record, loads, nanoseconds
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.discovery import log_rank
-from tb_torchcompile_plugin.logdir.filesystem import opened
+from tb_torchcompile_plugin.logdir.filesystem import open_binary
 from tb_torchcompile_plugin.reader.torch_trace import log_records
-from tb_torchcompile_plugin.torch_names.artifacts import name_of
-from tb_torchcompile_plugin.torch_names.caches import is_ahead
+from tb_torchcompile_plugin.torch_names.artifacts import artifact_name
+from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time
 from tb_torchcompile_plugin.torch_names.python_frames import resumed_from
 from tb_torchcompile_plugin.torch_names.records import CHROMIUM_EVENT, PAYLOAD_MD5
 
@@ -39,10 +39,10 @@ def add_unlogged(summary: pb.CompileSummary) -> None:
     A function that resumes after a graph break tells where the graph broke, why the frame before it was started over
     tells the reason, and each compilation of a frame but the first is a recompile.
     """
-    if any(kind == CHROMIUM_EVENT or name_of(kind) for kind in summary.records.by_kind):
+    if any(kind == CHROMIUM_EVENT or artifact_name(kind) for kind in summary.records.by_kind):
         return
     forwards = (row for row in summary.compilations if row.direction == pb.FORWARD and row.key.compile_id)
-    rows = [row for row in forwards if not is_ahead(row.key.compile_id)]
+    rows = [row for row in forwards if not is_ahead_of_time(row.key.compile_id)]
     for index, row in enumerate(rows):
         if row.key.compile_id.rpartition("/")[2] != "0":
             summary.recompiles.append(pb.Recompile(key=row.key, file=row.file, line=row.line))
@@ -96,7 +96,7 @@ def log_identity(path: str) -> LogIdentity:
     try:
         head, tail = _head(path), b""
         if not log_records.is_gzip(path):
-            with opened(path) as file:
+            with open_binary(path) as file:
                 file.seek(max(0, os.path.getsize(path) - _EDGE))
                 tail = file.read()
     except OSError as error:
@@ -139,7 +139,7 @@ def _loads(text: str) -> Any:
 
 def _head(path: str) -> bytes:
     head = b""
-    with opened(path) as file, contextlib.suppress(log_records.CutOffError):
+    with open_binary(path) as file, contextlib.suppress(log_records.CutOffError):
         for piece in log_records.content(file):
             head += piece
             if len(head) >= _EDGE:
@@ -211,7 +211,7 @@ class _LogReader:
 
     def _chunks(self) -> Iterator[bytes]:
         try:
-            with opened(self._path) as file:
+            with open_binary(self._path) as file:
                 total = os.path.getsize(self._path)
                 for chunk in log_records.content(file):
                     yield chunk

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tb_torchcompile_plugin.errors import Notice
-from tb_torchcompile_plugin.reader.memo import kept, once
+from tb_torchcompile_plugin.reader.memo import cached_once, kept
 from tb_torchcompile_plugin.reader.trace.codes import Array
 from tb_torchcompile_plugin.reader.trace.decode import ArgsReader
 from tb_torchcompile_plugin.reader.trace.ingest import first_row_of, ingest
@@ -209,7 +209,7 @@ class Trace:
         launch[gpu] = first_row_of(self.correlation[launches], launches, self.correlation[gpu])
         return narrow(launch)
 
-    @once
+    @cached_once
     def call_rows(self) -> Array:
         """Rows (ascending) of the host's calls. Kept, as many analyses look for names among them."""
         return narrow(self.select(cat=CALL_CATS))
@@ -224,7 +224,7 @@ class Trace:
         """Return rows where an id column (correlation, external_id, python_id, …) has this value."""
         return np.flatnonzero(self.columns[column] == value)
 
-    @once
+    @cached_once
     def _args_reader(self) -> ArgsReader:
         return ArgsReader(self.path, self.columns, self.file)
 

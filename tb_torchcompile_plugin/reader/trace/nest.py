@@ -76,7 +76,7 @@ def _stack(ts: Array, end: Array, parent: Array, rows: Array) -> None:
 
 def _put_back(ts: Array, end: Array, parent: Array, rows: Array, before: Array) -> None:
     start = ts[rows]
-    ancestor = climb_to(parent, before, lambda which, at: end[at] > start[which])
+    ancestor = first_ancestor_where(parent, before, lambda which, at: end[at] > start[which])
     parent[rows] = ancestor
     inside = np.flatnonzero(ancestor >= 0)
     rows, ancestor = rows[inside], ancestor[inside]
@@ -95,11 +95,11 @@ def _depths(parent: Array, rounds: list[tuple[Array, Array]], rest: Array) -> Ar
     return depth
 
 
-def climb(parent: Array, start: Array, wanted: Array) -> Array:
+def first_ancestor(parent: Array, start: Array, wanted: Array) -> Array:
     """Climb from each of `start` to the first that is `wanted`, itself included; -1 where none is, and for -1."""
     if len(start) > _MANY * len(parent):
         return _all_climbed(parent, wanted)[start]
-    return climb_to(parent, start, lambda _, at: wanted[at])
+    return first_ancestor_where(parent, start, lambda _, at: wanted[at])
 
 
 def _all_climbed(parent: Array, wanted: Array) -> Array:
@@ -115,7 +115,7 @@ def _all_climbed(parent: Array, wanted: Array) -> Array:
     return at
 
 
-def climb_to(parent: Array, start: Array, there: Callable[[Array, Array], Array]) -> Array:
+def first_ancestor_where(parent: Array, start: Array, there: Callable[[Array, Array], Array]) -> Array:
     """Climb from each of `start` to the first where it is `there`, itself included; -1 where none is, and for -1.
 
     there(which, at): for indices in `start` and where each has come to, whether it goes no further.
@@ -135,7 +135,7 @@ def ways_up(parent: Array, start: Array) -> Iterator[tuple[Array, Array]]:
     """Yield (indices in `start`, where each has come to), from themselves up, without those that are at the top."""
     which = np.flatnonzero(start >= 0)
     at = start[which]
-    for _ in range(len(parent) + 1):  # as in `climb_to`
+    for _ in range(len(parent) + 1):  # as in `first_ancestor_where`
         if not len(which):
             return
         yield which, at

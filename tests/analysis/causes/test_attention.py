@@ -9,8 +9,8 @@ import pytest
 from mendable import fix, kinds
 from profiles import profile_with, spans_in
 from tb_torchcompile_plugin.analysis.causes.findings import findings, span_findings
-from tb_torchcompile_plugin.analysis.causes.scenario import priced
-from tb_torchcompile_plugin.analysis.runtime.attention import written_attention
+from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
+from tb_torchcompile_plugin.analysis.runtime.attention import unfused_attention
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import Event, launch, slice_
 
@@ -96,20 +96,22 @@ def test_what_passes_over_the_matrix_is_part_of_it(tmp_path: Path) -> None:
     made = profile(
         tmp_path, [SCORES, *between, copied, eager_softmax(), elementwise("aten::native_dropout"), RESULT]
     )
-    assert [(one.matrix, len(one.work)) for one in made.of(written_attention)] == [(MATRIX, 7)] * 3
+    assert [(one.matrix, len(one.work)) for one in made.of(unfused_attention)] == [(MATRIX, 7)] * 3
     assert gain_us(made) == pytest.approx(700 - FUSED_US, abs=1)
 
 
 def test_both_ways_are_fused(tmp_path: Path) -> None:
     made = profile(tmp_path, [*FORWARD, REST, *BACK])
-    assert [one.way for one in made.of(written_attention)] == ["forward", "backward"] * 3
+    assert [one.way for one in made.of(unfused_attention)] == ["forward", "backward"] * 3
     assert gain_us(made) == pytest.approx(500 - FUSED_US + 900 - FUSED_BACKWARD_US, abs=2)
 
 
 def test_a_way_back_that_takes_longer_counts_too(tmp_path: Path) -> None:
     """One cannot be had without the other."""
     back = [(name, shapes, 50.0, values) for name, shapes, _, values in BACK]
-    assert "attention" not in {row.kind for row in profile(tmp_path, [*FORWARD, REST, *back]).of(priced)}
+    assert "attention" not in {
+        row.kind for row in profile(tmp_path, [*FORWARD, REST, *back]).of(predicted_fixes)
+    }
 
 
 @pytest.mark.parametrize(
@@ -183,7 +185,9 @@ def test_nothing_is_predicted_of_what_is_not_known(tmp_path: Path) -> None:
 
 def test_float32_has_no_tensor_cores(tmp_path: Path) -> None:
     """Fused attention in float32 takes 1.9 ms for these; the products of half a millisecond are faster."""
-    assert "attention" not in {row.kind for row in profile(tmp_path, FORWARD, kind="float").of(priced)}
+    assert "attention" not in {
+        row.kind for row in profile(tmp_path, FORWARD, kind="float").of(predicted_fixes)
+    }
 
 
 @pytest.mark.parametrize(("rest_us", "speaks"), [(4000, True), (4600, False)])

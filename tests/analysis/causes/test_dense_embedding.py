@@ -9,7 +9,7 @@ import pytest
 from mendable import fix, kinds
 from profiles import profile_with, spans_in
 from tb_torchcompile_plugin.analysis.causes.findings import findings, span_findings
-from tb_torchcompile_plugin.analysis.causes.scenario import priced
+from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.runtime.dense_embeddings import dense_embeddings
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import Event, launch, slice_
@@ -246,7 +246,7 @@ def test_nothing_is_said_of_a_small_table(tmp_path: Path) -> None:
     """What an optimizer of its own costs the host is more than it brings."""
     made = profile(tmp_path, [*looked_up(us=5), *KEPT, adam([TABLE], us=40), REST])
     assert "dense_embedding" not in {row.rule for row in span_findings(made)}
-    rows = [row for row in made.of(priced) if row.kind == "dense_embedding"]
+    rows = [row for row in made.of(predicted_fixes) if row.kind == "dense_embedding"]
     assert all(row.predicted.gain_percent < 5 for row in rows)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
-from tb_torchcompile_plugin.analysis.causes.payback import pays
+from tb_torchcompile_plugin.analysis.causes.payback import payback
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.api.session import Session
 
@@ -17,7 +17,7 @@ def finding(folder: Path, run: str) -> tuple[Finding | None, float | None]:
     (worker,) = next(one.workers for one in session.runs().runs if one.run == run)
     profile = session.profile(run, worker.worker, worker.spans[0].span)
     rows = [row for row in profile.of(span_findings) if row.rule == "nothing_compiled"]
-    return (rows[0] if rows else None), profile.of(pays).gain[0].compiled_us
+    return (rows[0] if rows else None), profile.of(payback).gain[0].compiled_us
 
 
 def test_where_compiling_pays_its_step_is_the_measured_one(recording: Callable[[str], Path]) -> None:

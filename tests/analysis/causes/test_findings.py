@@ -18,8 +18,8 @@ from tb_torchcompile_plugin.analysis.causes.findings import (
     SPAN_RULES,
     compile_findings,
     findings,
-    merged,
-    ranked,
+    merge_findings,
+    sort_findings,
     span_findings,
 )
 from tb_torchcompile_plugin.analysis.finding import Finding, prediction
@@ -834,7 +834,7 @@ def test_most_time_to_save_comes_first() -> None:
 
     rows = [finding("a", None, "info"), finding("b", 5, "info"), finding("c", 9, "info")]
     rows.append(finding("d", None, "critical"))
-    assert [row.rule for row in ranked(rows)] == ["c", "b", "d", "a"]
+    assert [row.rule for row in sort_findings(rows)] == ["c", "b", "d", "a"]
 
 
 def test_what_is_wrong_with_a_program_comes_before_what_would_make_any_faster() -> None:
@@ -845,13 +845,13 @@ def test_what_is_wrong_with_a_program_comes_before_what_would_make_any_faster() 
         return Finding(rule, "critical", "", {}, None, "overview", None, "", predicted)
 
     def first(generic: float, specific: float) -> str:
-        return ranked([finding("launch_bound", generic), finding("synchronise", specific)])[0].rule
+        return sort_findings([finding("launch_bound", generic), finding("synchronise", specific)])[0].rule
 
     assert (first(50, 15.1), first(50, 14.9)) == ("synchronise", "launch_bound")
     assert (first(80, 24.1), first(80, 23.9)) == ("synchronise", "launch_bound")
-    assert ranked([finding("synchronise", 90), finding("anomaly_mode", 6)])[0].rule == "anomaly_mode"
-    assert ranked([finding("reduced_once", 11), finding("batch", 90)])[0].rule == "reduced_once"
-    assert ranked([finding("reduced_once", 9), finding("batch", 90)])[0].rule == "batch"
+    assert sort_findings([finding("synchronise", 90), finding("anomaly_mode", 6)])[0].rule == "anomaly_mode"
+    assert sort_findings([finding("reduced_once", 11), finding("batch", 90)])[0].rule == "reduced_once"
+    assert sort_findings([finding("reduced_once", 9), finding("batch", 90)])[0].rule == "batch"
 
 
 def test_what_nobody_can_act_on_stands_behind_what_can_be_mended() -> None:
@@ -864,11 +864,11 @@ def test_what_nobody_can_act_on_stands_behind_what_can_be_mended() -> None:
     rows = [finding("nothing", 12), finding("frame_given_up", 11), finding("cache_missed", 0)]
     rows.append(finding("launch_bound", 6))
     order = ["frame_given_up", "launch_bound", "nothing", "cache_missed"]
-    assert [row.rule for row in ranked(rows)] == order
-    assert [row.rule for row in merged([[rows[0]], [rows[1]]])] == ["frame_given_up", "nothing"], (
+    assert [row.rule for row in sort_findings(rows)] == order
+    assert [row.rule for row in merge_findings([[rows[0]], [rows[1]]])] == ["frame_given_up", "nothing"], (
         "of two runs"
     )
-    assert ranked([*rows[1:], finding("nothing", 40)])[0].rule == "nothing"
+    assert sort_findings([*rows[1:], finding("nothing", 40)])[0].rule == "nothing"
 
 
 def test_each_run_keeps_its_order_whatever_others_show() -> None:
@@ -879,9 +879,9 @@ def test_each_run_keeps_its_order_whatever_others_show() -> None:
         ]
 
     one, other = run(("late_rank", 30), ("data_loading", 35)), run(("python", 60), ("nothing", 10))
-    rows = merged([one, other])
+    rows = merge_findings([one, other])
     assert [row.rule for row in rows] == ["python", "late_rank", "data_loading", "nothing"]
-    assert merged([one]) == one and merged([]) == []
+    assert merge_findings([one]) == one and merge_findings([]) == []
 
 
 @pytest.mark.parametrize(("of_all", "first"), [(45, "late_rank"), (55, "small_collectives")])
@@ -893,8 +893,8 @@ def test_what_all_ranks_suffer_from_comes_before_the_late_one(of_all: float, fir
             rule, "warning", "", {}, None, "overview", None, "", predicted=prediction(100, 100 - gain_percent)
         )
 
-    assert ranked([finding("late_rank", 40), finding("small_collectives", of_all)])[0].rule == first
-    turns = ranked([finding("ranks_take_turns", 40), finding("launch_bound", of_all)])[0].rule
+    assert sort_findings([finding("late_rank", 40), finding("small_collectives", of_all)])[0].rule == first
+    turns = sort_findings([finding("ranks_take_turns", 40), finding("launch_bound", of_all)])[0].rule
     assert turns == ("ranks_take_turns" if first == "late_rank" else "launch_bound")
 
 

@@ -10,7 +10,7 @@ import pytest
 from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.payback import answer as answered
-from tb_torchcompile_plugin.analysis.causes.payback import pays, uncompiled
+from tb_torchcompile_plugin.analysis.causes.payback import payback, uncompiled
 from tb_torchcompile_plugin.analysis.causes.payback_result import (
     CompileCost,
     RunFacts,
@@ -18,8 +18,8 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
     break_even,
     chance_us,
     compile_cost,
-    compiled_of,
-    eager_of,
+    compiled_run_of,
+    eager_run_of,
     measured_gain,
     predicted_gain,
     run_facts,
@@ -37,7 +37,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import (
     PhaseSpan,
 )
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
+from tb_torchcompile_plugin.profile.profile import BaselineRun, Profile
 from traces import Event, in_steps, launch, slice_
 
 S = 1_000_000_000
@@ -116,7 +116,7 @@ def test_runs_belong_together_that_differ_by_how_they_ran() -> None:
         "resnet18_eager",
         "other",
     ]
-    assert {run: eager_of(run, runs) for run in runs} == {
+    assert {run: eager_run_of(run, runs) for run in runs} == {
         "bert/eager": None,
         "bert/compiled": "bert/eager",
         "gpt/eager": None,
@@ -126,11 +126,11 @@ def test_runs_belong_together_that_differ_by_how_they_ran() -> None:
         "resnet18_eager": None,
         "other": None,
     }
-    assert compiled_of("bert/eager", runs) == "bert/compiled"
-    assert compiled_of("gpt/eager", runs) == "gpt/compiled", "the other one was warm"
-    assert compiled_of("a/eager", ["a/eager", "a/cold", "a/compiled"]) is None, "two were compiled"
-    assert eager_of(".", [".", "eager"]) == "eager"
-    assert eager_of("a", ["a", "a_eager", "a.baseline"]) is None, "nobody knows which one"
+    assert compiled_run_of("bert/eager", runs) == "bert/compiled"
+    assert compiled_run_of("gpt/eager", runs) == "gpt/compiled", "the other one was warm"
+    assert compiled_run_of("a/eager", ["a/eager", "a/cold", "a/compiled"]) is None, "two were compiled"
+    assert eager_run_of(".", [".", "eager"]) == "eager"
+    assert eager_run_of("a", ["a", "a_eager", "a.baseline"]) is None, "nobody knows which one"
 
 
 def test_what_else_is_known_of_two_runs_may_forbid_to_hold_them_against_each_other() -> None:
@@ -205,14 +205,14 @@ def test_where_bounds_hold_both_nobody_knows() -> None:
 
 
 def beside(profile: Profile, other: Profile, run: str) -> Profile:
-    profile.beside = RunBeside(run, (), lambda: other)
+    profile.beside = BaselineRun(run, (), lambda: other)
     return profile
 
 
 def test_of_a_slower_compiled_run_a_finding_says_so_with_its_place(tmp_path: Path) -> None:
     eager = looped(tmp_path / "a", 100, noted_us=100)
     mine = beside(looped(tmp_path / "b", 150, compiled=True, noted_us=150), eager, "eager")
-    answer = mine.of(pays)
+    answer = mine.of(payback)
     assert (
         answer.says[0] == "Compiling does not pay: a step takes 150 µs instead of 100 µs, and it cost 3.00 s."
     )
@@ -222,7 +222,7 @@ def test_of_a_slower_compiled_run_a_finding_says_so_with_its_place(tmp_path: Pat
     assert row.predicted.low_us < 100 < row.predicted.high_us
     assert row.where == ["train.py:7"] and row.severity == "critical"
     other = beside(looped(tmp_path / "c", 100), looped(tmp_path / "d", 150, compiled=True), "compiled")
-    assert other.of(pays).says[0] == answer.says[0]
+    assert other.of(payback).says[0] == answer.says[0]
     assert not [row for row in span_findings(other) if row.rule == "compile_does_not_pay"], (
         "nothing to take away"
     )
@@ -231,7 +231,7 @@ def test_of_a_slower_compiled_run_a_finding_says_so_with_its_place(tmp_path: Pat
 def test_steps_that_compile_do_not_tell_how_long_one_takes_eager(tmp_path: Path) -> None:
     compiles = slice_("entire_frame_compile (dynamo_timed)", 10, 50)
     profile = looped(tmp_path, 100, compiled=True, more=[compiles])
-    answer = profile.of(pays)
+    answer = profile.of(payback)
     assert answer.says[:2] == (
         "Whether compiling pays is not known: it cost 3.00 s.",
         "1 profiled step compiles: record later ones to know what a steady one takes.",
@@ -243,13 +243,13 @@ def test_nor_do_steps_that_only_the_loop_tells_where_one_tunes_kernels(
 ) -> None:
     """36.4 ms in the mean of 6, as the first call tuned a kernel: that was predicted to take 28.7 ms eager."""
     profile = profile_of(next(recording("recompiles").glob("*.pt.trace.json")))
-    assert profile.of(pays).gain[0].verdict == "unknown"
+    assert profile.of(payback).gain[0].verdict == "unknown"
 
 
 def test_nor_does_a_span_that_compiles_and_has_no_steps(recording: Callable[[str], Path]) -> None:
     """20 s of compiling and two calls: it was told that a step takes 14.1 s, and 13.8 s eager."""
     profile = profile_of(next(recording("resnet18_compile").glob("*.pt.trace.json")))
-    assert profile.of(pays).gain[0].verdict == "unknown"
+    assert profile.of(payback).gain[0].verdict == "unknown"
 
 
 def test_no_finding_where_compiling_pays_or_nobody_measured(tmp_path: Path) -> None:
@@ -257,11 +257,11 @@ def test_no_finding_where_compiling_pays_or_nobody_measured(tmp_path: Path) -> N
     faster = beside(looped(tmp_path / "b", 80, compiled=True), looped(tmp_path / "c", 100), "eager")
     for profile in (alone, faster):
         assert not [row for row in span_findings(profile) if row.rule == "compile_does_not_pay"]
-    assert faster.of(pays).even[0].steps == 150_000
+    assert faster.of(payback).even[0].steps == 150_000
 
 
 def test_nothing_of_what_was_compiled_ran(tmp_path: Path) -> None:
-    answer = looped(tmp_path, 100, tried=True).of(pays)
+    answer = looped(tmp_path, 100, tried=True).of(payback)
     assert answer.gain[0].verdict == "never" and answer.gain[0].told_by == "nothing_ran"
     assert answer.says[0].startswith("Compiling does not pay: nothing of what torch compiled runs")
 
@@ -271,8 +271,8 @@ def test_a_run_beside_that_cannot_be_read_costs_the_comparison_alone(tmp_path: P
         raise UserError("it is cut off")
 
     mine = looped(tmp_path, 100, compiled=True)
-    mine.beside = RunBeside("eager", (), fails)
-    assert "Run eager cannot be read: it is cut off." in mine.of(pays).says
+    mine.beside = BaselineRun("eager", (), fails)
+    assert "Run eager cannot be read: it is cut off." in mine.of(payback).says
 
 
 def test_pauses_are_no_steps(tmp_path: Path) -> None:
@@ -296,12 +296,12 @@ def test_the_run_beside_is_read_with_the_one_that_is_asked_for(
         sides.append(session.profile(run.run, worker.worker, worker.spans[0].span))
     compiled, eager = sides
     assert compiled.of(run_facts).compiled and not eager.of(run_facts).compiled
-    assert compiled.of(pays).says[0] == eager.of(pays).says[0]
-    assert compiled.of(pays).gain[0].told_by == "measured"
+    assert compiled.of(payback).says[0] == eager.of(payback).says[0]
+    assert compiled.of(payback).gain[0].told_by == "measured"
     report = read_report(str(tmp_path))
     spans = [span for run in report.runs for worker in run.workers for span in worker.spans]
     assert [span.pays.says[0] for span in spans if isinstance(span, SpanReport)] == [
-        compiled.of(pays).says[0]
+        compiled.of(payback).says[0]
     ] * 2
     step = compiled.of(uncompiled)
     assert step and step.low_us < step.step_us < step.high_us

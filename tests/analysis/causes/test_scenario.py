@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES
-from tb_torchcompile_plugin.analysis.causes.scenario import Scenario, priced, scenario
+from tb_torchcompile_plugin.analysis.causes.scenario import Scenario, predicted_fixes, scenario
 from tb_torchcompile_plugin.analysis.causes.what_if import fixes, replayed, step_cost, with_unique_ids
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause, HostPart, Picture
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -60,7 +60,7 @@ def test_parts_of_every_picture_sum_to_the_step(recording: Callable[[str], Path]
             assert answer.why_nothing and not answer.fixes and answer.now is None
             continue
         sums_up(answer.now)
-        every = [row.id for row in profile.of(priced)]
+        every = [row.id for row in profile.of(predicted_fixes)]
         assert len(set(every)) == len(every)
         if not every:
             continue
@@ -76,7 +76,7 @@ def test_parts_of_every_picture_sum_to_the_step(recording: Callable[[str], Path]
 def test_one_fix_together_is_that_fix_alone(recording: Callable[[str], Path], name: str) -> None:
     for path in sorted(recording(name).rglob("*.trace.json")):
         profile = profile_of(path)
-        for row in profile.of(priced):
+        for row in profile.of(predicted_fixes):
             alone = scenario(profile, [row.id])
             assert alone.combined and alone.combined.after_us == pytest.approx(
                 row.predicted.after_us, abs=0.01
@@ -109,7 +109,7 @@ def test_several_fixes_bring_no_less_than_the_best_and_never_count_twice(
     tmp_path_factory: pytest.TempPathFactory, events: list[Event], data: st.DataObject
 ) -> None:
     profile = profile_with(tmp_path_factory.mktemp("scenario"), events)
-    rows = profile.of(priced)
+    rows = profile.of(predicted_fixes)
     if not rows:
         return
     picked = data.draw(st.lists(st.sampled_from([row.id for row in rows]), min_size=1))
@@ -199,9 +199,9 @@ def test_fixes_of_one_id_are_told_apart(tmp_path: Path) -> None:
 def test_findings_and_what_if_price_the_fixes_once(tmp_path: Path) -> None:
     profile = looped(tmp_path, unrecorded_us=196)
     span_findings(profile)
-    asked = key_of(priced)
+    asked = key_of(predicted_fixes)
     assert asked in answers_of(profile)._answers
-    rows = profile.of(priced)
+    rows = profile.of(predicted_fixes)
     assert {row.predicted.step_us for row in rows} == {profile.of(step_cost).step / 1000}
     ids = {row.fix for row in span_findings(profile)} - {None}
     assert ids and ids <= {row.id for row in rows}

@@ -8,7 +8,7 @@ import pytest
 
 from profiles import data_of, profile_in, profile_of, spans_in
 from tb_torchcompile_plugin.analysis.compare.compare import compare
-from tb_torchcompile_plugin.analysis.compare.pairs import InWords, Side, Sides, side_of
+from tb_torchcompile_plugin.analysis.compare.pairs import InWords, Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.analysis.compare.verdict import compare_report, full_report
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdowns
@@ -35,12 +35,12 @@ def profiles(recording):
 
 @pytest.fixture(scope="module")
 def comparison(profiles):
-    return compare(*map(side_of, profiles))
+    return compare(*map(make_side, profiles))
 
 
 @pytest.fixture(scope="module")
 def tables(profiles):
-    return compare_tables(Sides(*map(side_of, profiles)))
+    return compare_tables(Sides(*map(make_side, profiles)))
 
 
 def ns(time_us):
@@ -159,7 +159,7 @@ def stepping(folder, *lengths):
         events += launch("k", at, at + 1, length / 2)
         at += length
     write_trace(folder, events)
-    return side_of(profile_in(folder))
+    return make_side(profile_in(folder))
 
 
 @pytest.mark.parametrize(("swap", "word", "change"), [(False, "faster", "−50.0"), (True, "slower", "+100")])
@@ -183,7 +183,7 @@ def test_where_the_host_runs_ahead_the_gpu_tells_how_long_a_step_is(tmp_path):
             events.append(slice_(f"ProfilerStep#{at}", 10 * at, 10, "user_annotation"))
             events += launch("nvjet_gemm", 10 * at + 1, 2 + (length + 5) * at, length)
         write_trace(tmp_path, events, f"{number}.1.pt.trace.json")
-        sides.append(side_of(profile_of(tmp_path / f"{number}.1.pt.trace.json")))
+        sides.append(make_side(profile_of(tmp_path / f"{number}.1.pt.trace.json")))
     report = compare_report(Sides(*sides))
     times, figures = report.comparison.step_time, {row.name: row.value for row in report.comparison.figures}
     assert times is not None
@@ -210,7 +210,7 @@ def test_only_launches_of_a_step_count(tmp_path):
         *launch("out", 150, 160, 7),
     ]
     write_trace(tmp_path, events)
-    side = side_of(profile_in(tmp_path))
+    side = make_side(profile_in(tmp_path))
     (category,) = compare(side, side).kernel_categories
     assert (category.time_us.a, category.launches.b) == (5, 1)
     assert [row.a.kernels for row in compare_tables(Sides(side, side)).kernels] == [["in"]]
@@ -221,7 +221,7 @@ def test_only_launches_of_a_step_count(tmp_path):
 
 
 def test_ranks_of_one_job(recording):
-    sides = [side_of(profile) for profile in spans_in(recording("ddp"))]
+    sides = [make_side(profile) for profile in spans_in(recording("ddp"))]
     comparison, tables = compare(*sides), compare_tables(Sides(*sides))
     reduce = tables.kernels[0]
     assert {row.change for row in tables.kernels} == {"same"} and reduce.category == "communication"
@@ -323,7 +323,7 @@ def test_peaks_of_memory(tmp_path):
         args = {"Bytes": size, "Device Type": 1, "Device Id": 0, "Addr": 1, "Total Allocated": size}
         moment = slice_("[memory]", 10, 0) | {"ph": "i", "args": args | {"Total Reserved": 4096}}
         write_trace(tmp_path / name, [slice_("aten::mm", 0, 50), moment])
-    tables = compare_tables(Sides(*(side_of(profile_in(tmp_path / name)) for name in "ab")))
+    tables = compare_tables(Sides(*(make_side(profile_in(tmp_path / name)) for name in "ab")))
     (row,) = tables.memory
     assert (row.device, row.peak_bytes.a, row.peak_bytes.b, row.peak_bytes.delta) == (0, 512, 2048, 1536)
     assert row.reserved_bytes.b == 4096
@@ -340,7 +340,7 @@ def test_modules_stand_beside_one_another_without_what_compile_wraps_them_in(tmp
     ):
         (tmp_path / name).mkdir()
         write_trace(tmp_path / name, events)
-    rows = compare_tables(Sides(*(side_of(profile_in(tmp_path / name)) for name in "ab"))).modules
+    rows = compare_tables(Sides(*(make_side(profile_in(tmp_path / name)) for name in "ab"))).modules
     assert [(row.path, row.host_us.a, row.host_us.b) for row in rows] == [
         ("Net_0", 100, 70),
         ("Net_0/Linear_0", 20, None),
@@ -355,7 +355,7 @@ def test_a_module_called_with_and_without_compile_is_one_row(tmp_path):
 
     compiled = [module("OptimizedModule_0", 0, 90), module("Net_0", 10, 70)]
     write_trace(tmp_path, [*compiled, module("Net_0", 100, 5)])
-    side = side_of(profile_in(tmp_path))
+    side = make_side(profile_in(tmp_path))
     (row,) = compare_tables(Sides(side, side)).modules
     assert (row.path, row.calls.a, row.host_us.a, row.device_us.a) == ("Net_0", 2, 75, None)
 
@@ -465,7 +465,7 @@ def test_steps_that_compile_are_told_and_the_others_compared(tmp_path):
                 events.append(slice_("_compile.compile_inner (dynamo_timed)", at + 60, length - 100))
             at += length
         (folder := tmp_path / name).mkdir()
-        return side_of(profile_of(write_trace(folder, events)))
+        return make_side(profile_of(write_trace(folder, events)))
 
     plain, once, always = steps("plain", ()), steps("once", (2,)), steps("always", range(4))
     verdict = compare_report(Sides(plain, once)).verdict

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from jobs import TRANSFER, Does, host, training
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, RankCompared, compare_jobs
-from tb_torchcompile_plugin.analysis.ranks.job_rows import by_rank, collective_rows, late_ranks
+from tb_torchcompile_plugin.analysis.ranks.job_rows import collective_rows, late_ranks, rank_rows
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.job.job import TracedJob
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from traces import Event
 
 MS = 1_000_000
@@ -92,7 +92,7 @@ def test_numbers_are_those_of_each_job_by_step(
         )
     known = compare_jobs(Jobs(*sides))
     for name, job, count in zip("ab", sides, steps):
-        waited = {row.rank: row.wait_us for row in job.of(by_rank)}
+        waited = {row.rank: row.wait_us for row in job.of(rank_rows)}
         for row in known.ranks:
             sums_up(row)
             assert getattr(row.wait_us, name) * count == pytest.approx(waited[row.rank])
@@ -144,7 +144,7 @@ def test_what_is_late_is_of_the_steps_that_are_compared(tmp_path: Path) -> None:
             for one in late(tmp_path / "a", steps=12).ranks
         )
     )
-    assert all(one.profile.of(host_lane).steps < 12 for one in cut.ranks)
+    assert all(one.profile.of(launch_sequence).steps < 12 for one in cut.ranks)
     known = compare_jobs(Jobs(cut, healthy(tmp_path / "b", steps=12)))
     assert known.late[0].excess_us.a == pytest.approx(3_000, rel=0.01)
     assert "In A rank 2 comes last (it collects garbage for 3.00 ms a step" in known.verdict

@@ -1,6 +1,10 @@
 """The guard tree as torch dumps it → single checks."""
 
-from tb_torchcompile_plugin.analysis.compile.compilation_details import Elements, guards, most_elements
+from tb_torchcompile_plugin.analysis.compile.compilation_details import (
+    Elements,
+    guards,
+    most_guarded_container,
+)
 
 # Shortened from a log of torch 2.13.
 DUMP = """
@@ -70,6 +74,6 @@ def _elements(many: int, comment: str) -> str:
 def test_elements_of_a_list_that_are_compared_one_by_one() -> None:
     """What a local or a global is itself is none, nor is the name of a module; torch need not say where."""
     line = "  # banned = torch.tensor(BANNED)  # score.py:19 in forward"
-    assert most_elements(guards(DUMP)) is None
-    assert most_elements(guards(_elements(3, line))) == Elements("G['BANNED']", 3, "score.py:19")
-    assert most_elements(guards(_elements(2, ""))) == Elements("G['BANNED']", 2, "")
+    assert most_guarded_container(guards(DUMP)) is None
+    assert most_guarded_container(guards(_elements(3, line))) == Elements("G['BANNED']", 3, "score.py:19")
+    assert most_guarded_container(guards(_elements(2, ""))) == Elements("G['BANNED']", 2, "")

@@ -10,7 +10,11 @@ from jobs import job_in
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
-from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, read, written
+from tb_torchcompile_plugin.job.digest.rank_digest import (
+    RankDigest,
+    columns_from_message,
+    message_from_columns,
+)
 from tb_torchcompile_plugin.job.job import Job
 
 pytestmark = pytest.mark.slow
@@ -51,7 +55,10 @@ def both(request: pytest.FixtureRequest, recording: Callable[[str], Path]) -> tu
     traced = job_in(recording("jobs") / request.param)
     copies = (
         RankDigest(
-            one.rank, one.worker, one.span, read(Digest.FromString(written(one.columns).SerializeToString()))
+            one.rank,
+            one.worker,
+            one.span,
+            columns_from_message(Digest.FromString(message_from_columns(one.columns).SerializeToString())),
         )
         for one in traced.digests
     )

@@ -7,7 +7,7 @@ import pytest
 from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.ranks import job_report as job_report_module
-from tb_torchcompile_plugin.analysis.ranks.job_rows import by_rank, collective_rows, wait_rows
+from tb_torchcompile_plugin.analysis.ranks.job_rows import collective_rows, rank_rows, wait_rows
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.errors import NotFound
@@ -34,7 +34,7 @@ def test_bandwidths_are_those_of_nccl_tests(tmp_path: Path, word: str, factor: f
     assert (row.message_bytes, row.group_size, row.instances) == (4000, 4, 1)
     assert row.algbw_gb_s == pytest.approx(2.0) and row.busbw_gb_s == pytest.approx(2.0 * factor)
     assert (row.wait_us, row.transfer_us, row.end_skew_us_p95) == (3 * late / 1000, 8, 0)
-    for one in made.of(by_rank):
+    for one in made.of(rank_rows):
         assert one.communication_us == pytest.approx(one.transfer_us + one.wait_us + one.unmatched_us)
 
 
@@ -63,7 +63,7 @@ def test_who_waits_for_whom_is_bounded_and_nothing_is_lost(
     report = job_report_module.job_report(made)
     assert report.waits == whole[:5]
     assert sum(row.wait_us for row in report.waits) + report.waits_left_out_us == pytest.approx(
-        sum(row.wait_us for row in made.of(by_rank))
+        sum(row.wait_us for row in made.of(rank_rows))
     )
 
 

@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import job_map
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.job.chain import beyond, beyond_of
-from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, read
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, columns_from_message
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.steps import job_steps
 
@@ -24,7 +24,11 @@ ALL = Planted(rank=37, host=2, pair=3, compiled=5)
 def job_of(planted: Planted, ranks: int = 80) -> Job:
     ran = course(ranks, planted)
     made = (digest_of(rank, ranks, ran, planted) for rank in range(ranks))
-    return Job(tuple(RankDigest(rank, f"rank{rank}", "1", read(one)) for rank, one in enumerate(made)))
+    return Job(
+        tuple(
+            RankDigest(rank, f"rank{rank}", "1", columns_from_message(one)) for rank, one in enumerate(made)
+        )
+    )
 
 
 def test_a_rank_a_host_and_a_link_are_named_at_once_and_each_once() -> None:

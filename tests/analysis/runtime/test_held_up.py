@@ -10,11 +10,11 @@ import pytest
 
 from profiles import profile_in, profile_with
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
-from tb_torchcompile_plugin.analysis.runtime.gpu_idle import HeldUp, held_up
-from tb_torchcompile_plugin.analysis.runtime.step_words import idle_of
+from tb_torchcompile_plugin.analysis.runtime.gpu_idle import HeldUp, idle_culprits
+from tb_torchcompile_plugin.analysis.runtime.step_words import time_base
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, subtract
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from traces import Event, in_steps, launch, slice_
 
 
@@ -33,7 +33,7 @@ def by_culprit(rows: list[HeldUp]) -> dict[tuple[str, str], HeldUp]:
 
 
 def test_idle_time_is_what_the_host_did_meanwhile(tmp_path: Path) -> None:
-    rows = by_culprit(held_up(profile_with(tmp_path, steps())))
+    rows = by_culprit(idle_culprits(profile_with(tmp_path, steps())))
     python = rows["python", "train.py(3): log"]
     assert (python.idle_us, python.calls, python.pattern, python.file) == (30, 1, "every step", "train.py")
     assert (python.longest_start_us, python.longest_us) == (1, 30)
@@ -44,13 +44,13 @@ def test_idle_time_is_what_the_host_did_meanwhile(tmp_path: Path) -> None:
 
 def test_the_pattern_tells_when_it_comes_and_in_how_many_shapes(tmp_path: Path) -> None:
     only_first = [*steps(shapes=True), slice_("train.py(9): warm", 70, 25, "python_function")]
-    rows = by_culprit(held_up(profile_with(tmp_path, only_first)))
+    rows = by_culprit(idle_culprits(profile_with(tmp_path, only_first)))
     assert rows["operator", "aten::mm"].pattern == "every step, a new shape each time"
     assert rows["python", "train.py(9): warm"].pattern == "the first step only"
 
 
 def test_without_launches_nothing_is_told(tmp_path: Path) -> None:
-    assert held_up(profile_with(tmp_path, [slice_("aten::mm", 0, 5)])) == []
+    assert idle_culprits(profile_with(tmp_path, [slice_("aten::mm", 0, 5)])) == []
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "small_batch"])
@@ -59,17 +59,17 @@ def test_rows_of_a_device_sum_to_its_idle_time(recording: Callable[[str], Path],
         if len(list(folder.glob("*.pt.trace.json*"))) != 1:
             continue
         profile = profile_in(folder)
-        lane, work = profile.of(host_lane), profile.of(gpu_work)
+        lane, work = profile.of(launch_sequence), profile.of(gpu_work)
         window = Intervals(lane.begin[lane.marks[:1]], lane.begin[lane.marks[-1:]])
         for device in np.unique(work.device).tolist():
             idle = subtract(window, busy(profile.trace, work.index[work.device == device])).total_ns
-            rows = [row for row in held_up(profile) if row.device == device]
+            rows = [row for row in idle_culprits(profile) if row.device == device]
             total = sum(row.idle_us for row in rows) * (len(lane.marks) - 1) * 1000
             assert round(total) == idle
 
 
 def test_its_times_are_of_a_step(tmp_path: Path) -> None:
-    assert profile_with(tmp_path, steps()).of(idle_of) == "a step"
+    assert profile_with(tmp_path, steps()).of(time_base) == "a step"
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_of_very_many_calls_the_words_tell_which_steps_were_taken(
     tmp_path: Path, most_calls: int, words: str
 ) -> None:
     cut = replace(profile_with(tmp_path, steps()), most_calls=most_calls)
-    assert cut.of(idle_of) == words
+    assert cut.of(time_base) == words
     assert words.removeprefix("a step of ") in scenario(cut).headline
 
 
 def test_without_steps_its_times_are_of_the_span(tmp_path: Path) -> None:
     bare = profile_with(tmp_path, [*launch("k", 0, 5, 10), *launch("k", 20, 25, 10)])
-    assert bare.of(idle_of) == "the span"
-    assert replace(bare, most_calls=1).of(idle_of) == "the span, its first 1 calls"
+    assert bare.of(time_base) == "the span"
+    assert replace(bare, most_calls=1).of(time_base) == "the span, its first 1 calls"

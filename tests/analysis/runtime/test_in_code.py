@@ -5,7 +5,7 @@ from pathlib import Path
 
 from profiles import spans_in
 from tb_torchcompile_plugin.analysis.runtime.kernels import code_kernels, kernel_table
-from tb_torchcompile_plugin.generated_code.output_code import call_places, definitions
+from tb_torchcompile_plugin.generated_code.output_code import lines_of_calls, parse_definitions
 from tb_torchcompile_plugin.reader.compile_data import read_payload
 
 CODE = """
@@ -22,7 +22,7 @@ def call(args):
 
 
 def test_calls_are_found_by_what_the_code_calls_a_kernel() -> None:
-    kernels, places, lines = definitions(CODE), call_places(CODE), CODE.split("\n")
+    kernels, places, lines = parse_definitions(CODE), lines_of_calls(CODE), CODE.split("\n")
     assert [one.variable for one in kernels.values()] == ["triton_poi_fused_0", "mine_1", "cpp_fused_1"]
     called = [lines[number - 1].strip() for one in kernels.values() for number in places[one.variable]]
     assert called == ["triton_poi_fused_0.run(buf0, stream=stream0)", "mine_1.run(buf2)", "cpp_fused_1(buf1)"]

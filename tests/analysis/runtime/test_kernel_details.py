@@ -32,7 +32,7 @@ from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
-from tb_torchcompile_plugin.torch_names.kernels import category_of, multiplies
+from tb_torchcompile_plugin.torch_names.kernels import category_of, may_multiply
 from traces import Event, kernel, launch, slice_, write_trace
 
 WITH_LOG = ["breaks", "resnet18", "recompiles", "resnet18_compile", "ddp", "handler_breaks"]
@@ -533,5 +533,5 @@ def test_the_floor_is_the_time_at_the_peak(tmp_path: Path) -> None:
     ],
 )
 def test_what_prepares_a_product_multiplies_nothing(name: str) -> None:
-    assert category_of(name) == "convolution" and not multiplies(name, "convolution")
-    assert multiplies("sm90_xmma_fprop_implicit_gemm_f32f32", "convolution")
+    assert category_of(name) == "convolution" and not may_multiply(name, "convolution")
+    assert may_multiply("sm90_xmma_fprop_implicit_gemm_f32f32", "convolution")

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tb_torchcompile_plugin.api.answers.bounded import Ask, Commands, TooFewBytes, bounded
+from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Commands, TooFewBytes, bounded
 from tb_torchcompile_plugin.api.answers.sections import NoSuchSection, Table, chosen, schema, tables
 from tb_torchcompile_plugin.api.report import Report, read_report
 from tb_torchcompile_plugin.api.routes import ROUTES
@@ -30,7 +30,7 @@ def report(logdir: str) -> Report:
     return read_report(logdir)
 
 
-def cut(report: Report, ask: Ask) -> tuple[int, dict[str, Any]]:
+def cut(report: Report, ask: AnswerLimits) -> tuple[int, dict[str, Any]]:
     """Bytes, and the object."""
     text = msgspec.json.encode(bounded(tables(report), ask, "Step 6.02 ms", ASK))
     return len(text) + 1, json.loads(text)
@@ -43,7 +43,7 @@ def of_section(report: Report, section: str) -> Table:
 @pytest.mark.parametrize("most", [500, 1000, 2000, 4000, 8000, 20_000, 100_000, 1_000_000])
 @pytest.mark.parametrize("sections", [(), ("findings", "steps", "kernels")])
 def test_it_fits_and_nothing_is_lost(report: Report, most: int, sections: tuple[str, ...]) -> None:
-    size, answer = cut(report, Ask(sections, None, most))
+    size, answer = cut(report, AnswerLimits(sections, None, most))
     mine = [one for one in tables(report) if not sections or one.section in sections]
     left = answer["omitted"] or {"tables": 0, "rows": 0}
     assert size <= most and len(answer["tables"]) + left["tables"] == len(mine)
@@ -55,14 +55,14 @@ def test_it_fits_and_nothing_is_lost(report: Report, most: int, sections: tuple[
 
 def test_more_bytes_hold_more_rows(report: Report) -> None:
     rows = [
-        sum(len(one["rows"]) for one in cut(report, Ask((), None, most))[1]["tables"])
+        sum(len(one["rows"]) for one in cut(report, AnswerLimits((), None, most))[1]["tables"])
         for most in (2000, 8000, 32_000, 1_000_000)
     ]
     assert rows == sorted(set(rows)) and rows[-1] == sum(len(one.rows) for one in tables(report))
 
 
 def test_the_share_is_that_of_the_times_left_out(report: Report) -> None:
-    _, answer = cut(report, Ask(("kernels",), 5))
+    _, answer = cut(report, AnswerLimits(("kernels",), 5))
     (one,) = answer["tables"]
     times = [row.time_us for row in of_section(report, "kernels").rows]  # type: ignore[attr-defined]
     assert one["omitted"]["share"] == pytest.approx(sum(times[5:]) / sum(times), abs=1e-4)
@@ -97,7 +97,7 @@ def test_what_had_no_room_comes_next(logdir: str, capsys: pytest.CaptureFixture[
 
 
 def test_a_row_keeps_its_numbers_and_names_what_is_too_long(report: Report) -> None:
-    _, answer = cut(report, Ask(("graph_break_sites",)))
+    _, answer = cut(report, AnswerLimits(("graph_break_sites",)))
     row, whole = answer["tables"][0]["rows"][0], of_section(report, "graph_break_sites").rows[0]
     assert row["host_us"] == whole.host_us and row["line"] == 28  # type: ignore[attr-defined]
     assert row["more"] == ["breaks"] and "breaks" not in row
@@ -105,9 +105,9 @@ def test_a_row_keeps_its_numbers_and_names_what_is_too_long(report: Report) -> N
 
 def test_too_few_bytes_are_said_to_be(report: Report) -> None:
     with pytest.raises(TooFewBytes) as error:
-        cut(report, Ask((), None, 40))
+        cut(report, AnswerLimits((), None, 40))
     least = int(str(error.value).rpartition("Allow ")[2].split()[0])
-    assert cut(report, Ask((), None, least))[0] <= least
+    assert cut(report, AnswerLimits((), None, least))[0] <= least
 
 
 def test_sections_are_those_of_the_answers(report: Report) -> None:

@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order, in_proces
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.job.digest.file import FORMAT_VERSION, load
 from tb_torchcompile_plugin.job.digest.make import digest
-from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, read
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, columns_from_message
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.logdir.filesystem import local_file
 from terminal import Run, command_line
@@ -79,7 +79,7 @@ def test_the_numbers_are_the_same_with_and_without_traces(job: Path, run: Run) -
     files = [local_file(str(job / "run" / DIGEST.format(rank))) for rank in range(3)]
     messages = [load(file) for file in files if file]
     ranks = tuple(
-        RankDigest(rank, f"rank{rank}", f"179500000000000000{rank}", read(one))
+        RankDigest(rank, f"rank{rank}", f"179500000000000000{rank}", columns_from_message(one))
         for rank, one in enumerate(messages)
     )
     for one, rank in zip(messages, known.ranks):

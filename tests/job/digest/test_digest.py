@@ -19,21 +19,27 @@ from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
 from tb_torchcompile_plugin.job.digest.file import (
     FORMAT_VERSION,
     MOST_BYTES,
+    compressed,
+    decompressed,
     load,
     packed,
     save,
-    spread,
-    squeezed,
     unpacked,
 )
-from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of, details_of, read, written
-from tb_torchcompile_plugin.job.job import DigestFile, TracedJob, by_digests
+from tb_torchcompile_plugin.job.digest.rank_digest import (
+    RankDigest,
+    columns_from_message,
+    compiled_of,
+    details_of,
+    message_from_columns,
+)
+from tb_torchcompile_plugin.job.job import DigestFile, TracedJob, job_of_digests
 from tb_torchcompile_plugin.logdir.discovery import digest_name
 from tb_torchcompile_plugin.logdir.filesystem import File, local_file
 
 SECTIONS = ("calls", "steps", "host", "kernels", "compiled")
 NUMBERS = (
-    job_rows.by_rank,
+    job_rows.rank_rows,
     job_rows.wait_rows,
     job_rows.collective_rows,
     job_rows.step_rows,
@@ -45,7 +51,7 @@ def saved(folder: Path, job: TracedJob) -> list[DigestFile]:
     files = []
     for number, one in enumerate(job.digests):
         path = folder / digest_name(one.worker, str(number))
-        save(written(one.columns), str(path))
+        save(message_from_columns(one.columns), str(path))
         files.append(DigestFile(one.worker, str(number), local(path)))
     return files
 
@@ -61,7 +67,7 @@ def test_numbers_are_those_of_the_traces(tmp_path: Path, name: str) -> None:
     traced = recorded_job(name, tmp_path / "traces")
     files = saved(tmp_path, traced)
     assert all(one.file.size <= MOST_BYTES for one in files)
-    job = by_digests(files)
+    job = job_of_digests(files)
     assert job and not isinstance(job, TracedJob)
     for question in NUMBERS:
         ours, theirs = (msgspec.to_builtins(about.of(question)) for about in (job, traced))
@@ -91,7 +97,7 @@ def test_columns_of_traces_are_those_of_their_files(
     assert traced
     for job in traced:
         for one, file in zip(job.digests, saved(tmp_path, job)):
-            columns = read(load(file.file))
+            columns = columns_from_message(load(file.file))
             columns.header.ClearField("format_version")
             assert same(columns, one.columns)
 
@@ -122,7 +128,7 @@ def test_a_damaged_section_is_an_error_that_is_told(
     made.CopyFrom(one_rank)
     setattr(made, section, changed)
     with suppress(UserError):
-        about = RankDigest(3, "w", "1", read(made))
+        about = RankDigest(3, "w", "1", columns_from_message(made))
         about.of(details_of)
         about.of(compiled_of)
 
@@ -132,14 +138,14 @@ def test_tables_that_contradict_each_other_are_refused(one_rank: pb.Digest, data
     """Any number in any table: an answer, or an error that is told."""
     made = pb.Digest()
     made.CopyFrom(one_rank)
-    section = pb.CallSection.FromString(spread(made.calls))
+    section = pb.CallSection.FromString(decompressed(made.calls))
     columns = unpacked(section.columns, 6)
     column, row = data.draw(st.integers(0, 5)), data.draw(st.integers(0, len(columns[0]) - 1))
     columns[column][row] = data.draw(st.sampled_from([-(1 << 63), -2, -1, 0, 1 << 40, (1 << 63) - 1]))
     section.columns = packed(*columns)
-    made.calls = squeezed(section.SerializeToString())
+    made.calls = compressed(section.SerializeToString())
     with suppress(UserError):
-        assert len(read(made).calls.begin) == len(columns[0])
+        assert len(columns_from_message(made).calls.begin) == len(columns[0])
 
 
 def test_a_digest_that_cannot_be_read_costs_its_rank(tmp_path: Path) -> None:
@@ -151,7 +157,7 @@ def test_a_digest_that_cannot_be_read_costs_its_rank(tmp_path: Path) -> None:
         if rank == 2:
             path.write_bytes(path.read_bytes()[:200])
         files.append(DigestFile(f"rank{rank}", "1", local(path)))
-    job = by_digests(files)
+    job = job_of_digests(files)
     assert job and job.numbers == [0, 1, 3]
     (notice,) = job.unread.values()
     assert notice.file.endswith("rank2.1.pt.digest.pb") and "cut off" in notice.problem
@@ -166,7 +172,7 @@ def test_a_file_that_is_larger_than_any_digest_is_told(tmp_path: Path) -> None:
         if rank == 1:
             path.write_bytes(path.read_bytes() + bytes(2 * MOST_BYTES))
         files.append(DigestFile(f"rank{rank}", "1", local(path)))
-    job = by_digests(files)
+    job = job_of_digests(files)
     assert job and job.numbers == [0, 2]
     assert [notice.problem for notice in job.unread.values()] == ["the file is larger than any digest"]
 

@@ -15,7 +15,12 @@ from tb_torchcompile_plugin.job.digest import file as room
 from tb_torchcompile_plugin.job.digest import make
 from tb_torchcompile_plugin.job.digest.file import MOST_BYTES, Room, fitting
 from tb_torchcompile_plugin.job.digest.make import digest, digest_columns
-from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of, details_of, written
+from tb_torchcompile_plugin.job.digest.rank_digest import (
+    RankDigest,
+    compiled_of,
+    details_of,
+    message_from_columns,
+)
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -64,7 +69,7 @@ def problems(one: RankDigest) -> list[str]:
 
 
 def test_with_room_enough_nothing_is_left_out(job: TracedJob, cut: Callable[..., RankDigest]) -> None:
-    assert written(cut(job.ranks[0].profile).columns) == written(whole(job).columns)
+    assert message_from_columns(cut(job.ranks[0].profile).columns) == message_from_columns(whole(job).columns)
     assert whole(job).host_steps == STEPS and whole(job).notices == []
 
 
@@ -74,7 +79,9 @@ def test_the_host_is_told_of_in_whole_steps(job: TracedJob, cut: Callable[..., R
     sizes = []
     for host_room in (10_000, 700, 500, 350, 250, 150, 0):
         one = cut(job.ranks[0].profile, host=host_room)
-        sizes.append(len(written(one.columns).host) + len(written(one.columns).kernels))
+        sizes.append(
+            len(message_from_columns(one.columns).host) + len(message_from_columns(one.columns).kernels)
+        )
         mine, costs, kernels = one.columns.cuts, one.of(details_of).host, one.of(details_of).kernels
         assert np.array_equal(mine, at[: len(mine)])
         known, count = all_of_it.of(details_of).host, len(mine) - 1

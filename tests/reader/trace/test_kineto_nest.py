@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_torchcompile_plugin.reader.trace.nest import climb, nest
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, nest
 
 Slices = list[tuple[int, int]]
 
@@ -83,6 +83,6 @@ def test_calls_in_calls() -> None:
 def test_climbing_from_all_at_once_is_climbing_from_each(tree: tuple[list[int], list[bool]]) -> None:
     parent = np.array([min(above, row - 1) for row, above in enumerate(tree[0])], np.int64)
     wanted, rows = np.array(tree[1]), np.arange(len(parent))
-    alone = [int(climb(parent, rows[row : row + 1], wanted)[0]) for row in rows]
-    assert climb(parent, rows, wanted).tolist() == alone
-    assert climb(parent, np.append(rows, -1), wanted).tolist() == [*alone, -1]
+    alone = [int(first_ancestor(parent, rows[row : row + 1], wanted)[0]) for row in rows]
+    assert first_ancestor(parent, rows, wanted).tolist() == alone
+    assert first_ancestor(parent, np.append(rows, -1), wanted).tolist() == [*alone, -1]

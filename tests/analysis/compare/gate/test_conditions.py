@@ -2,7 +2,11 @@
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.compare.gate_judge import WrongGate, condition_of, settings_of
+from tb_torchcompile_plugin.analysis.compare.gate_judge import (
+    InvalidGateError,
+    parse_condition,
+    parse_settings,
+)
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS
 
 
@@ -24,7 +28,7 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS
     ],
 )
 def test_what_a_condition_says(text, metric, pattern, amount, percent):
-    one = condition_of(text)
+    one = parse_condition(text)
     assert (one.text, one.metric, one.pattern) == (text.strip(), metric, pattern)
     assert (one.amount, one.percent, one.inclusive) == (amount, percent, False)
 
@@ -44,8 +48,8 @@ def test_what_a_condition_says(text, metric, pattern, amount, percent):
     ],
 )
 def test_a_wrong_one_is_named_with_what_there_is(text, says):
-    with pytest.raises(WrongGate) as error:
-        condition_of(text)
+    with pytest.raises(InvalidGateError) as error:
+        parse_condition(text)
     assert repr(text) in str(error.value) and all(word in str(error.value) for word in says)
 
 
@@ -64,15 +68,15 @@ def test_a_wrong_one_is_named_with_what_there_is(text, says):
     ],
 )
 def test_when_it_holds(text, base, head, holds):
-    assert condition_of(text).holds(base, head) is holds
+    assert parse_condition(text).holds(base, head) is holds
 
 
 def test_a_file_and_the_command_line_add_up():
     document = {"gate": {"fail_on": ["breaks>0"], "allow": ["torch"], "name": "model"}}
-    settings = settings_of(["step>3%", "breaks>0"], ["unknown"], "", document, "x.toml")
+    settings = parse_settings(["step>3%", "breaks>0"], ["unknown"], "", document, "x.toml")
     assert [one.text for one in settings.conditions] == ["breaks>0", "step>3%"]
     assert (settings.allow, settings.name) == (["torch", "unknown"], "model")
-    assert settings_of([], [], "mine", document, "x.toml").name == "mine"
+    assert parse_settings([], [], "mine", document, "x.toml").name == "mine"
 
 
 @pytest.mark.parametrize(
@@ -86,6 +90,6 @@ def test_a_file_and_the_command_line_add_up():
     ],
 )
 def test_a_wrong_file_says_what_is_wrong_with_it(document, says):
-    with pytest.raises(WrongGate) as error:
-        settings_of([], [], "", document, "x.toml")
+    with pytest.raises(InvalidGateError) as error:
+        parse_settings([], [], "", document, "x.toml")
     assert says in str(error.value)

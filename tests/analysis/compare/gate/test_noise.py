@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.compare.gate_judge import bounds, noise, spread, student_t
+from tb_torchcompile_plugin.analysis.compare.gate_judge import noise, noise_bounds, spread, student_t
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_students_t_is_that_of_the_tables(freedom, chance, expected):
 
 
 def test_one_sample_tells_no_spread():
-    assert spread([5]) is None and spread([]) is None and bounds(5, [5]) is None
+    assert spread([5]) is None and spread([]) is None and noise_bounds(5, [5]) is None
     assert noise([[5]], [5], [6]) is None
 
 
