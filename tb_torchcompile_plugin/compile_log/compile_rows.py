@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import nanoseconds
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan
 from tb_torchcompile_plugin.torch_names import records as metric_names
-from tb_torchcompile_plugin.torch_names.caches import is_export, is_ahead_of_time
+from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time, is_export
 from tb_torchcompile_plugin.torch_names.graph_breaks import exception_name
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.records import tuned_operator
