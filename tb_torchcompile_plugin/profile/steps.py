@@ -23,8 +23,8 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_step
 
-# A GPU that takes this many times as long as the host is the bottleneck: less is the end of the last step.
-_AHEAD = 1.05
+# Times as long as the host: a GPU that takes longer for a step is the bottleneck. Less is the end of the last step.
+GPU_BOUND_RATIO = 1.05
 _FILLED = 0.5  # share of a step on a GPU that has work most of the time
 _FEWEST = 2  # noted steps for a mean
 _FEW = 5  # noted steps for what the host needs
@@ -157,8 +157,8 @@ def is_gpu_bound_by(gpu_ns: float, host_ns: float, meanwhile_ns: float, work_ns:
     Where both take as long, and the GPU has no work most of the time, the last step was a shorter one. work_ns: of
     the GPU.
     """
-    longer = gpu_ns > _AHEAD * meanwhile_ns or work_ns > _FILLED * gpu_ns
-    return gpu_ns > _AHEAD * host_ns and longer
+    longer = gpu_ns > GPU_BOUND_RATIO * meanwhile_ns or work_ns > _FILLED * gpu_ns
+    return gpu_ns > GPU_BOUND_RATIO * host_ns and longer
 
 
 def bottleneck_windows(profile: Profile) -> Intervals:

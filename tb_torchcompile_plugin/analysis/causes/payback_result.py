@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import union
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, bottleneck
+from tb_torchcompile_plugin.profile.steps import GPU_BOUND_RATIO, StepWindows, bottleneck
 from tb_torchcompile_plugin.profile.units import to_seconds, us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.slices import is_graph
@@ -35,7 +35,6 @@ from tb_torchcompile_plugin.torch_names.slices import is_graph
 _MAX_STEP = 10  # times the median: what takes longer is a pause between two steps
 # From so many steps on, the means of 8 parts show how they vary: they follow one another.
 _PARTS, _MIN_STEPS = 8, 32
-_RUNS_AHEAD = 1.02  # GPU step / measured host step, from which on the host runs ahead of the GPU
 _PROCESS_VARIATION = 0.01  # of a step, by which the means of two processes differ though nothing else does
 _EAGER = {"eager", "uncompiled", "nocompile", "baseline"}
 _COMPILED = {"compiled", "compile", "inductor", "cold", "warm"}
@@ -115,7 +114,7 @@ def steady_steps(profile: Profile) -> SteadySteps:
         unprofiled = step_times([statistics.fmean(part) for part in parts])
     if unprofiled and not profile.of(why_nothing):
         length = profile.of(step_length)
-        if length.gpu_us and length.clock == "gpu" and length.step_us > _RUNS_AHEAD * unprofiled.mean_us:
+        if length.gpu_us and length.clock == "gpu" and length.step_us > GPU_BOUND_RATIO * unprofiled.mean_us:
             # The steps of a GPU that has work all the time take as long profiled as not.
             gpu, mean = profile.of(bottleneck), length.step_us
             by_gpu = step_times((gpu.length[:-1] / 1000).tolist()) if gpu is not None else None

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.compare import pairs
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, InWords, Pair, Side
 from tb_torchcompile_plugin.analysis.compile import compile_time
@@ -34,8 +35,6 @@ from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
-
-_SLOWED = 1.1  # times as long: from there on, unprofiled steps are compared in a note (chosen by eye)
 
 FigureName = Literal[
     "step_us",
@@ -386,7 +385,7 @@ def _environment_notes(a: Side, b: Side) -> Iterator[str]:
     if (
         len(profiles) == 2
         and None not in step_ns
-        and any(profiling_slowdown(profile, _SLOWED) for profile in profiles)
+        and any(profiling_slowdown(profile, thresholds.SLOWED_BY_PROFILER) for profile in profiles)
     ):
         us_a, us_b = ((ns or 0) / 1000 for ns in step_ns)
         change = pairs.change_percent(pairs.pair(us_a, us_b))

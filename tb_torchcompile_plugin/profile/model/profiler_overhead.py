@@ -20,14 +20,13 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import Model, model, replay
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import unprofiled_host_step_ns
+from tb_torchcompile_plugin.profile.steps import GPU_BOUND_RATIO, unprofiled_host_step_ns
 
 _MOST_NS, _HALVINGS = 1 << 20, 20  # of one slice; halvings of what is between it and nothing
 _MOST_STRETCH = 250  # percent, as a piece of time keeps 30 % at least
 _LONGEST_NS = 20_000  # writing one takes no longer: what is beyond slows everything alike
 USUAL_NS = 3_000  # of one slice: what most of 60 programs were slowed by
 _SAME = 1.02  # steps that differ by less are as long
-_AHEAD = 1.1  # times as long as a noted step a GPU works for one, where the noted host runs ahead
 _SKIPPED = 6  # halvings at once, as long as they lead to what is smaller
 _WITH_LOOKUPS_NS = 1_000  # of one slice: where it takes less, looking up lines does so in proportion
 _LEFT = 0.3  # share of a piece of time that is left, whatever was written in it
@@ -106,7 +105,7 @@ def profiler_overhead(profile: Profile, step_ns: float) -> ProfilerOverhead:
             lambda more: walked(USUAL_NS, 1 + more / 100).step >= recorded, _MOST_STRETCH, _HALVINGS // 2
         )
         return ProfilerOverhead(USUAL_NS, 1 + percent / 100)
-    if _AHEAD * step_ns < of_gpu and shortest.host <= step_ns:
+    if GPU_BOUND_RATIO * step_ns < of_gpu and shortest.host <= step_ns:
         cost = least(lambda slice_ns: walked(slice_ns).host <= step_ns, _MOST_NS, _HALVINGS)
         return ProfilerOverhead(max(cost, USUAL_NS))
     cost = least(lambda slice_ns: walked(slice_ns).step <= max(step_ns, of_gpu), _MOST_NS, _HALVINGS)
