@@ -273,8 +273,9 @@ def _sort(track: Array, ts: Array, dur: Array, tracks: int) -> Array:
     bounds = np.cumsum(np.bincount(track, minlength=tracks))
     for start, end in zip([0, *bounds[:-1].tolist()], bounds.tolist()):
         rows = order[start:end]
-        by_start = np.argsort(ts[rows], kind="stable")
-        starts = ts[rows[by_start]]
+        starts = ts[rows]
+        by_start = np.argsort(starts, kind="stable")
+        starts = starts[by_start]
         same = starts[1:] == starts[:-1]
         if same.any():
             # only slices that start at the same time need to be compared by duration
