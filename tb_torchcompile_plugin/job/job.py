@@ -19,7 +19,6 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.memo import Memoized, cached_once
 
 _SMALL = 8  # ranks: a job of more is read from its digests, where it has them
-_MOST_CALLS = 240_000  # of all ranks together
 _CLOCKS_NS = 60_000_000_000  # by which clocks of hosts may differ that nobody sets
 
 

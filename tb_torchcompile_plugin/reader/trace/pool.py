@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -227,14 +228,15 @@ def read_in_processes(task: Task, workers: int, folder: str) -> Outcome:
     inbox: queue.Queue[Any] = queue.Queue()
     source, head, _, chunk_bytes, segment = task
     packed = isinstance(source, GzipSource)
-    # shared by the threads that talk to the processes: to draw from a range's iterator is one step
-    indices = iter(range(max(1, -(-(source.size - head.start) // segment))))
+    count = max(1, -(-(source.size - head.start) // segment))
+    # Shared by the threads that talk to the processes; each of them stops at a None.
+    indices = deque[int | None]([*range(count), *[None] * workers])
     processes: list[_Process] = []
     try:
         for number in range(workers):
             spool = os.path.join(folder, f"spool-{number}")
             job = Assignment(source.path, source.size, head.start, segment, chunk_bytes, spool)
-            orders: Iterator[Any] = iter([(number, workers)]) if packed else indices
+            orders: Iterator[Any] = iter([(number, workers)]) if packed else iter(indices.popleft, None)
             with contextlib.suppress(OSError):  # what no process reads is read by this one
                 processes.append(_Process(number, job, inbox, orders))
         _collect(task, inbox, len(processes), reports)
