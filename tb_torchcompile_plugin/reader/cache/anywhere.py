@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tb_torchcompile_plugin.logdir.discovery import File
+from tb_torchcompile_plugin.logdir.filesystem import File
 from tb_torchcompile_plugin.reader.cache import copies
 from tb_torchcompile_plugin.reader.cache.store import open_trace
 from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cancel, Trace

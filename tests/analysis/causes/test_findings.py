@@ -599,9 +599,9 @@ def test_cheap_breaks_are_left_alone(
     recording: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without them a step of `breaks` would take 41.8 % less."""
-    session = Session([("", str(recording("breaks")))])
     for threshold, fires in ((41.0, True), (42.0, False)):
         monkeypatch.setattr(thresholds, "gain_percent", threshold)
+        session = Session([("", str(recording("breaks")))])  # a new one: answers are remembered
         assert any(row.rule == "graph_breaks" for row in whole_report(session).findings) == fires
 
 
