@@ -25,18 +25,7 @@ from tb_torchcompile_plugin.job.overlap import overlap
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.waits import waits
 
-QUESTIONS = (
-    calls,
-    instances,
-    clocks,
-    waits,
-    job_steps,
-    late,
-    job_clocks,
-    job_findings,
-    overlap,
-    job_report,
-)
+QUESTIONS = (calls, instances, clocks, waits, job_steps, late, job_clocks, job_findings, overlap, job_report)
 LATE_NS, STEPS, KERNELS = 3_000_000, 40, 10
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.compare.compare import FullReport, full_report
 from tb_torchcompile_plugin.analysis.compare.pairs import Pair, Sides
-from tb_torchcompile_plugin.analysis.compare.verdict import FullReport, full_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.api.catalog import newest_span, only_run

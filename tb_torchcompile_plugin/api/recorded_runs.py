@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 
-from tb_torchcompile_plugin.analysis.compare.gate_baseline import is_baseline, load
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import MeasuredRun, RunSource, measure_run
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
+    MeasuredRun,
+    RunSource,
+    is_baseline,
+    load,
+    measure_run,
+)
 from tb_torchcompile_plugin.api.catalog import newest_span, only_run
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session

@@ -70,7 +70,7 @@ from tb_torchcompile_plugin.job.job import (
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.cache.anywhere import read
+from tb_torchcompile_plugin.reader.cache.copies import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Advance
 

@@ -19,10 +19,10 @@ from tb_torchcompile_plugin.analysis.causes.overview import overview
 from tb_torchcompile_plugin.analysis.causes.payback import payback
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
 from tb_torchcompile_plugin.analysis.compare.all_runs import remembered
+from tb_torchcompile_plugin.analysis.compare.compare import compare_report
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, compare_jobs
 from tb_torchcompile_plugin.analysis.compare.pairs import Sides
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
-from tb_torchcompile_plugin.analysis.compare.verdict import compare_report
 from tb_torchcompile_plugin.analysis.compile.compilation_details import (
     compilation,
     compile_time,

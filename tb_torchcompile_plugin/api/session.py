@@ -43,7 +43,7 @@ from tb_torchcompile_plugin.job.job import (
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import BaselineRun, Profile
 from tb_torchcompile_plugin.reader.cache.answers import AnswerSource, AnswerStore
-from tb_torchcompile_plugin.reader.cache.anywhere import read
+from tb_torchcompile_plugin.reader.cache.copies import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData, DataRead, read_compile_data, with_makers
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from rich.console import Console
 
+from tb_torchcompile_plugin.analysis.compare.compare import FullReport
 from tb_torchcompile_plugin.analysis.compare.jobs import JobsCompared
-from tb_torchcompile_plugin.analysis.compare.verdict import FullReport
 from tb_torchcompile_plugin.api.catalog import newest_span, only_run
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.starts import comparison

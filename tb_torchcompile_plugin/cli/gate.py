@@ -18,14 +18,13 @@ from xml.etree import ElementTree
 
 from tb_torchcompile_plugin.analysis.compare import gate_judge
 from tb_torchcompile_plugin.analysis.compare.gate import GateReport, Verdict, gate
-from tb_torchcompile_plugin.analysis.compare.gate_baseline import SUFFIX, save
 from tb_torchcompile_plugin.analysis.compare.gate_judge import (
     GateCause,
     GateCondition,
     GateOutcome,
     InvalidGateError,
 )
-from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, MeasuredRun
+from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, SUFFIX, MeasuredRun, save
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.api.catalog import plugin_version
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs

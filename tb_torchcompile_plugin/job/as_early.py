@@ -14,12 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.digest.host_costs import (
-    HostCosts,
-    computes,
-    host_costs,
-    launched,
-)
+from tb_torchcompile_plugin.job.digest.host_costs import HostCosts, computes, host_costs, launched
 from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
 from tb_torchcompile_plugin.job.instances import Instances, calls, holds_all_ranks, instances, senders
 from tb_torchcompile_plugin.job.job import Job, TracedJob

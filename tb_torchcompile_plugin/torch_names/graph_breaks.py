@@ -88,15 +88,7 @@ is_generic_hint = begins(
 )
 
 GuardKind = Literal[
-    "tensor_size",
-    "tensor_property",
-    "shape",
-    "value",
-    "type",
-    "identity",
-    "length",
-    "global_state",
-    "other",
+    "tensor_size", "tensor_property", "shape", "value", "type", "identity", "length", "global_state", "other"
 ]
 
 # A line of the reasons to recompile: the cache entry, the guard, after it the code that made torch guard it.

@@ -10,13 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Literal, get_args
 
-from tb_torchcompile_plugin.torch_names.patterns import (
-    begins,
-    contains,
-    equals,
-    first_match,
-    without,
-)
+from tb_torchcompile_plugin.torch_names.patterns import begins, contains, equals, first_match, without
 
 Category = Literal[
     "triton_pointwise",

@@ -21,19 +21,12 @@ from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, UserError
-from tb_torchcompile_plugin.job.job import (
-    Member,
-    RecordedAt,
-    TracedJob,
-    members,
-    one_rank,
-    recorded_together,
-)
+from tb_torchcompile_plugin.job.job import Member, RecordedAt, TracedJob, members, one_rank, recorded_together
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.model.launch_sequence import is_truncated, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.cache import anywhere
+from tb_torchcompile_plugin.reader.cache import copies as anywhere
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from traces import slice_, write_trace
 

@@ -30,7 +30,8 @@ from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.logdir import discovery as logdir
 from tb_torchcompile_plugin.reader import compile_data
 from tb_torchcompile_plugin.reader import merge as workers
-from tb_torchcompile_plugin.reader.cache import anywhere, store
+from tb_torchcompile_plugin.reader.cache import copies as anywhere
+from tb_torchcompile_plugin.reader.cache import store
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled
 from traces import slice_, write_trace
 

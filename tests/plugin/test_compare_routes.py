@@ -10,7 +10,7 @@ import pytest
 from werkzeug.test import Client, TestResponse
 
 from served import ROOT, error_of, make_client, make_plugin
-from tb_torchcompile_plugin.analysis.compare import verdict
+from tb_torchcompile_plugin.analysis.compare import compare as verdict
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.command import main

@@ -84,10 +84,7 @@ def test_inductors_handler_first_in_the_same_chain(
 @pytest.mark.usefixtures("inductor_trace_handler")
 @pytest.mark.parametrize("gzipped", [False, True])
 def test_inductors_stacks_are_written_where_the_user_asks_torch_for_them(
-    torch: Any,
-    tmp_path: Path,
-    gzipped: bool,
-    caplog: pytest.LogCaptureFixture,
+    torch: Any, tmp_path: Path, gzipped: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     import torch._inductor.config as config
 

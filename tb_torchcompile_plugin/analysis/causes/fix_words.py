@@ -8,7 +8,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import DYNAMIC_CUDA_GRAPHS, FixK
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, rounded
-from tb_torchcompile_plugin.analysis.runtime.step_words import PER_STEP, TimeUnit
+from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 from tb_torchcompile_plugin.torch_names.slices import is_free
 

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.runtime.compiled_regions import Coverage, c
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus, unprofiled_bound, utilization
 from tb_torchcompile_plugin.analysis.runtime.span_report import compiled_sentence
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import steps_that_compile
-from tb_torchcompile_plugin.analysis.runtime.step_words import (
+from tb_torchcompile_plugin.analysis.runtime.step_picture import (
     how_steps_were_found,
     profiling_slowdown,
     time_unit,

@@ -31,7 +31,7 @@ from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import requested_graphs
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skip_reasons, cudagraph_skips
 from tb_torchcompile_plugin.analysis.runtime.memory import HeldMemory, held_memory
-from tb_torchcompile_plugin.analysis.runtime.step_words import time_unit
+from tb_torchcompile_plugin.analysis.runtime.step_picture import time_unit
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, Frame
 from tb_torchcompile_plugin.profile.columns import host_slices
 from tb_torchcompile_plugin.profile.compiled.regions import (

@@ -20,11 +20,12 @@ from tb_torchcompile_plugin.analysis.causes.what_if import (
 )
 from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.analysis.formatting import between, duration, plural
-from tb_torchcompile_plugin.analysis.runtime.step_picture import Picture, step_picture
-from tb_torchcompile_plugin.analysis.runtime.step_words import (
+from tb_torchcompile_plugin.analysis.runtime.step_picture import (
+    Picture,
     how_steps_were_found,
     modeled_steps,
     profiling_slowdown,
+    step_picture,
     time_unit,
 )
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock, recorded_clock

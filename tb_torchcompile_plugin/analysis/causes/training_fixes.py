@@ -129,8 +129,7 @@ def _one_batch(profile: Profile) -> Iterator[Fix]:
     )
     change, conservative, optimistic = (
         in_sequence(
-            gone,
-            with_durations(work, (queue.dur[work] * np.maximum(1.0, count * filled)).astype(np.int64)),
+            gone, with_durations(work, (queue.dur[work] * np.maximum(1.0, count * filled)).astype(np.int64))
         )
         for filled in (share_of_gpu(profile.trace, queue.row[work]), 1.0, 0.0)
     )

@@ -5,8 +5,9 @@ Measured runs are kept in baseline files and compared.
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from statistics import median
@@ -14,7 +15,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
+from google.protobuf.message import DecodeError
 
+from tb_torchcompile_plugin.analysis.compare import baseline_pb2 as pb
 from tb_torchcompile_plugin.analysis.compare.jobs import job_step_ns
 from tb_torchcompile_plugin.analysis.compile import compile_time
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_sites
@@ -24,8 +27,10 @@ from tb_torchcompile_plugin.analysis.runtime.memory import memory
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import bottleneck_breakdowns
 from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountName, counted_rows, merge_equal_rows
 from tb_torchcompile_plugin.compile_log.record import direction_of, optional_number
+from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.job.digest.make import recorded_number
 from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_names, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -288,3 +293,140 @@ METRICS: dict[str, GateMetric] = {
         for name, kind in COUNTS.items()
     },
 }
+
+
+SUFFIX = ".tbtc"
+# Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
+FORMAT_VERSION = 1
+MAX_BYTES = 200_000  # of a file: small enough to be committed
+KIND = "tb_torchcompile_plugin baseline"
+_HEAD = pb.Baseline(kind=KIND).SerializeToString(deterministic=True)
+_MAX_INFLATED = 64 << 20  # bytes; far more than such a file can hold, and memory is bounded
+_AGAIN = "Save it again with: tb-torchcompile baseline save RUN FILE"
+
+
+def is_baseline(path: str) -> bool:
+    """Return whether a file is a baseline, or has its suffix. Raises UserError where a store cannot be read."""
+    if path.endswith(SUFFIX):
+        return True
+    file = filesystem.remote_file(path) if filesystem.is_remote(path) else filesystem.local_file(path)
+    return file is not None and _read(path, len(_HEAD)) == _HEAD
+
+
+def save(runs: Sequence[MeasuredRun], path: str, plugin_version: str) -> int:
+    """Write the file, whole or not at all, and return its size in bytes.
+
+    Of runs of many steps it keeps fewer of each, so that it never has more than 200 kB. Raises UserError where that is
+    not enough, or it cannot be written.
+    """
+    samples = MAX_SAMPLES
+    while len(data := _packed(runs, plugin_version, samples)) > MAX_BYTES:
+        samples //= 2
+        if samples <= 1:
+            raise UserError(
+                f"{len(runs)} runs take more than {MAX_BYTES // 1000} kB, whatever is left out",
+                next_step="Save fewer",
+            )
+    with filesystem.explain_write_errors(path):
+        filesystem.write_whole(path, data)
+    return len(data)
+
+
+def _packed(runs: Sequence[MeasuredRun], version: str, samples: int) -> bytes:
+    rows = pb.BaselineRuns()
+    for run in runs:
+        rows.runs.add(
+            name=run.name,
+            devices=run.devices,
+            torch_version=run.torch or None,
+            ranks=run.ranks,
+            world_size=run.world_size,
+            measures=[_measure_message(name, measure, samples) for name, measure in run.measures.items()],
+        )
+    packed = zlib.compress(rows.SerializeToString(deterministic=True), 9)
+    baseline = pb.Baseline(kind=KIND, format_version=FORMAT_VERSION, plugin_version=version, runs=packed)
+    data: bytes = baseline.SerializeToString(deterministic=True)
+    return data
+
+
+def _measure_message(name: str, measure: Measure, samples: int) -> pb.BaselineMeasure:
+    message = pb.BaselineMeasure(
+        metric=name,
+        value=measure.value,
+        why_unknown=measure.why_unknown,
+        samples=_thinned(measure.samples, samples),
+        needs_runs=measure.needs_runs,
+    )
+    for item in measure.items:
+        fields = {name: getattr(item, name) for name in ("what", "why", "file", "line", "value", "launches")}
+        message.items.add(**fields, samples=_thinned(item.samples, samples))
+    return message
+
+
+def _thinned(samples: list[int], most: int) -> list[int]:
+    """Return the same steps of each item, so that they add up."""
+    return samples[:: -(-len(samples) // most)] if samples else []
+
+
+def load(path: str) -> list[MeasuredRun]:
+    """Read a baseline. Raises UserError where it cannot be read, is damaged or is of a newer format."""
+    try:
+        baseline = pb.Baseline.FromString(_read(path, 4 * MAX_BYTES))
+    except DecodeError:
+        baseline = pb.Baseline()
+    if baseline.kind != KIND:
+        raise UserError("the file is no baseline, or is damaged", file=path, next_step=_AGAIN)
+    if baseline.format_version > FORMAT_VERSION:
+        raise UserError(
+            f"the baseline has format version {baseline.format_version}, this reads up to {FORMAT_VERSION}",
+            file=path,
+            next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
+        )
+    return [
+        MeasuredRun(
+            name=run.name,
+            devices=list(run.devices),
+            torch=run.torch_version,
+            ranks=run.ranks,
+            world_size=run.world_size,
+            measures={measure.metric: _measure(measure) for measure in run.measures},
+        )
+        for run in _inflated(baseline.runs, path).runs
+    ]
+
+
+def _read(path: str, size: int) -> bytes:
+    try:
+        return filesystem.read_range(path, 0, size)
+    except OSError as error:
+        why = error.strerror or error
+        raise UserError(
+            f"cannot be read ({why})", file=path, next_step="Check the path and its mode"
+        ) from error
+
+
+def _inflated(data: bytes, path: str) -> pb.BaselineRuns:
+    stream = zlib.decompressobj()
+    try:
+        runs: pb.BaselineRuns = pb.BaselineRuns.FromString(stream.decompress(data, _MAX_INFLATED))
+    except (zlib.error, DecodeError) as error:
+        raise UserError("the baseline is damaged", file=path, next_step=_AGAIN) from error
+    if not stream.eof or not runs.runs:
+        raise UserError("the baseline is cut off", file=path, next_step=_AGAIN)
+    return runs
+
+
+def _measure(row: pb.BaselineMeasure) -> Measure:
+    items = [
+        MeasuredItem(
+            item.what,
+            item.why,
+            item.file,
+            optional_number(item, "line"),
+            item.value,
+            list(item.samples),
+            item.launches,
+        )
+        for item in row.items
+    ]
+    return Measure(optional_number(row, "value"), list(row.samples), items, row.why_unknown, row.needs_runs)

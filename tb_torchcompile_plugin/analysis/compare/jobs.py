@@ -13,10 +13,13 @@ from os.path import basename
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.compare import StepTimeDifference, step_time_difference
+from tb_torchcompile_plugin.analysis.compare.compare import (
+    StepTimeDifference,
+    step_time_difference,
+    step_time_sentence,
+)
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, change_of, numbers, pair
 from tb_torchcompile_plugin.analysis.compare.tables import TableLayout
-from tb_torchcompile_plugin.analysis.compare.verdict import step_time_sentence
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import (

@@ -21,12 +21,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration, joined_names, o
 from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.profile.compiled import regions
-from tb_torchcompile_plugin.profile.compiled.regions import (
-    Break,
-    BreakLine,
-    region_calls,
-    resumes,
-)
+from tb_torchcompile_plugin.profile.compiled.regions import Break, BreakLine, region_calls, resumes
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals
 from tb_torchcompile_plugin.profile.profile import Profile

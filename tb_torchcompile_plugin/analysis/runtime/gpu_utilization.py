@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_idle import (
     longest_gaps,
 )
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import LaunchStats, launch_stats
-from tb_torchcompile_plugin.analysis.runtime.step_words import time_base
+from tb_torchcompile_plugin.analysis.runtime.step_picture import time_base
 from tb_torchcompile_plugin.profile.columns import groups_of_equal
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls

@@ -173,8 +173,7 @@ def kernel_rows(profile: Profile) -> list[KernelRow]:
     devices = zip(profile.of(kernel_launches), profile.of(launched_work), strict=True)
     rows = [row for launches, work in devices for row in _device_rows(profile, launches, work)]
     return sorted(
-        rows,
-        key=lambda row: (-row[0].time_us, row[0].name, row[0].compile_id or "", row[0].graph_key or ""),
+        rows, key=lambda row: (-row[0].time_us, row[0].name, row[0].compile_id or "", row[0].graph_key or "")
     )
 
 

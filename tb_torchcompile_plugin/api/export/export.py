@@ -13,14 +13,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api.bodies import SOURCE, terms
-from tb_torchcompile_plugin.api.catalog import (
-    Ids,
-    RunRef,
-    Runs,
-    newest_span,
-    only_run,
-    plugin_version,
-)
+from tb_torchcompile_plugin.api.catalog import Ids, RunRef, Runs, newest_span, only_run, plugin_version
 from tb_torchcompile_plugin.api.export import page
 from tb_torchcompile_plugin.api.export.ask import (
     CODE_ROUTES,

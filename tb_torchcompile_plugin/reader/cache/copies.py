@@ -20,7 +20,8 @@ from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.logdir.discovery import copy_name
 from tb_torchcompile_plugin.logdir.filesystem import File
 from tb_torchcompile_plugin.reader.cache import cache
-from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cancel, Cancelled
+from tb_torchcompile_plugin.reader.cache.store import open_trace
+from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cancel, Cancelled, Trace
 
 _BLOCK = 1 << 20
 _AT_ONCE = 8  # requests; what is held in memory is as many blocks
@@ -165,3 +166,17 @@ def _write(file: File, path: Path, progress: Advance | None, cancelled: Cancel |
                 left = (time.monotonic() - begun) * (file.size - done) / done if done else None
                 progress(BytesRead(f"fetching {file.path}", done, file.size, 0, left))
     return done
+
+
+def read(
+    file: File, progress: Advance | None, fetching: Advance | None, cancelled: Cancel | None = None
+) -> Trace:
+    """Return the trace in a file, which its progress and notices name, however far away it is."""
+
+    def advance(moved: BytesRead) -> None:
+        if progress is not None:
+            progress(replace(moved, file=file.path))
+
+    with local(file, fetching, cancelled) as path:
+        trace = open_trace(path, progress=advance, cancelled=cancelled)
+    return replace(trace, notices=named(trace.notices, path, file))

@@ -55,11 +55,7 @@ class _Stored:
 
 
 def open_trace(
-    path: str,
-    *,
-    progress: Advance | None = None,
-    cancelled: Cancel | None = None,
-    workers: int | None = None,
+    path: str, *, progress: Advance | None = None, cancelled: Cancel | None = None, workers: int | None = None
 ) -> Trace:
     """Return the trace in `path` from the cache if it is there; otherwise read it (see `read_trace`) and store it.
 

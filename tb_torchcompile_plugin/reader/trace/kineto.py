@@ -21,13 +21,7 @@ from tb_torchcompile_plugin.reader.trace.codes import Array
 from tb_torchcompile_plugin.reader.trace.decode import ArgsReader
 from tb_torchcompile_plugin.reader.trace.ingest import first_row_of, ingest
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
-from tb_torchcompile_plugin.reader.trace.serial import (
-    Advance,
-    BytesRead,
-    Cancel,
-    Cancelled,
-    narrow,
-)
+from tb_torchcompile_plugin.reader.trace.serial import Advance, BytesRead, Cancel, Cancelled, narrow
 from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, RUNTIME_CATS, TORCH_CATS
 

@@ -247,10 +247,7 @@ def read_in_processes(task: Task, workers: int, folder: str) -> Outcome:
 
 
 def _collect(
-    task: Task,
-    inbox: queue.Queue[Any],
-    talking: int,
-    reports: dict[int, tuple[SegmentReport, Vocabulary]],
+    task: Task, inbox: queue.Queue[Any], talking: int, reports: dict[int, tuple[SegmentReport, Vocabulary]]
 ) -> None:
     """Add what the processes report to `reports`, until none of them is talking any more."""
     moved: dict[int, WorkerProgress] = {}

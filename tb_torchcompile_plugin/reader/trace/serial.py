@@ -108,8 +108,7 @@ def read_in_process(task: Task, spool: str = "") -> Outcome:
                 stop.offset,
                 limit,
                 lambda offset: meter.at(
-                    source.consumed(offset),
-                    decoder.part.events + sum(piece.part.events for piece in pieces),
+                    source.consumed(offset), decoder.part.events + sum(piece.part.events for piece in pieces)
                 ),
             )
             pieces.append(Piece(decoder.take(), vocabulary))

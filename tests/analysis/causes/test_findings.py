@@ -474,16 +474,8 @@ AMOUNTS: dict[str, tuple[Build, float, float]] = {
     "launch_bound": (lambda launches: small(round(launches)), 100, 3),
     "data_loading": (led_by(WAIT, "user_annotation"), 8, 4),
     "communication": (work("ncclDevKernel_AllReduce_Sum", 62), 11, 9),
-    "fp32_matmul": (
-        lambda us: ahead((GEMM, 100 - us), ("cutlass_80_simt_sgemm_128x64_8x5", us)),
-        9,
-        5,
-    ),
-    "double_precision": (
-        lambda us: ahead((GEMM, 100 - us), ("sm90_xmma_gemm_f64f64_f64f64", us)),
-        9,
-        5,
-    ),
+    "fp32_matmul": (lambda us: ahead((GEMM, 100 - us), ("cutlass_80_simt_sgemm_128x64_8x5", us)), 9, 5),
+    "double_precision": (lambda us: ahead((GEMM, 100 - us), ("sm90_xmma_gemm_f64f64_f64f64", us)), 9, 5),
     "kernel_low_bandwidth": (lambda busy: moving(0.001, busy), 11, 9),
     "names_disabled": (work("triton__0d1d2de", 62), 1, 0.5),
     "compile_in_steps": (beside("entire_frame_compile (dynamo_timed)", "cpu_op", 5), 1.1, 0.9),

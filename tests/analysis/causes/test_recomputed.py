@@ -35,10 +35,7 @@ def graph(work: tuple[str, ...], at: float, tid: int, sizes: int = 64) -> list[E
         begin = at + OPERATOR_US * place
         kernel = f"gemm_{layout}" if layout else f"kernel of {name}"
         shapes: dict[str, Any] = {"Input Dims": [[sizes, sizes], [sizes, sizes]]}
-        events += [
-            slice_(name, begin, 18, tid=tid, **shapes),
-            *launch(kernel, begin + 5, begin + 8, 10, tid),
-        ]
+        events += [slice_(name, begin, 18, tid=tid, **shapes), *launch(kernel, begin + 5, begin + 8, 10, tid)]
     return events
 
 
@@ -47,10 +44,7 @@ def trained(
 ) -> list[Event]:
     """Steps whose compiled graph does the one, and whose backward does the other."""
     numbered: dict[str, Any] = {"Sequence number": 7}
-    around = [
-        slice_("Torch-Compiled Region: 0/0", 10, 300),
-        slice_("CompiledFunction", 11, 298, **numbered),
-    ]
+    around = [slice_("Torch-Compiled Region: 0/0", 10, 300), slice_("CompiledFunction", 11, 298, **numbered)]
     node = "CompiledFunctionBackward" if compiled else "MyFunctionBackward"
     back = slice_(node, 320, 600, tid=AUTOGRAD, **numbered)
     return steps(

@@ -7,10 +7,9 @@ import msgspec
 import pytest
 
 from profiles import data_of, profile_in, profile_of, spans_in
-from tb_torchcompile_plugin.analysis.compare.compare import compare
+from tb_torchcompile_plugin.analysis.compare.compare import compare, compare_report, full_report
 from tb_torchcompile_plugin.analysis.compare.pairs import InWords, Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
-from tb_torchcompile_plugin.analysis.compare.verdict import compare_report, full_report
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdowns
 from tb_torchcompile_plugin.api.catalog import newest_span
 from tb_torchcompile_plugin.api.session import Session

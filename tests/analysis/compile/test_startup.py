@@ -289,10 +289,7 @@ def test_lines_are_a_tree_of_callers() -> None:
     said = answer(start("a", process()), start("b", process(aot_s=20)))
     assert [
         (row.function, row.depth, row.parent, row.cumulative_s, row.own_s) for row in said.compiled_lines
-    ] == [
-        ("main", 0, -1, 10.0, 0.0),
-        ("forward", 1, 0, 10.0, 10.0),
-    ]
+    ] == [("main", 0, -1, 10.0, 0.0), ("forward", 1, 0, 10.0, 10.0)]
     assert (said.compiled_lines[1].most_elsewhere_s, said.compiled_lines[1].elsewhere) == (22.0, "b, w")
 
 

@@ -27,10 +27,7 @@ def test_the_configuration_in_use_with_those_that_were_tried() -> None:
     assert [
         (row.kernel, row.config, row.spills, row.configs, row.slowest_percent)
         for row in answer.triton_kernels
-    ] == [
-        ("triton_per_1", "XBLOCK=2", 8, 1, None),
-        ("triton_poi_0", "XBLOCK=8", 0, 2, 100.0),
-    ]
+    ] == [("triton_per_1", "XBLOCK=2", 8, 1, None), ("triton_poi_0", "XBLOCK=8", 0, 2, 100.0)]
     assert [(row.config, row.slower_percent, row.chosen) for row in answer.candidates] == [
         ("XBLOCK=8", 0.0, True),
         ("XBLOCK=1", 100.0, False),

@@ -53,11 +53,7 @@ def test_nobody_is_blamed_where_nothing_was_planted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("planted", "brings_us"),
-    [
-        (NOTHING._replace(rank=5), 6_000),
-        (NOTHING._replace(host=1), 3_000),
-    ],
+    ("planted", "brings_us"), [(NOTHING._replace(rank=5), 6_000), (NOTHING._replace(host=1), 3_000)]
 )
 def test_what_mending_one_brings_is_near_what_was_planted(planted: Planted, brings_us: int) -> None:
     (row,) = (row for row in job_of(planted).of(job_findings) if row.rule != "communication")

@@ -11,7 +11,7 @@ import pytest
 from profiles import profile_in, profile_with
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import HeldUp, idle_culprits
-from tb_torchcompile_plugin.analysis.runtime.step_words import time_base
+from tb_torchcompile_plugin.analysis.runtime.step_picture import time_base
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, subtract
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence

@@ -85,10 +85,7 @@ def test_nothing_ran(tmp_path: Path) -> None:
     events = [slice_("first", 0, 10), slice_("last", 90, 10)]
     timeline = timeline_of(write_trace(tmp_path, events))
     answer = timeline_flame(timeline, (20_000, 60_000), -1, -1)
-    assert (answer.threads, answer.note) == (
-        [],
-        "No thread ran anything that was recorded in these 40.0 µs.",
-    )
+    assert (answer.threads, answer.note) == ([], "No thread ran anything that was recorded in these 40.0 µs.")
     with pytest.raises(BadRequest):
         timeline_flame(timeline, (60_000, 20_000), -1, -1)
 

@@ -115,14 +115,7 @@ def garbage_on_one_rank(rank: Rank, mended: bool) -> Step:
     return step
 
 
-@job(
-    "late rank",
-    "tp",
-    "late:python",
-    "nothing recorded",
-    mending="the Python is left out",
-    late_rank=0,
-)
+@job("late rank", "tp", "late:python", "nothing recorded", mending="the Python is left out", late_rank=0)
 def python_late_rank_of_split_layers(rank: Rank, mended: bool) -> Step:
     x = batch(rank, 8, width=2048)
     train = training(tensor_parallel(rank, linear_layers(rank, 3, 2048)), x)

@@ -78,13 +78,7 @@ class OnTheHost(Counting):
         return result
 
 
-@program(
-    "CUDA graphs",
-    "cuda_graphs:skipped",
-    "cpu device",
-    "cpu",
-    mending="the tensor lies on the GPU",
-)
+@program("CUDA graphs", "cuda_graphs:skipped", "cpu device", "cpu", mending="the tensor lies on the GPU")
 def host_tensor_in_the_graph(machine: Machine, mended: bool) -> Step:
     width = machine.pick(128, 16)
     model = OnTheHost(width, machine.pick(32, 2), in_place=False).to(machine.device, torch.bfloat16)

@@ -35,12 +35,7 @@ def scaled(x: Tensor, across: bool) -> Tensor:
     return out
 
 
-@program(
-    "kernels",
-    "slow_kernel",
-    "scale_rows",
-    mending="neighbouring threads read neighbouring numbers",
-)
+@program("kernels", "slow_kernel", "scale_rows", mending="neighbouring threads read neighbouring numbers")
 def strided_triton_kernel(machine: Machine, mended: bool) -> Step:
     width = machine.pick(1024, 256)
     layer = torch.nn.Linear(width, width, device=machine.device, dtype=torch.bfloat16)

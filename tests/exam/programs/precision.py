@@ -24,13 +24,7 @@ def float32_matmuls(machine: Machine, mended: bool) -> Step:
     return trainer(machine, mlp(machine, 3, width), machine.randn(machine.pick(3072, 8), width))
 
 
-@program(
-    "precision",
-    "float64",
-    "float64",
-    "double",
-    mending="the model is not turned into float64",
-)
+@program("precision", "float64", "float64", "double", mending="the model is not turned into float64")
 def float64_by_mistake(machine: Machine, mended: bool) -> Step:
     torch.set_float32_matmul_precision("high")
     width = machine.pick(1024, 16)

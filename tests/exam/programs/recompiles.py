@@ -26,12 +26,7 @@ class Scheduled(nn.Module):
         return torch.softmax(self.linear(x) / (1 + self.temperature), -1)
 
 
-@program(
-    "recompiles",
-    "recompiles",
-    "temperature",
-    mending="the attribute that changes is a tensor",
-)
+@program("recompiles", "recompiles", "temperature", mending="the attribute that changes is a tensor")
 def changing_attribute(machine: Machine, mended: bool) -> Step:
     torch_dynamo_config.recompile_limit = torch_dynamo_config.accumulated_recompile_limit = 10_000
     plain = Scheduled(machine, as_tensor=mended).to(machine.device)
@@ -45,13 +40,7 @@ def changing_attribute(machine: Machine, mended: bool) -> Step:
     return no_grad(step)
 
 
-@program(
-    "recompiles",
-    "recompiles",
-    "size mismatch",
-    "dynamic",
-    mending="dynamic=True",
-)
+@program("recompiles", "recompiles", "size mismatch", "dynamic", mending="dynamic=True")
 def changing_length(machine: Machine, mended: bool) -> Step:
     torch_dynamo_config.recompile_limit = torch_dynamo_config.accumulated_recompile_limit = 10_000
     model = torch.compile(mlp(machine, 1, 64), dynamic=mended)

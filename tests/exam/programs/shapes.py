@@ -33,11 +33,7 @@ def attention_step(machine: Machine, mended: bool) -> Step:
 
 
 @program(
-    "new shapes",
-    "plan_per_shape",
-    *CUDNN,
-    mending="all are padded to the longest length",
-    recorded=SHAPES,
+    "new shapes", "plan_per_shape", *CUDNN, mending="all are padded to the longest length", recorded=SHAPES
 )
 def attention_of_new_lengths(machine: Machine, mended: bool) -> Step:
     return attention_step(machine, mended)

@@ -95,12 +95,7 @@ def compiled_step(number: int) -> list[Event]:
         slice_("Torch-Compiled Region: 0/0", at + 80, 200),
         slice_(POINTWISE, at + 90, 30),
         *hip(f"{POINTWISE}.kd", at + 100, 300, "hipModuleLaunchKernel"),
-        slice_(
-            "aten::mm",
-            at + 390,
-            10,
-            **SQUARES,
-        ),
+        slice_("aten::mm", at + 390, 10, **SQUARES),
         *hip(
             "Cijk_Ailk_Bljk_S_B_Bias_HA_S_SAV_UserArgs_MT128x128x16_MI16x16x1_SN.kd",
             at + 400,

@@ -30,12 +30,7 @@ class Streaming(nn.Module):
         return self.head(x), torch.stack(after)
 
 
-@program(
-    "launch overhead",
-    "cuda_graphs",
-    mending='mode="reduce-overhead"',
-    recorded=STOCK,
-)
+@program("launch overhead", "cuda_graphs", mending='mode="reduce-overhead"', recorded=STOCK)
 def streaming_frames(machine: Machine, mended: bool) -> Step:
     fast_float32()
     width, depth = machine.pick(256, 16), machine.pick(10, 2)
