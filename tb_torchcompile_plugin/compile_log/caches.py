@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tb_torchcompile_plugin.compile_log import prose
+from tb_torchcompile_plugin.compile_log import compile_rows as prose
 from tb_torchcompile_plugin.compile_log.compile_rows import text_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileKey, Direction, KeyDifference
 from tb_torchcompile_plugin.torch_names import caches as names

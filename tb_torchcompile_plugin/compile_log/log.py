@@ -13,7 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tb_torchcompile_plugin.compile_log import compile_rows, prose
+from tb_torchcompile_plugin.compile_log import compile_rows
+from tb_torchcompile_plugin.compile_log import compile_rows as prose
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.caches import AheadOfTime, CacheLookups
 from tb_torchcompile_plugin.compile_log.compile_rows import CompiledFrames, Recovered

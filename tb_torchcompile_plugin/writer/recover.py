@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tb_torchcompile_plugin.compile_log import compile_rows, prose
+from tb_torchcompile_plugin.compile_log import compile_rows
+from tb_torchcompile_plugin.compile_log import compile_rows as prose
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.record import readable

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tb_torchcompile_plugin.compile_log.prose import (
+from tb_torchcompile_plugin.compile_log.compile_rows import (
     generated_kernels,
     parse_graph_break,
     parse_recompile_reasons,
