@@ -20,8 +20,7 @@ import numpy as np
 from isal import igzip
 
 from benchmarks import synthetic
-from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
-from tb_torchcompile_plugin.analysis.timeline.wire import encoded
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, encoded
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache.store import is_stored, open_trace
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import inspect
 
-from tb_torchcompile_plugin.analysis.timeline.wire import WindowHeader
+from tb_torchcompile_plugin.analysis.timeline.timeline import WindowHeader
 from tb_torchcompile_plugin.api.bodies import Download
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import ROUTES, Route

@@ -25,8 +25,8 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation, guard_checks
 from tb_torchcompile_plugin.analysis.compile.startup import startup
 from tb_torchcompile_plugin.analysis.runtime.kernels import code_kernels
-from tb_torchcompile_plugin.compile_log.payloads import unpack_rows
 from tb_torchcompile_plugin.compile_log.summary import load as load_summary
+from tb_torchcompile_plugin.compile_log.summary import unpack_rows
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb

@@ -55,8 +55,7 @@ from tb_torchcompile_plugin.analysis.timeline.flame import timeline_flame
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
 from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
-from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
-from tb_torchcompile_plugin.analysis.timeline.wire import timeline_window
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, timeline_window
 from tb_torchcompile_plugin.api.bodies import Download, timeline_trim, trace_file
 from tb_torchcompile_plugin.api.parameters import (
     Parameter,

@@ -18,10 +18,9 @@ from tb_torchcompile_plugin.compile_log import compile_rows as prose
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.caches import AheadOfTime, CacheLookups
 from tb_torchcompile_plugin.compile_log.compile_rows import CompiledFrames, Recovered
-from tb_torchcompile_plugin.compile_log.payloads import PayloadStore, has_text
 from tb_torchcompile_plugin.compile_log.record import Facts, Record, loads, nanoseconds, readable
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
-from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION
+from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION, PayloadStore, has_text
 from tb_torchcompile_plugin.torch_names import artifacts, records
 from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code
 from tb_torchcompile_plugin.torch_names.caches import ISSUES, is_ahead_of_time

@@ -5,15 +5,246 @@ Shared by the writer (inside training) and the reader (inside TensorBoard), so i
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import importlib
+import json
 import os
 import zlib
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from tb_torchcompile_plugin.compile_log.payloads import pack_summary, unpack_rows
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
+from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import open_binary, write_atomically
+from tb_torchcompile_plugin.torch_names import caches as cache_keys
+from tb_torchcompile_plugin.torch_names.artifacts import (
+    KEY_SETTINGS,
+    NAMED_PARTS,
+    TYPE,
+    artifact_name,
+    is_cache_lookup,
+)
+from tb_torchcompile_plugin.torch_names.records import (
+    ARTIFACT,
+    CHROMIUM_EVENT,
+    CONFIG_FIELDS,
+    KINDS,
+    METRICS,
+    SUBGRAPH,
+)
+
+try:
+    lzma: Any = importlib.import_module("lzma")
+except ImportError:  # a Python that was built without it keeps each payload on its own
+    lzma = None
+
+DAMAGED: tuple[type[Exception], ...] = (zlib.error, EOFError, *((lzma.LZMAError,) if lzma else ()))
+# The fast match finder over a window that holds all passes of a graph: 12 MB of text in a fifth of a second.
+_LZMA2, _FAST, _HC4 = 0x21, 1, 0x04  # lzma.FILTER_LZMA2, MODE_FAST, MF_HC4
+_FILTERS = [{"id": _LZMA2, "dict_size": 1 << 24, "mode": _FAST, "mf": _HC4, "nice_len": 64, "depth": 32}]
+
+# Limits in bytes against files that hold gigabytes in a few kB; they were not measured.
+MOST_ROWS = 64 << 20  # rows take some tens of times as much in memory
+MOST_TEXT = 512 << 20
+_LZMA_MEMORY = 128 << 20  # of the window that a stream asks for
+_IN_FRONT = ("format_version", "environment", "warnings", "payload_block")  # not among the rows of a file
+
+
+def has_text(kind: str, record: Record) -> bool:
+    """Whether there is a text to keep. Most records are marks of spans, or describe an input in their envelope."""
+    if kind == CHROMIUM_EVENT:  # its content is in the spans
+        return False
+    return record.payload is not None or kind == METRICS or kind not in KINDS
+
+
+class PayloadStore:
+    """The payloads of one process in compressed form only: memory is what the file will take."""
+
+    def __init__(self) -> None:
+        self._index: dict[bytes, int] = {}
+        self._payloads: list[pb.Payload] = []
+        self._artifacts: list[pb.Artifact] = []
+        self._settings: set[int] = set()
+
+    def keep(self, kind: str, record: Record, key: pb.CompileKey, direction: pb.Direction) -> None:
+        """Store the payload of one record, and the settings inside compilation metrics (the same in each of them)."""
+        if kind == METRICS:
+            metrics = record.metadata[kind]
+            for name in CONFIG_FIELDS:
+                if isinstance(metrics.get(name), str):
+                    self._add(name, "json", metrics[name], record, key, direction)
+        text = record.payload
+        if not text and kind not in KINDS and not artifact_name(kind):
+            text = json.dumps(record.metadata[kind], default=repr)  # of an unknown kind all that it says
+        if not text:
+            return
+        encoding = "" if record.payload else "json"
+        name = artifact_name(kind) or kind
+        if kind in NAMED_PARTS:
+            encoding = str(record.metadata[kind].get(TYPE) or encoding)
+            part = record.metadata[kind].get("name")
+            name = f"{kind}_{part}" if part else name
+        if artifact_name(kind):
+            encoding = str(record.metadata[ARTIFACT].get("encoding") or "")
+        if is_cache_lookup(kind) and encoding == "json" and record.place is None:
+            text = self._without_settings(text, record, key, direction)
+        self._add(name, encoding, text, record, key, direction)
+
+    def _without_settings(
+        self, text: str, record: Record, key: pb.CompileKey, direction: pb.Direction
+    ) -> str:
+        """Return a cache lookup without the graph's code, which is a text of its own; keep its settings apart.
+
+        Settings are mostly the same in all lookups of a process, and most of a log's bytes.
+        """
+        details = json.loads(text)
+        lines = details.get("components") or ()
+        settings = [line for line in lines if cache_keys.is_setting(line)]
+        if lines:
+            rest = [line for line in lines if not cache_keys.is_setting(line)]
+            details["components"] = [cache_keys.without_code(line) for line in rest]
+        digest = hash((key.epoch, key.compile_id, *settings))
+        if settings and digest not in self._settings:
+            self._settings.add(digest)
+            self._add(KEY_SETTINGS, "json", json.dumps(settings), record, key, direction)
+        return json.dumps(details)
+
+    def _add(
+        self, name: str, encoding: str, text: str, record: Record, key: pb.CompileKey, direction: pb.Direction
+    ) -> None:
+        artifact = pb.Artifact(
+            key=key,
+            attempt=record.attempt,
+            name=name,
+            encoding=encoding,
+            direction=direction,
+            subgraph=str(record.metadata.get(SUBGRAPH) or ""),
+        )
+        if record.place is None:
+            data = text.encode("utf-8", "surrogatepass")
+            artifact.payload, artifact.size = self._payload(data), len(data)
+        else:
+            artifact.log_offset, artifact.log_bytes = record.place
+            artifact.size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        self._artifacts.append(artifact)
+
+    def _payload(self, data: bytes) -> int:
+        digest = hashlib.sha256(data).digest()
+        index = self._index.get(digest)
+        if index is None:
+            index = self._index[digest] = len(self._payloads)
+            payload = pb.Payload(sha256=digest, codec=pb.Payload.ZLIB, data=zlib.compress(data, 6))
+            if len(payload.data) >= len(data):
+                payload.codec, payload.data = pb.Payload.RAW, data
+            self._payloads.append(payload)
+        return index
+
+    def put(self, summary: pb.CompileSummary) -> None:
+        """Append all payloads and artifacts to `summary`."""
+        summary.payloads.extend(self._payloads)
+        summary.artifacts.extend(self._artifacts)
+
+
+def unpack_payload(payload: pb.Payload) -> str:
+    """Return the text of a payload that has its own data. Raises zlib.error if it is damaged."""
+    return _raw(payload).decode("utf-8", "replace")
+
+
+def payload_text(summary: pb.CompileSummary, index: int) -> str:
+    """Return the text of payload `index`. Raises DAMAGED errors, and IndexError where there is none."""
+    payload = summary.payloads[index]
+    if payload.codec != pb.Payload.BLOCK:
+        return unpack_payload(payload)
+    start = sum(before.size for before in summary.payloads[:index])
+    data = _inflated(summary.payload_block)[start : start + payload.size]
+    if len(data) != payload.size:
+        raise EOFError("the block is shorter than its payloads")
+    return data.decode("utf-8", "replace")
+
+
+def pack_summary(summary: pb.CompileSummary) -> pb.CompileSummary:
+    """Return `summary` for the disk: its payloads together in one stream, everything else that grows in another.
+
+    Without payloads it is `summary` itself, plain.
+    """
+    if not summary.payloads:
+        return summary
+    head, rows = _with_block(summary), pb.CompileSummary()
+    rows.CopyFrom(head)
+    for name in _IN_FRONT:
+        rows.ClearField(name)
+    for field, _ in rows.ListFields():
+        head.ClearField(field.name)
+    head.rows = zlib.compress(rows.SerializeToString())
+    return head
+
+
+def _with_block(summary: pb.CompileSummary) -> pb.CompileSummary:
+    """Return a copy with its payloads in one stream: less than half of what they take one by one."""
+    copy = pb.CompileSummary()
+    copy.CopyFrom(summary)
+    if lzma is None or summary.payload_block:
+        return copy
+    try:
+        raw = [_raw(payload) for payload in summary.payloads]
+    except zlib.error:  # then each keeps what it has
+        return copy
+    copy.payload_block = _block(tuple(payload.sha256 for payload in summary.payloads), raw)
+    del copy.payloads[:]
+    copy.payloads.extend(
+        pb.Payload(sha256=payload.sha256, codec=pb.Payload.BLOCK, size=len(data))
+        for payload, data in zip(summary.payloads, raw)
+    )
+    return copy
+
+
+def unpack_rows(summary: pb.CompileSummary) -> None:
+    """Put the rows of a file back into their fields. Raises zlib.error or DecodeError if they are damaged."""
+    rows = summary.rows
+    summary.ClearField("rows")
+    if rows:
+        summary.MergeFromString(_decompressed(rows, MOST_ROWS))
+
+
+def _raw(payload: pb.Payload) -> bytes:
+    data: bytes = payload.data
+    return _decompressed(data, MOST_TEXT) if payload.codec == pb.Payload.ZLIB else data
+
+
+def _decompressed(data: bytes, max_bytes: int) -> bytes:
+    """Return the data. Raises zlib.error, also for more bytes than `max_bytes`."""
+    stream = zlib.decompressobj()
+    decompressed = stream.decompress(data, max_bytes)
+    if not stream.eof:
+        raise zlib.error("cut off, or too large")
+    return decompressed
+
+
+_last_block: tuple[tuple[bytes, ...], bytes] = ((), b"")
+
+
+def _block(digests: tuple[bytes, ...], raw: list[bytes]) -> bytes:
+    """Return one xz stream. A cycle in which nothing was compiled has the block of the one before."""
+    global _last_block
+    if _last_block[0] != digests:
+        _last_block = (digests, lzma.compress(b"".join(raw), filters=_FILTERS))
+    return _last_block[1]
+
+
+@functools.lru_cache(maxsize=2)
+def _inflated(block: bytes) -> bytes:
+    if lzma is None:
+        raise EOFError("this Python was built without lzma")
+    stream = lzma.LZMADecompressor(memlimit=_LZMA_MEMORY)
+    data: bytes = stream.decompress(block, MOST_TEXT)
+    if not stream.eof:
+        raise EOFError("cut off, or too large")
+    return data
+
 
 # Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
 FORMAT_VERSION = 2

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from tb_torchcompile_plugin.compile_log.payloads import DAMAGED, payload_text
-from tb_torchcompile_plugin.compile_log.summary import load
+from tb_torchcompile_plugin.compile_log.summary import DAMAGED, load, payload_text
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles

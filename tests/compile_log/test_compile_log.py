@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from compile_records import a_compilation, artifact, envelope, mark
 from tb_torchcompile_plugin.compile_log.log import CompileLog
-from tb_torchcompile_plugin.compile_log.payloads import unpack_payload
 from tb_torchcompile_plugin.compile_log.record import Record
+from tb_torchcompile_plugin.compile_log.summary import unpack_payload
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, FORWARD, CompileSummary
 from tb_torchcompile_plugin.reader.torch_trace import structured_log
 from tb_torchcompile_plugin.torch_names.records import PHASES

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from tb_torchcompile_plugin.compile_log import payloads as compile_payloads
+from tb_torchcompile_plugin.compile_log import summary as compile_payloads
 from tb_torchcompile_plugin.compile_log import summary as summary_file
 from tb_torchcompile_plugin.compile_log import summary_pb2
-from tb_torchcompile_plugin.compile_log.payloads import DAMAGED, payload_text
-from tb_torchcompile_plugin.compile_log.summary import load, save
+from tb_torchcompile_plugin.compile_log.summary import DAMAGED, load, payload_text, save
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, Payload
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir import filesystem

@@ -12,7 +12,7 @@ from tensorboard.plugins.base_plugin import TBContext
 
 import tb_torchcompile_plugin
 from tb_torchcompile_plugin import errors
-from tb_torchcompile_plugin.analysis.timeline.wire import WindowHeader
+from tb_torchcompile_plugin.analysis.timeline.timeline import WindowHeader
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import ROUTES, Route
 from tb_torchcompile_plugin.api.session import NoCompileData

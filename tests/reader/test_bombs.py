@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tb_torchcompile_plugin.compile_log import payloads
+from tb_torchcompile_plugin.compile_log import summary as payloads
 from tb_torchcompile_plugin.compile_log.summary import load
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, Payload
 from tb_torchcompile_plugin.errors import UserError

@@ -14,7 +14,7 @@ import pytest
 
 from live import TRACE_LOGGER, fresh_recorder, in_a_fork, needs_torch, run, summaries, torch_before
 from tb_torchcompile_plugin.compile_log import summary as summary_file
-from tb_torchcompile_plugin.compile_log.payloads import payload_text, unpack_payload
+from tb_torchcompile_plugin.compile_log.summary import payload_text, unpack_payload
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, FORWARD, CompileSummary
 from tb_torchcompile_plugin.writer import recorder as recorder_module
 from tb_torchcompile_plugin.writer.log_handlers import RecordHandler

@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tb_torchcompile_plugin.compile_log.payloads import unpack_payload
+from tb_torchcompile_plugin.compile_log.summary import unpack_payload
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary, GeneratedKernel, Graph
 from tb_torchcompile_plugin.torch_names.records import TUNING_LOGGER
 from tb_torchcompile_plugin.writer.triton_files import TritonFiles

@@ -12,8 +12,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.timeline.lanes import TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
-from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
-from tb_torchcompile_plugin.analysis.timeline.wire import encoded
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, encoded
 from tb_torchcompile_plugin.api.export.ask import RouteReader, Texts, body_of, key_of, without_code
 from tb_torchcompile_plugin.api.export.page import Body, Chunk, chunk_of
 from tb_torchcompile_plugin.errors import WrongArgument

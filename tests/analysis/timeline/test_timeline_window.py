@@ -15,8 +15,7 @@ from profiles import profile_of
 from served import ROOT, SPAN, ask_span, error_of, make_client, make_plugin, wait_for
 from tb_torchcompile_plugin.analysis.runtime import span_report as report
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Gpu, gpus
-from tb_torchcompile_plugin.analysis.timeline.timeline import Rectangles, Timeline, Window
-from tb_torchcompile_plugin.analysis.timeline.wire import encoded
+from tb_torchcompile_plugin.analysis.timeline.timeline import Rectangles, Timeline, Window, encoded
 from tb_torchcompile_plugin.profile.level_of_detail import MergedSlices
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import slice_, write_trace
