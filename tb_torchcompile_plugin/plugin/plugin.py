@@ -138,15 +138,12 @@ def logdirs(context: base_plugin.TBContext) -> list[tuple[str, str]]:
     """
     plain = context.logdir or getattr(context.flags, "logdir", "") or ""
     spec = getattr(context.flags, "logdir_spec", "") or ""
-    if plain and not _is_list(plain):
+    # `--logdir a,b` once meant two folders; a folder with a comma in its name is still one.
+    is_list = "," in plain and not os.path.exists(_absolute(plain))
+    if plain and not is_list:
         return [("", _absolute(plain))]
     named = [_name_and_path(part) for part in (plain or spec).split(",") if part]
     return named if len(named) == 1 else _with_unique_names(named)
-
-
-def _is_list(logdir: str) -> bool:
-    """`--logdir a,b` once meant two folders; a folder with a comma in its name is still one."""
-    return "," in logdir and not os.path.exists(_absolute(logdir))
 
 
 def _name_and_path(part: str) -> tuple[str, str]:
