@@ -42,7 +42,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(path)
         return store.open_trace(path, **settings)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("tb_torchcompile_plugin.reader.cache.anywhere.open_trace", counted)
+    monkeypatch.setattr("tb_torchcompile_plugin.reader.cache.copies.open_trace", counted)
     return seen
 
 
