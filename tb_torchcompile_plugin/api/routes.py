@@ -106,9 +106,8 @@ class Route(Generic[About]):
     subject: Subject[About]
     ask: Callable[Concatenate[About, ...], Answer]  # the function that answers
     parameters: tuple[Parameter, ...] = ()
-    keep: Callable[[RunLines, Any], None] | None = (
-        None  # keeps the line of the run, for those who open it later
-    )
+    # keeps the line of the run, for those who open it later
+    keep: Callable[[RunLines, Any], None] | None = None
 
     @property
     def about(self) -> str:

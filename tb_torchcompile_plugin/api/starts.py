@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.api.catalog import Ids, Listing
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
-_start_log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _MAX_OTHERS = 24  # start-ups that one is compared with; chosen by hand, as each of them is read
 
 
@@ -49,7 +49,7 @@ def starts_or_none(session: Session, run: str, worker: str) -> Starts | None:
     try:
         return starts_of(session, run, worker)
     except Exception as error:
-        _start_log.warning("the start-ups beside %s of %s cannot be told", worker, run, exc_info=error)
+        _log.warning("the start-ups beside %s of %s cannot be told", worker, run, exc_info=error)
         return None
 
 

@@ -109,9 +109,8 @@ def tensorboard_trace_handler(
             trace, stem, time_ns = export(prof)
             recorder().add_output(output, lasting=True)
             summary = recorder().write(output, time_ns, stem)
-            problem = (
-                "the trace is not read in the background"  # it is there, whether or not a process can start
-            )
+            # it is there, whether or not a process can start
+            problem = "the trace is not read in the background"
             if index or digest:
                 background.read(trace, summary, index=index, digest=digest)
         except Exception as error:

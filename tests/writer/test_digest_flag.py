@@ -110,8 +110,8 @@ def test_with_index_the_trace_is_read_once(
         "    store.ingest = once\n"
         "    def never(*_, **__):\n"
         "        raise AssertionError('read twice')\n"
-        "    from tb_torchcompile_plugin.api.indexing import pool as write\n"
-        "    write.read_trace = never\n"
+        "    from tb_torchcompile_plugin.api.indexing import pool\n"
+        "    pool.read_trace = never\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     monkeypatch.setenv("READ", str(tmp_path / "read"))

@@ -47,9 +47,8 @@ Call = tuple[GraphCode, CodeCall]
 class ExternLines(NamedTuple):
     """The calls in the generated code that the launches of one device are, where known."""
 
-    tops: (
-        Int64s  # of each launch the row of the outermost operator inside a graph's execution, -1 without one
-    )
+    # of each launch the row of the outermost operator inside a graph's execution, -1 without one
+    tops: Int64s
     executions: Int64s  # the row of that execution
     start: Int64s  # when each launch ran
     by_top: dict[int, Call]  # by the row of the outermost operator

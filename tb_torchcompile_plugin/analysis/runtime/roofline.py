@@ -53,9 +53,8 @@ from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION_BACKWARD, H
 WorkFrom = Literal["inductor", "shapes", "copy"]
 Precision = Literal["fp32", "tf32", "bf16"]
 
-_MAX_OF_PEAK = (
-    1.1  # arithmetic beyond this share of the peak is not the kernel's own; clocks vary, a judgement
-)
+# arithmetic beyond this share of the peak is not the kernel's own; clocks vary, a judgement
+_MAX_OF_PEAK = 1.1
 _TRITON = [code for code, name in enumerate(CATEGORIES) if is_triton(name)]
 _COPIES = [CATEGORIES.index("memcpy"), CATEGORIES.index("memset")]
 _FAMILY: dict[Category, Family] = {

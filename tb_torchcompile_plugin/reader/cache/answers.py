@@ -33,9 +33,8 @@ from tb_torchcompile_plugin.torch_names.devices import VARIABLE as PEAKS
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 FORMAT_VERSION = 1  # of the files that hold answers; what an answer says is versioned with the package
-MAX_FILES = (
-    20_000  # on disk, least recently used first out; chosen by hand: a line of 2 kB for each of 10,000 runs
-)
+# on disk, least recently used first out; chosen by hand: a line of 2 kB for each of 10,000 runs
+MAX_FILES = 20_000
 _FILE = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _PACKAGE = Path(__file__).parents[2]
 
@@ -44,9 +43,8 @@ class AnswerSource(NamedTuple):
     """What an answer is computed from."""
 
     files: tuple[File, ...]  # the one that it is about comes first
-    baseline: str = (
-        ""  # the run that it is compared with, which the answer names; its files are among `files`
-    )
+    # the run that it is compared with, which the answer names; its files are among `files`
+    baseline: str = ""
 
 
 class AnswerStore:
@@ -113,11 +111,8 @@ def save(question: str, answer: msgspec.Struct, source: AnswerSource) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
         _remove_surplus(path.parent)
-    except (
-        OSError,
-        ValueError,
-        OverflowError,
-    ):  # a full disk, a name that is no UTF-8, a number above 64 bits
+    except (OSError, ValueError, OverflowError):
+        # A full disk, a name that is no UTF-8, or a number above 64 bits.
         return False
     return True
 

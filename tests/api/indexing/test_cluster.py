@@ -26,13 +26,13 @@ DEADLY = "killed"  # reading the trace of this worker ends the process that does
 SITE = f"""
 import os, signal, sys
 if any("dask_worker" in one for one in sys.orig_argv):
-    from tb_torchcompile_plugin.api.indexing import pool as write
-    read = write._read
+    from tb_torchcompile_plugin.api.indexing import pool
+    read = pool._read
     def deadly(file):
         if {DEADLY!r} in file.name:
             os.kill(os.getpid(), signal.SIGKILL)
         return read(file)
-    write._read = deadly
+    pool._read = deadly
 """
 
 

@@ -233,13 +233,13 @@ class TestProcesses:
         (tmp_path / "site").mkdir()
         (tmp_path / "site" / "sitecustomize.py").write_text(
             "import os, signal\n"
-            "from tb_torchcompile_plugin.api.indexing import pool as write\n"
-            "read = write._read\n"
+            "from tb_torchcompile_plugin.api.indexing import pool\n"
+            "read = pool._read\n"
             "def deadly(file):\n"
             f"    if {DEADLY!r} in file.name:\n"
             "        os.kill(os.getpid(), signal.SIGKILL)\n"
             "    return read(file)\n"
-            "write._read = deadly\n"
+            "pool._read = deadly\n"
         )
         path = os.pathsep.join(filter(None, (str(tmp_path / "site"), os.environ.get("PYTHONPATH"))))
         monkeypatch.setenv("PYTHONPATH", path)
