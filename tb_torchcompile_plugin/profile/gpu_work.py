@@ -41,7 +41,7 @@ class GpuWork(msgspec.Struct, frozen=True):
 def gpu_work(profile: Profile) -> GpuWork:
     """Return the GPU events; where args do not name the device, it is the pid."""
     trace = profile.trace
-    index = trace.select(cat=GPU_CATS)
+    index = np.setdiff1d(trace.select(cat=GPU_CATS), trace.implausible(), assume_unique=True)
     kinds, kind = distinct(trace.name[index], trace.cat[index])
     names = [category_of(trace.names[name], trace.cats[cat]) for name, cat in kinds.T.tolist()]
     categories = tuple(sorted(set(names)))

@@ -1,0 +1,299 @@
+"""What did the recording miss? Each kind of loss has a level, the steps that it concerns, a sentence and the fix.
+
+What is missing is unknown, never absent: a step without GPU records is not idle, and a thread without operators does
+not run eager. Means leave incomplete steps out, and nothing is claimed that rests on what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.profile.columns import Mask, mask_at, mask_of
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.intervals import Int64s, union, within
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.torch_names.slices import (
+    GPU_CATS,
+    OPERATOR,
+    PROFILER_CATS,
+    RUNTIME_CATS,
+    TORCH_CATS,
+    call_kind,
+    is_capture,
+    is_capture_end,
+    is_replay,
+    is_step,
+    step_name,
+)
+
+Level = Literal["complete", "partial", "insufficient"]
+LEVELS: tuple[Level, ...] = ("complete", "partial", "insufficient")
+_LostKind = Literal["gpu_records", "thread_operators", "step_operators", "launch_records", "step_marks"]
+CoverageKind = Literal[_LostKind, "times", "device_activity", "truncation", "events"]
+# From this share of the launches on, what the GPU did in the span is unknown: fewer than half of them show it.
+_INSUFFICIENT = 0.5
+_MAX_NAMED = 3  # steps in a sentence
+
+_ALL_THREADS = "torch._C._profiler._ExperimentalConfig(profile_all_threads=True)"
+
+
+class CoverageRow(msgspec.Struct, frozen=True):
+    """One kind of records that are missing, wrong or not read."""
+
+    kind: CoverageKind
+    level: Level
+    steps: list[str]  # that it concerns; [] where there are no steps, or none of them
+    count: int  # how many are missing
+    of: int  # of how many
+    sentence: str
+    fix: str  # "" where nothing can be done about it
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """What a span lacks; no rows where it is complete."""
+
+    level: Level  # the worst of the rows
+    rows: list[CoverageRow]
+
+    def worst(self) -> CoverageRow | None:
+        """Return the row to name first; None where nothing is missing."""
+        return max(self.rows, key=lambda row: LEVELS.index(row.level), default=None)
+
+    def lacks(self, *kinds: CoverageKind) -> bool:
+        """Whether so much of any of these kinds is missing that nothing can be claimed which rests on it."""
+        return any(row.kind in kinds and row.level == "insufficient" for row in self.rows)
+
+
+def coverage(profile: Profile) -> Coverage:
+    """Return what the recording of a span lacks."""
+    rows = [row for find in _KINDS for row in find(profile)]
+    return Coverage(max((row.level for row in rows), key=LEVELS.index, default="complete"), rows)
+
+
+def launches(profile: Profile) -> Int64s:
+    """Return the rows of the calls that launch kernels or CUDA graphs, without those that a CUDA graph captures.
+
+    What is captured runs when its graph is launched.
+    """
+    trace = profile.trace
+    calls = trace.select(cat=RUNTIME_CATS)
+    calls = calls[mask_of(trace.names, lambda name: call_kind(name) == "launch")[trace.name[calls]]]
+    begins, ends = (
+        np.sort(trace.ts[np.flatnonzero(mask_of(trace.names, wanted)[trace.name])])
+        for wanted in (is_capture, is_capture_end)
+    )
+    if not len(begins):
+        return calls
+    until = np.append(ends, np.iinfo(np.int64).max)[np.searchsorted(ends, begins)]
+    return calls[within(union(begins, until), trace.ts[calls]) < 0]
+
+
+def lost_launches(profile: Profile) -> Int64s:
+    """Return the rows of the launches whose GPU work has no record."""
+    trace, calls = profile.trace, profile.of(launches)
+    recorded = trace.correlation[trace.select(cat=GPU_CATS)]
+    return calls[(trace.correlation[calls] >= 0) & ~np.isin(trace.correlation[calls], recorded)]
+
+
+def incomplete_steps(profile: Profile) -> Mask:
+    """Return for each step whether any of its launches has no GPU record, or one with an implausible time."""
+    lost = profile.of(lost_launches)
+    return _steps_of(profile, lost) | _steps_of(
+        profile, profile.trace.launch_of()[profile.trace.implausible()]
+    )
+
+
+def _steps_of(profile: Profile, calls: Int64s) -> Mask:
+    """Return for each step whether any of these calls (rows, -1 unknown) begins in it."""
+    steps = profile.of(StepWindows)
+    step = steps.of(profile.trace.ts[calls[calls >= 0]])
+    return mask_at(step[step >= 0], len(steps))
+
+
+def threads_without_operators(profile: Profile) -> Int64s:
+    """Return the tracks that launch kernels, but have no operators.
+
+    A thread that only launches CUDA graphs calls no operators.
+    """
+    trace, calls = profile.trace, profile.of(launches)
+    calls = calls[~mask_of(trace.names, is_replay)[trace.name[calls]]]
+    has_operators = mask_at(trace.track[trace.select(cat=(OPERATOR,))], len(trace.tracks))
+    return np.flatnonzero(mask_at(trace.track[calls], len(trace.tracks)) & ~has_operators)
+
+
+def _gpu_records(profile: Profile) -> Iterator[CoverageRow]:
+    calls, lost = profile.of(launches), profile.of(lost_launches)
+    if not len(lost):
+        return
+    trace, steps, incomplete = profile.trace, profile.of(StepWindows), _steps_of(profile, lost)
+    names = _names(steps, incomplete)
+    share = incomplete.mean() if len(steps) else len(lost) / len(calls)
+    called = {trace.names[name] for name in np.unique(trace.name[lost]).tolist()}
+    what = called.pop() if len(called) == 1 else "launches"
+    where = f"GPU time is unknown in {_steps(names, len(steps))}" if names else "GPU time is unknown"
+    yield CoverageRow(
+        kind="gpu_records",
+        level="insufficient" if share > _INSUFFICIENT else "partial",
+        steps=names,
+        count=len(lost),
+        of=len(calls),
+        sentence=f"{len(lost):,} of {len(calls):,} {what} calls left no GPU record: {where}.",
+        fix="Profile fewer steps at once, or update torch and the GPU driver: the profiler lost records.",
+    )
+
+
+def _thread_operators(profile: Profile) -> Iterator[CoverageRow]:
+    trace, calls = profile.trace, profile.of(launches)
+    tracks = profile.of(threads_without_operators)
+    if not len(tracks):
+        return
+    count = int(np.isin(trace.track[calls], tracks).sum())
+    threads = ", ".join(str(trace.tracks[track].tid) for track in tracks[:_MAX_NAMED].tolist())
+    yield CoverageRow(
+        kind="thread_operators",
+        level="insufficient" if count > _INSUFFICIENT * len(calls) else "partial",
+        steps=[],
+        count=len(tracks),
+        of=len(np.unique(trace.track[calls])),
+        sentence=f"Thread {threads} launched {count:,} of {len(calls):,} kernels, but its operators were not "
+        "recorded: what it ran is unknown.",
+        fix=f"Start the profiler in that thread, or pass experimental_config={_ALL_THREADS}.",
+    )
+
+
+def _step_operators(profile: Profile) -> Iterator[CoverageRow]:
+    trace, steps = profile.trace, profile.of(StepWindows)
+    launching, operating = (
+        mask_at(steps.of(trace.ts[rows]) + 1, len(steps) + 1)[1:]
+        for rows in (profile.of(launches), trace.select(cat=(OPERATOR,)))
+    )
+    lacking = launching & ~operating
+    if operating.any() and lacking.any():
+        names = _names(steps, lacking)
+        yield CoverageRow(
+            kind="step_operators",
+            level="partial",
+            steps=names,
+            count=len(names),
+            of=len(steps),
+            sentence=f"No operators were recorded in {_steps(names, len(steps))}: what ran there is unknown.",
+            fix="Keep the profiler running for whole steps: call prof.step() once at the end of each.",
+        )
+
+
+def _step_marks(profile: Profile) -> Iterator[CoverageRow]:
+    """Yield the steps whose mark is missing between two others: the schedule numbers them."""
+    numbers = [int(name.rpartition("#")[2]) for name in profile.of(StepWindows).names if is_step(name)]
+    missing = sorted(set(range(min(numbers, default=0), max(numbers, default=-1))) - set(numbers))
+    if 0 < len(missing) <= len(numbers):
+        names = [step_name(number) for number in missing]
+        yield CoverageRow(
+            kind="step_marks",
+            level="partial",
+            steps=names,
+            count=len(names),
+            of=len(numbers) + len(names),
+            sentence=f"The marks of {_steps(names, len(numbers) + len(names))} are missing: their work belongs to "
+            "no step.",
+            fix="Record again; call prof.step() in one thread only.",
+        )
+
+
+def _device_activity(profile: Profile) -> Iterator[CoverageRow]:
+    """Yield what ran on devices in categories that are not read."""
+    trace = profile.trace
+    unread = np.array([cat not in TORCH_CATS and cat not in PROFILER_CATS for cat in trace.cats], bool)
+    rows = (
+        np.flatnonzero(unread[trace.cat] & ((trace.device >= 0) | (trace.stream >= 0))) if len(trace) else []
+    )
+    if len(rows):
+        cats = ", ".join(
+            sorted({trace.cats[cat] or "none" for cat in np.unique(trace.cat[rows]).tolist()})[:3]
+        )
+        yield CoverageRow(
+            kind="device_activity",
+            level="partial" if len(profile.of(gpu_work).index) else "insufficient",
+            steps=[],
+            count=len(rows),
+            of=len(trace),
+            sentence=f"{len(rows):,} events of a device are of a category that is not read ({cats}): what the "
+            "device did is unknown.",
+            fix="",
+        )
+
+
+def _launch_records(profile: Profile) -> Iterator[CoverageRow]:
+    """Yield GPU work without a launch that began after work of its stream with one: queued before the span is neither.
+
+    Work of a stream runs in the order in which it was launched.
+    """
+    trace, work = profile.trace, profile.of(gpu_work)
+    launch, begin = trace.launch_of()[work.index], trace.ts[work.index]
+    _, stream = np.unique(np.stack((work.device, trace.stream[work.index])), axis=1, return_inverse=True)
+    first = np.full(int(stream.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, stream[launch >= 0], begin[launch >= 0])
+    count = int(((launch < 0) & (begin > first[stream])).sum())
+    if count:
+        yield CoverageRow(
+            kind="launch_records",
+            level="partial",
+            steps=[],
+            count=count,
+            of=len(launch),
+            sentence=f"{count:,} of {len(launch):,} GPU records have no launch: what launched them is unknown.",
+            fix="Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA].",
+        )
+
+
+def _times(profile: Profile) -> Iterator[CoverageRow]:
+    trace = profile.trace
+    dropped = trace.implausible()
+    if len(dropped):
+        incomplete = _steps_of(profile, trace.launch_of()[dropped])
+        yield CoverageRow(
+            kind="times",
+            level="partial",
+            steps=_names(profile.of(StepWindows), incomplete),
+            count=len(dropped),
+            of=len(trace),
+            sentence=f"{len(dropped):,} events have implausible times, such as kernels that begin before their own "
+            "launch: they are left out.",
+            fix="Record again; a newer torch or GPU driver may convert the GPU's clock correctly.",
+        )
+
+
+def _truncation(profile: Profile) -> Iterator[CoverageRow]:
+    trace = profile.trace
+    lost = [notice for notice in trace.notices if notice.is_loss]
+    if lost:
+        is_cut = any(notice.tells_of_a_cut for notice in lost)
+        yield CoverageRow(
+            kind="truncation" if is_cut else "events",
+            level="partial",
+            steps=[],
+            count=len(lost),
+            of=trace.events,
+            sentence=f"{lost[0].problem[0].upper()}{lost[0].problem[1:]}.",
+            fix=lost[0].next_step,
+        )
+
+
+_KINDS = (
+    *(_gpu_records, _thread_operators, _device_activity, _step_operators, _launch_records, _step_marks),
+    *(_times, _truncation),
+)
+
+
+def _names(steps: StepWindows, mask: Mask) -> list[str]:
+    return [name for name, is_in in zip(steps.names, mask, strict=True) if is_in]
+
+
+def _steps(names: list[str], of: int) -> str:
+    """Return "3 of 4 steps (ProfilerStep#1 and 2 more)"."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{len(names)} of {of} steps ({names[0]}{more})"
