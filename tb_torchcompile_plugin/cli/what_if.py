@@ -107,10 +107,10 @@ def print_scenario(where: str, scenario: Scenario) -> None:
     """Print the step, its fixes, and what the picked ones bring together."""
     console = stdout_console(200)
     print_lines(console, where)
-    if scenario.step is None:
+    if scenario.why_nothing is not None:
         print_lines(console, f"{scenario.headline} {scenario.why_nothing}")
         return
-    error = f"Replayed with an error of {scenario.step.replay_error_percent:.2f} %."
+    error = f"Replayed with an error of {scenario.replay_error_percent or 0.0:.2f} %."
     print_lines(console, f"{scenario.headline} {error}")
     console.print()
     more = f", {scenario.left_out} that bring less are left out" if scenario.left_out else ""

@@ -35,7 +35,7 @@ from tb_torchcompile_plugin.profile.model.profiler_overhead import (
     without_overhead,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import unprofiled_step_ns
+from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
 
 Change = Callable[[Model], Model]
@@ -137,8 +137,8 @@ def overhead_per_event_ns(job: TracedJob) -> int:
 
     0 where nothing was noted, or no longer steps.
     """
-    noted = [rank.profile.data.of(unprofiled_step_ns) for rank in job.ranks if rank.profile.data]
-    step = max((ns for ns in noted if ns), default=0)
+    steps = (rank.profile.of(step_time) for rank in job.ranks)
+    step = max((round(1000 * time.step_us) for time in steps if time.unprofiled_steps), default=0)
     if not step or step_of_job_ns(job.of(job_clocks)) <= step:
         return 0
     if step_of_job_ns(job_clocks(job, slice_ns=_MOST_NS)) > step:

@@ -14,18 +14,13 @@ import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import Mask, mask_at, mask_of
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, union, within
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.steps import StepWindows, launches, lost_launches
 from tb_torchcompile_plugin.torch_names.slices import (
-    GPU_CATS,
     OPERATOR,
     PROFILER_CATS,
-    RUNTIME_CATS,
     TORCH_CATS,
-    call_kind,
-    is_capture,
-    is_capture_end,
     is_replay,
     is_step,
     step_name,
@@ -75,46 +70,6 @@ def coverage(profile: Profile) -> Coverage:
     return Coverage(max((row.level for row in rows), key=LEVELS.index, default="complete"), rows)
 
 
-def launches(profile: Profile) -> Int64s:
-    """Return the rows of the calls that launch kernels or CUDA graphs, without those that a CUDA graph captures.
-
-    What is captured runs when its graph is launched.
-    """
-    trace = profile.trace
-    calls = trace.select(cat=RUNTIME_CATS)
-    calls = calls[mask_of(trace.names, lambda name: call_kind(name) == "launch")[trace.name[calls]]]
-    begins, ends = (
-        np.sort(trace.ts[np.flatnonzero(mask_of(trace.names, wanted)[trace.name])])
-        for wanted in (is_capture, is_capture_end)
-    )
-    if not len(begins):
-        return calls
-    until = np.append(ends, np.iinfo(np.int64).max)[np.searchsorted(ends, begins)]
-    return calls[within(union(begins, until), trace.ts[calls]) < 0]
-
-
-def lost_launches(profile: Profile) -> Int64s:
-    """Return the rows of the launches whose GPU work has no record."""
-    trace, calls = profile.trace, profile.of(launches)
-    recorded = trace.correlation[trace.select(cat=GPU_CATS)]
-    return calls[(trace.correlation[calls] >= 0) & ~np.isin(trace.correlation[calls], recorded)]
-
-
-def incomplete_steps(profile: Profile) -> Mask:
-    """Return for each step whether any of its launches has no GPU record, or one with an implausible time."""
-    lost = profile.of(lost_launches)
-    return _steps_of(profile, lost) | _steps_of(
-        profile, profile.trace.launch_of()[profile.trace.implausible()]
-    )
-
-
-def _steps_of(profile: Profile, calls: Int64s) -> Mask:
-    """Return for each step whether any of these calls (rows, -1 unknown) begins in it."""
-    steps = profile.of(StepWindows)
-    step = steps.of(profile.trace.ts[calls[calls >= 0]])
-    return mask_at(step[step >= 0], len(steps))
-
-
 def threads_without_operators(profile: Profile) -> Int64s:
     """Return the tracks that launch kernels, but have no operators.
 
@@ -130,7 +85,8 @@ def _gpu_records(profile: Profile) -> Iterator[CoverageRow]:
     calls, lost = profile.of(launches), profile.of(lost_launches)
     if not len(lost):
         return
-    trace, steps, incomplete = profile.trace, profile.of(StepWindows), _steps_of(profile, lost)
+    trace, steps = profile.trace, profile.of(StepWindows)
+    incomplete = steps.holding(trace.ts[lost])
     names = _names(steps, incomplete)
     share = incomplete.mean() if len(steps) else len(lost) / len(calls)
     called = {trace.names[name] for name in np.unique(trace.name[lost]).tolist()}
@@ -169,8 +125,7 @@ def _thread_operators(profile: Profile) -> Iterator[CoverageRow]:
 def _step_operators(profile: Profile) -> Iterator[CoverageRow]:
     trace, steps = profile.trace, profile.of(StepWindows)
     launching, operating = (
-        mask_at(steps.of(trace.ts[rows]) + 1, len(steps) + 1)[1:]
-        for rows in (profile.of(launches), trace.select(cat=(OPERATOR,)))
+        steps.holding(trace.ts[rows]) for rows in (profile.of(launches), trace.select(cat=(OPERATOR,)))
     )
     lacking = launching & ~operating
     if operating.any() and lacking.any():
@@ -208,9 +163,9 @@ def _device_activity(profile: Profile) -> Iterator[CoverageRow]:
     """Yield what ran on devices in categories that are not read."""
     trace = profile.trace
     unread = np.array([cat not in TORCH_CATS and cat not in PROFILER_CATS for cat in trace.cats], bool)
-    rows = (
-        np.flatnonzero(unread[trace.cat] & ((trace.device >= 0) | (trace.stream >= 0))) if len(trace) else []
-    )
+    if not unread.any():
+        return
+    rows = np.flatnonzero(unread[trace.cat] & ((trace.device >= 0) | (trace.stream >= 0)))
     if len(rows):
         cats = ", ".join(
             sorted({trace.cats[cat] or "none" for cat in np.unique(trace.cat[rows]).tolist()})[:3]
@@ -254,11 +209,12 @@ def _times(profile: Profile) -> Iterator[CoverageRow]:
     trace = profile.trace
     dropped = trace.implausible()
     if len(dropped):
-        incomplete = _steps_of(profile, trace.launch_of()[dropped])
+        launch, steps = trace.launch_of()[dropped], profile.of(StepWindows)
+        incomplete = steps.holding(trace.ts[launch[launch >= 0]])
         yield CoverageRow(
             kind="times",
             level="partial",
-            steps=_names(profile.of(StepWindows), incomplete),
+            steps=_names(steps, incomplete),
             count=len(dropped),
             of=len(trace),
             sentence=f"{len(dropped):,} events have implausible times, such as kernels that begin before their own "

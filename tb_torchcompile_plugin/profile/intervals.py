@@ -17,9 +17,14 @@ class Intervals(NamedTuple):
     ends: Int64s
 
     @property
+    def lengths(self) -> Int64s:
+        """How long each is."""
+        return self.ends - self.starts
+
+    @property
     def total_ns(self) -> int:
         """How much time they cover."""
-        return int((self.ends - self.starts).sum())
+        return int(self.lengths.sum())
 
 
 def union(starts: Int64s, ends: Int64s) -> Intervals:

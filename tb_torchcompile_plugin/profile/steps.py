@@ -1,32 +1,58 @@
-"""How long are the profiled steps, on the host and on each GPU?
+"""How long is a step? The one answer that every screen, sentence, comparison and prediction uses.
 
-The profiler marks them by host `user_annotation` slices named `ProfilerStep#N`. Without a schedule torch writes none;
-then the span is one window and `steps` is empty. On a GPU a step lasts from the first work that it launched to the
-first that the next one launched.
+The profiler marks steps by host `user_annotation` slices named `ProfilerStep#N`. Without a schedule torch writes none:
+then steps are inferred from what a loop does once in each, and without that the span is one window.
+
+A step has two lengths. On the host it lasts as its mark does, on a GPU from the first work that it launched to the
+first that the next one launched. The longer one limits the program, and its clock is that of the span. `step_time` is
+the mean over the steady steps on this clock: without those that compile, that lack records, or whose end is unknown.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from copy import copy
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, host_slices
+from tb_torchcompile_plugin.profile.columns import Mask, by_track, host_slices, mask_at, mask_of
+from tb_torchcompile_plugin.profile.compiled.regions import region_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.slices import LABEL, is_step
+from tb_torchcompile_plugin.torch_names.slices import (
+    GPU_CATS,
+    LABEL,
+    OPERATOR,
+    RUNTIME_CATS,
+    are_compiling,
+    call_kind,
+    is_capture,
+    is_capture_end,
+    is_optimizer_step,
+    is_step,
+)
 
-# Times as long as the host: a GPU that takes longer for a step is the bottleneck. Less is the end of the last step.
+# "profiler": marked. "optimizer", "compiled_region": inferred from the calls of either. "span": there are none.
+StepSource = Literal["profiler", "optimizer", "compiled_region", "span"]
+ClockName = Literal["host", "gpu"]
+
+# A step that is this many times as long on a GPU as on the host is limited by the GPU. Less is the end of the last
+# step, whose GPU work ends later.
 GPU_BOUND_RATIO = 1.05
 _FILLED = 0.5  # share of a step on a GPU that has work most of the time
-_FEWEST = 2  # noted steps for a mean
+_COMPILING_SHARE = 0.1  # of a step spent compiling, from which on it is not a steady one; chosen by eye
+_MIN_CALLS = (
+    3  # of what a loop does once per step: two steps at least, otherwise nothing shows that it is a loop
+)
+_MIN_NOTED = 2  # noted steps for a mean
 _FEW = 5  # noted steps for what the host needs
 _LONGEST = 10  # times the median: what takes longer is not a step, but a pause between two
 
@@ -41,11 +67,13 @@ class Step(msgspec.Struct, frozen=True):
     # its work; on the GPU on which the steps take longest. None for a step that launched nothing there, and for the
     # last one of a trace that was cut.
     gpu_us: float | None
-    gpu_busy_us: float | None  # the GPU work that ran inside the host's window
+    gpu_busy_us: (
+        float | None
+    )  # the GPU work that ran inside the host's window; None where records of it are missing
 
 
 def step_slices(profile: Profile) -> Int64s:
-    """Return the rows of the steps' slices in order of time."""
+    """Return the rows of the slices that mark steps in order of time."""
     trace = profile.trace
     index = host_slices(trace, is_step, (LABEL,))
     return index[np.argsort(trace.ts[index], kind="stable")]
@@ -57,26 +85,39 @@ def profiled_steps(profile: Profile) -> list[Step]:
     inside = covered_ns(busy(trace, work.index), steps.starts, steps.ends)
     on_gpu, first = profile.of(gpu_steps), trace.window()[0]
     gpu = dict(zip(on_gpu.step.tolist(), on_gpu.length.tolist())) if on_gpu else {}
+    is_known = ~profile.of(incomplete_steps) & bool(len(work.index))
     return [
         Step(
             name=name,
             start_us=us(begin - first),
             wall_us=us(end - begin),
             gpu_us=us(gpu[row]) if row in gpu else None,
-            gpu_busy_us=us(ran) if len(work.index) else None,
+            gpu_busy_us=us(ran) if is_known[row] else None,
         )
         for row, (name, begin, end, ran) in enumerate(zip(steps.names, steps.starts, steps.ends, inside))
     ]
 
 
 class StepWindows:
-    """The profiled steps as windows; none without a schedule."""
+    """The steps as windows on the host, marked by the profiler or inferred; none where nothing shows them."""
 
     def __init__(self, profile: Profile) -> None:
-        trace, self.rows = profile.trace, profile.of(step_slices)
-        self.names = [trace.names[name] for name in trace.name[self.rows]]
-        self.starts: Int64s = trace.ts[self.rows]
-        self.ends: Int64s = self.starts + trace.dur[self.rows]
+        trace, rows = profile.trace, profile.of(step_slices)
+        self.source: StepSource = "profiler"
+        self.region = ""  # the compile id of the region whose calls show the steps
+        self.names = [trace.names[name] for name in trace.name[rows]]
+        self.starts: Int64s = trace.ts[rows]
+        self.ends: Int64s = self.starts + trace.dur[rows]
+        self.tracks: Int64s = trace.track[rows].astype(np.int64)  # of the threads that run them
+        if not len(rows):
+            self._infer(profile)
+
+    def _infer(self, profile: Profile) -> None:
+        """Cut the loop at the ends of the optimizer's calls, or at the calls of a compiled region."""
+        self.source, self.region, moments, track = _optimizer_calls(profile) or _region_calls(profile)
+        self.starts, self.ends = moments[:-1], moments[1:]
+        self.names = [f"step {number}" for number in range(1, len(moments))]
+        self.tracks = np.full(len(self.starts), track)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -86,13 +127,59 @@ class StepWindows:
         """Time in the steps on the host."""
         return int((self.ends - self.starts).sum())
 
+    @property
+    def moments(self) -> Int64s:
+        """Return their begins in order of time and the end of the last one (ns); [] without steps."""
+        return np.append(self.starts, self.ends[-1:])
+
     def of(self, moments: Int64s) -> Int64s:
         """Return the step around each moment, -1 outside of all."""
         return within(Intervals(self.starts, self.ends), moments)
 
+    def holding(self, moments: Int64s) -> Mask:
+        """Return for each step whether any of these moments is in it."""
+        step = self.of(moments)
+        return mask_at(step[step >= 0], len(self))
+
     def launching(self, trace: Trace, launch: Int64s) -> Int64s:
         """Return the step that each launch call begins in; see `launching`."""
         return launching(Intervals(self.starts, self.ends), trace, launch)
+
+
+_Inferred = tuple[StepSource, str, Int64s, int]  # what shows the steps, the region, their moments, the track
+
+
+def _optimizer_calls(profile: Profile) -> _Inferred | None:
+    """Return the steps by the optimizer that is called most often: from the end of one call to that of the next."""
+    trace = profile.trace
+    rows = host_slices(trace, is_optimizer_step, (LABEL,))
+    if not len(rows):
+        return None
+    names, calls = np.unique(trace.name[rows], return_counts=True)
+    rows = rows[trace.name[rows] == names[calls.argmax()]]
+    ends = np.sort(trace.ts[rows] + trace.dur[rows])
+    return ("optimizer", "", ends, int(trace.track[rows[0]])) if len(rows) >= _MIN_CALLS else None
+
+
+def _region_calls(profile: Profile) -> _Inferred:
+    """Return the steps by the outermost region that is called most often; of several the first."""
+    calls = profile.of(region_calls)
+    ((most, times),) = Counter(call.compile_id for call in calls).most_common(1) or ((None, 0),)
+    if times < _MIN_CALLS:
+        return "span", "", np.zeros(0, np.int64), -1
+    calls = [call for call in calls if call.compile_id == most]
+    moments = np.array([call.begin for call in calls], np.int64)
+    return "compiled_region", most or "", moments, int(profile.trace.track[calls[0].index])
+
+
+def marked_steps(profile: Profile) -> StepWindows:
+    """Return the steps that the profiler marked, as they are the same on all ranks; none where they are inferred."""
+    steps = profile.of(StepWindows)
+    if steps.source == "profiler":
+        return steps
+    none = copy(steps)
+    none.names, none.starts, none.ends, none.tracks = [], steps.starts[:0], steps.ends[:0], steps.tracks[:0]
+    return none
 
 
 def profiled_time(profile: Profile) -> Intervals:
@@ -110,6 +197,58 @@ def launching(steps: Intervals, trace: Trace, launch: Int64s) -> Int64s:
     GPU work belongs to the step that launched it, whenever it runs.
     """
     return np.where(launch >= 0, within(steps, trace.ts[launch]), -1)
+
+
+def launches(profile: Profile) -> Int64s:
+    """Return the rows of the calls that launch kernels or CUDA graphs, without those that a CUDA graph captures.
+
+    What is captured runs when its graph is launched.
+    """
+    trace = profile.trace
+    calls = trace.select(cat=RUNTIME_CATS)
+    calls = calls[mask_of(trace.names, lambda name: call_kind(name) == "launch")[trace.name[calls]]]
+    begins, ends = (
+        np.sort(trace.ts[np.flatnonzero(mask_of(trace.names, wanted)[trace.name])])
+        for wanted in (is_capture, is_capture_end)
+    )
+    if not len(begins):
+        return calls
+    until = np.append(ends, np.iinfo(np.int64).max)[np.searchsorted(ends, begins)]
+    return np.asarray(calls[within(union(begins, until), trace.ts[calls]) < 0])
+
+
+def lost_launches(profile: Profile) -> Int64s:
+    """Return the rows of the launches whose GPU work has no record."""
+    trace, calls = profile.trace, profile.of(launches)
+    recorded = trace.correlation[trace.select(cat=GPU_CATS)]
+    return np.asarray(calls[(trace.correlation[calls] >= 0) & ~np.isin(trace.correlation[calls], recorded)])
+
+
+def incomplete_steps(profile: Profile) -> Mask:
+    """Return for each step whether any of its launches has no GPU record, or one with an implausible time."""
+    trace, wrong = profile.trace, profile.trace.launch_of()[profile.trace.implausible()]
+    rows = np.concatenate((profile.of(lost_launches), wrong[wrong >= 0]))
+    return profile.of(StepWindows).holding(trace.ts[rows])
+
+
+def compile_ns(profile: Profile) -> Int64s:
+    """Return by step how much of its time on the host any thread of the process was in torch's compiler."""
+    steps = profile.of(StepWindows)
+    return compile_ns_in(profile, steps.starts, steps.ends)
+
+
+def compile_ns_in(profile: Profile, starts: Int64s, ends: Int64s) -> Int64s:
+    """Return the same of any windows."""
+    trace = profile.trace
+    is_compiling = np.array(are_compiling(trace.names) or [False], bool)
+    rows = trace.call_rows
+    return covered_ns(busy(trace, rows[is_compiling[trace.name[rows]]]), starts, ends)
+
+
+def compiling_steps(profile: Profile) -> Mask:
+    """Return for each step whether it compiles, or tunes a kernel, for so long that it is not a steady one."""
+    steps = profile.of(StepWindows)
+    return profile.of(compile_ns) > _COMPILING_SHARE * (steps.ends - steps.starts)
 
 
 class GpuSteps(NamedTuple):
@@ -140,14 +279,128 @@ def gpu_steps(profile: Profile) -> GpuSteps | None:
     return slowest(profile.of(steps_by_gpu))
 
 
+class SteadySteps(NamedTuple):
+    """The steps whose mean is the step time of the span."""
+
+    rows: Int64s  # among the steps
+    on_host: Int64s  # the same without regard to a GPU's clock, on which the end of some is unknown
+    windows: Intervals  # on the clock that limits them
+    device: int | None  # whose clock that is, None for the host's
+    host_ns: float  # mean on the host
+    gpu_ns: float | None  # mean on the slowest GPU, None where no whole step launched anything there
+
+    @property
+    def step_ns(self) -> float:
+        """Mean length on the clock that limits them."""
+        return float(self.windows.lengths.mean())
+
+
+def steady_steps(profile: Profile) -> SteadySteps | None:
+    """Return the steady steps, or all of them if none is steady; None without steps."""
+    steps, gpu = profile.of(StepWindows), profile.of(gpu_steps)
+    if not len(steps):
+        return None
+    incomplete = profile.of(incomplete_steps)
+    usable = ~(incomplete | profile.of(compiling_steps))
+    if (
+        gpu is not None and steps.source != "profiler"
+    ):  # what is inferred may begin before the loop, and end behind it
+        usable &= (np.arange(len(steps)) >= gpu.step[0]) & (np.arange(len(steps)) <= gpu.step[-1])
+    usable = usable if usable.any() else np.ones(len(steps), bool)
+    host = Intervals(steps.starts[usable], steps.ends[usable])
+    host_ns = host.total_ns / len(host.starts)
+    on_host = SteadySteps(np.flatnonzero(usable), np.flatnonzero(usable), host, None, host_ns, None)
+    if gpu is None:
+        return on_host
+    # The last step has no known end, and one before a step that lacks records has not, either.
+    whole = np.arange(len(gpu.step)) < max(len(gpu.step) - 1, 1)
+    whole &= usable[gpu.step] & ~np.append(incomplete, False)[gpu.step + 1]
+    if not whole.any():
+        return on_host
+    windows = Intervals(gpu.begin[whole], gpu.end[whole])
+    gpu_ns = windows.total_ns / int(whole.sum())
+    step = gpu.step[whole]
+    meanwhile = float((steps.ends[step] - steps.starts[step]).mean())
+    if not is_gpu_bound_by(gpu_ns, host_ns, meanwhile, float(gpu.work[whole].mean())):
+        return on_host._replace(gpu_ns=gpu_ns)
+    return SteadySteps(step, on_host.on_host, windows, gpu.device, host_ns, gpu_ns)
+
+
+class StepTime(msgspec.Struct, frozen=True):
+    """How long a step is: the one number for it."""
+
+    step_us: float  # unprofiled where the handler noted such steps, and no GPU was the limit
+    clock: ClockName
+    steps: int  # of how many `profiled_us` is the mean; 0 where the span has no steps, and is one window
+    profiled_us: float  # while the profiler recorded; the rest of it is the profiler's overhead
+    source: StepSource
+    device: int | None  # the GPU whose clock it is, None for the host's
+    unprofiled_steps: int  # of how many `step_us` is the mean; 0 where it is `profiled_us`
+
+    @property
+    def overhead_us(self) -> float:
+        """By how much profiling made a step longer."""
+        return self.profiled_us - self.step_us
+
+
+def step_time(profile: Profile) -> StepTime:
+    """Return how long a step is; without steps, how long the window of the span is."""
+    steady, steps = profile.of(steady_steps), profile.of(StepWindows)
+    if steady is None:
+        window = profile.of(span_window)
+        length = us(window.total_ns)
+        return StepTime(length, "host", 0, length, "span", None, 0)
+    noted = profile.of(_noted_lengths)
+    return StepTime(
+        step_us=float(profile.of(step_lengths).mean()) / 1000,
+        clock="host" if steady.device is None else "gpu",
+        steps=len(steady.rows),
+        profiled_us=steady.step_ns / 1000,
+        source=steps.source,
+        device=steady.device,
+        unprofiled_steps=len(noted),
+    )
+
+
+def step_lengths(profile: Profile) -> Int64s:
+    """Return the lengths whose mean is the step time (ns): unprofiled ones where they count; [] without steps."""
+    steady, noted = profile.of(steady_steps), profile.of(_noted_lengths)
+    return noted if len(noted) or steady is None else steady.windows.lengths
+
+
+def _noted_lengths(profile: Profile) -> Int64s:
+    """Return the noted unprofiled steps (ns) if they can be as short as that, and are not longer than profiled ones.
+
+    The handler notes times of the host. Where it runs ahead of a GPU they are shorter than the steps, until the queue
+    is full: no step is shorter than the GPU's work in it.
+    """
+    steady = profile.of(steady_steps)
+    noted = np.array(profile.data.of(unprofiled_steps) if profile.data else (), np.int64)
+    if steady is None or not len(noted):
+        return np.zeros(0, np.int64)
+    least = steady.step_ns / GPU_BOUND_RATIO
+    if steady.device is None:
+        work = [gpu.work[np.isin(gpu.step, steady.rows)] for gpu in profile.of(steps_by_gpu)]
+        least = max((float(ns.mean()) for ns in work if len(ns)), default=0.0) / GPU_BOUND_RATIO
+    return noted if least <= noted.mean() < steady.step_ns else noted[:0]
+
+
+def span_window(profile: Profile) -> Intervals:
+    """Return from the first GPU event to the end of the last; without any, when the busiest thread had operators."""
+    trace, rows = profile.trace, profile.of(gpu_work).index
+    if not len(rows):
+        times = dict(by_track(trace, trace.select(cat=(OPERATOR,))))
+        if not times:
+            return profiled_time(profile)
+        track = max(times, key=lambda track: busy(trace, times[track]).total_ns)
+        rows = np.arange(trace.track_bounds[track], trace.track_bounds[track + 1])
+    return Intervals(trace.ts[rows].min(keepdims=True), (trace.ts[rows] + trace.dur[rows]).max(keepdims=True))
+
+
 def bottleneck(profile: Profile) -> GpuSteps | None:
     """Return the steps on the slowest GPU where it is the bottleneck: where they take longer than on the host."""
-    steps, gpu = profile.of(StepWindows), profile.of(gpu_steps)
-    if gpu is None:
-        return None
-    host = (steps.ends - steps.starts)[gpu.step]
-    is_ahead = is_gpu_bound_by(gpu.mean, float(host.mean()), mean_of_steps(host), mean_of_steps(gpu.work))
-    return gpu if is_ahead else None
+    steady = profile.of(steady_steps)
+    return profile.of(gpu_steps) if steady and steady.device is not None else None
 
 
 def is_gpu_bound_by(gpu_ns: float, host_ns: float, meanwhile_ns: float, work_ns: float) -> bool:
@@ -229,22 +482,22 @@ def step_bounds(step: Int64s, begin: Int64s, end: Int64s) -> tuple[Int64s, Int64
     return rows, first, np.append(first[1:], [last] * min(1, len(rows)))
 
 
-def unprofiled_step_ns(data: CompileData) -> int | None:
-    """Return the mean step of the training loop while no profiler recorded, in ns, by the notes of the handler.
+def unprofiled_steps(data: CompileData) -> Sequence[int]:
+    """Return how long the steps of the training loop took while no profiler recorded (ns), as the handler noted them.
 
-    By the host's clock, without steps that compiled; `StepTimes` in summary.proto says where a step ends. None where
+    By the host's clock, without steps that compiled; `StepTimes` in summary.proto says where a step ends. () where
     too few were noted, as with a log. One alone may be the first of an epoch, but not where it is shorter than all
     that were recorded: no recording makes a step shorter.
     """
     steps = data.summary.steps
-    if len(steps.unrecorded_ns) == 1 and steps.unrecorded_ns[0] < min(steps.recorded_ns, default=0):
-        return int(steps.unrecorded_ns[0])
-    return _mean(steps.unrecorded_ns)
-
-
-def profiled_step_ns(data: CompileData) -> int | None:
-    """Return the mean step while a profiler recorded, in ns, from the same notes; None where too few were noted."""
-    return _mean(data.summary.steps.recorded_ns)
+    noted = list(steps.unrecorded_ns)
+    if len(noted) == 1 and noted[0] < min(steps.recorded_ns, default=0):
+        return noted
+    if len(noted) < _MIN_NOTED:
+        return ()
+    # Each step has its part of what a loop does every few steps, such as waiting for a loader; pauses are none.
+    most = _LONGEST * statistics.median(noted)
+    return [ns for ns in noted if ns <= most]
 
 
 def unprofiled_host_step_ns(data: CompileData) -> int | None:
@@ -255,11 +508,3 @@ def unprofiled_host_step_ns(data: CompileData) -> int | None:
     """
     noted = sorted(data.summary.steps.unrecorded_ns)
     return noted[1] if len(noted) >= _FEW else None
-
-
-def _mean(durations_ns: Sequence[int]) -> int | None:
-    """Average steps, so that each has its part of what a loop does every few steps, such as waiting for a loader."""
-    if len(durations_ns) < _FEWEST:
-        return None
-    most = _LONGEST * statistics.median(durations_ns)
-    return round(statistics.fmean(ns for ns in durations_ns if ns <= most))

@@ -34,6 +34,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
 from tb_torchcompile_plugin.analysis.causes.training_fixes import optimizer_times
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.profile.columns import mask_at
+from tb_torchcompile_plugin.profile.compiled.eager_roots import lookups_in_vain
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import (
     RegionCall,
@@ -41,7 +42,6 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
     all_calls,
     calls_cut_by_breaks,
     compiled_calls,
-    lookups_in_vain,
     marks_graphs,
     region_calls,
 )

@@ -37,15 +37,15 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
     run_facts,
     why_not_comparable,
 )
-from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes, step_length
-from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, step_cost, why_nothing
+from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
+from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, why_nothing
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_costs
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, seconds, signed
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import call_overhead
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, kernel_name, launched_in_steps
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import span_compiles, steps_that_compile
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling, span_compiles
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.generated_code import GraphCode
@@ -62,7 +62,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time, step_ns
+from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, is_triton
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_view
 from tb_torchcompile_plugin.torch_names.records import SYMBOLS
@@ -183,10 +183,10 @@ def _comparison(profile: Profile) -> _Comparison:
 
 
 def _unsteady(profile: Profile) -> str:
-    """Return why no step is predicted: the model is of all steps, and some or all of them compile."""
+    """Return why no step is predicted: all of them compile."""
     if profile.of(span_compiles):
         return "Nothing tells steps, and this span compiles: mark them, prof.step(), and record steady ones."
-    steps = profile.of(steps_that_compile)
+    steps = 0 if profile.of(compiling).others_us.size else profile.of(compiling).steps
     compile_ = plural(steps, "profiled step compiles", "profiled steps compile")
     return f"{compile_}: record later ones to know what a steady one takes." if steps else ""
 
@@ -196,7 +196,7 @@ def _predicted(profile: Profile, facts: RunFacts) -> Gain:
     if profile.of(why_nothing) or profile.of(_unsteady):
         return UNKNOWN
     if facts.compiled:
-        eager, now = profile.of(uncompiled), profile.of(step_length).step_us
+        eager, now = profile.of(uncompiled), profile.of(step_time).step_us
         return predicted_gain("eager_predicted", eager[:3], (now, now, now)) if eager else UNKNOWN
     best = next((row.predicted for row in profile.of(predicted_fixes) if row.kind == "eager"), None)
     if best is None:
@@ -282,9 +282,9 @@ def why_not(profile: Profile) -> list[WhyNot]:
 
 def _row(profile: Profile, cause: Obstacle, us: float, says: str, where: str = "") -> WhyNot:
     """Return a row for a time of all steps (µs); `says` precedes the time."""
-    steps = len(profile.of(StepWindows))
-    wall_ns = int(profile.of(step_ns).sum()) if steps else profile.of(profiled_time).total_ns
-    each, share = us / max(steps, 1), 100 * us / (wall_ns / 1000) if wall_ns else None
+    steps, step = len(profile.of(StepWindows)), profile.of(step_time)
+    each = us / max(steps, 1)
+    share = 100 * each / step.profiled_us if step.profiled_us else None
     part = "" if share is None else f", {percent(share)} of it"
     text = f"{says} {duration(each)} {'a step' if steps else 'in this span'}{part}"
     return WhyNot(cause, each, share, text, where)
@@ -373,8 +373,7 @@ def uncompiled(profile: Profile) -> EagerStep | None:
     operators, _ = profile.of(_fused)
     if not operators.any():
         return None
-    cost = profile.of(step_cost).recording
-    times = [after_ns(profile, _unfused(profile, assumed), cost) / 1000 for assumed in (USUAL, LEAST, MOST)]
+    times = [after_ns(profile, _unfused(profile, assumed)) / 1000 for assumed in (USUAL, LEAST, MOST)]
     return EagerStep(
         times[0], min(times), max(times), int(operators.sum()) / profile.of(launch_sequence).steps
     )

@@ -13,26 +13,24 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from tb_torchcompile_plugin.analysis.causes.scenario import step_length
-from tb_torchcompile_plugin.analysis.causes.what_if import why_nothing
 from tb_torchcompile_plugin.analysis.compile.caches import saved_ns
 from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import launched_in_steps
 from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, compiling, noise_us, step_times
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, noise_us, step_times
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import union
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import GPU_BOUND_RATIO, StepWindows, bottleneck
-from tb_torchcompile_plugin.profile.units import to_seconds, us
+from tb_torchcompile_plugin.profile.steps import StepWindows, step_lengths, step_time
+from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.slices import is_graph
 
-_MAX_STEP = 10  # times the median: what takes longer is a pause between two steps
 # From so many steps on, the means of 8 parts show how they vary: they follow one another.
 _PARTS, _MIN_STEPS = 8, 32
 _PROCESS_VARIATION = 0.01  # of a step, by which the means of two processes differ though nothing else does
@@ -103,23 +101,23 @@ class SteadySteps(NamedTuple):
 
 def steady_steps(profile: Profile) -> SteadySteps:
     """Return how long steady steps are; where the GPU is the bottleneck, by its clock."""
-    durations_ns = profile.data.summary.steps.unrecorded_ns if profile.data else []
-    unprofiled = None
-    if len(durations_ns) > 1:
-        limit_ns = _MAX_STEP * statistics.median(durations_ns)
-        kept = [us(ns) for ns in durations_ns if ns <= limit_ns]
-        # Of many steps the means of a few parts, so that slow changes do not count as chance.
-        size = len(kept) // _PARTS if len(kept) >= _MIN_STEPS else 1
-        parts = (kept[begin : begin + size] for begin in range(0, len(kept) - size + 1, size))
-        unprofiled = step_times([statistics.fmean(part) for part in parts])
-    if unprofiled and not profile.of(why_nothing):
-        length = profile.of(step_length)
-        if length.gpu_us and length.clock == "gpu" and length.step_us > GPU_BOUND_RATIO * unprofiled.mean_us:
-            # The steps of a GPU that has work all the time take as long profiled as not.
-            gpu, mean = profile.of(bottleneck), length.step_us
-            by_gpu = step_times((gpu.length[:-1] / 1000).tolist()) if gpu is not None else None
-            unprofiled = by_gpu or StepTimes(1, mean, mean, mean, mean, None)
-    return SteadySteps(unprofiled, step_times(profile.of(compiling).others_us.tolist()))
+    step, profiled = profile.of(step_time), profile.of(profiled_times)
+    if not step.unprofiled_steps:
+        # The steps of a GPU that has work all the time take as long profiled as not.
+        return SteadySteps(profiled if step.clock == "gpu" else None, profiled)
+    kept = (profile.of(step_lengths) / 1000).tolist()
+    # Of many steps the means of a few parts, so that slow changes do not count as chance.
+    size = len(kept) // _PARTS if len(kept) >= _MIN_STEPS else 1
+    parts = step_times(
+        [statistics.fmean(kept[at : at + size]) for at in range(0, len(kept) - size + 1, size)]
+    )
+    return SteadySteps(parts and replace(parts, mean_us=step.step_us), profiled)
+
+
+def profiled_times(profile: Profile) -> StepTimes | None:
+    """Return the steady steps as they were profiled; None without steps."""
+    steady = profile.of(profile_steps.steady_steps)
+    return step_times((steady.windows.lengths / 1000).tolist()) if steady else None
 
 
 def chance_us(a: StepTimes, b: StepTimes) -> float:

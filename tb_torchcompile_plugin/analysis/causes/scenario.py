@@ -28,31 +28,14 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import (
     step_picture,
     time_unit,
 )
-from tb_torchcompile_plugin.profile.model.clock import Clock, clock, recorded_clock
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import StepSource, launch_sequence, loop_steps
-from tb_torchcompile_plugin.profile.model.model import Model, model, replay
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
+from tb_torchcompile_plugin.profile.model.model import Model, model
 from tb_torchcompile_plugin.profile.model.profiler_overhead import without_overhead
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import unprofiled_step_ns
+from tb_torchcompile_plugin.profile.steps import StepTime, step_time
 
 MAX_ROWS = 20  # fixes that are listed without being picked
 Variant = Literal["change", "conservative", "optimistic"]  # which change of a fix
-
-
-class StepLength(msgspec.Struct, frozen=True):
-    """A mean step, or the span where there are no steps (µs)."""
-
-    step_us: float  # as all predictions are for: unprofiled where that is known
-    clock: Literal["host", "gpu"]  # what is the bottleneck
-    device: int | None  # the GPU, if it is the bottleneck
-    host_us: float
-    gpu_us: float | None
-    recorded_us: float
-    unrecorded_us: float | None  # unprofiled, as the handler measured it
-    steps: int  # that the model holds, 0 where the span has none
-    steps_from: StepSource
-    replay_error_percent: float  # replayed compared with recorded
 
 
 class FixRow(WhatIf, frozen=True):
@@ -69,8 +52,9 @@ class Scenario(msgspec.Struct, frozen=True):
     """The step now, and with the picked fixes."""
 
     headline: str
-    why_nothing: str | None  # why nothing can be predicted; then there is no step
-    step: StepLength | None
+    why_nothing: str | None  # why nothing can be predicted
+    step: StepTime
+    replay_error_percent: float | None  # a step replayed as it was recorded, compared with the recorded one
     now: Picture | None
     after: Picture | None  # None where none is picked, as `combined`
     combined: Predicted | None
@@ -109,15 +93,18 @@ def scenario_with(profile: Profile, offer: PossibleFixes, picked: Sequence[str])
     kept, needless, ns = profile.of(_picked, offer, tuple(sorted(chosen_ids)) if now else ())
     combined = None
     if kept:
-        bounds = (_walked(profile, kept, "conservative").step, _walked(profile, kept, "optimistic").step)
-        combined = prediction(profile.of(_walked).step, ns, *bounds)
+        bounds = (_after_all(profile, kept, "conservative"), _after_all(profile, kept, "optimistic"))
+        combined = prediction(profile.of(step_cost).step, ns, *bounds)
     of = profile.of(time_unit)
     return Scenario(
         headline=_headline(profile, offer, len(chosen_ids), combined) if now else "Nothing is predicted.",
         why_nothing=why,
-        step=None if why else profile.of(step_length),
+        step=profile.of(step_time),
+        replay_error_percent=None if why else profile.of(replay_error_percent),
         now=now,
-        after=step_picture(profile, _changed(profile, kept), now.host) if kept and now else None,
+        after=step_picture(profile, _changed(profile, kept), profile.of(step_cost).scale, now.host)
+        if kept and now
+        else None,
         combined=combined,
         fixes=[
             FixRow(
@@ -157,7 +144,7 @@ def predict_fix(profile: Profile, fix: Fix) -> WhatIf:
         file=file,
         line=line,
         times=fix.times,
-        predicted=prediction(now.step, *(after_ns(profile, change, now.recording) for change in changes)),
+        predicted=prediction(now.step, *(after_ns(profile, change) for change in changes)),
     )
 
 
@@ -171,44 +158,25 @@ def shared_ns(profile: Profile, fix: str, other: str) -> float:
 def adds_ns(profile: Profile, fix: str, other: str) -> float:
     """Return what the first of these fixes takes off a mean step if the second is made already."""
     by_id = {row.id: row.change for row in profile.of(fixes)}
-    cost = profile.of(step_cost).recording
-    alone = after_ns(profile, by_id[other], cost)
-    return alone - after_ns(profile, lambda model: apply_all(model, [by_id[fix], by_id[other]]), cost)
-
-
-def step_length(profile: Profile) -> StepLength:
-    """Return how long the step is. Raises IndexError where nothing was launched."""
-    unrecorded = profile.data.of(unprofiled_step_ns) if profile.data else None
-    recorded, now, loop = profile.of(recorded_clock), profile.of(_walked), profile.of(loop_steps)
-    on_gpu = now.step > now.host
-    return StepLength(
-        step_us=now.step / 1000,
-        clock="gpu" if on_gpu else "host",
-        device=now.device if on_gpu else None,
-        host_us=now.host / 1000,
-        gpu_us=None if now.gpu is None else now.gpu / 1000,
-        recorded_us=recorded.step / 1000,
-        unrecorded_us=None if unrecorded is None else unrecorded / 1000,
-        steps=0 if loop.source == "span" else len(profile.of(launch_sequence).marks) - 1,
-        steps_from=loop.source,
-        replay_error_percent=profile.of(replay_error_percent),
-    )
+    alone = after_ns(profile, by_id[other])
+    return alone - after_ns(profile, lambda model: apply_all(model, [by_id[fix], by_id[other]]))
 
 
 def picture_now(profile: Profile) -> Picture:
     """Return where the step goes before anything is fixed."""
-    return step_picture(profile, _changed(profile))
+    return step_picture(profile, _changed(profile), profile.of(step_cost).scale)
 
 
-def _changed(profile: Profile, chosen: Sequence[Fix] = (), variant: Variant = "change") -> Model:
+def _changed(profile: Profile, chosen: Sequence[Fix] = ()) -> Model:
     """Return the model with these fixes, without what profiling added."""
-    changed = apply_all(profile.of(model), [getattr(fix, variant) or fix.change for fix in chosen])
-    return without_overhead(profile, changed, profile.of(step_cost).recording)
+    changed = apply_all(profile.of(model), [fix.change for fix in chosen])
+    return without_overhead(profile, changed, profile.of(step_cost).overhead)
 
 
-def _walked(profile: Profile, chosen: Sequence[Fix] = (), variant: Variant = "change") -> Clock:
-    times = replay(_changed(profile, chosen, variant))
-    return clock(profile.of(launch_sequence), profile.of(gpu_queue), times)
+def _after_all(profile: Profile, chosen: Sequence[Fix], variant: Variant = "change") -> float:
+    """Return the step with these fixes (ns)."""
+    changes = [getattr(fix, variant) or fix.change for fix in chosen]
+    return after_ns(profile, lambda model: apply_all(model, changes))
 
 
 def _picked(
@@ -221,7 +189,7 @@ def _picked(
     for row in offer.rows:
         if row.id not in ids:
             continue
-        after = _walked(profile, [*kept, by_id[row.id]]).step
+        after = _after_all(profile, [*kept, by_id[row.id]])
         if after < ns:
             kept, ns = [*kept, by_id[row.id]], after
         else:
@@ -231,7 +199,7 @@ def _picked(
 
 def _headline(profile: Profile, offer: PossibleFixes, picked: int, combined: Predicted | None) -> str:
     """Return "Step 12.2 ms on the host's clock → 4.10 ms with 2 fixes (3.90-4.60 ms)."."""
-    step, recording = profile.of(step_length), profiling_slowdown(profile)
+    step, recording = profile.of(step_time), profiling_slowdown(profile)
     by = "; ".join(filter(None, (profile.of(how_steps_were_found), profile.of(modeled_steps))))
     clock = "the host" if step.device is None else f"GPU {step.device}"
     now = f"{duration(step.step_us)} on {clock}’s clock{f' ({by})' if by else ''}"
@@ -243,4 +211,4 @@ def _headline(profile: Profile, offer: PossibleFixes, picked: int, combined: Pre
         text = f"{'A step' if step.steps else 'The span'} takes {now}."
         if not offer.rows:
             text += " Nothing was found that would make it faster."
-    return f"{text} {recording}; predictions are for the step unrecorded." if recording else text
+    return f"{text} {recording}; predictions are for the step unprofiled." if recording else text

@@ -14,11 +14,12 @@ from tb_torchcompile_plugin.analysis.causes.gpu_fixes import faster_kernels, few
 from tb_torchcompile_plugin.analysis.causes.host_fixes import HOST_FIXES
 from tb_torchcompile_plugin.analysis.causes.training_fixes import AUTOGRAD_FIXES, sparse_embedding
 from tb_torchcompile_plugin.analysis.finding import Predicted
+from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.model.clock import clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
-from tb_torchcompile_plugin.profile.model.model import Replayed, model, replay
+from tb_torchcompile_plugin.profile.model.model import Model, Replayed, model, replay
 from tb_torchcompile_plugin.profile.model.profiler_overhead import (
     AS_RECORDED,
     ProfilerOverhead,
@@ -26,7 +27,7 @@ from tb_torchcompile_plugin.profile.model.profiler_overhead import (
     without_overhead,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import unprofiled_step_ns
+from tb_torchcompile_plugin.profile.steps import step_time
 
 MAX_ERROR_PERCENT = 2.0  # difference of the replayed step from the recorded one; see docs/what_if.md
 
@@ -35,10 +36,9 @@ def why_nothing(profile: Profile) -> str | None:
     """Return why nothing can be predicted, as a sentence; None where something can."""
     if profile.trace.is_cut_off:
         return "The trace is cut off, and a part of it does not tell how long a step takes."
-    if not len(profile.of(gpu_work).index) and profile.trace.notices:
-        return (
-            "No work of a GPU is in what could be read of this trace: nothing is predicted from a part of it."
-        )
+    covered = profile.of(coverage)
+    if covered.level == "insufficient" and (lost := covered.worst()):
+        return f"{lost.sentence} Nothing is predicted from that."
     if not len(profile.of(gpu_work).index):
         return "No work of a GPU was recorded: predicted is how the host and a GPU wait for each other."
     if len(profile.of(launch_sequence)) < 2 or not len(profile.of(gpu_queue)):
@@ -98,20 +98,27 @@ class WhatIf(msgspec.Struct, frozen=True):
 
 
 class StepCost(NamedTuple):
-    """How long a step takes (ns), and what profiling added to it, nothing where that is unknown."""
+    """How long a step takes (ns), what profiling added to it, and how replayed times become step times."""
 
-    step: float
-    recording: ProfilerOverhead
+    step: float  # the step time of the span
+    overhead: ProfilerOverhead  # nothing where it is unknown
+    scale: float  # the step time, in steps as they are replayed; within `MAX_ERROR_PERCENT` and the overhead it is 1
 
 
 def step_cost(profile: Profile) -> StepCost:
-    """Return the step as recorded; where the length of an unprofiled step is known, as it is then."""
-    unprofiled_ns = profile.data.of(unprofiled_step_ns) if profile.data else None
-    cost = profiler_overhead(profile, unprofiled_ns) if unprofiled_ns else AS_RECORDED
-    return StepCost(after_ns(profile, lambda model: model, cost), cost)
+    """Return the step that all predictions start from: unprofiled where that is known."""
+    step = profile.of(step_time)
+    ns = 1000 * step.step_us
+    overhead = profiler_overhead(profile, ns) if step.unprofiled_steps else AS_RECORDED
+    return StepCost(ns, overhead, ns / _replayed_ns(profile, profile.of(model), overhead))
 
 
-def after_ns(profile: Profile, change: Change, cost: ProfilerOverhead = AS_RECORDED) -> float:
-    """Return the mean length of a step after a change, without what profiling added to it."""
-    changed = without_overhead(profile, change(profile.of(model)), cost)
-    return clock(profile.of(launch_sequence), profile.of(gpu_queue), replay(changed)).step
+def after_ns(profile: Profile, change: Change) -> float:
+    """Return the mean length of a step after a change, as a step time: nothing changed, it is that of the span."""
+    cost = profile.of(step_cost)
+    return cost.scale * _replayed_ns(profile, change(profile.of(model)), cost.overhead)
+
+
+def _replayed_ns(profile: Profile, changed: Model, overhead: ProfilerOverhead) -> float:
+    times = replay(without_overhead(profile, changed, overhead))
+    return clock(profile.of(launch_sequence), profile.of(gpu_queue), times).step

@@ -20,11 +20,10 @@ from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import coverage
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, noise_us, step_times
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, noise_us, steady_times
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.profile.model.clock import step_clock
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_ns
+from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 _FINDINGS = 8  # of a span that are kept: more than the tab shows before the trace is read; chosen by hand
@@ -82,7 +81,7 @@ def compile_line(data: CompileData) -> CompileLine:
 def span_line(profile: Profile) -> SpanLine:
     """Return the line of a span, with what its worker compiled."""
     data, first = profile.data, first_change(profile.of(findings).findings)
-    clock, covered = profile.of(step_clock), profile.of(coverage)
+    step, covered = profile.of(step_time), profile.of(coverage)
     knows_breaks = data is not None or profile.of(graph_break_costs) is not None
     busy = [row.busy_percent for row in profile.of(gpus) if row.busy_percent is not None]
     return SpanLine(
@@ -92,8 +91,8 @@ def span_line(profile: Profile) -> SpanLine:
         recompiles=len(data.summary.recompiles) if data else None,
         finding=first.title if first else None,
         severity=first.severity if first else None,
-        step_us=clock.step / 1000 if clock else None,
-        times=step_times((profile.of(step_ns) / 1000).tolist()),
+        step_us=step.step_us if step.steps else None,
+        times=profile.of(steady_times),
         gpu_busy_percent=min(busy, default=None),
         compiled_percent=covered.host_percent if covered.gpu_percent is None else covered.gpu_percent,
     )

@@ -6,8 +6,8 @@ Everything is of an average profiled step, a → b; without steps, of the span. 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -36,11 +36,10 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import (
     Part,
     PartKind,
-    StepBreakdown,
+    StepPart,
     StepTimes,
     compiling,
 )
-from tb_torchcompile_plugin.analysis.runtime.step_picture import profiling_slowdown
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
@@ -149,11 +148,15 @@ class Comparison(msgspec.Struct, frozen=True):
     notes: list[str]
 
 
+_Parts = dict[tuple[PartKind, Part], float]
+
+
 class _Run(NamedTuple):
     """What ran on one side."""
 
     profile: Profile
-    windows: list[StepBreakdown]  # its steps, or the span as one
+    length_us: float | None  # of a step, or of the span; None where nothing ran
+    parts: _Parts  # µs; they sum to that
     # µs and launches of an average window, also by category; None without GPU events.
     gpu: tuple[float, float] | tuple[None, None]
     categories: dict[Category, tuple[float, float]]
@@ -165,9 +168,9 @@ def compare(a: Side, b: Side) -> Comparison:
     run_a, run_b = (_run(side.profile, whole) if side.profile else None for side in (a, b))
     step_time, parts, categories = None, [], []
     if run_a and run_b:
-        parts, categories = _parts(run_a.windows, run_b.windows), _categories(run_a, run_b)
+        parts, categories = _parts(run_a.parts, run_b.parts), _categories(run_a, run_b)
         if not whole:
-            times = (breakdown.step_times([step.wall_us for step in run.windows]) for run in (run_a, run_b))
+            times = (run.profile.of(breakdown.steady_times) for run in (run_a, run_b))
             step_time = step_time_difference(*times)
     return Comparison(
         step_time=step_time,
@@ -180,23 +183,30 @@ def compare(a: Side, b: Side) -> Comparison:
 
 
 def _run(profile: Profile, whole: bool) -> _Run:
-    span = profile.of(breakdown.window_breakdown) if whole else None
-    windows = profile.of(breakdown.bottleneck_breakdowns) if not whole else [span] if span else []
+    if whole:
+        span = profile.of(breakdown.window_breakdown)
+        length, count = span.wall_us if span else None, 1
+        rows: Sequence[StepPart] = span.parts if span else []
+    else:
+        report, steady = profile.of(breakdown.step_breakdown), profile.of(steps.steady_steps)
+        length, rows, count = report.step_time.step_us, report.mean_parts, len(steady.rows) if steady else 1
+    parts: _Parts = {(part.kind, part.part): part.time_us for part in rows if part.kind != "profiler"}
     if not len(profile.of(gpu_work).index):
-        return _Run(profile, windows, (None, None), {})
-    sums, count = _by_category(profile, whole), len(windows)
-    rows = {name: (us(ns) / count, launches / count) for name, (ns, launches) in sums.items()}
+        return _Run(profile, length, parts, (None, None), {})
+    sums = _by_category(profile, whole)
+    categories = {name: (us(ns) / count, launches / count) for name, (ns, launches) in sums.items()}
     ns, launches = (sum(column) for column in zip((0, 0), *sums.values()))
-    return _Run(profile, windows, (us(ns) / count, launches / count), rows)
+    return _Run(profile, length, parts, (us(ns) / count, launches / count), categories)
 
 
 def _by_category(profile: Profile, whole: bool) -> dict[Category, tuple[int, int]]:
-    """Return (ns, launches) of all steps; by launch, as the name alone does not show a user's Triton kernel."""
-    windows = profile.of(StepWindows)
+    """Return (ns, launches) of the steady steps; by launch, as the name does not show a user's Triton kernel."""
+    windows, steady = profile.of(StepWindows), profile.of(steps.steady_steps)
     sums = np.zeros((2, len(CATEGORIES)), np.int64)
     for rows in profile.of(kernel_launches):
         if rows.device != "cpu":
-            counted = whole | (windows.launching(profile.trace, rows.launch) >= 0)
+            step = windows.launching(profile.trace, rows.launch)
+            counted = whole | (np.isin(step, steady.rows) if steady else step >= 0)
             np.add.at(sums[0], rows.category[counted], rows.dur[counted])
             np.add.at(sums[1], rows.category[counted], 1)
     return {name: (ns, count) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count}
@@ -210,22 +220,13 @@ def step_time_difference(a: StepTimes | None, b: StepTimes | None) -> StepTimeDi
     return StepTimeDifference(a, b, delta, noise, None if noise is None else abs(delta) <= noise)
 
 
-def _parts(a: list[StepBreakdown], b: list[StepBreakdown]) -> list[PartDifference]:
+def _parts(a: _Parts, b: _Parts) -> list[PartDifference]:
     """Return the parts of a step, largest change first; [] where nothing ran on a side."""
     if not a or not b:
         return []
-    mean_a, mean_b = _mean_parts(a), _mean_parts(b)
-    keys = dict.fromkeys((*mean_a, *mean_b))
-    rows = [PartDifference(*key, pairs.pair(mean_a[key], mean_b[key])) for key in keys]
+    keys = dict.fromkeys((*a, *b))
+    rows = [PartDifference(*key, pairs.pair(a.get(key, 0.0), b.get(key, 0.0))) for key in keys]
     return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
-
-
-def _mean_parts(rows: list[StepBreakdown]) -> defaultdict[tuple[PartKind, Part], float]:
-    sums: defaultdict[tuple[PartKind, Part], float] = defaultdict(float)
-    for row in rows:
-        for part in row.parts:
-            sums[part.kind, part.part] += part.time_us / len(rows)
-    return sums
 
 
 def _categories(a: _Run, b: _Run) -> list[CategoryDifference]:
@@ -253,13 +254,12 @@ def _figures(side: Side, run: _Run | None, whole: bool) -> _Figures:
 
 
 def _run_figures(run: _Run, whole: bool) -> _Figures:
-    count = len(run.windows)  # 0 where nothing ran
-    wall = sum(window.wall_us for window in run.windows) / count if count else None
-    busy_us = _busy_us(run.profile, whole)
+    wall, busy_us = run.length_us, _busy_us(run.profile, whole)
     time, launches = run.gpu
     costs = run.profile.of(graph_break_costs)
     breaks = None
-    if costs is not None and count:
+    if costs is not None and wall is not None:
+        count = 1 if whole else len(run.profile.of(StepWindows))
         breaks = sum(cost.host_us if whole else cost.profiled_us for cost in costs) / count
     return {
         "span_us" if whole else "step_us": wall,
@@ -279,8 +279,8 @@ def _busy_us(profile: Profile, whole: bool) -> float | None:
     intervals = busy(profile.trace, index)
     if whole:
         return us(intervals.total_ns)
-    busy_ns = covered_ns(intervals, *profile.of(steps.bottleneck_windows))
-    return us(busy_ns.sum()) / len(busy_ns)
+    steady = profile.of(steps.steady_steps)
+    return us(int(covered_ns(intervals, *steady.windows).sum())) / len(steady.rows) if steady else None
 
 
 def _differences(a: _Figures, b: _Figures, times: StepTimeDifference | None) -> Iterator[Figure]:
@@ -394,20 +394,13 @@ def _environment_notes(a: Side, b: Side) -> Iterator[str]:
     devices = [", ".join(dict.fromkeys(row.name for row in rows if row.name)) for rows in gpu_rows]
     if all(devices) and devices[0] != devices[1]:
         yield f"A ran on {devices[0]}, B on {devices[1]}: times of different devices."
-    # Recording slows some programs more than others: then the profiled steps do not show which one is faster. The
-    # unprofiled steps are measured on the host, and mean nothing where it runs ahead.
-    profiles = [side.profile for side in (a, b) if side.profile and side.profile.of(steps.bottleneck) is None]
-    step_ns = [profile.data.of(steps.unprofiled_step_ns) if profile.data else None for profile in profiles]
-    if (
-        len(profiles) == 2
-        and None not in step_ns
-        and any(profiling_slowdown(profile, thresholds.SLOWED_BY_PROFILER) for profile in profiles)
-    ):
-        us_a, us_b = ((ns or 0) / 1000 for ns in step_ns)
-        change = pairs.change_percent(pairs.pair(us_a, us_b))
+    times = [side.profile.of(steps.step_time) for side in (a, b) if side.profile]
+    slowed = [time.profiled_us > thresholds.SLOWED_BY_PROFILER * time.step_us for time in times]
+    if len(times) == 2 and any(slowed) and not all(time.unprofiled_steps for time in times):
+        known = "A" if times[0].unprofiled_steps else "B"
         yield (
-            f"While nobody records a step of B takes {duration(us_b)}, one of A {duration(us_a)}{change}: recording "
-            "slows them, and all else here is of recorded steps."
+            f"Steps of {known} are unprofiled, which are faster than profiled ones; of the other side only "
+            "profiled steps are known."
         )
 
 
@@ -480,7 +473,6 @@ def _compiling_words(a: Profile, b: Profile) -> str:
     )
     if not words:
         return ""
-    others_a, others_b = (side.others_us for side in sides.values())
-    if not len(others_a) or not len(others_b):
+    if not all(len(side.others_us) for side in sides.values()):
         return f"{words}: no others are left to compare."
-    return f"{words}: the others take {change_of(pair(float(others_a.mean()), float(others_b.mean())))} in the mean."
+    return f"{words}: the others are compared."

@@ -5,6 +5,7 @@ Measured runs are kept in baseline files and compared.
 
 from __future__ import annotations
 
+import statistics
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_sit
 from tb_torchcompile_plugin.analysis.formatting import device_name, plural
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import bottleneck_breakdowns
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountName, counted_rows, merge_equal_rows
 from tb_torchcompile_plugin.compile_log.record import direction_of, optional_number
 from tb_torchcompile_plugin.errors import UserError
@@ -35,7 +36,7 @@ from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_names, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, step_ns
+from tb_torchcompile_plugin.profile.steps import StepWindows, step_lengths, step_time
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import name_across_runs
 
@@ -167,8 +168,8 @@ def _steps(source: RunSource) -> Measure:
     """Measure steps on the slower clock, of a job on the slowest rank; items: what a step waits for."""
     if not source.profiles:
         return unknown_measure(_NO_TRACE)
-    slowest = max(source.profiles, key=lambda profile: float(profile.of(step_ns).sum()))
-    lengths = source.job.of(job_step_ns) if source.job else slowest.of(step_ns).tolist()
+    slowest = max(source.profiles, key=lambda profile: profile.of(step_time).step_us)
+    lengths = source.job.of(job_step_ns) if source.job else slowest.of(step_lengths).tolist()
     if not lengths:
         return unknown_measure(_NO_STEPS)
     items = [
@@ -177,13 +178,13 @@ def _steps(source: RunSource) -> Measure:
         if site.step_mean_us
     ]
     # Why a GPU idles or, without one, what the host does.
-    rows = slowest.of(bottleneck_breakdowns)
-    sums: defaultdict[str, float] = defaultdict(float)
-    for part in (part for row in rows for part in row.parts if part.kind != "gpu"):
-        does = "the GPU idles" if part.kind == "idle" else "the host"
-        sums[f"{does}: {part.part.replace('_', ' ')}"] += 1000 * part.time_us / len(rows)
-    items += (MeasuredItem(what, value=round(ns)) for what, ns in sums.items())
-    return Measure(rounded_median(lengths), _kept(lengths), _largest(items))
+    for part in slowest.of(step_breakdown).mean_parts:
+        if part.kind in ("idle", "host"):
+            does = "the GPU idles" if part.kind == "idle" else "the host"
+            items.append(
+                MeasuredItem(f"{does}: {part.part.replace('_', ' ')}", value=round(1000 * part.time_us))
+            )
+    return Measure(round(statistics.fmean(lengths)), _kept(lengths), _largest(items))
 
 
 def _kernels(source: RunSource) -> Measure:

@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.level_of_detail import merged, shift_for, singles, touching
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, gpu_steps
+from tb_torchcompile_plugin.profile.steps import gpu_steps, marked_steps
 from tb_torchcompile_plugin.reader.arrays import Codes
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 from tb_torchcompile_plugin.torch_names.kernels import Category
@@ -163,7 +163,7 @@ class SideBySide:
     def __init__(self, job: TracedJob) -> None:
         self.job = job
         job.of(waits)
-        windows = [rank.profile.of(StepWindows).names for rank in job.ranks]
+        windows = [rank.profile.of(marked_steps).names for rank in job.ranks]
         self.steps = list(dict.fromkeys(name for names in windows for name in names))
 
 
@@ -196,7 +196,7 @@ def _extent(job: TracedJob, name: str) -> _Span:
 
 
 def _on_host(profile: Profile, name: str) -> _Span | None:
-    steps = profile.of(StepWindows)
+    steps = profile.of(marked_steps)
     if name not in steps.names:
         return None
     row = steps.names.index(name)
@@ -204,7 +204,7 @@ def _on_host(profile: Profile, name: str) -> _Span | None:
 
 
 def _on_gpu(profile: Profile, name: str) -> _Span | None:
-    names, steps = profile.of(StepWindows).names, profile.of(gpu_steps)
+    names, steps = profile.of(marked_steps).names, profile.of(gpu_steps)
     if steps is None or name not in names:
         return None
     rows = np.flatnonzero(steps.step == names.index(name))

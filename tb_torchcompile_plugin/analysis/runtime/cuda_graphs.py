@@ -47,7 +47,7 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches, launch_calls
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_ns, unprofiled_step_ns
+from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 from tb_torchcompile_plugin.torch_names.slices import is_capture
@@ -172,8 +172,7 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
     times = [row.recording_us for row in recordings or () if row.recording_us is not None]
     spent = sum(times) if recordings is not None and len(times) == len(recordings) else None
     # An unprofiled step, else the median of the profiled ones: some may have compiled.
-    unprofiled = profile.data.of(unprofiled_step_ns) if profile.data else None
-    step = unprofiled / 1000 if unprofiled else median_us(profile.of(step_ns))
+    step = profile.of(step_time).step_us
     return GraphedFunction(
         compile_id=compile_id,
         direction=direction,

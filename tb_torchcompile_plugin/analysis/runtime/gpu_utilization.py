@@ -29,9 +29,16 @@ from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_g
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
+from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import launching, step_slices
+from tb_torchcompile_plugin.profile.steps import (
+    StepWindows,
+    bottleneck_windows,
+    profiled_time,
+    span_window,
+    steady_steps,
+    step_time,
+)
 from tb_torchcompile_plugin.profile.units import share_percent, us
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
@@ -43,14 +50,10 @@ _MAX_GAPS = 50  # listed of each device
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What bounds a step: the largest of six parts that sum to `wall_us`.
-
-    Where launched work keeps the device busy for longer than `wall_us`, the host is ahead and cannot be the bound: then
-    `bound` is what most of that work is instead of launch.
-    """
+    """What bounds a step on the clock that limits it: the largest of six parts that sum to `wall_us`."""
 
     bound: Bound
-    share_percent: float | None  # of the bound; None where the host is ahead
+    share_percent: float | None  # of the bound; None of a window that takes no time
     device: int
     wall_us: float
     compute_us: float
@@ -59,7 +62,7 @@ class Verdict(msgspec.Struct, frozen=True):
     input_us: float  # the device idled while the host loaded data
     compile_us: float  # the device idled while the host compiled
     launch_us: float  # the device idled for another reason
-    least_us: float  # how long the work takes on the busiest device: with the same work no step is shorter
+    least_us: float  # how long the busiest device works: with the same work no step is shorter
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -125,8 +128,8 @@ class DeviceIdle(msgspec.Struct, frozen=True):
 class GpuUtilization(msgspec.Struct, frozen=True):
     """GPU time without kernels. Without GPU events, structs are None and lists empty."""
 
-    verdict: Verdict | None  # over all steps, or over `window` where there are none
-    mean: DeviceInStep | None  # what the verdict's device did in the mean step
+    verdict: Verdict | None  # over the steady steps, or over `window` where there are none
+    mean: DeviceInStep | None  # what the verdict's device does in the step whose length is the step time
     held_up: list[HeldUp]
     held_up_of: str  # what the times of `idle_culprits` are of: "a step"
     idle: list[DeviceIdle]
@@ -139,17 +142,22 @@ class GpuUtilization(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Utilization:
-    """The steps, or where there are none the one window, with what holds over all of them together."""
+    """The steps, or where there are none the one window, with what holds over all that are steady."""
 
     steps: list[StepUtilization]
     window: StepUtilization | None
     verdict: Verdict
-    mean: DeviceInStep
+    means: list[DeviceInStep]  # what each device does in the step whose length is the step time
+
+    @property
+    def mean(self) -> DeviceInStep:
+        """What the verdict's device does in that step."""
+        return next(row for row in self.means if row.device == self.verdict.device)
 
 
 @dataclass(frozen=True, eq=False)
 class _Windows:
-    """What one device did in each window, in ns: arrays with one entry (causes, launched: one row) per window."""
+    """What one device did in each window, in ns: arrays with one entry (causes: one row) per window."""
 
     device: int
     wall: Int64s
@@ -158,7 +166,6 @@ class _Windows:
     communication: Int64s  # exposed
     memory: Int64s  # exposed
     causes: npt.NDArray[np.int64]
-    launched: Int64s  # the work launched in the window, whenever it ran: columns are of ON_DEVICE
 
 
 def gpu_utilization(profile: Profile) -> GpuUtilization:
@@ -230,19 +237,15 @@ def gpus(profile: Profile) -> list[Gpu]:
 
 def utilization(profile: Profile) -> Utilization | None:
     """Return what each device did in each step, and the verdict; None without GPU events."""
-    trace, work, steps = profile.trace, profile.of(gpu_work), profile.of(step_slices)
+    trace, work, steps = profile.trace, profile.of(gpu_work), profile.of(StepWindows)
     if not len(work.index):
         return None
-    if len(steps):
-        begins, ends = trace.ts[steps], trace.ts[steps] + trace.dur[steps]
-    else:
-        begins = trace.ts[work.index].min(keepdims=True)
-        ends = (trace.ts[work.index] + trace.dur[work.index]).max(keepdims=True)
+    begins, ends = profile.of(bottleneck_windows if len(steps) else span_window)
     devices = [_windows(profile, device, begins, ends) for device in profile.of(idle_gaps)]
-    names = [trace.names[name] for name in trace.name[steps]] or [None]
+    on_host = profile.of(profiled_time) if len(steps) else profile.of(span_window)
     rows = []
-    for index, (name, begin, end) in enumerate(zip(names, begins, ends)):
-        launches = profile.of(launch_calls).between(begin, end)
+    for index, (name, begin, end) in enumerate(zip(steps.names or [None], begins, ends)):
+        launches = profile.of(launch_calls).between(on_host.starts[index], on_host.ends[index])
         row = StepUtilization(
             step=name,
             start_us=us(begin - trace.window()[0]),
@@ -254,12 +257,13 @@ def utilization(profile: Profile) -> Utilization | None:
             graph_replays=launches.replays,
         )
         rows.append(row)
-    every = np.arange(len(begins))
-    total = _verdict(devices, every)
-    mean = _device(next(device for device in devices if device.device == total.device), every)
-    if len(steps):
-        return Utilization(rows, None, total, mean)
-    return Utilization([], rows[0], total, mean)
+    steady = profile.of(steady_steps)
+    counted = steady.rows if steady else np.arange(len(begins))
+    # Profiling makes the host slower, so a device idles longer: its work takes as long unprofiled.
+    overhead_ns = round(1000 * profile.of(step_time).overhead_us * len(counted)) if steady else 0
+    total = _verdict(devices, counted, overhead_ns)
+    means = [_device(device, counted, overhead_ns) for device in devices]
+    return Utilization(rows if len(steps) else [], None if len(steps) else rows[0], total, means)
 
 
 def _windows(profile: Profile, device: int, begins: Int64s, ends: Int64s) -> _Windows:
@@ -268,11 +272,6 @@ def _windows(profile: Profile, device: int, begins: Int64s, ends: Int64s) -> _Wi
     compute, communication, memory = (covered_ns(layer, begins, ends) for layer in layers(trace, on_device))
     causes = causes_in(profile.of(idle_gaps)[device], profile.of(ThreadActivity), begins, ends)
     assert np.array_equal(memory + causes.sum(axis=1), ends - begins)
-    window_of = launching(Intervals(begins, ends), trace, trace.launch_of()[on_device.index])
-    launched = np.zeros((len(begins), len(ON_DEVICE)), np.int64)
-    for same in groups_of_equal(np.flatnonzero(window_of >= 0), window_of):
-        computing, communicating, active = (layer.total_ns for layer in layers(trace, on_device.where(same)))
-        launched[window_of[same[0]]] = computing, active - communicating, communicating - computing
     return _Windows(
         device=device,
         wall=ends - begins,
@@ -281,17 +280,17 @@ def _windows(profile: Profile, device: int, begins: Int64s, ends: Int64s) -> _Wi
         communication=communication - compute,
         memory=memory - communication,
         causes=causes,
-        launched=launched,
     )
 
 
-def _verdict(devices: list[_Windows], indices: Int64s) -> Verdict:
-    """Return the verdict over these windows, by the device that is busy longest."""
+def _verdict(devices: list[_Windows], indices: Int64s, overhead_ns: int = 0) -> Verdict:
+    """Return the verdict over these windows, by the device that is busy longest, without so much overhead."""
     windows = max(devices, key=lambda device: int(device.busy[indices].sum()))
     columns = windows.wall, windows.busy, windows.communication, windows.memory
     wall, busy, communication, memory = (int(column[indices].sum()) for column in columns)
-    idle, launched = windows.causes[indices].sum(axis=0), windows.launched[indices].sum(axis=0)
+    idle = windows.causes[indices].sum(axis=0)
     assert wall == busy + int(idle.sum()), "the parts do not sum to the windows"
+    wall -= overhead_ns
     parts: dict[Bound, int] = {
         "compute": busy - communication - memory,
         "copy": memory,
@@ -301,35 +300,25 @@ def _verdict(devices: list[_Windows], indices: Int64s) -> Verdict:
     }
     parts["launch"] = wall - sum(parts.values())
     bound = max(parts, key=lambda name: parts[name])
-    launched_ns = int(launched.sum())
-    host_is_ahead = bound == "launch" and launched_ns >= wall
-    if host_is_ahead:
-        bound = ON_DEVICE[int(np.argmax(launched))]
     return Verdict(
         bound=bound,
-        share_percent=None if host_is_ahead else share_percent(parts[bound], wall),
+        share_percent=share_percent(parts[bound], wall),
         device=windows.device,
         wall_us=us(wall),
         **{f"{name}_us": us(ns) for name, ns in parts.items()},
-        least_us=us(launched_ns if launched_ns >= wall else busy),
+        least_us=us(busy),
     )
 
 
-def unprofiled_bound(recorded: Verdict, share: float) -> Bound:
-    """Return the bound if the windows take this share of their time unprofiled: profiling adds idle time."""
-    if recorded.bound != "launch":
-        return recorded.bound
-    parts: dict[Bound, float] = {
-        name: getattr(recorded, f"{name}_us") for name in (*ON_DEVICE, "input", "compile")
-    }
-    parts["launch"] = share * recorded.wall_us - sum(parts.values())
-    return max(parts, key=lambda name: parts[name])
-
-
-def _device(windows: _Windows, indices: Int64s) -> DeviceInStep:
-    """Return what the device did in the mean of these windows."""
+def _device(windows: _Windows, indices: Int64s, overhead_ns: int = 0) -> DeviceInStep:
+    """Return what the device did in the mean of these windows, without so much overhead in all of them."""
     count = len(indices)
-    busy, wall = int(windows.busy[indices].sum()), int(windows.wall[indices].sum())
+    busy, profiled = int(windows.busy[indices].sum()), int(windows.wall[indices].sum())
+    wall = max(profiled - overhead_ns, busy)
+    idle = windows.causes[indices].sum(axis=0)
+    if wall < profiled:  # in whole ns that sum to what is left
+        left = np.round(np.cumsum(idle) * ((wall - busy) / (profiled - busy))).astype(np.int64)
+        idle = np.diff(left, prepend=0)
     return DeviceInStep(
         device=windows.device,
         busy_us=us(busy) / count,
@@ -338,5 +327,5 @@ def _device(windows: _Windows, indices: Int64s) -> DeviceInStep:
         exposed_communication_us=us(windows.communication[indices].sum()) / count,
         exposed_memory_us=us(windows.memory[indices].sum()) / count,
         idle_us=us(wall - busy) / count,
-        idle=idle_causes(windows.causes[indices].sum(axis=0), count),
+        idle=idle_causes(idle, count),
     )

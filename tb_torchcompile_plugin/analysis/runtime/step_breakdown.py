@@ -1,7 +1,8 @@
 """Show where the time of each step goes, how much steps vary, and why some are slow.
 
-The parts of a step sum to it, to the nanosecond. Seen from the busiest device: while it works, the category of what
-runs; while it idles, what the thread that makes the next launch does. Without a GPU: what the thread of the steps does.
+The parts of a step sum to it, to the nanosecond, on the clock that limits the steps. Seen from the busiest device:
+while it works, the category of what runs; while it idles, what the thread that makes the next launch does. Without a
+GPU: what the thread of the steps does. Of a step that lacks GPU records nothing of that is known.
 """
 
 from __future__ import annotations
@@ -17,21 +18,26 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_moments
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
-from tb_torchcompile_plugin.job.digest.host_costs import compile_ns, compile_ns_in
 from tb_torchcompile_plugin.profile.columns import Cover, Floats, by_track, groups_of_equal, mask_of
 from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, causes_in, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
-from tb_torchcompile_plugin.profile.model.launch_sequence import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import (
+    StepTime,
     StepWindows,
-    bottleneck,
     bottleneck_windows,
+    compile_ns,
+    compile_ns_in,
+    compiling_steps,
+    incomplete_steps,
+    span_window,
+    steady_steps,
+    step_lengths,
     step_ns,
-    step_slices,
+    step_time,
 )
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped
@@ -51,14 +57,11 @@ _MIN_STEPS = 3  # of fewer steps none is typical
 _SCALE = 1.4826  # of a normal distribution: standard deviation over median absolute deviation
 _MIN_EXPLAINED = 0.5  # share of the excess that a reason explains at least
 
-# Share of a step spent compiling from which on it is not a steady one; a judgement without a recorded source.
-_COMPILING_SHARE = 0.1
-
 # Where several kernels run at once the first category counts: computation, then communication, then copies.
 _LAST: tuple[Category, ...] = ("communication", "memcpy", "memset")
 _ORDER: tuple[Category, ...] = (*(name for name in CATEGORIES if name not in _LAST), *_LAST)
-PartKind = Literal["gpu", "idle", "host"]
-Part = Category | Cause | Literal["compiled_graph"]
+PartKind = Literal["gpu", "idle", "host", "unknown", "profiler"]
+Part = Category | Cause | Literal["compiled_graph", "not_recorded", "profiler_overhead"]
 Reason = Part | Literal["gc", "autotune", "recompile"]
 # What a graph calls is launched where there is a GPU, and runs where there is none.
 _ON_CPU: dict[Cause, Part] = {"launch_call": "compiled_graph"}
@@ -88,7 +91,8 @@ class StepTimes(msgspec.Struct, frozen=True):
 class StepPart(msgspec.Struct, frozen=True):
     """A part of a step."""
 
-    # gpu: kernels of a category run; idle: the device waits for a cause; host: there is no GPU.
+    # gpu: kernels of a category run; idle: the device waits for a cause; host: there is no GPU; unknown: GPU records
+    # are missing; profiler: what profiling adds to the step.
     kind: PartKind
     part: Part
     time_us: float
@@ -97,7 +101,7 @@ class StepPart(msgspec.Struct, frozen=True):
 class MeanPart(StepPart, frozen=True):
     """A part of the mean step, or of the window."""
 
-    percent: float  # of all parts
+    percent: float  # of the step, or of the window
 
 
 class StepBreakdown(msgspec.Struct, frozen=True):
@@ -126,15 +130,17 @@ class SlowStep(msgspec.Struct, frozen=True):
 
 
 class StepReport(msgspec.Struct, frozen=True):
-    """All steps, by the host's clock. Without steps the lists are empty."""
+    """All steps, on the clock that limits them. Without steps the lists are empty."""
 
     headline: str
-    times: StepTimes | None
-    gpu_us: float | None  # the mean step on the GPU, if that is slower than the host
+    step_time: StepTime
+    times: StepTimes | None  # of the steps whose mean is `step_time.step_us`
     steps: list[StepBreakdown]
     slow: list[SlowStep]
     window: StepBreakdown | None  # the whole span, if there are no steps and anything ran
-    mean_parts: list[MeanPart]  # of the steps or the window: kernels first, the largest in front
+    # Of the steady steps or the window: kernels first, the largest in front. They sum to `step_time.step_us`; behind
+    # them is what profiling adds, up to `profiled_us`.
+    mean_parts: list[MeanPart]
 
 
 class Compiling(NamedTuple):
@@ -147,50 +153,64 @@ class Compiling(NamedTuple):
 
 def step_breakdown(profile: Profile) -> StepReport:
     """Return where the time of each step goes, how much steps vary, and why some are slow."""
-    steps, gpu = profile.of(step_breakdowns), profile.of(bottleneck)
-    times = step_times([step.wall_us for step in steps])
-    gpu_us = gpu.mean / 1000 if gpu else None
+    steps, steady = profile.of(step_breakdowns), profile.of(steady_steps)
+    times = profile.of(steady_times)
     window = None if steps else profile.of(window_breakdown)
     slow = slow_steps(profile, steps)
     headline = "Nothing ran in this span."
     if times:
-        headline = _times_sentence(times, gpu_us)
+        headline = _times_sentence(profile.of(step_time), times)
         if slow:
             more = " …" if slow[1:] else "."
             headline += f" {plural(len(slow), 'slow step')}: {slow[0].step}, {slow[0].why}{more}"
     elif window:
         headline = f"No steps were marked in {duration(window.wall_us)}."
+    rows = [steps[row] for row in steady.rows.tolist()] if steady else [window] if window else []
     return StepReport(
         headline=headline,
+        step_time=profile.of(step_time),
         times=times,
-        gpu_us=gpu_us,
         steps=steps,
         slow=slow,
         window=window,
-        mean_parts=_mean_parts(steps or ([window] if window else [])),
+        mean_parts=_mean_parts(rows, profile.of(step_time)),
     )
 
 
-def _times_sentence(times: StepTimes, gpu_us: float | None) -> str:
-    """Return "A step takes 22.4 ms, the median of 3: 22.1 ms to 23.0 ms, mean 22.5 ms ± 300 µs."."""
-    where = "" if gpu_us is None else " on the host"
-    text = f"A step takes {duration(times.median_us)}{where}"
+def steady_times(profile: Profile) -> StepTimes | None:
+    """Return how much the steps vary whose mean is the step time; None without steps."""
+    return step_times((profile.of(step_lengths) / 1000).tolist())
+
+
+def _times_sentence(step: StepTime, times: StepTimes) -> str:
+    """Return "A step takes 22.4 ms (mean of 3; 22.1 to 23.0 ms, ± 300 µs)."."""
+    profiled = f"; {duration(step.profiled_us)} while profiling" if step.unprofiled_steps else ""
+    varies = ""
     if times.deviation_us is not None:
-        mean = f"mean {duration(times.mean_us)} ± {duration(times.deviation_us)}"
-        range_ = f"{duration(times.min_us)} to {duration(times.max_us)}"
-        text += f", the median of {times.steps:,}: {range_}, {mean}"
-    ahead = f" The host runs ahead: on the GPU a step takes {duration(gpu_us)}." if gpu_us is not None else ""
-    return f"{text}.{ahead}"
+        varies = f"; {duration(times.min_us)} to {duration(times.max_us)}, ± {duration(times.deviation_us)}"
+    return f"A step takes {duration(step.step_us)} (mean of {times.steps:,}{profiled}{varies})."
 
 
-def _mean_parts(steps: Sequence[StepBreakdown]) -> list[MeanPart]:
+def _mean_parts(steps: Sequence[StepBreakdown], step: StepTime) -> list[MeanPart]:
+    """Return the mean parts of these steps as they are unprofiled, and what profiling adds.
+
+    A GPU works as long profiled as not, so the overhead is taken out of the other parts, in proportion.
+    """
     sums: dict[tuple[PartKind, Part], float] = defaultdict(float)
-    for step in steps:
-        for part in step.parts:
-            sums[part.kind, part.part] += part.time_us
-    total = sum(sums.values())
-    parts = [MeanPart(*key, time / len(steps), 100 * time / total) for key, time in sums.items()]
-    return sorted(parts, key=lambda part: (part.kind != "gpu", -part.time_us))
+    for row in steps:
+        for part in row.parts:
+            sums[part.kind, part.part] += part.time_us / len(steps)
+    on_gpu = sum(us for (kind, _), us in sums.items() if kind == "gpu")
+    other = sum(sums.values()) - on_gpu
+    left = 1 - step.overhead_us / other if other > step.overhead_us else 1.0
+    scale = 1.0 if left < 1 else 1 - step.overhead_us / (on_gpu + other or 1)
+    times = {key: us * (scale if key[0] == "gpu" else scale * left) for key, us in sums.items()}
+    parts = [MeanPart(*key, time, 100 * time / step.step_us) for key, time in times.items()]
+    parts.sort(key=lambda part: (part.kind != "gpu", -part.time_us))
+    if step.overhead_us > 0:
+        share = 100 * step.overhead_us / step.step_us
+        parts.append(MeanPart("profiler", "profiler_overhead", step.overhead_us, share))
+    return parts
 
 
 def step_times(walls_us: Sequence[float]) -> StepTimes | None:
@@ -220,44 +240,38 @@ def noise_us(a: StepTimes, b: StepTimes) -> float | None:
 
 
 def step_breakdowns(profile: Profile) -> list[StepBreakdown]:
-    """Return one row per profiled step, in its window on the host; [] without a schedule."""
+    """Return one row per step, in its window on the clock that limits the steps; [] without steps."""
     steps = profile.of(StepWindows)
-    return _breakdowns(profile, steps.names, Intervals(steps.starts, steps.ends))
-
-
-def bottleneck_breakdowns(profile: Profile) -> list[StepBreakdown]:
-    """Return the same on the slower clock: where the host runs ahead, in the steps' windows on the GPU."""
-    return _breakdowns(profile, profile.of(StepWindows).names, profile.of(bottleneck_windows))
+    rows = _breakdowns(profile, steps.names, profile.of(bottleneck_windows), steps.tracks)
+    return [
+        msgspec.structs.replace(row, parts=[StepPart("unknown", "not_recorded", row.wall_us)])
+        if lacks
+        else row
+        for row, lacks in zip(rows, profile.of(incomplete_steps).tolist(), strict=True)
+    ]
 
 
 def window_breakdown(profile: Profile) -> StepBreakdown | None:
-    """Return the whole span as one row, from the first GPU event to the end of the last; None where nothing ran."""
-    trace, rows = profile.trace, profile.of(gpu_work).index
-    track = -1
-    if not len(rows):  # the span of the thread that had operators running longest
-        operators = by_track(trace, trace.select(cat=(OPERATOR,)))
-        times = {track: busy(trace, same).total_ns for track, same in operators}
-        if not times:
-            return None
-        track = max(times, key=lambda track: times[track])
-        rows = np.arange(trace.track_bounds[track], trace.track_bounds[track + 1])
-    begins = trace.ts[rows].min(keepdims=True)
-    ends = (trace.ts[rows] + trace.dur[rows]).max(keepdims=True)
-    return _breakdowns(profile, [None], Intervals(begins, ends), track)[0]
+    """Return the whole span as one row; None where nothing ran."""
+    window, trace = profile.of(span_window), profile.trace
+    if not window.total_ns:
+        return None
+    operators = by_track(trace, trace.select(cat=(OPERATOR,)))
+    times = {track: busy(trace, rows).total_ns for track, rows in operators}
+    track = max(times, key=lambda track: times[track], default=-1)
+    return _breakdowns(profile, [None], window, np.array([track]))[0]
 
 
 def _breakdowns(
-    profile: Profile, names: Sequence[str | None], windows: Intervals, track: int | None = None
+    profile: Profile, names: Sequence[str | None], windows: Intervals, tracks: Int64s
 ) -> list[StepBreakdown]:
-    """Return the parts of each window, without a GPU on `track`, for the windows of steps on the thread of each."""
+    """Return the parts of each window, of the thread in `tracks` where there is no GPU."""
     begins, ends = windows
     times = {device: covered_ns(busy, *windows).sum() for device, busy in profile.of(busy_intervals).items()}
     device = max(times, key=lambda device: times[device], default=None)  # None without GPU events
     kinds: list[tuple[PartKind, Part]]
     if device is None:
         kinds = [("host", _ON_CPU.get(cause, cause)) for cause in CAUSES]
-        steps = profile.of(StepWindows).rows
-        tracks = profile.trace.track[steps].astype(np.int64) if track is None else np.array([track])
         columns = profile.of(ThreadActivity).split(begins, ends, tracks).T
     else:
         kinds = [*(("gpu", name) for name in _ORDER), *(("idle", cause) for cause in CAUSES)]
@@ -343,13 +357,12 @@ def _growth(
 
 def _named_us(profile: Profile, is_wanted: Callable[[str], bool]) -> list[float]:
     """Return for each step how long slices of such names ran on its thread."""
-    trace, rows = profile.trace, profile.of(step_slices)
+    trace, steps = profile.trace, profile.of(StepWindows)
     cover = Cover(trace, np.flatnonzero(mask_of(trace.names, is_wanted)[trace.name]))
-    times: Int64s = np.zeros(len(rows), np.int64)
-    for same in groups_of_equal(np.arange(len(rows)), trace.track[rows]):
-        begins = trace.ts[rows[same]]
-        ran = cover.on(int(trace.track[rows[same[0]]]))
-        times[same] = covered_ns(ran, begins, begins + trace.dur[rows[same]])
+    times: Int64s = np.zeros(len(steps), np.int64)
+    for same in groups_of_equal(np.arange(len(steps)), steps.tracks):
+        ran = cover.on(int(steps.tracks[same[0]]))
+        times[same] = covered_ns(ran, steps.starts[same], steps.ends[same])
     return [us(ns) for ns in times]
 
 
@@ -365,24 +378,14 @@ def _reason(growth: dict[Reason, float], excess: float) -> tuple[Reason | None, 
 
 def compiling(profile: Profile) -> Compiling:
     """Return the steps that compile, on the clock of host or GPU, whichever is slower."""
-    spent = np.array([profile.of(compile_ns)[name] for name in profile.of(StepWindows).names], np.int64)
-    length = profile.of(step_ns)
-    compiles = spent > _COMPILING_SHARE * length
-    return Compiling(int(compiles.sum()), int(spent[compiles].sum()) / 1000, length[~compiles] / 1000)
-
-
-def steps_that_compile(profile: Profile) -> int:
-    """Return how many steps compile or tune a kernel, marked by the profiler or inferred from the loop."""
-    if len(profile.of(StepWindows)):
-        return profile.of(compiling).steps
-    moments = profile.of(loop_steps).moments
-    spent = compile_ns_in(profile, moments[:-1], moments[1:])
-    return int((spent > _COMPILING_SHARE * np.diff(moments)).sum())
+    compiles = profile.of(compiling_steps)
+    spent = int(profile.of(compile_ns)[compiles].sum())
+    return Compiling(int(compiles.sum()), spent / 1000, profile.of(step_ns)[~compiles] / 1000)
 
 
 def span_compiles(profile: Profile) -> bool:
     """Return whether anything is compiled in a span without steps: then it is not steady."""
-    if len(profile.of(StepWindows)) or len(profile.of(loop_steps).moments):
+    if len(profile.of(StepWindows)):
         return False
     first, last = (np.array([moment], np.int64) for moment in profile.trace.window())
     return bool(compile_ns_in(profile, first, last).any())

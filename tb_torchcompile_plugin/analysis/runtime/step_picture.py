@@ -12,19 +12,17 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.profile.intervals import covered_ns, union
 from tb_torchcompile_plugin.profile.model.attribution import HostCauseKind, culprits
-from tb_torchcompile_plugin.profile.model.clock import clock, gpu_windows, step_clock
+from tb_torchcompile_plugin.profile.model.clock import clock, gpu_windows
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import (
-    StepSource,
     host_segments,
     is_truncated,
     launch_sequence,
-    loop_steps,
+    modeled_moments,
 )
 from tb_torchcompile_plugin.profile.model.model import Model, Replayed, replay
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import profiled_step_ns, unprofiled_step_ns
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.steps import StepSource, StepWindows, step_time
 from tb_torchcompile_plugin.torch_names.slices import call_kind
 
 # Culprits that have parts of their own, and their least share of the host's time; judgements without a recorded source.
@@ -67,8 +65,13 @@ _WAITING: Key = ("waiting", "", "", 0)
 _GPU_CLOCK: Key = ("gpu_clock", "", "", 0)
 
 
-def step_picture(profile: Profile, changed: Model, like: Sequence[HostPart] = ()) -> Picture:
-    """Return the step of a changed model; like: the parts before the change, whose names and order are kept."""
+def step_picture(
+    profile: Profile, changed: Model, scale: float = 1.0, like: Sequence[HostPart] = ()
+) -> Picture:
+    """Return the step of a changed model.
+
+    scale: of replayed times to step times. like: the parts before the change, whose names and order are kept.
+    """
     lane, queue, times = profile.of(launch_sequence), profile.of(gpu_queue), replay(changed)
     step, steps = clock(lane, queue, times).step, lane.steps
     spent = _spent(profile, changed, times)
@@ -84,14 +87,14 @@ def step_picture(profile: Profile, changed: Model, like: Sequence[HostPart] = ()
     if (longer := step * steps - sum(host.values())) > 0.01:
         keys.append(_GPU_CLOCK)
         host[_GPU_CLOCK] = longer
-    parts = [HostPart(*key, time_us=host[key] / steps / 1000) for key in keys]
+    parts = [HostPart(*key, time_us=scale * host[key] / steps / 1000) for key in keys]
     gpus = []
     for device, window in gpu_windows(lane, queue, times).items():
         on_device = queue.device == device
         work = union(times.work_begin[on_device], times.work_end[on_device])
         busy = int(covered_ns(work, *np.array([[window.begin], [window.end]]))[0]) / window.steps
-        gpus.append(GpuPart(device, busy / 1000, max(step - busy, 0.0) / 1000))
-    return Picture(step / 1000, parts, gpus)
+        gpus.append(GpuPart(device, scale * busy / 1000, scale * max(step - busy, 0.0) / 1000))
+    return Picture(scale * step / 1000, parts, gpus)
 
 
 def _spent(profile: Profile, changed: Model, times: Replayed) -> dict[Key, float]:
@@ -144,22 +147,22 @@ PER_STEP, PER_SPAN = TimeUnit("a step", "a step"), TimeUnit("this span", "in thi
 
 
 def how_steps_were_found(profile: Profile) -> str:
-    """Return "told by the optimizer's calls"; "" where the profiler marked the steps."""
-    loop = profile.of(loop_steps)
+    """Return "inferred from the optimizer's calls"; "" where the profiler marked the steps."""
+    steps = profile.of(StepWindows)
     words: dict[StepSource, str] = {
         "profiler": "",
-        "optimizer": "told by the optimizer's calls",
-        "compiled_region": f"told by calls of compiled region {loop.region}",
+        "optimizer": "inferred from the optimizer's calls",
+        "compiled_region": f"inferred from calls of compiled region {steps.region}",
         "span": "no steps were marked",
     }
-    return words[loop.source]
+    return words[steps.source]
 
 
 def modeled_steps(profile: Profile) -> str:
     """Return "the first 2 of 39 steps", if the model has too many calls to hold all steps; "" otherwise."""
     if not profile.of(is_truncated):
         return ""
-    steps, held = len(profile.of(loop_steps).moments) - 1, profile.of(launch_sequence).steps
+    steps, held = len(profile.of(modeled_moments)) - 1, profile.of(launch_sequence).steps
     if steps < 1:
         return f"its first {profile.most_calls:,} calls"
     return f"the first {f'{held:,} ' if held > 1 else ''}of {steps:,} steps"
@@ -175,21 +178,12 @@ def time_base(profile: Profile) -> str:
 
 def time_unit(profile: Profile) -> TimeUnit:
     """Return what predictions are of: a step, or the span where no steps were found."""
-    return PER_SPAN if profile.of(loop_steps).source == "span" else PER_STEP
+    return PER_STEP if len(profile.of(StepWindows)) else PER_SPAN
 
 
 def profiling_slowdown(profile: Profile, least: float = 1.0) -> str:
-    """Return "Recording slowed a step from 9.80 ms to 42.5 ms"; "" for less than `least` times as long, or unknown.
-
-    Nothing is known where the GPU is slower: the handler notes times of the host, which runs ahead. The notes of
-    profiled and unprofiled steps end at the same call; without enough of the former the trace is used.
-    """
-    pace = profile.of(step_clock)
-    if pace and pace.host_is_ahead:
+    """Return "Recording slowed a step from 9.80 ms to 42.5 ms"; "" for less than `least` times as long, or unknown."""
+    step = profile.of(step_time)
+    if not step.unprofiled_steps or step.profiled_us < least * step.step_us:
         return ""
-    unprofiled = profile.data.of(unprofiled_step_ns) if profile.data else None
-    profiled = profile.data.of(profiled_step_ns) if profile.data else None
-    profiled = profiled or (round(pace.host) if pace else 0)
-    if not unprofiled or profiled <= unprofiled or profiled < least * unprofiled:
-        return ""
-    return f"Recording slowed a step from {duration(us(unprofiled))} to {duration(us(profiled))}"
+    return f"Recording slowed a step from {duration(step.step_us)} to {duration(step.profiled_us)}"

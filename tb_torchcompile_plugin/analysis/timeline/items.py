@@ -65,9 +65,9 @@ def item_lanes(profile: Profile, origin: int) -> Iterator[tuple[LaneKind, str, l
 
 def steps_on_gpus(profile: Profile, origin: int) -> dict[int, list[Item]]:
     """Return the profiled steps on the clock of each device: from the first work that a step launched to the next."""
-    steps = profile.of(StepWindows)
+    steps, marks = profile.of(StepWindows), profile.of(step_slices)
     items = {}
-    for gpu in profile.of(steps_by_gpu):
+    for gpu in profile.of(steps_by_gpu) if len(marks) else ():
         columns = zip(gpu.step.tolist(), gpu.begin.tolist(), gpu.length.tolist())
         items[gpu.device] = [
             Item(
@@ -75,7 +75,7 @@ def steps_on_gpus(profile: Profile, origin: int) -> dict[int, list[Item]]:
                 start=begin - origin,
                 dur=length,
                 color="step",
-                row=int(steps.rows[step]),
+                row=int(marks[step]),
                 facts={"host_us": us(steps.ends[step] - steps.starts[step])},
             )
             for step, begin, length in columns

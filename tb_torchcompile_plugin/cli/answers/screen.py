@@ -183,13 +183,12 @@ def _parts(answer: FirstAnswer) -> Iterator[ScreenLine]:
 
 def _title_of_parts(answer: FirstAnswer, span: SpanReport, kind: str) -> str:
     report = span.step_breakdown
-    steps = f"a step goes, mean of {plural(report.times.steps, 'step')}" if report.times else "the span goes"
-    recorded = " as recorded" if span.overview.recording else ""
-    ahead = "" if report.gpu_us is None else ", while the host is in it, which runs ahead"
+    count = report.step_time.steps
+    steps = f"a step goes, mean of {plural(count, 'step')}" if count else "the span goes"
     spans = [other.span for other in answer.worker.spans] if answer.worker else []
     which = f", in span {spans.index(span.span) + 1} of {len(spans)}" if len(spans) > 1 else ""
     gpu = "" if kind == "host" else ": the GPU at work, or idle while the host does what is named"
-    return f"Where {steps}{recorded}{ahead}{_worker(answer)}{which}{gpu}"
+    return f"Where {steps}{_worker(answer)}{which}{gpu}"
 
 
 def _worker(answer: FirstAnswer) -> str:

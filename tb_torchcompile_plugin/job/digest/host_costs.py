@@ -10,15 +10,12 @@ import numpy as np
 
 from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
 from tb_torchcompile_plugin.profile.columns import Floats, Mask
-from tb_torchcompile_plugin.profile.gpu_work import busy
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import HostCauseKind, attributions_of, culprits
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.torch_names.slices import are_compiling
 
 LateCause = Literal[HostCauseKind, "slower_kernels", "more_work"]
 
@@ -99,17 +96,3 @@ def launched(profile: Profile) -> Int64s:
 def computes(profile: Profile) -> Mask:
     """Return which work of a rank's queue is not a collective."""
     return ~np.isin(profile.of(gpu_queue).row, profile.of(communication_rows))
-
-
-def compile_ns(profile: Profile) -> dict[str, int]:
-    """Return by step how much of its time on the host any thread of the process was in torch's compiler."""
-    steps = profile.of(StepWindows)
-    return dict(zip(steps.names, compile_ns_in(profile, steps.starts, steps.ends).tolist()))
-
-
-def compile_ns_in(profile: Profile, starts: Int64s, ends: Int64s) -> Int64s:
-    """Return the same of any windows."""
-    trace = profile.trace
-    is_compiling = np.array(are_compiling(trace.names) or [False], bool)
-    rows = trace.call_rows
-    return covered_ns(busy(trace, rows[is_compiling[trace.name[rows]]]), starts, ends)

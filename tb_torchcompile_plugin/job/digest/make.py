@@ -14,7 +14,7 @@ import numpy as np
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
 from tb_torchcompile_plugin.job.digest.file import LARGEST, ROOM, fitting, left_out
-from tb_torchcompile_plugin.job.digest.host_costs import compile_ns, computes, host_costs, launched
+from tb_torchcompile_plugin.job.digest.host_costs import computes, host_costs, launched
 from tb_torchcompile_plugin.job.digest.rank_calls import RankCalls, rank_calls
 from tb_torchcompile_plugin.job.digest.rank_digest import (
     DigestColumns,
@@ -34,7 +34,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, gpu_steps
+from tb_torchcompile_plugin.profile.steps import compile_ns, gpu_steps, marked_steps
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 
@@ -75,7 +75,7 @@ class _Excerpt(NamedTuple):
 def _all_of_it(profile: Profile) -> _Excerpt:
     summary = profile.summary or CompileSummary()
     return _Excerpt(
-        len(profile.of(StepWindows)) or len(profile.of(rank_calls).begin),
+        len(profile.of(marked_steps)) or len(profile.of(rank_calls).begin),
         max(len(summary.compilations), len(summary.recompiles), len(summary.graph_breaks)),
         len(profile.of(cuts)),
     )
@@ -121,7 +121,7 @@ def _step_ends(profile: Profile) -> Int64s:
 def _columns(profile: Profile, kept: _Excerpt) -> DigestColumns:
     (calls, _), moments = _beginning(profile, kept.steps), profile.of(cuts)[: kept.cuts]
     header = _identified(profile)
-    what = "steps" if len(profile.of(StepWindows)) else "collectives"
+    what = "steps" if len(profile.of(marked_steps)) else "collectives"
     header.notices.extend(left_out(what, kept.steps, profile.of(_all_of_it).steps))
     if profile.summary:
         header.compiled = _compiled(profile.summary, kept.compilations)
@@ -177,7 +177,7 @@ def host_of(metadata: Mapping[str, object]) -> str | None:
 
 def _beginning(profile: Profile, count: int) -> tuple[RankCalls, int]:
     """Return the collectives of the first `count` steps, or without steps as many; and until when they are (ns)."""
-    windows, calls = profile.of(StepWindows), profile.of(rank_calls)
+    windows, calls = profile.of(marked_steps), profile.of(rank_calls)
     moments = np.where(calls.launch >= 0, calls.launch, calls.begin) - profile.trace.base_ns
     ends = windows.starts if len(windows) else moments
     if count == len(ends):
@@ -191,10 +191,9 @@ def _beginning(profile: Profile, count: int) -> tuple[RankCalls, int]:
 
 def _steps(profile: Profile, count: int) -> tuple[HostWindows, RankGpu | None]:
     """Return the first `count` steps on the host and on the GPU."""
-    windows, compiling, gpu = profile.of(StepWindows), profile.of(compile_ns), profile.of(rank_gpu)
+    windows, compiling, gpu = profile.of(marked_steps), profile.of(compile_ns), profile.of(rank_gpu)
     names = windows.names[:count]
-    compiled = np.array([compiling[name] for name in names], np.int64)
-    host = HostWindows(names, windows.starts[:count], windows.ends[:count], compiled)
+    host = HostWindows(names, windows.starts[:count], windows.ends[:count], compiling[: len(names)])
     if gpu is None or not (gpu.steps.window < count).any():
         return host, None
     mask = gpu.steps.window < count
@@ -208,7 +207,7 @@ def _steps(profile: Profile, count: int) -> tuple[HostWindows, RankGpu | None]:
 def rank_gpu(profile: Profile) -> RankGpu | None:
     """Return the steps on the slowest GPU; None where no step launched GPU work."""
     steps = profile.of(gpu_steps)
-    if steps is None or not len(steps.step):
+    if steps is None or not len(steps.step) or not len(profile.of(marked_steps)):
         return None
     work = profile.of(gpu_work)
     work = work.where(work.device == steps.device)
@@ -237,7 +236,7 @@ def cuts(profile: Profile) -> Int64s:
     They are the begin of the recording and of each step, and each launch of a collective; as far as the launch
     sequence goes.
     """
-    windows, calls, lane = profile.of(StepWindows), profile.of(rank_calls), profile.of(launch_sequence)
+    windows, calls, lane = profile.of(marked_steps), profile.of(rank_calls), profile.of(launch_sequence)
     launches = calls.launch[calls.launch >= 0] - profile.trace.base_ns
     moments = np.unique(np.concatenate(([profile.trace.window()[0]], windows.starts, launches)))
     return np.asarray(moments[moments <= lane.begin[-1]] if len(lane) else moments[:0], np.int64)

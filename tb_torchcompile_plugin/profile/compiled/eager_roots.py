@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.profile.intervals import (
     within,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.operators import node_name
 
@@ -107,3 +107,19 @@ class EagerRoots:
         root = within(Intervals(begin, end), self._trace.ts[self._launches[launches]])
         device = sums(root, self._gpu_ns[launches], len(first))
         return Roots(ops[first], begin, end, covered_ns(own, begin, end), device), own
+
+
+def lookups_in_vain(profile: Profile) -> int:
+    """Return how often dynamo looked a frame up in its cache and no compiled region followed: torch has given it up.
+
+    0 where something was compiled meanwhile, for that follows a lookup, too, and without marked steps, as outside of
+    them frames are called for the first time.
+    """
+    trace, steps = profile.trace, profile.of(profiled_time)
+    if not len(profile.of(StepWindows)) or len(host_slices(trace, slices.is_compilation)):
+        return 0
+    lookups, regions = (
+        host_slices(trace, wanted) for wanted in (slices.LOOKUPS.__contains__, slices.is_region)
+    )
+    inside = [int((within(steps, trace.ts[rows]) >= 0).sum()) for rows in (lookups, regions)]
+    return max(inside[0] - inside[1], 0)

@@ -19,9 +19,8 @@ from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.profile.columns import host_slices
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import busy
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, joined, union, within, without
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, joined, union, without
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import slices
@@ -230,22 +229,6 @@ def calls_cut_by_breaks(profile: Profile) -> list[RegionCall]:
 def frames(calls: list[RegionCall]) -> Iterator[RegionCall]:
     """Return the calls that begin a frame: the outermost ones, and the called frames nested in any."""
     return (call for call in all_calls(calls) if not call.resume or call.outer is None)
-
-
-def lookups_in_vain(profile: Profile) -> int:
-    """Return how often dynamo looked a frame up in its cache and no compiled region followed: torch has given it up.
-
-    0 where something was compiled meanwhile, for that follows a lookup, too, and without marked steps, as outside of
-    them frames are called for the first time.
-    """
-    trace, steps = profile.trace, profile.of(profiled_time)
-    if not len(profile.of(StepWindows)) or len(host_slices(trace, slices.is_compilation)):
-        return 0
-    lookups, regions = (
-        host_slices(trace, wanted) for wanted in (slices.LOOKUPS.__contains__, slices.is_region)
-    )
-    inside = [int((within(steps, trace.ts[rows]) >= 0).sum()) for rows in (lookups, regions)]
-    return max(inside[0] - inside[1], 0)
 
 
 def marks_graphs(trace: Trace) -> bool:

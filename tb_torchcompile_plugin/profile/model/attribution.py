@@ -14,8 +14,9 @@ import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, mask_at, mask_of, ordinals
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, loop_steps
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import ways_up
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
 from tb_torchcompile_plugin.torch_names.python_frames import (
@@ -131,7 +132,7 @@ def ancestor_causes(profile: Profile, rows: Int64s) -> AncestorCauses:
     A function that lasts longer than a step runs the loop: if a framework's function is inside it, its line is not
     shown.
     """
-    trace, moments = profile.trace, profile.of(loop_steps).moments
+    trace, moments = profile.trace, profile.of(StepWindows).moments
     longest = int(np.diff(moments).max()) if len(moments) > 1 else np.iinfo(np.int64).max
     of_names = profile.of(_of_names)
     is_outer = mask_at(np.array(_OUTER), len(CAUSES))

@@ -10,24 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.intervals import Intervals
 from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import (
-    LaunchSequence,
-    StepSource,
-    launch_sequence,
-    loop_steps,
-)
+from tb_torchcompile_plugin.profile.model.launch_sequence import LaunchSequence, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import Replayed
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import (
-    StepWindows,
-    gpu_steps_of,
-    is_gpu_bound_by,
-    mask_of_busiest_stream,
-    mean_of_steps,
-    slowest,
-)
+from tb_torchcompile_plugin.profile.steps import is_gpu_bound_by, mask_of_busiest_stream
 
 
 class Clock(NamedTuple):
@@ -60,7 +47,21 @@ def clock(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> Clock:
     inside = (queue.device == device) & (queue.point >= points[0]) & (queue.point < points[1])
     work = int((times.work_end - times.work_begin)[inside].sum())
     is_ahead = is_gpu_bound_by(window.step, host, meanwhile / window.steps, work / window.steps)
-    return Clock(host, window.step, device, is_ahead, window.step if is_ahead else host)
+    step = window.step if is_ahead else host
+    return Clock(host, window.step, device, is_ahead, max(step, _least_step(lane, queue, times)))
+
+
+def _least_step(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> float:
+    """Return how long CUDA graphs keep the busiest device in a step (ns): no step is shorter.
+
+    A replay knows one queue per stream; the streams inside a graph share the device, as much as they did when recorded.
+    """
+    step = np.searchsorted(lane.marks, queue.point, side="right") - 1
+    inside = (step >= 0) & (step < lane.steps)
+    alone = np.where(inside, queue.alone * (times.work_end - times.work_begin), 0.0)
+    return max(
+        (float(alone[queue.device == number].sum()) / lane.steps for number in set(queue.device)), default=0.0
+    )
 
 
 class GpuWindow(NamedTuple):
@@ -92,45 +93,3 @@ def gpu_windows(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> dict[
         steps = max(last - first, 1)
         windows[device] = GpuWindow(begin, end, steps, first, (end - begin) / steps)
     return windows
-
-
-class RecordedStepLength(NamedTuple):
-    """Mean lengths of the recorded whole steps (ns)."""
-
-    host: float
-    gpu: float | None  # on the slowest device, None where they launched nothing
-    device: int  # its number, -1 without
-    steps: int
-    gpu_steps: int  # of how many `gpu` is the mean
-    source: StepSource  # what shows the steps
-    host_is_ahead: bool  # whether the GPU is the bottleneck
-    step: float  # by the clock of the bottleneck
-    averaged: int  # of how many steps that is the mean
-
-
-def step_clock(profile: Profile) -> RecordedStepLength | None:
-    """Return how long a recorded step is; None where nothing shows steps.
-
-    Steps before the first and behind the last that launched GPU work are cut by the ends of the recording.
-    """
-    loop, marked = profile.of(loop_steps), profile.of(StepWindows)
-    if len(loop.moments) < 2:
-        return None
-    windows = Intervals(loop.moments[:-1], loop.moments[1:])
-    if loop.source == "profiler":
-        windows = Intervals(marked.starts, marked.ends)
-    gpu = slowest(gpu_steps_of(profile, windows))
-    if gpu is None:
-        number, host = len(windows.starts), windows.total_ns / len(windows.starts)
-        return RecordedStepLength(host, None, -1, number, 0, loop.source, False, host, number)
-    kept = slice(gpu.step[0], gpu.step[-1] + 1)
-    ns = (windows.ends - windows.starts)[kept]
-    host, launching = int(ns.sum()) / len(ns), ns[gpu.step - gpu.step[0]]
-    gpu_steps = max(len(gpu.step) - 1, 1)
-    is_ahead = is_gpu_bound_by(
-        gpu.mean, float(launching.mean()), mean_of_steps(launching), mean_of_steps(gpu.work)
-    )
-    step, averaged = (gpu.mean, gpu_steps) if is_ahead else (host, len(ns))
-    return RecordedStepLength(
-        host, gpu.mean, gpu.device, len(ns), gpu_steps, loop.source, is_ahead, step, averaged
-    )

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Floats, distinct, indices_in, mask_of
+from tb_torchcompile_plugin.profile.columns import Floats, distinct, groups_of_equal, indices_in, mask_of
 from tb_torchcompile_plugin.profile.gpu_work import busy, busy_until, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, subtract
+from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, subtract, union
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 
@@ -48,6 +48,7 @@ class GpuQueue:
     after: Int64s  # index of the work of another stream that it waits for, -1 for none
     after_gap: Int64s  # how long behind the end of that it begins
     free: Int64s  # by stream when it is done with what was launched before the sequence begins
+    alone: Floats  # of work of a CUDA graph on several streams, the share of its time that the device had to itself
 
     def __len__(self) -> int:
         return len(self.row)
@@ -80,7 +81,20 @@ def gpu_queue(profile: Profile) -> GpuQueue:
         after=after,
         after_gap=after_gap,
         free=free,
+        alone=_alone(point[rows], device, stream, start, dur),
     )
+
+
+def _alone(point: Int64s, device: Int64s, stream: Int64s, start: Int64s, dur: Int64s) -> Floats:
+    """Return for all work of a launch on several streams how long any of it ran, in its summed time; 0 otherwise."""
+    alone = np.zeros(len(point))
+    if distinct(point, device)[0].shape[1] == distinct(point, device, stream)[0].shape[1]:
+        return alone
+    for rows in groups_of_equal(np.arange(len(point)), point, device):
+        if len(rows) > 1 and len(np.unique(stream[rows])) > 1:
+            ran = union(start[rows], start[rows] + dur[rows]).total_ns
+            alone[rows] = ran / max(int(dur[rows].sum()), 1)
+    return alone
 
 
 def _held(

@@ -7,74 +7,33 @@ them is what the host needed to get to the second.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, host_slices, mask_at, mask_of, ranges
-from tb_torchcompile_plugin.profile.compiled.regions import region_calls
+from tb_torchcompile_plugin.profile.columns import Mask, mask_at, mask_of, ranges
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.steps import StepWindows, steady_steps
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.slices import (
-    LABEL,
-    RUNTIME_CATS,
-    is_optimizer_step,
-    is_synchronisation,
-)
+from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_synchronisation
 
-StepSource = Literal["profiler", "optimizer", "compiled_region", "span"]
-_FEWEST = 3  # calls: two steps at least, otherwise nothing shows that it is a loop
 _LONG_NS = 50_000  # a call that takes longer may have waited for a GPU; chosen by eye on the recordings
 
 
-class LoopSteps(NamedTuple):
-    """The steps of the training loop, one behind the other."""
+def modeled_moments(profile: Profile) -> Int64s:
+    """Return when the steps of the model begin on the host, and when the last one ends (ns); [] without steps.
 
-    moments: Int64s  # their begins in order of time and the end of the last one (ns); [] without steps
-    track: int  # of the thread that runs the loop, -1 without steps
-    source: StepSource  # what shows the steps; without any the span is one
-    region: str = ""  # the compile id of the region whose calls do
-
-
-def loop_steps(profile: Profile) -> LoopSteps:
-    """Return the steps that the profiler marked; otherwise those that show by what every step does once.
-
-    Without a schedule nobody marks steps. Then a step lasts from the end of one call of the optimizer to that of the
-    next; in a loop without one, from one call of the outermost compiled region to the next.
+    They are the longest run of steady steps, of runs as long the first: the model replays them one behind the other.
     """
-    steps = profile.of(StepWindows)
-    if len(steps):
-        moments = np.append(steps.starts, steps.ends[-1])
-        return LoopSteps(moments, int(profile.trace.track[steps.rows[0]]), "profiler")
-    return _optimized(profile) or _called(profile) or LoopSteps(np.zeros(0, np.int64), -1, "span")
-
-
-def _optimized(profile: Profile) -> LoopSteps | None:
-    """Return the steps by the optimizer that is called most often."""
-    trace = profile.trace
-    rows = host_slices(trace, is_optimizer_step, (LABEL,))
-    if not len(rows):
-        return None
-    names, calls = np.unique(trace.name[rows], return_counts=True)
-    rows = rows[trace.name[rows] == names[calls.argmax()]]
-    ends = np.sort(trace.ts[rows] + trace.dur[rows])
-    return LoopSteps(ends, int(trace.track[rows[0]]), "optimizer") if len(rows) >= _FEWEST else None
-
-
-def _called(profile: Profile) -> LoopSteps | None:
-    """Return the steps by the outermost region that is called most often; of several the first."""
-    calls = profile.of(region_calls)
-    ((most, times),) = Counter(call.compile_id for call in calls).most_common(1) or ((None, 0),)
-    if times < _FEWEST:
-        return None
-    calls = [call for call in calls if call.compile_id == most]
-    moments = np.array([call.begin for call in calls], np.int64)
-    return LoopSteps(moments, int(profile.trace.track[calls[0].index]), "compiled_region", most or "")
+    steady, steps = profile.of(steady_steps), profile.of(StepWindows)
+    if steady is None:
+        return np.zeros(0, np.int64)
+    runs = np.split(steady.on_host, np.flatnonzero(np.diff(steady.on_host) > 1) + 1)
+    run = max(runs, key=len)
+    return steps.moments[run[0] : run[-1] + 2]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +65,7 @@ def launch_sequence(profile: Profile) -> LaunchSequence:
     chosen = waits | (trace.dur[calls] > _LONG_NS)
     launches, waiting = (mask_at(rows, len(trace)) for rows in (launched, calls[waits]))
     rows = np.flatnonzero(launches | mask_at(calls[feeds[trace.track[calls]] & chosen], len(trace)))
-    begin, moments = trace.ts[rows], profile.of(loop_steps).moments
+    begin, moments = trace.ts[rows], profile.of(modeled_moments)
     if len(moments):
         # The begins of the steps that have room, and the end of the last one.
         before = np.searchsorted(np.sort(begin), moments)
@@ -120,7 +79,7 @@ def launch_sequence(profile: Profile) -> LaunchSequence:
 
 def is_truncated(profile: Profile) -> bool:
     """Whether there are more calls than the sequence holds."""
-    lane, moments = profile.of(launch_sequence), profile.of(loop_steps).moments
+    lane, moments = profile.of(launch_sequence), profile.of(modeled_moments)
     return len(lane.marks) < len(moments) if len(moments) else len(lane) >= profile.most_calls
 
 
@@ -131,7 +90,8 @@ def _lane(profile: Profile, rows: Int64s, moments: Int64s, launches: Mask, waits
     order = np.lexsort((row >= 0, begin))
     no_call = np.zeros(count, bool)
     marks = np.flatnonzero(row[order] < 0) if count else np.array([0, len(rows) - 1])[: len(rows)]
-    track = np.concatenate((np.full(count, profile.of(loop_steps).track), trace.track[rows]))
+    loop = profile.of(StepWindows).tracks[:1].tolist() or [-1]
+    track = np.concatenate((np.full(count, loop[0]), trace.track[rows]))
     return LaunchSequence(
         row=row[order],
         track=track[order],

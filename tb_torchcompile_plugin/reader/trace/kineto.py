@@ -222,7 +222,7 @@ class Trace:
             first, last = np.quantile(self.ts[:: 1 + len(self) // _MAX_SAMPLED], (_RARE, 1 - _RARE))
             width = _FAR * max(last - first, _MIN_SPAN_NS)
             wrong |= (self.ts < first - width) | (self.ts + self.dur > last + width)
-        return rows[wrong]
+        return np.asarray(rows[wrong])
 
     @cached_once
     def call_rows(self) -> Array:
