@@ -11,13 +11,12 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.causes.compile_rules import (
     COMPILE_RULES,
+    COMPILED_RULES,
     EAGER_RULES,
-    GRAPH_RULES,
-    PAYS_RULES,
-    CudaGraphsSkipped,
+    SKIPPED_RULE,
 )
-from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES, Rule, SpanContext, SpanRule
-from tb_torchcompile_plugin.analysis.causes.run_rules import GPU_RULES, HOST_RULES, SETUP_RULES
+from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES, SpanContext
+from tb_torchcompile_plugin.analysis.causes.run_rules import RUN_RULES
 from tb_torchcompile_plugin.analysis.causes.scenario import adds_ns, shared_ns
 from tb_torchcompile_plugin.analysis.finding import SEVERITIES, Finding
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -26,20 +25,8 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 AnyFinding = TypeVar("AnyFinding", bound=Finding)
 _Order: TypeAlias = tuple[bool, bool, float]  # no gain; nobody can act on it; less the gain
 
-SPAN_RULES: tuple[SpanRule, ...] = (
-    *EAGER_RULES,
-    *WHAT_IF_RULES,
-    *PAYS_RULES,
-    *GRAPH_RULES,
-    *HOST_RULES,
-    *GPU_RULES,
-    *SETUP_RULES,
-    CudaGraphsSkipped(),
-)
-RULES: tuple[Rule, ...] = (
-    *SPAN_RULES,
-    *(rule for rule in COMPILE_RULES if not isinstance(rule, CudaGraphsSkipped)),
-)
+SPAN_RULES = (*EAGER_RULES, *WHAT_IF_RULES, *COMPILED_RULES, *RUN_RULES, SKIPPED_RULE)
+RULES = (*SPAN_RULES, *(rule for rule in COMPILE_RULES if rule.id != SKIPPED_RULE.id))
 # With these everything else is about another program, or is what waiting for that rank looks like.
 _OVERRIDING = ("profiler_hooks", "anomaly_mode", "late_rank")
 _NOT_ACTIONABLE = ("nothing",)
@@ -81,13 +68,14 @@ def findings(about: Profile | CompileData) -> Findings:
 
 def compile_findings(data: CompileData) -> list[Finding]:
     """Return what the compile data of a worker shows without a trace."""
-    return sort_findings([finding for rule in COMPILE_RULES for finding in rule.evaluate_data(data)])
+    return sort_findings([finding for rule in COMPILE_RULES for finding in rule.evaluate(rule, data)])
 
 
 def span_findings(profile: Profile) -> list[Finding]:
     """Return what one profiled span shows."""
     context = SpanContext(profile)
-    rows = sort_findings([finding for rule in SPAN_RULES for finding in rule.evaluate(context)])
+    rules = [rule for rule in SPAN_RULES if rule.applies(context)]
+    rows = sort_findings([finding for rule in rules for finding in rule.evaluate(rule, context)])
     # A wait that claims the same time as an operator or a function is caused by it; some are the end of a copy.
     causes = [row for row in rows if row.rule in _TAKES_TIME]
     copies = [row for row in rows if row.rule == "copies"]
