@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix, FixKind
-from tb_torchcompile_plugin.analysis.causes.gpu_fixes import faster_kernels, fewer_collectives
+from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix, FixKind, FixMaker, occurs
+from tb_torchcompile_plugin.analysis.causes.gpu_fixes import GPU_FIXES, fewer_collectives
 from tb_torchcompile_plugin.analysis.causes.host_fixes import HOST_FIXES
 from tb_torchcompile_plugin.analysis.causes.training_fixes import AUTOGRAD_FIXES, sparse_embedding
 from tb_torchcompile_plugin.analysis.finding import Predicted
@@ -27,6 +27,8 @@ from tb_torchcompile_plugin.profile.model.profiler_overhead import (
 )
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import unprofiled_step_ns
+from tb_torchcompile_plugin.torch_names.collectives import PARAM_COMMS
+from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward
 
 MAX_ERROR_PERCENT = 2.0  # difference of the replayed step from the recorded one; see docs/what_if.md
 
@@ -65,14 +67,21 @@ def replayed(profile: Profile) -> Replayed:
     return replay(profile.of(model))
 
 
-_FIX_MAKERS = (*AUTOGRAD_FIXES, fewer_collectives, *HOST_FIXES, sparse_embedding, faster_kernels)
+_FIX_MAKERS = (
+    *AUTOGRAD_FIXES,
+    FixMaker(fewer_collectives, occurs(PARAM_COMMS.__eq__)),
+    *HOST_FIXES,
+    FixMaker(sparse_embedding, occurs(is_embedding_backward)),
+    *GPU_FIXES,
+)
 
 
 def fixes(profile: Profile) -> list[Fix]:
     """Return all candidates, each with an id of its own; most of them would bring nothing. [] without launches."""
     if len(profile.of(launch_sequence)) < 2:
         return []
-    return with_unique_ids(fix for make in _FIX_MAKERS for fix in make(profile))
+    makers = [maker for maker in _FIX_MAKERS if maker.applies(profile)]
+    return with_unique_ids(fix for maker in makers for fix in maker.make(profile))
 
 
 def with_unique_ids(candidates: Iterable[Fix]) -> list[Fix]:
