@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.analysis.causes.rule import (
     SpanContext,
     called_at,
     named_with_caller,
+    skips_graphs,
     users_line,
 )
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
@@ -465,10 +466,10 @@ SKIPPED_RULE = Rule(
     "cudagraphs_skipped",
     "compilations",
     lambda rule, context: _cuda_graphs_skipped(rule, context.profile.data, context),
-    lambda context: context.profile.data,
+    lambda context: context.profile.data and skips_graphs(context.profile.data),
 )
 COMPILE_RULES = (
-    Rule("recompile_limit", "compilations", _recompile_limit),
-    Rule("cudagraphs_skipped", "compilations", _cuda_graphs_skipped),
+    Rule("recompile_limit", "compilations", _recompile_limit, lambda data: data.of(problems)),
+    Rule("cudagraphs_skipped", "compilations", _cuda_graphs_skipped, skips_graphs),
     Rule("cache_missed", "compile_time", _cache_missed),
 )

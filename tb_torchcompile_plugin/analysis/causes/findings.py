@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
+from operator import itemgetter
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -68,7 +68,8 @@ def findings(about: Profile | CompileData) -> Findings:
 
 def compile_findings(data: CompileData) -> list[Finding]:
     """Return what the compile data of a worker shows without a trace."""
-    return sort_findings([finding for rule in COMPILE_RULES for finding in rule.evaluate(rule, data)])
+    rules = [rule for rule in COMPILE_RULES if rule.applies(data)]
+    return sort_findings([finding for rule in rules for finding in rule.evaluate(rule, data)])
 
 
 def span_findings(profile: Profile) -> list[Finding]:
@@ -123,7 +124,17 @@ def sort_findings(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
     generic = max((_gain(row) for row in rows if row.rule in _GENERIC), default=0.0)
     best = max((_gain(row) for row in rows if row.rule not in _OVERRIDING), default=0.0)
     least_percent = max(_SPECIFIC_PERCENT, _SPECIFIC_SHARE * generic)
-    return sorted(rows, key=partial(_rank, least_percent, best, _order_of(rows)))
+    order, ranked = _order_of(rows), []
+    for row in rows:
+        gain = _gain(row)
+        outdone = row.rule in _OF_RANKS and best > gain + _OUTDONE_PERCENT
+        first = row.rule not in _GENERIC and gain >= least_percent and not outdone
+        first |= row.rule in _PRIORITY and gain >= _PRIORITY_PERCENT
+        first |= row.rule in _BLOCKING and row.predicted is None
+        overrides = row.rule in _OVERRIDING and not outdone
+        severity = SEVERITIES.index(row.severity)
+        ranked.append(((not overrides, not first, order(row), -(row.saves_us or 0), severity), row))
+    return [row for _, row in sorted(ranked, key=itemgetter(0))]
 
 
 def merge_findings(runs: Iterable[list[AnyFinding]]) -> list[AnyFinding]:
@@ -150,20 +161,3 @@ def _order_of(rows: Iterable[Finding]) -> Callable[[Finding], _Order]:
 
 def _gain(row: Finding) -> float:
     return row.predicted.gain_percent if row.predicted else 0.0
-
-
-def _rank(
-    least_percent: float, best: float, order: Callable[[Finding], _Order], row: Finding
-) -> tuple[bool, bool, _Order, float, int]:
-    gain = _gain(row)
-    outdone = row.rule in _OF_RANKS and best > gain + _OUTDONE_PERCENT
-    first = row.rule not in _GENERIC and gain >= least_percent and not outdone
-    first |= row.rule in _PRIORITY and gain >= _PRIORITY_PERCENT
-    first |= row.rule in _BLOCKING and row.predicted is None
-    return (
-        row.rule not in _OVERRIDING or outdone,
-        not first,
-        order(row),
-        -(row.saves_us or 0),
-        SEVERITIES.index(row.severity),
-    )

@@ -147,18 +147,18 @@ def with_call_share(points: Bools, share: float) -> Change:
     return lambda model: model._replace(own=np.where(points, (model.own * share).astype(np.int64), model.own))
 
 
-def with_durations(work: Int64s, dur: Int64s | int) -> Change:
-    """Let this work of the queue take this long."""
-    return lambda model: model._replace(dur=_with_values(model.dur, work, dur))
+def with_durations(work: Int64s, dur: Int64s | int, fused: bool = False) -> Change:
+    """Let this work of the queue take this long.
 
-
-def fused(work: Int64s, dur: Int64s | int) -> Change:
-    """Let this work take this long; where that is less than before, it becomes part of the work before it."""
+    fused: where that is less than before, it becomes part of the work before it.
+    """
 
     def change(model: Model) -> Model:
+        changed = model._replace(dur=_with_values(model.dur, work, dur))
+        if not fused:
+            return changed
         merged = work[dur < model.dur[work]]
-        return model._replace(
-            dur=_with_values(model.dur, work, dur),
+        return changed._replace(
             gap=_with_values(model.gap, merged, np.minimum(model.gap[merged], 0)),
             latency=_with_values(model.latency, merged, 0),
         )
@@ -357,7 +357,7 @@ def as_one_graph(
         without_host_time(np.where(before_quicker, np.minimum(pieces.ns, thresholds.USUAL_CALL_NS), 0)),
         with_call_time((points & fused_away & ~first) | called, np.where(called, call_ns or 0, 0)),
         with_call_time(quicker & ~fused_away, CALL_NS, at_most=True),
-        fused(work, dur),
+        with_durations(work, dur, fused=True),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
 from typing import NamedTuple
@@ -91,16 +91,15 @@ _MANY = 16  # small collectives of a step
 def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     """Yield what would make work of the GPU faster, or needless."""
     trace, queue = profile.trace, profile.of(gpu_queue)
-    majors = [row.get("computeMajor") for row in device_properties(trace) if "NVIDIA" in str(row.get("name"))]
-    if any(isinstance(major, int) and major >= 8 for major in majors):  # Ampere and later have TF32
-        yield from _kernels(profile, "tensor_cores", kernels.is_plain_fp32_product, _TF32)
-    rows = host_slices(trace, {*operators.WINDOWS, operators.CONVOLUTION_BACKWARD}.__contains__)
-    texts = {text for _, text in argument_texts(profile, "input_dims", rows)}
-    has_volumes = any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
-    yield from _kernels(profile, "double_precision", kernels.is_double_product, _FLOAT32)
-    layout_speed = _GONE_OF_VOLUMES if has_volumes else _GONE
-    yield from _kernels(profile, "layout", kernels.is_layout_change, layout_speed)
     launched_by = profile.of(launch_sequence).row[queue.point].astype(np.int64)
+    windows = host_slices(trace, {*operators.WINDOWS, operators.CONVOLUTION_BACKWARD}.__contains__)
+    texts = {text for _, text in argument_texts(profile, "input_dims", windows)}
+    has_volumes = any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
+    layout_speed = _GONE_OF_VOLUMES if has_volumes else _GONE
+    rows: list[tuple[FixKind, Bools, Speed, str]] = [
+        ("double_precision", work_named(profile, kernels.is_double_product), _FLOAT32, ""),
+        ("layout", work_named(profile, kernels.is_layout_change), layout_speed, ""),
+    ]
     in_operators: tuple[tuple[FixKind, str], ...] = (
         ("layout", operators.CONTIGUOUS),
         ("casts", operators.CAST),
@@ -108,17 +107,15 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     )
     for kind, operator in in_operators:
         inside = enclosing(trace, launched_by, operator.__eq__) >= 0
-        yield from _fix(profile, kind, np.flatnonzero(inside & profile.of(are_kernels)), _GONE, operator)
+        rows.append((kind, inside & profile.of(are_kernels), _GONE, operator))
+    majors = [row.get("computeMajor") for row in device_properties(trace) if "NVIDIA" in str(row.get("name"))]
+    if any(isinstance(major, int) and major >= 8 for major in majors):  # Ampere and later have TF32
+        rows.insert(0, ("tensor_cores", work_named(profile, kernels.is_plain_fp32_product), _TF32, ""))
     # A program without a backward could keep its weights in the other type; training needs them in float32.
     if not len(host_slices(trace, operators.is_backward)) and not len(host_slices(trace, is_optimizer)):
-        yield from _kernels(profile, "weight_casts", operators.is_generated_cast, _GONE)
-
-
-def _kernels(
-    profile: Profile, kind: FixKind, matches: Callable[[str], bool], speed: Speed, name: str = ""
-) -> Iterator[Fix]:
-    """Yield faster kernels whose names match."""
-    yield from _fix(profile, kind, np.flatnonzero(work_named(profile, matches)), speed, name)
+        rows.append(("weight_casts", work_named(profile, operators.is_generated_cast), _GONE, ""))
+    for kind, selected, speed, name in rows:
+        yield from _fix(profile, kind, np.flatnonzero(selected), speed, name)
 
 
 def _deterministic(profile: Profile) -> Iterator[Fix]:
@@ -157,7 +154,8 @@ def _slow_movers(profile: Profile) -> Iterator[Fix]:
     for name, share in reached.items():
         if share < 1:
             speed = Speed(share, (1 + share) / 2, share)
-            yield from _kernels(profile, "roofline", name.__eq__, speed, name)
+            work = np.flatnonzero(work_named(profile, name.__eq__))
+            yield from _fix(profile, "roofline", work, speed, name)
 
 
 def _fused_attention(profile: Profile) -> Iterator[Fix]:

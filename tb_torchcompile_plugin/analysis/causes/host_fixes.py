@@ -284,42 +284,39 @@ def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
     Where CUDA graphs are in use, those that are not replayed. Graphs whose sizes change have a fix of their own, as one
     CUDA graph would be recorded for each size.
     """
-    replayed = bool(profile.of(launch_calls).replay.any())
+    lane, replayed = profile.of(launch_sequence), bool(profile.of(launch_calls).replay.any())
+    rows: list[tuple[str, FixKind, Times]] = []
     if profile.of(requested_graphs):
         times = profile.of(not_replayed) if replayed else profile.of(graph_times)
-        yield from _launched_at_once(profile, "cuda_graphs", "graph_capture", times, replayed)
+        rows = [("cuda_graphs", "graph_capture", times)]
     elif not replayed:
-        for fix_id, changing in (("cuda_graphs", False), (DYNAMIC_CUDA_GRAPHS, True)):
-            yield from _launched_at_once(profile, fix_id, "cuda_graphs", profile.of(graph_times, changing))
-
-
-def _launched_at_once(
-    profile: Profile, fix_id: str, kind: FixKind, times: Times, in_use: bool = False
-) -> Iterator[Fix]:
-    """Yield what runs in these times launched as one; `in_use`: it was recorded again, or waited, instead."""
-    lane = profile.of(launch_sequence)
-    inside, first = points_inside(profile, times)
-    if not inside.any():
-        return
-    gone = without_host_time(time_inside(profile, times))
-    busy = inside & ~lane.launches & in_use  # recording, and waiting for the GPU
-    change, conservative, optimistic = (
-        in_sequence(
-            gone,
-            without_waiting(busy & lane.synchronises),
-            with_call_time(busy, 0),
-            with_call_time(inside & lane.launches, np.where(first, replay_ns, 0)),
+        rows = [
+            ("cuda_graphs", "cuda_graphs", profile.of(graph_times, False)),
+            (DYNAMIC_CUDA_GRAPHS, "cuda_graphs", profile.of(graph_times, True)),
+        ]
+    for fix_id, kind, times in rows:
+        inside, first = points_inside(profile, times)
+        if not inside.any():
+            continue
+        gone = without_host_time(time_inside(profile, times))
+        busy = inside & ~lane.launches & replayed  # recording again, and waiting for the GPU
+        change, conservative, optimistic = (
+            in_sequence(
+                gone,
+                without_waiting(busy & lane.synchronises),
+                with_call_time(busy, 0),
+                with_call_time(inside & lane.launches, np.where(first, replay_ns, 0)),
+            )
+            for replay_ns in (_REPLAY_NS, 3 * _REPLAY_NS, _REPLAY_NS // 3)
         )
-        for replay_ns in (_REPLAY_NS, 3 * _REPLAY_NS, _REPLAY_NS // 3)
-    )
-    yield Fix(
-        id=fix_id,
-        kind=kind,
-        change=change,
-        times=int(first.sum()) / lane.steps,
-        conservative=conservative,
-        optimistic=optimistic,
-    )
+        yield Fix(
+            id=fix_id,
+            kind=kind,
+            change=change,
+            times=int(first.sum()) / lane.steps,
+            conservative=conservative,
+            optimistic=optimistic,
+        )
 
 
 def not_replayed(profile: Profile) -> Times:

@@ -168,7 +168,7 @@ class Rule(NamedTuple):
     # Yields what a span, or the compile data of a worker, shows, most important first.
     evaluate: Callable[[Rule, Any], Iterator[Finding]]
     # Where this is false there is nothing to evaluate.
-    applies: Callable[[SpanContext], object] = lambda context: True
+    applies: Callable[[Any], object] = lambda about: True
 
     def finding(
         self,
@@ -202,6 +202,11 @@ class Rule(NamedTuple):
         return replace(finding, **details)
 
 
+def skips_graphs(data: CompileData) -> bool:
+    """Whether torch skipped CUDA graphs that it was asked for."""
+    return bool(data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
+
+
 def called_at(stack: Sequence[Frame]) -> str:
     """Return the user's line that led to the last frame of a stack, of a library; "" where that is the user's own."""
     return "" if not stack or is_user_file(stack[-1].file) else users_line(stack)
@@ -223,8 +228,7 @@ def _large_gains(kind: FixKind, rule: Rule, context: SpanContext) -> Iterator[Fi
     """Report the fixes of one kind with a large predicted gain, unless another rule says why they would not help."""
     if kind == "cuda_graphs":
         data = context.profile.data
-        skips = data and (data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
-        if skips or context.profile.of(requested_graphs):
+        if (data and skips_graphs(data)) or context.profile.of(requested_graphs):
             return  # inductor was told to use them
     if kind == "eager" and (context.nothing_compiled or context.profile.of(given_up)):
         return

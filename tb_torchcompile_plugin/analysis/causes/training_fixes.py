@@ -22,7 +22,6 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     Times,
     are_kernels,
     enclosing,
-    fused,
     in_sequence,
     is_communication,
     occurs,
@@ -127,7 +126,7 @@ def _one_batch(profile: Profile) -> Iterator[Fix]:
         without_host_time(np.where(others[pieces.point], pieces.ns, 0)),
         without_waiting(others),
         with_call_time(others, 0),
-        fused(dropped, 0),
+        with_durations(dropped, 0, fused=True),
     )
     change, conservative, optimistic = (
         in_sequence(
@@ -259,21 +258,13 @@ def recomputing(profile: Profile) -> list[tuple[int, int, int]]:
         begin, end = int(trace.ts[row]), int(trace.ts[row] + trace.dur[row])
         begins = trace.ts[nodes[trace.track[nodes] == trace.track[row]]]
         ends[row] = int(begins[(begins > begin) & (begins < end)].min(initial=end))
-    rows = [*ends.items(), *profile.of(_forwards_in_nodes).items()]
-    return [(row, int(trace.ts[row]), end) for row, end in rows]
-
-
-def _forwards_in_nodes(profile: Profile) -> dict[int, int]:
-    """Return the backward nodes that begin with a forward, and when its last operator ends."""
-    trace = profile.trace
     rows = host_slices(trace, operators.is_forward_only)
     # Operators that a user's own backward calls were not recorded for autograd, and have no sequence number.
     rows = rows[trace.sequence[rows] >= 0]
     nodes = enclosing(trace, rows, operators.is_plain_node)
-    ends: dict[int, int] = {}
     for node, row in zip(nodes[nodes >= 0].tolist(), rows[nodes >= 0].tolist()):
         ends[node] = max(ends.get(node, 0), int(trace.ts[row] + trace.dur[row]))
-    return ends
+    return [(row, int(trace.ts[row]), end) for row, end in ends.items()]
 
 
 def _not_zeroed(profile: Profile) -> Iterator[Fix]:
@@ -321,7 +312,7 @@ def fused_optimizer(profile: Profile) -> Iterator[Fix]:
         in_sequence(
             gone,
             with_call_time(inside & lane.launches, np.where(first, _FUSED_NS, 0)),
-            fused(work, (data_ns * passes).astype(np.int64)),
+            with_durations(work, (data_ns * passes).astype(np.int64), fused=True),
         )
         for passes in (_FUSED_PASSES, 1.0)
     )
@@ -493,7 +484,7 @@ def _sparse(
 AUTOGRAD_FIXES = (
     FixMaker(_without_anomaly_mode, occurs(operators.NAN_CHECKS[0].__eq__)),
     FixMaker(_backward_once, lambda profile: profile.of(Ownership).backwards),
-    FixMaker(_checkpointed),
+    FixMaker(_checkpointed, lambda profile: profile.of(recomputing) or profile.of(recomputed)),
     FixMaker(_not_zeroed, occurs(is_zero_grad)),
     FixMaker(_one_batch, lambda profile: profile.of(micro_batches)),
     FixMaker(_reduced_once, lambda profile: profile.of(micro_batches)),

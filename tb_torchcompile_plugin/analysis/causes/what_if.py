@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.model.clock import clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
-from tb_torchcompile_plugin.profile.model.model import Replayed, model, replay
+from tb_torchcompile_plugin.profile.model.model import model, replay
 from tb_torchcompile_plugin.profile.model.profiler_overhead import (
     AS_RECORDED,
     ProfilerOverhead,
@@ -58,13 +57,8 @@ def why_nothing(profile: Profile) -> str | None:
 def replay_error_percent(profile: Profile) -> float:
     """Return how far the replayed length of a step is from the recorded one."""
     recorded_ns = profile.of(recorded_clock).step
-    replayed_ns = clock(profile.of(launch_sequence), profile.of(gpu_queue), profile.of(replayed)).step
+    replayed_ns = clock(profile.of(launch_sequence), profile.of(gpu_queue), replay(profile.of(model))).step
     return 100 * abs(replayed_ns - recorded_ns) / recorded_ns
-
-
-def replayed(profile: Profile) -> Replayed:
-    """Return the steps as they were recorded, replayed."""
-    return replay(profile.of(model))
 
 
 _FIX_MAKERS = (
@@ -77,17 +71,15 @@ _FIX_MAKERS = (
 
 
 def fixes(profile: Profile) -> list[Fix]:
-    """Return all candidates, each with an id of its own; most of them would bring nothing. [] without launches."""
+    """Return all candidates, each with an id of its own; most of them would bring nothing. [] without launches.
+
+    An id is a single line. Those that occur again are numbered, as two functions may be in one line.
+    """
     if len(profile.of(launch_sequence)) < 2:
         return []
     makers = [maker for maker in _FIX_MAKERS if maker.applies(profile)]
-    return with_unique_ids(fix for maker in makers for fix in maker.make(profile))
-
-
-def with_unique_ids(candidates: Iterable[Fix]) -> list[Fix]:
-    """Number the ids that occur again, as two functions may be in one line; make each id a single line."""
     counts, rows = Counter[str](), []
-    for fix in candidates:
+    for fix in (fix for maker in makers for fix in maker.make(profile)):
         name = " ".join((fix.id or fix.kind).split())
         counts[name] += 1
         rows.append(replace(fix, id=name if counts[name] == 1 else f"{name}#{counts[name]}"))
