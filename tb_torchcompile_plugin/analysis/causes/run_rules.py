@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.fix import is_communication, work_named
+from tb_torchcompile_plugin.analysis.causes.fix import work_named
 from tb_torchcompile_plugin.analysis.causes.fix_words import step_after
 from tb_torchcompile_plugin.analysis.causes.rule import Rule, SpanContext, called_at, named_with_caller
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
@@ -483,7 +483,7 @@ RUN_RULES = (
     Rule("recompiles", "recompiles", _recompiles, lambda context: context.recompilations),
     Rule("compile_in_steps", "compile_time", _compile_in_steps),
     Rule("autotune_in_steps", "compile_time", _autotune_in_steps, _has(is_autotuning)),
-    Rule("communication", "gpu_utilization", _exposed_communication, _has(is_communication)),
+    Rule("communication", "gpu_utilization", _exposed_communication),
     Rule("cuda_graphs_used", "cuda_graphs", _cuda_graphs_used, lambda context: context.replays_graphs),
     Rule(
         "kernel_low_bandwidth",
