@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     Change,
     Fix,
     FixKind,
+    FixMaker,
     Subject,
     Times,
     are_kernels,
@@ -108,7 +109,7 @@ def _gaps(profile: Profile, broken: list[RegionCall]) -> Int64s:
         for (_, end, part), (begin, _, following) in pairwise(graphs):
             if part is not following and begin >= end:
                 gaps.append((part.index, end, begin))
-    owners = {row: outermost.get(ownership.name(code) or "") for row, code in ownership.backwards}
+    owners = {row: outermost.get(ownership.names[code]) for row, code in ownership.backwards}
     backwards = sorted((row for row, owner in owners.items() if owner), key=trace.ts.__getitem__)
     for row, next_row in pairwise(backwards):
         end, begin = int(trace.ts[row] + trace.dur[row]), int(trace.ts[next_row])
@@ -183,8 +184,6 @@ def captured_only(profile: Profile) -> list[str]:
 
 def _compiled_frames(profile: Profile) -> Iterator[Fix]:
     """Yield frames that torch gave up, compiled as a whole with the functions that they call, and without waits."""
-    if not profile.of(given_up):
-        return
     lane = profile.of(launch_sequence)
     points = profile.of(outside) & (lane.launches | lane.synchronises)
     if not points.any():
@@ -275,4 +274,7 @@ def _main_operator(profile: Profile, points: Bools) -> Subject:
     return name, *most_called_at(profile, rows)
 
 
-EAGER_FIXES = (_compiled_operators, _compiled_frames)
+EAGER_FIXES = (
+    FixMaker(_compiled_operators),
+    FixMaker(_compiled_frames, lambda profile: profile.of(given_up)),
+)

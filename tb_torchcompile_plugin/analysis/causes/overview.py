@@ -8,7 +8,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.findings import findings
-from tb_torchcompile_plugin.analysis.causes.fix_words import sentence
+from tb_torchcompile_plugin.analysis.causes.fix_words import words_of
 from tb_torchcompile_plugin.analysis.causes.payback import payback_sentence
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
@@ -51,7 +51,7 @@ def overview(profile: Profile) -> Overview:
     # What would not help yet; then, largest gain first, what would help little.
     reasons = [row.title for row in profile.of(findings).findings if not row.advised]
     gains = [
-        f"{sentence(row, of)}: worth {percent(row.predicted.gain_percent)} of {of.one}"
+        f"{words_of(row, of).what}: worth {percent(row.predicted.gain_percent)} of {of.one}"
         for row in profile.of(predicted_fixes)
         if thresholds.considered_percent <= row.predicted.gain_percent < thresholds.gain_percent
     ]
@@ -73,21 +73,16 @@ def headline(profile: Profile) -> str:
         return f"{lost.sentence} {lost.fix} {step_sentence(profile, '')}"
     if profile.trace.is_cut_off:  # what is missing may have been there
         return step_sentence(profile, "")
-    verdict, use = verdict_text(profile.of(findings).findings), profile.of(utilization)
+    first, use = first_change(profile.of(findings).findings), profile.of(utilization)
+    verdict = first.title if first else ""
     if not verdict and use:  # nothing is to be changed: what bounds the steps
-        verdict = f" → {use.verdict.bound} bound"
+        verdict = f"{use.verdict.bound} bound"
     return step_sentence(profile, verdict)
 
 
 def step_sentence(profile: Profile, verdict: str) -> str:
-    """Return the sentence about a step with this verdict, " → …" or ""."""
-    return f"{_time(profile)} · {_busy(profile)}{verdict}."
-
-
-def verdict_text(rows: Sequence[Finding]) -> str:
-    """Return " → " and the first finding; "" where that asks for no change."""
-    first = first_change(rows)
-    return f" → {first.title}" if first else ""
+    """Return the sentence about a step, with this verdict unless it is ""."""
+    return f"{_time(profile)} · {_busy(profile)}{f' → {verdict}' if verdict else ''}."
 
 
 def first_change(rows: Sequence[Finding]) -> Finding | None:

@@ -373,7 +373,17 @@ def uncompiled(profile: Profile) -> EagerStep | None:
     operators, _ = profile.of(_fused)
     if not operators.any():
         return None
-    times = [after_ns(profile, _unfused(profile, assumed)) / 1000 for assumed in (USUAL, LEAST, MOST)]
+    trace = profile.trace
+    rows = [call.index for call in profile.of(compiled_calls)]
+    rows += [row for row, _ in profile.of(Ownership).backwards]
+    inside = time_inside(profile, slice_times(profile, np.array(rows, np.int64)))
+    aten = mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name]
+    is_operator = aten & mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
+    # Row -1, where nothing was recorded, is the last.
+    by_library = np.append(is_operator, False)[profile.of(host_segments).row]
+    no_wrappers = without_host_time(np.where(by_library, 0, inside))
+    changes = (in_sequence(no_wrappers, _unfused(profile, assumed)) for assumed in (USUAL, LEAST, MOST))
+    times = [after_ns(profile, change) / 1000 for change in changes]
     return EagerStep(
         times[0], min(times), max(times), int(operators.sum()) / profile.of(launch_sequence).steps
     )
@@ -388,22 +398,9 @@ def _unfused(profile: Profile, assumed: Assumed) -> Change:
     launches = np.zeros(len(lane), np.int64)
     np.add.at(launches, queue.point[generated], operators[generated])
     return in_sequence(
-        without_host_time(profile.of(_wrapper_ns)),
         with_call_time(launches > 0, launches * assumed.launch_ns),
         with_durations(np.flatnonzero(generated), dur[generated]),
     )
-
-
-def _wrapper_ns(profile: Profile) -> Int64s:
-    """Return the part of each host segment that compiled code spends outside of a library's operators."""
-    trace = profile.trace
-    rows = [call.index for call in profile.of(compiled_calls)]
-    rows += [row for row, _ in profile.of(Ownership).backwards]
-    inside = time_inside(profile, slice_times(profile, np.array(rows, np.int64)))
-    aten = mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name]
-    is_operator = aten & mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
-    # Row -1, where nothing was recorded, is the last.
-    return np.where(np.append(is_operator, False)[profile.of(host_segments).row], 0, inside)
 
 
 def _fused(profile: Profile) -> tuple[Int64s, Int64s]:

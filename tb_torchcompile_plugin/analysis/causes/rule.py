@@ -1,14 +1,14 @@
 """What is a rule, what does it evaluate, and which fixes gain enough to be a finding?
 
-There is one rule for each kind of fix; their words are those of fix_words.py.
+A rule is a row of a table. There is one for each kind of fix; their words are those of fix_words.py.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, TypedDict, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.eager_fixes import eager_points, given_up
 from tb_torchcompile_plugin.analysis.causes.fix import DYNAMIC_CUDA_GRAPHS, FixKind, changing_graphs
-from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS, next_step, user_line, with_gain, words_of
+from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS, with_gain, words_of
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.compilation_details import (
@@ -40,14 +40,14 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
     compiled_when,
     region_calls,
 )
-from tb_torchcompile_plugin.profile.gpu.launches import ran_packages
+from tb_torchcompile_plugin.profile.gpu.launches import launch_calls, ran_packages
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import profiled_time, step_ns, step_slices
 from tb_torchcompile_plugin.profile.units import share_percent
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
+from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_user_file
 from tb_torchcompile_plugin.torch_names.slices import is_graph, is_region
 
 if TYPE_CHECKING:
@@ -94,6 +94,9 @@ class SpanContext:
         self.eager_percent = max(eager.share_percent or 0.0, eager.device_share_percent or 0.0)
         # Frames that torch runs eager, because it cannot resume them or compiled them too often.
         self.given_up = [row for row in self.rows(problems) if row.given_up]
+        self.replays_graphs = bool(profile.of(launch_calls).replay.any())
+        # Hooks of a profiler that torch compiled.
+        self.hooks = [row for row in self.rows(compilations) if is_profiler_hook(row.function)]
         compiled, again = (self.summary.compilations, self.summary.recompiles) if self.summary else ((), ())
         keys = {(row.key.epoch, row.key.compile_id) for row in again}
         self.recompilations = [row for row in compiled if (row.key.epoch, row.key.compile_id) in keys]
@@ -157,16 +160,15 @@ class Details(TypedDict, total=False):
     advised: bool
 
 
-class Rule:
+class Rule(NamedTuple):
     """One question with a threshold."""
 
-    id: ClassVar[str]  # never changes: people switch rules off by it
-    panel: ClassVar[Panel]
-
-    def __init_subclass__(cls, id: str = "", panel: Panel | None = None) -> None:
-        super().__init_subclass__()
-        if panel:
-            cls.id, cls.panel = id, panel
+    id: str  # never changes: people switch rules off by it
+    panel: Panel
+    # Yields what a span, or the compile data of a worker, shows, most important first.
+    evaluate: Callable[[Rule, Any], Iterator[Finding]]
+    # Where this is false there is nothing to evaluate.
+    applies: Callable[[Any], object] = lambda about: True
 
     def finding(
         self,
@@ -200,20 +202,9 @@ class Rule:
         return replace(finding, **details)
 
 
-class SpanRule(Rule, ABC):
-    """A rule about one profiled span."""
-
-    @abstractmethod
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield what the span shows, most important first."""
-
-
-class CompileRule(Rule, ABC):
-    """A rule that needs no trace."""
-
-    @abstractmethod
-    def evaluate_data(self, data: CompileData) -> Iterator[Finding]:
-        """Yield what the compile data of a worker shows, most important first."""
+def skips_graphs(data: CompileData) -> bool:
+    """Whether torch skipped CUDA graphs that it was asked for."""
+    return bool(data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
 
 
 def called_at(stack: Sequence[Frame]) -> str:
@@ -233,71 +224,62 @@ def named_with_caller(function: str, file: str, line: int | None, caller: str) -
     return f"{named}, called at {caller}," if caller else named
 
 
-class WhatIfRule(SpanRule):
-    """The fixes of one kind whose predicted gain is large enough."""
-
-    def __init__(self, kind: FixKind) -> None:
-        self.id, self.kind, self.panel = _IDS.get(kind, kind), kind, WORDS[kind].panel  # type: ignore[misc]
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield a finding for each, unless another rule says why it would not help."""
-        if self.kind == "cuda_graphs":
-            data = context.profile.data
-            skips = data and (data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
-            if skips or context.profile.of(requested_graphs):
-                return  # inductor was told to use them
-        if self.kind == "eager" and (context.nothing_compiled or context.profile.of(given_up)):
-            return
-        rows = [row for row in context.profile.of(predicted_fixes) if row.kind == self.kind]
-        large = [row for row in rows if row.predicted.gain_percent >= thresholds.gain_percent]
-        fullest = None
-        if self.kind == "recomputed":  # checkpoints save memory
-            devices = context.profile.of(held_memory)
-            fullest = max(devices, key=lambda device: device.share_percent or 0, default=None)
-        if fullest and (fullest.share_percent or 0) >= thresholds.memory_percent:
-            for row in large:  # a step needs its checkpoints
-                title = f"{with_gain(row, context.paced)}, but {fullest.sentence()}"
-                yield self._not_advised(context, row, title, {"times_per_step": row.times})
-            return
-        advised = [row for row in large if row.id != DYNAMIC_CUDA_GRAPHS]
-        yield from (self._advised(context, row, fullest) for row in advised)
-        if large and not advised:
-            symbols = _symbols(context.profile.of(changing_graphs))
-            title = (
-                f"CUDA graphs would launch each compiled graph as one, but sizes change ({', '.join(symbols)}): one "
-                "would be recorded for each"
-            )
-            yield self._not_advised(context, large[0], title, {"symbols": len(symbols)})
-
-    def _not_advised(self, context: SpanContext, row: WhatIf, title: str, evidence: Evidence) -> Finding:
-        return self.finding(context, title, next_step(row), evidence, severity="info", advised=False)
-
-    def _advised(self, context: SpanContext, row: WhatIf, fullest: HeldMemory | None) -> Finding:
-        gain, where = row.predicted.gain_us, user_line(row)
-        title, advice = with_gain(row, context.paced), next_step(row)
-        if self.kind == "cuda_graphs":
-            advice = _cuda_graph_advice(context, advice)
-        elif self.kind == "guards" and (elements := _elements_checked(context)):
-            where = elements.line or where
-            at = f", at {elements.line}" if elements.line else ""
-            title += f"; {elements.many:,} guards compare the elements of {elements.source}{at}"
-            advice = f"{_AS_TENSOR.format(source=elements.source)}. Else: {advice}"
-        elif fullest:
-            advice += f". {fullest.sentence()}"
-        return self.finding(
-            context,
-            title,
-            advice,
-            {
-                "gain_us_per_step": gain,
-                "share_percent": row.predicted.gain_percent,
-                "times_per_step": row.times,
-            },
-            saves_us=gain * context.step_count,
-            by=row,
-            where=[where] if where else [],
-            code=words_of(row).code,
+def _large_gains(kind: FixKind, rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report the fixes of one kind with a large predicted gain, unless another rule says why they would not help."""
+    if kind == "cuda_graphs":
+        data = context.profile.data
+        if (data and skips_graphs(data)) or context.profile.of(requested_graphs):
+            return  # inductor was told to use them
+    if kind == "eager" and (context.nothing_compiled or context.profile.of(given_up)):
+        return
+    rows = [row for row in context.profile.of(predicted_fixes) if row.kind == kind]
+    large = [row for row in rows if row.predicted.gain_percent >= thresholds.gain_percent]
+    fullest = None
+    if kind == "recomputed":  # checkpoints save memory
+        devices = context.profile.of(held_memory)
+        fullest = max(devices, key=lambda device: device.share_percent or 0, default=None)
+    advised = [row for row in large if row.id != DYNAMIC_CUDA_GRAPHS]
+    if fullest and (fullest.share_percent or 0) >= thresholds.memory_percent:
+        for row in large:  # a step needs its checkpoints
+            title = f"{with_gain(row, context.paced)}, but {fullest.sentence()}"
+            yield _not_advised(rule, row, title, {"times_per_step": row.times})
+    elif advised:
+        yield from (_advised(rule, context, row, fullest) for row in advised)
+    elif large:
+        symbols = _symbols(context.profile.of(changing_graphs))
+        title = (
+            f"CUDA graphs would launch each compiled graph as one, but sizes change ({', '.join(symbols)}): one "
+            "would be recorded for each"
         )
+        yield _not_advised(rule, large[0], title, {"symbols": len(symbols)})
+
+
+def _not_advised(rule: Rule, row: WhatIf, title: str, evidence: Evidence) -> Finding:
+    return rule.finding(None, title, words_of(row).next_step, evidence, severity="info", advised=False)
+
+
+def _advised(rule: Rule, context: SpanContext, row: WhatIf, fullest: HeldMemory | None) -> Finding:
+    gain, where, words = row.predicted.gain_us, at_line(row.file, row.line), words_of(row)
+    title, advice = with_gain(row, context.paced), words.next_step
+    if row.kind == "cuda_graphs":
+        advice = _cuda_graph_advice(context, advice)
+    elif row.kind == "guards" and (elements := _elements_checked(context)):
+        where = elements.line or where
+        at = f", at {elements.line}" if elements.line else ""
+        title += f"; {elements.many:,} guards compare the elements of {elements.source}{at}"
+        advice = f"{_AS_TENSOR.format(source=elements.source)}. Else: {advice}"
+    elif fullest:
+        advice += f". {fullest.sentence()}"
+    return rule.finding(
+        context,
+        title,
+        advice,
+        {"gain_us_per_step": gain, "share_percent": row.predicted.gain_percent, "times_per_step": row.times},
+        saves_us=gain * context.step_count,
+        by=row,
+        where=[where] if where else [],
+        code=words.code,
+    )
 
 
 def _elements_checked(context: SpanContext) -> Elements | None:
@@ -341,4 +323,8 @@ def _symbols(changing: dict[str, list[str]]) -> list[str]:
     return sorted({symbol for symbols in changing.values() for symbol in symbols})
 
 
-WHAT_IF_RULES: tuple[SpanRule, ...] = tuple(WhatIfRule(kind) for kind in WORDS if kind not in _OTHER_RULES)
+WHAT_IF_RULES = tuple(
+    Rule(_IDS.get(kind, kind), WORDS[kind].panel, partial(_large_gains, kind))
+    for kind in WORDS
+    if kind not in _OTHER_RULES
+)

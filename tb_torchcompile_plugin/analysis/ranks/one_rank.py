@@ -13,7 +13,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.findings import Findings, findings, sort_findings
 from tb_torchcompile_plugin.analysis.causes.gpu_fixes import overlap_collectives
-from tb_torchcompile_plugin.analysis.causes.overview import headline_with_compile, step_sentence, verdict_text
+from tb_torchcompile_plugin.analysis.causes.overview import first_change, headline_with_compile, step_sentence
 from tb_torchcompile_plugin.analysis.causes.scenario import (
     PossibleFixes,
     Scenario,
@@ -74,10 +74,8 @@ def rank_findings(about: OneRank) -> RankFindings:
     job, profile = about.job, about.profile
     own = profile.of(findings)
     rest = [row for row in own.findings if not is_symptom(job, about.rank, row)]
-    verdict, words = verdict_text(rest), _waiting_words(about)
-    if words:
-        verdict = f" → {words}{verdict.replace(' → ', '; ', 1)}"
-    step = step_sentence(profile, verdict)
+    first, words = first_change(rest), _waiting_words(about)
+    step = step_sentence(profile, "; ".join(filter(None, (words, first.title if first else ""))))
     return RankFindings(
         sort_findings([*job.of(job_findings), *rest]), own.rules, headline_with_compile(profile, step), step
     )

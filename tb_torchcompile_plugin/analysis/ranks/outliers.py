@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.fix_words import step_change
+from tb_torchcompile_plugin.analysis.causes.fix_words import step_after
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, prediction, severity_of
 from tb_torchcompile_plugin.analysis.formatting import (
     duration,
@@ -224,11 +224,11 @@ def outlier_findings(job: Job) -> list[Finding]:
 def _finding(job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
     description = _described(job, outlier)
     is_link = description.kind == "link"
-    fixed = "as fast as elsewhere" if is_link else "as early as its peers"
+    fixed = "as fast as elsewhere," if is_link else "as early as its peers,"
     hidden = "" if outlier.first else ", once what hides it is mended"
     return Finding(
         rule={"link": "slow_link", "host": "slow_host"}.get(description.kind, "late_rank"),
-        title=f"{description.words}; {fixed}, a step takes {step_change(predicted)}{hidden}",
+        title=f"{description.words}; {step_after(predicted, fixed)}{hidden}",
         row=None if is_link else f"ranks:{job.numbers[outlier.what.places[0]]}",
         next_step=description.next_step,
         where=description.where,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask
+from tb_torchcompile_plugin.profile.columns import Mask, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import (
@@ -67,7 +67,7 @@ def model(profile: Profile) -> Model:
     return Model(
         host=pieces.ns,
         piece_point=pieces.point,
-        before=apart - summed(pieces.point, pieces.ns, len(lane)),
+        before=apart - sums(pieces.point, pieces.ns, len(lane)),
         own=np.where(held, np.minimum(length, usual), length),
         waits=waits,
         returns=np.where(held, lane.end - ready, np.minimum(np.maximum(lane.end - ready, 0), CALL_NS)),
@@ -82,13 +82,6 @@ def model(profile: Profile) -> Model:
         free=queue.free,
         begin=int(lane.begin[0]) if len(lane) else 0,
     )
-
-
-def summed(point: Int64s, ns: Int64s, points: int) -> Int64s:
-    """Return by point the sum of the pieces that lead to it."""
-    sums = np.zeros(points, np.int64)
-    np.add.at(sums, point, ns)
-    return sums
 
 
 def _awaited(lane: LaunchSequence, queue: GpuQueue) -> tuple[Mask, Int64s]:
@@ -139,7 +132,7 @@ def replay(model: Model, not_done_before: Int64s | None = None) -> Replayed:
     Until a call waits the host's times are sums: only the calls that do and the work between two of them are walked.
     not_done_before: by piece of work the time before which something outside of the model does not let it end.
     """
-    led = model.before + summed(model.piece_point, model.host, len(model.before))
+    led = model.before + sums(model.piece_point, model.host, len(model.before))
     end = model.begin + np.cumsum(led + model.own)
     begin = end - model.own
     held = np.full(len(model.point), model.begin) if not_done_before is None else not_done_before
