@@ -71,13 +71,13 @@ def coverage(profile: Profile) -> Coverage:
 
 
 def threads_without_operators(profile: Profile) -> Int64s:
-    """Return the tracks that launch kernels, but have no operators.
+    """Return the tracks that launch kernels, but have no operators and no labels.
 
-    A thread that only launches CUDA graphs calls no operators.
+    A thread that only launches CUDA graphs calls no operators. Labels are recorded in the same threads as operators.
     """
     trace, calls = profile.trace, profile.of(launches)
     calls = calls[~mask_of(trace.names, is_replay)[trace.name[calls]]]
-    has_operators = mask_at(trace.track[trace.select(cat=(OPERATOR,))], len(trace.tracks))
+    has_operators = mask_at(trace.track[trace.call_rows], len(trace.tracks))
     return np.flatnonzero(mask_at(trace.track[calls], len(trace.tracks)) & ~has_operators)
 
 

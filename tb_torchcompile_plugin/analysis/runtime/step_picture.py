@@ -14,12 +14,7 @@ from tb_torchcompile_plugin.profile.intervals import covered_ns, union
 from tb_torchcompile_plugin.profile.model.attribution import HostCauseKind, culprits
 from tb_torchcompile_plugin.profile.model.clock import clock, gpu_windows
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import (
-    host_segments,
-    is_truncated,
-    launch_sequence,
-    modeled_moments,
-)
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, is_truncated, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import Model, Replayed, replay
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepSource, StepWindows, step_time
@@ -73,7 +68,7 @@ def step_picture(
     scale: of replayed times to step times. like: the parts before the change, whose names and order are kept.
     """
     lane, queue, times = profile.of(launch_sequence), profile.of(gpu_queue), replay(changed)
-    step, steps = clock(lane, queue, times).step, lane.steps
+    step, steps = clock(lane, queue, times).step, int(lane.steady.sum())
     spent = _spent(profile, changed, times)
     order: list[Key] = [(part.cause, part.name, part.file, part.line) for part in like]
     if like:
@@ -89,16 +84,19 @@ def step_picture(
         host[_GPU_CLOCK] = longer
     parts = [HostPart(*key, time_us=scale * host[key] / steps / 1000) for key in keys]
     gpus = []
-    for device, window in gpu_windows(lane, queue, times).items():
+    for device, on_gpu in gpu_windows(lane, queue, times).items():
         on_device = queue.device == device
         work = union(times.work_begin[on_device], times.work_end[on_device])
-        busy = int(covered_ns(work, *np.array([[window.begin], [window.end]]))[0]) / window.steps
+        busy = int(covered_ns(work, *on_gpu.windows).sum()) / len(on_gpu.rows)
         gpus.append(GpuPart(device, scale * busy / 1000, scale * max(step - busy, 0.0) / 1000))
     return Picture(scale * step / 1000, parts, gpus)
 
 
 def _spent(profile: Profile, changed: Model, times: Replayed) -> dict[Key, float]:
-    """Return host time (ns) by culprit: the way to a point counts in the shares that are left of its segments."""
+    """Return host time (ns) of the steady steps by culprit.
+
+    The way to a point counts in the shares that are left of its segments.
+    """
     pieces, attribution = profile.of(host_segments), profile.of(culprits)
     lane, trace = profile.of(launch_sequence), profile.trace
     inside = slice(int(lane.marks[0]), int(lane.marks[-1]) + 1)
@@ -111,6 +109,10 @@ def _spent(profile: Profile, changed: Model, times: Replayed) -> dict[Key, float
     call[inside] = np.maximum(end - np.maximum(begin, reach), 0)
     beyond = np.maximum((times.end - times.begin - changed.own)[inside], 0)
     waiting[inside] = np.minimum(call[inside], beyond)  # part of the call, until a GPU was done
+    # The way to a mark belongs to the step that ends there.
+    step = np.searchsorted(lane.marks, np.arange(len(lane)), side="left") - 1
+    is_unsteady = ~np.append(lane.steady, False)[np.minimum(step, lane.steps)]
+    before[is_unsteady] = call[is_unsteady] = waiting[is_unsteady] = 0
     total = np.bincount(pieces.point, changed.host, len(lane))
     share = np.divide(before, total, out=np.zeros(len(lane)), where=total > 0)
     weights = changed.host * share[pieces.point]
@@ -162,7 +164,7 @@ def modeled_steps(profile: Profile) -> str:
     """Return "the first 2 of 39 steps", if the model has too many calls to hold all steps; "" otherwise."""
     if not profile.of(is_truncated):
         return ""
-    steps, held = len(profile.of(modeled_moments)) - 1, profile.of(launch_sequence).steps
+    steps, held = len(profile.of(StepWindows)), profile.of(launch_sequence).steps
     if steps < 1:
         return f"its first {profile.most_calls:,} calls"
     return f"the first {f'{held:,} ' if held > 1 else ''}of {steps:,} steps"

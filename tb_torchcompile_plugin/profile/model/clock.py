@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import LaunchSequence, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import Replayed
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import is_gpu_bound_by, mask_of_busiest_stream
+from tb_torchcompile_plugin.profile.steps import is_gpu_bound_by, mask_of_busiest_stream, step_bounds
 
 
 class Clock(NamedTuple):
@@ -34,62 +35,71 @@ def recorded_clock(profile: Profile) -> Clock:
 
 
 def clock(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> Clock:
-    """Return the clock of a launch sequence and its queue with these times."""
-    marks = times.begin[lane.marks]
+    """Return the clock of a launch sequence and its queue with these times: the mean over the steady steps."""
+    lengths = host_lengths(lane, times)
+    host = float(lengths[lane.steady].mean())
     windows = gpu_windows(lane, queue, times)
-    host = float(marks[-1] - marks[0]) / lane.steps
     if not windows:
         return Clock(host, None, -1, False, host)
-    device, window = max(windows.items(), key=lambda item: item[1].step)
-    last = len(lane.marks) - 1  # a sequence of one call is its only mark
-    points = lane.marks[[min(window.first, last), min(window.first + window.steps, last)]]
-    meanwhile = int(np.diff(times.begin[points])[0])
-    inside = (queue.device == device) & (queue.point >= points[0]) & (queue.point < points[1])
-    work = int((times.work_end - times.work_begin)[inside].sum())
-    is_ahead = is_gpu_bound_by(window.step, host, meanwhile / window.steps, work / window.steps)
-    step = window.step if is_ahead else host
-    return Clock(host, window.step, device, is_ahead, max(step, _least_step(lane, queue, times)))
+    device, steps = max(windows.items(), key=lambda item: item[1].mean)
+    inside = (queue.device == device) & np.isin(_step_of_work(lane, queue), steps.rows)
+    work = int((times.work_end - times.work_begin)[inside].sum()) / len(steps.rows)
+    is_ahead = is_gpu_bound_by(steps.mean, host, float(lengths[steps.rows].mean()), work)
+    step = steps.mean if is_ahead else host
+    return Clock(host, steps.mean, device, is_ahead, max(step, _least_step(lane, queue, times)))
+
+
+def host_lengths(lane: LaunchSequence, times: Replayed) -> Int64s:
+    """Return how long each step takes on the host; a sequence of one call takes no time."""
+    marks = times.begin[lane.marks]
+    return np.diff(marks) if len(marks) > 1 else np.zeros(1, np.int64)
+
+
+def _step_of_work(lane: LaunchSequence, queue: GpuQueue) -> Int64s:
+    """Return the step of each piece of work; -1 and `lane.steps` are outside of all."""
+    return np.searchsorted(lane.marks, queue.point, side="right") - 1
 
 
 def _least_step(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> float:
     """Return how long CUDA graphs keep the busiest device in a step (ns): no step is shorter.
 
-    A replay knows one queue per stream; the streams inside a graph share the device, as much as they did when recorded.
+    A replay knows one queue per stream; the streams inside a graph share the device, as much as they did when
+    recorded.
     """
-    step = np.searchsorted(lane.marks, queue.point, side="right") - 1
-    inside = (step >= 0) & (step < lane.steps)
-    alone = np.where(inside, queue.alone * (times.work_end - times.work_begin), 0.0)
-    return max(
-        (float(alone[queue.device == number].sum()) / lane.steps for number in set(queue.device)), default=0.0
+    if not queue.alone.any():
+        return 0.0
+    step = _step_of_work(lane, queue)
+    counted = np.append(lane.steady, False)[np.minimum(step, lane.steps)] & (step >= 0)
+    alone = np.where(counted, queue.alone * (times.work_end - times.work_begin), 0.0)
+    sums = (float(alone[queue.device == number].sum()) for number in np.unique(queue.device).tolist())
+    return max(sums) / int(lane.steady.sum())
+
+
+class GpuWindows(NamedTuple):
+    """The steady steps of a model on one device (ns)."""
+
+    rows: Int64s  # among the steps
+    windows: (
+        Intervals  # from the first work of each to that of the next; of a single step to the end of its work
     )
 
-
-class GpuWindow(NamedTuple):
-    """The steps of a model on one device."""
-
-    begin: int  # the first work of step `first` (ns)
-    end: int  # the first work of the last step; of a single step the end of its work
-    steps: int
-    first: int
-    step: float  # mean length
+    @property
+    def mean(self) -> float:
+        """Mean length of a step."""
+        return float(self.windows.lengths.mean())
 
 
-def gpu_windows(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> dict[int, GpuWindow]:
-    """Return the steps by device, of those that have work of the steps."""
-    step = np.searchsorted(lane.marks, queue.point, side="right") - 1
-    windows: dict[int, GpuWindow] = {}
+def gpu_windows(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> dict[int, GpuWindows]:
+    """Return the steady steps by device, of the devices that have any whose end is known."""
+    step, by_device = _step_of_work(lane, queue), {}
     for device in np.unique(queue.device).tolist():
         work = np.flatnonzero((queue.device == device) & (step >= 0) & (step < lane.steps))
         if not len(work):
             continue
         work = work[mask_of_busiest_stream(queue.stream[work], queue.dur[work], step[work])]
-        begins = np.full(lane.steps, np.iinfo(np.int64).max)
-        np.minimum.at(begins, step[work], times.work_begin[work])
-        first, last = int(step[work].min()), int(step[work].max())
-        begin, end = (
-            int(begins[first]),
-            int(begins[last]) if last > first else int(times.work_end[work].max()),
-        )
-        steps = max(last - first, 1)
-        windows[device] = GpuWindow(begin, end, steps, first, (end - begin) / steps)
-    return windows
+        rows, begin, end = step_bounds(step[work], times.work_begin[work], times.work_end[work])
+        counted = (np.arange(len(rows)) < max(len(rows) - 1, 1)) & lane.bounded[rows]
+        counted &= lane.steady[rows] | ~(counted & lane.steady[rows]).any()
+        if counted.any():
+            by_device[device] = GpuWindows(rows[counted], Intervals(begin[counted], end[counted]))
+    return by_device

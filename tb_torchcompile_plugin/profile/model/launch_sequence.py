@@ -16,24 +16,11 @@ from tb_torchcompile_plugin.profile.columns import Mask, mask_at, mask_of, range
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, steady_steps
+from tb_torchcompile_plugin.profile.steps import StepWindows, incomplete_steps, steady_steps
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_synchronisation
 
 _LONG_NS = 50_000  # a call that takes longer may have waited for a GPU; chosen by eye on the recordings
-
-
-def modeled_moments(profile: Profile) -> Int64s:
-    """Return when the steps of the model begin on the host, and when the last one ends (ns); [] without steps.
-
-    They are the longest run of steady steps, of runs as long the first: the model replays them one behind the other.
-    """
-    steady, steps = profile.of(steady_steps), profile.of(StepWindows)
-    if steady is None:
-        return np.zeros(0, np.int64)
-    runs = np.split(steady.on_host, np.flatnonzero(np.diff(steady.on_host) > 1) + 1)
-    run = max(runs, key=len)
-    return steps.moments[run[0] : run[-1] + 2]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +35,10 @@ class LaunchSequence:
     synchronises: Mask  # whether waiting is its purpose
     marks: Int64s  # points of the steps' begins and of the last one's end; without steps the first and the last point
     steps: int  # how many whole ones there are; without any the span is one
+    steady: Mask  # which of them count for the step time; all if none does
+    bounded: (
+        Mask  # after which of them records of the next one are complete: then their end on a GPU is known
+    )
 
     def __len__(self) -> int:
         return len(self.row)
@@ -65,7 +56,7 @@ def launch_sequence(profile: Profile) -> LaunchSequence:
     chosen = waits | (trace.dur[calls] > _LONG_NS)
     launches, waiting = (mask_at(rows, len(trace)) for rows in (launched, calls[waits]))
     rows = np.flatnonzero(launches | mask_at(calls[feeds[trace.track[calls]] & chosen], len(trace)))
-    begin, moments = trace.ts[rows], profile.of(modeled_moments)
+    begin, moments = trace.ts[rows], profile.of(StepWindows).moments
     if len(moments):
         # The begins of the steps that have room, and the end of the last one.
         before = np.searchsorted(np.sort(begin), moments)
@@ -79,7 +70,7 @@ def launch_sequence(profile: Profile) -> LaunchSequence:
 
 def is_truncated(profile: Profile) -> bool:
     """Whether there are more calls than the sequence holds."""
-    lane, moments = profile.of(launch_sequence), profile.of(modeled_moments)
+    lane, moments = profile.of(launch_sequence), profile.of(StepWindows).moments
     return len(lane.marks) < len(moments) if len(moments) else len(lane) >= profile.most_calls
 
 
@@ -92,6 +83,12 @@ def _lane(profile: Profile, rows: Int64s, moments: Int64s, launches: Mask, waits
     marks = np.flatnonzero(row[order] < 0) if count else np.array([0, len(rows) - 1])[: len(rows)]
     loop = profile.of(StepWindows).tracks[:1].tolist() or [-1]
     track = np.concatenate((np.full(count, loop[0]), trace.track[rows]))
+    steps, counted = max(len(marks) - 1, 1), profile.of(steady_steps)
+    steady = (
+        mask_at(counted.on_host, max(len(profile.of(StepWindows)), 1))[:steps]
+        if counted
+        else np.ones(1, bool)
+    )
     return LaunchSequence(
         row=row[order],
         track=track[order],
@@ -100,7 +97,9 @@ def _lane(profile: Profile, rows: Int64s, moments: Int64s, launches: Mask, waits
         launches=np.concatenate((no_call, launches))[order],
         synchronises=np.concatenate((no_call, waits))[order],
         marks=marks,
-        steps=max(len(marks) - 1, 1),
+        steps=steps,
+        steady=steady if steady.any() else ~steady,
+        bounded=~np.append(profile.of(incomplete_steps), False)[1 : steps + 1] if count else np.ones(1, bool),
     )
 
 
