@@ -13,10 +13,6 @@ from exam.programs.models import mlp, no_grad
 @program(
     "layout",
     "layout:channels_last",
-    "nchwToNhwc",
-    "nhwcToNchw",
-    "channels_last",
-    "aten::cudnn_convolution",
     also=("nothing_compiled",),
     mending="model and images are both channels_last",
     recorded=SHAPES,
@@ -35,10 +31,6 @@ def images_in_the_other_layout(machine: Machine, mended: bool) -> Step:
 @program(
     "layout",
     "layout:contiguous",
-    "aten::contiguous",
-    "aten::clone",
-    "aten::copy_",
-    "mix",
     also=("nothing_compiled",),
     mending="no transposed copies: einsum takes the tensors as they lie",
     recorded=STACKS,
@@ -60,11 +52,7 @@ def transposed_copies(machine: Machine, mended: bool) -> Step:
 
 
 @program(
-    "tiny batch",
-    "tiny_batch",
-    "batch",
-    also=("cuda_graphs",),
-    mending="the samples go through the model as one batch",
+    "tiny batch", "tiny_batch", also=("cuda_graphs",), mending="the samples go through the model as one batch"
 )
 def one_sample_at_a_time(machine: Machine, mended: bool) -> Step:
     width = machine.pick(512, 16)

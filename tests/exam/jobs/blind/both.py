@@ -40,16 +40,7 @@ class Photos(Dataset[tuple[Tensor, int]]):
         return photo, index % 10
 
 
-@job(
-    "both",
-    "ddp",
-    "input:host",
-    "enumerate(DataLoader)",
-    "DataLoader",
-    "__getitem__",
-    "prepared",
-    mending="bytes are loaded, and scaled on the GPU",
-)
+@job("both", "ddp", "input:host", mending="bytes are loaded, and scaled on the GPU")
 def photos_scaled_by_host(rank: Rank, mended: bool) -> Step:
     side, rows = rank.pick(224, 32), rank.pick(32, 4)
     photos = Photos(rank.pick(256, 48), 0 if mended else side)

@@ -56,9 +56,6 @@ class Layer(nn.Module):
 @program(
     "allocator",
     "growing_cat",
-    "aten::cat",
-    "CatArrayBatchedCopy",
-    "append",
     also=("layout:contiguous",),
     mending="a cache with room for the whole answer, written in place",
     recorded=BOTH,
@@ -95,8 +92,6 @@ def growing_cache(machine: Machine, mended: bool) -> Step:
 @program(
     "CUDA graphs",
     "cuda_graphs:skipped",
-    "mutated inputs",
-    "mutat",
     mending="the cache belongs to the model, whose buffers may be changed in a CUDA graph",
     recorded=PLAIN,
 )

@@ -44,9 +44,6 @@ def collate_commands(samples: list[tuple[np.ndarray, int]]) -> tuple[Tensor, Ten
 @program(
     "input",
     "input:dataset",
-    "enumerate(DataLoader)",
-    "collate_commands",
-    "num_workers",
     also=("input:workers",),
     mending="eight workers, which stay, collate ahead",
     recorded=PLAIN,
