@@ -32,7 +32,6 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
 
 def add_run(folder: Path, name: str, length: float = 100) -> None:
     """A run of two steps, with a summary of one compilation."""
-    (folder / "runs" / name).mkdir(parents=True)
     events = [slice_(f"ProfilerStep#{at}", length * at, length, "user_annotation") for at in range(2)]
     path = write_trace(folder / "runs" / name, [*events, slice_("aten::mm", 3, 4)])
     path.rename(path.with_name(f"w.{SPAN}.pt.trace.json"))

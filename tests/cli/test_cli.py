@@ -38,7 +38,6 @@ def spans(document):
 
 def healthy(folder):
     """A logdir with one good trace next to what a test adds."""
-    folder.mkdir(exist_ok=True)
     write_trace(folder, EVENTS, "good.1.pt.trace.json")
     return folder
 

@@ -110,8 +110,6 @@ def test_the_suggested_calls_work(tools: Tools) -> None:
 @pytest.fixture
 def fenced(tmp_path: Path) -> Path:
     """A logdir with a run of its own, and links to one outside."""
-    (tmp_path / "logdir" / "mine").mkdir(parents=True)
-    (tmp_path / "outside").mkdir()
     write_trace(tmp_path / "logdir" / "mine", EVENTS, "w.1.pt.trace.json")
     secret = write_trace(tmp_path / "outside", EVENTS, "secret.1.pt.trace.json")
     (tmp_path / "logdir" / "folder").symlink_to(tmp_path / "outside")

@@ -272,7 +272,6 @@ def test_notes_tell_what_else_differs(tmp_path):
         ("b", "2.13.0", "NVIDIA H100", [kernel("k", 10, 5)]),
         ("c", "2.13.0", "", []),
     ):
-        (tmp_path / name).mkdir()
         step = slice_("ProfilerStep#1", 0, 100, "user_annotation")
         properties = [{"id": 0, "name": device}] if device else []
         write_trace(tmp_path / name, [step, *events], deviceProperties=properties)
@@ -298,7 +297,6 @@ def test_what_recording_slowed_differently_is_told(tmp_path, noted, says):
     """By the handler's notes of steps that nobody recorded: recorded ones take 100 µs on both sides."""
     sides = []
     for name, unrecorded_us in zip("ab", noted):
-        (tmp_path / name).mkdir()
         steps = [slice_(f"ProfilerStep#{n}", 100 * n, 100, "user_annotation") for n in range(3)]
         write_trace(tmp_path / name, steps)
         summary = CompileSummary()
@@ -318,7 +316,6 @@ def profile_with_data(folder, data):
 
 def test_peaks_of_memory(tmp_path):
     for name, size in (("a", 512), ("b", 2048)):
-        (tmp_path / name).mkdir()
         args = {"Bytes": size, "Device Type": 1, "Device Id": 0, "Addr": 1, "Total Allocated": size}
         moment = slice_("[memory]", 10, 0) | {"ph": "i", "args": args | {"Total Reserved": 4096}}
         write_trace(tmp_path / name, [slice_("aten::mm", 0, 50), moment])
@@ -337,7 +334,6 @@ def test_modules_stand_beside_one_another_without_what_compile_wraps_them_in(tmp
         ("a", [module("Net_0", 0, 100), module("Linear_0", 10, 20)]),
         ("b", [module("OptimizedModule_0", 0, 90), module("Net_0", 10, 70)]),
     ):
-        (tmp_path / name).mkdir()
         write_trace(tmp_path / name, events)
     rows = compare_tables(Sides(*(make_side(profile_in(tmp_path / name)) for name in "ab"))).modules
     assert [(row.path, row.host_us.a, row.host_us.b) for row in rows] == [
@@ -428,7 +424,6 @@ def test_the_command(recording, capsys, tmp_path):
 
 def test_without_steps_whole_spans_are_compared(tmp_path, capsys):
     for name, dur in (("a", 5), ("b", 9)):
-        (tmp_path / name).mkdir()
         write_trace(tmp_path / name, [kernel("k", 0, dur)])
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

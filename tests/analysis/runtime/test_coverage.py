@@ -38,7 +38,6 @@ def test_unknown_is_none(tmp_path: Path) -> None:
 def test_why_an_operator_ran_eager(tmp_path: Path) -> None:
     def why(function: str) -> str | None:
         folder = tmp_path / function.partition(": ")[2]
-        folder.mkdir()
         (row,) = [
             row for row in eager_time(profile_with(folder, step(function))).ops if row.name == "aten::mul"
         ]

@@ -209,7 +209,6 @@ def test_without_steps_and_gpu_the_busiest_thread_is_the_window(tmp_path: Path) 
     events = [slice_("aten::add", 0, 5), slice_("aten::mm", 10, 20, tid=7), slice_("aten::mm", 40, 20, tid=7)]
     window = window_breakdown(profile_with(tmp_path, events))
     assert window and parts(window) == {("host", "break_eager"): 40_000, ("host", "nothing_launched"): 10_000}
-    (tmp_path / "none").mkdir()
     nothing = profile_with(tmp_path / "none", [slice_("f", 0, 5, "user_annotation")])
     assert window_breakdown(nothing) is None
 

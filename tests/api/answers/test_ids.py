@@ -123,7 +123,6 @@ def test_ids_are_the_same_the_next_time(recording: Callable[[str], Path], report
 def test_a_kernel_of_any_name_is_found_again(tmp_path: Path) -> None:
     names = ["a/b c", "void f<T, 4>(T&&)::{lambda}", "x" * 1500, "x" * 1499 + "y", "~2", "%20"]
     events = [slice_("op", 0, 900)] + [kernel(name, 10 * at, 2) for at, name in enumerate(names, 1)]
-    (tmp_path / "a run").mkdir()
     write_trace(tmp_path / "a run", events, "w.1.pt.trace.json")
     logdir = Logdir(Session([("", str(tmp_path))]))
     (table,) = [one for one in tables(logdir.report()) if one.section == "kernels"]

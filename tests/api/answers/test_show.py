@@ -44,7 +44,6 @@ def test_of_several_runs_the_one_that_is_meant_is_compared(
     recording: Callable[[str], Path], tmp_path: Path
 ) -> None:
     (tmp_path / "a run").symlink_to(recording("breaks"))
-    (tmp_path / "b").mkdir()
     write_trace(tmp_path / "b", [slice_("aten::mm", 0, 5)], "w.1.pt.trace.json")
     both = Logdir(Session([("", str(tmp_path))]))
     (finding, *_) = table(both, "findings").ids

@@ -24,7 +24,6 @@ BUCKET = "s3://digests"
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("job")
-    (folder / "run").mkdir()
     write_job(folder / "run", ranks=2, steps=3, late=1)
     return folder
 

@@ -52,5 +52,4 @@ def fill(logdir: Path, recording: Callable[[str], Path]) -> Path:
 
 
 def _write_bare(folder: Path) -> None:
-    folder.mkdir()
     write_trace(folder, [slice_("aten::mm", 3, 4)])
