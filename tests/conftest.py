@@ -138,6 +138,28 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 
 
 @pytest.fixture(scope="session")
+def late_job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """`late_job(3)`: traces of so many ranks, of which rank 1 is late. All tests share them: do not write to them."""
+    from browser.rank_traces import write_job
+
+    @cache
+    def written(ranks: int) -> Path:
+        folder = tmp_path_factory.mktemp("job")
+        write_job(folder, ranks, steps=3, late=1)
+        return folder
+
+    return written
+
+
+@pytest.fixture(scope="session")
+def programs(recording: Callable[[str], Path]) -> Any:
+    """The programs of the recording `graphs`, by name."""
+    from profiles import graph_programs
+
+    return graph_programs(recording("graphs"))
+
+
+@pytest.fixture(scope="session")
 def exported_breaks(tmp_path_factory: pytest.TempPathFactory, recording: Callable[[str], Path]) -> Path:
     """The recording `breaks` as one file, with all that `export` puts into it unless it is told otherwise."""
     from tb_torchcompile_plugin.api.export.export import Chosen, Export

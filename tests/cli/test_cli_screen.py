@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from browser.rank_traces import write_job
 from tb_torchcompile_plugin.api.answers.search import NOTHING_FASTER
 from tb_torchcompile_plugin.api.report import Report, SpanReport, read_report
 from tb_torchcompile_plugin.cli.answers.screen import cut, screen
@@ -26,10 +25,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("job")
-    write_job(folder, ranks=3, steps=3, late=1)
-    return folder
+def job(late_job: Callable[[int], Path]) -> Path:
+    return late_job(3)
 
 
 def test_a_table_is_labelled_as_recorded_if_profiling_slowed_the_steps(

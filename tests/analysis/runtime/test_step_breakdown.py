@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from live import fresh_recorder, needs_torch, torch_before
-from profiles import profile_of, profile_with
+from profiles import ns, profile_of, profile_with
 from tb_torchcompile_plugin import tensorboard_trace_handler
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import (
     StepBreakdown,
@@ -41,10 +41,6 @@ Slice = tuple[int, int, str, str]  # start, end in ns, name, cat
 
 def report(folder: Path, events: list[Event], data: CompileData | None = None) -> StepReport:
     return step_breakdown(profile_with(folder, events, data))
-
-
-def ns(time_us: float) -> int:
-    return round(time_us * 1000)
 
 
 def parts(row: StepBreakdown) -> dict[tuple[str, str], int]:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from browser.rank_traces import write_job
 from tb_torchcompile_plugin.api.answers.bounded import Commands
 from tb_torchcompile_plugin.api.answers.search import Logdir
 from tb_torchcompile_plugin.api.answers.sections import LEVELS, Address, NoSuchId, address, encoded, tables
@@ -27,10 +26,10 @@ ODD = ["-", "--", "a/b", "%2F", "a b", "void f<T, 4>(T&&)", "a~2", "ü#?&=", "'\
 
 
 @pytest.fixture(scope="module")
-def reports(recording: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
-    job = tmp_path_factory.mktemp("job")
-    write_job(job, ranks=3, steps=3, late=1)
-    folders = {"job": job} | {name: recording(name) for name in ("breaks", "max_autotune", "old_logs")}
+def reports(recording: Callable[[str], Path], late_job: Callable[[int], Path]) -> dict[str, Report]:
+    folders = {"job": late_job(3)} | {
+        name: recording(name) for name in ("breaks", "max_autotune", "old_logs")
+    }
     return {name: read_report(str(folder)) for name, folder in folders.items()}
 
 

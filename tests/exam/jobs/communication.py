@@ -1,7 +1,5 @@
 """Nobody is late: the ranks wait for the wire."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

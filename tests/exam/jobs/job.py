@@ -1,7 +1,5 @@
 """A job of the exam: a program of several ranks, one planted cause, and a twin without it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One rank comes late, because its host is slow."""
 
-from __future__ import annotations
-
 import gc
 from itertools import count
 

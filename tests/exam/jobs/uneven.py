@@ -1,7 +1,5 @@
 """One rank comes late, because it has more to do: to compile, to compute, or on a GPU that is shared."""
 
-from __future__ import annotations
-
 from itertools import count
 from typing import Any
 

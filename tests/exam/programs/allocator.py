@@ -1,7 +1,5 @@
 """GPU memory that is asked of the driver at each step."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import torch

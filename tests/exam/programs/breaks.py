@@ -1,7 +1,5 @@
 """Dynamo gives up inside the model: graph breaks, frames that it skips, code that it is told to leave alone."""
 
-from __future__ import annotations
-
 import sys
 
 import torch

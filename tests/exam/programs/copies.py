@@ -1,7 +1,5 @@
 """Copies between the host's memory and the GPU's."""
 
-from __future__ import annotations
-
 import torch
 
 from exam.program import SHAPES, STACKS, Machine, Step, program

@@ -1,7 +1,5 @@
 """CUDA graphs that are on, and do not serve."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import torch

@@ -1,7 +1,5 @@
 """The model is compiled; what comes after it is not, and takes longer."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """A graph so small that checking whether it may be used takes longer than it."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

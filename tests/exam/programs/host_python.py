@@ -1,7 +1,5 @@
 """Python that runs while the GPU waits."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import io
@@ -157,15 +155,7 @@ def collecting_garbage(machine: Machine, mended: bool) -> Step:
 
 @program("garbage collection", "host:unrecorded", also=("gc",), mending="no gc.collect()")
 def collecting_garbage_without_stacks(machine: Machine, mended: bool) -> Step:
-    train, held = training(machine), many_objects(machine.pick(5_000, 100))
-
-    def step() -> int:
-        train()
-        if not mended:
-            gc.collect()  # planted: collecting_garbage_without_stacks
-        return len(held)
-
-    return step
+    return collecting_garbage(machine, mended)  # planted: collecting_garbage_without_stacks
 
 
 @program(

@@ -1,7 +1,5 @@
 """The model waits for its data."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Iterator

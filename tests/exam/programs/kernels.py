@@ -1,7 +1,5 @@
 """A Triton kernel of the user's own that reads memory the wrong way round."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

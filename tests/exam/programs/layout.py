@@ -1,7 +1,5 @@
 """Copies that only change the order of numbers in memory, and work in too small pieces."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """torch.compile was meant to be used, and is not."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

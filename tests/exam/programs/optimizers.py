@@ -1,7 +1,5 @@
 """The optimizer takes longer than the model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

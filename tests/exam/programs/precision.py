@@ -1,7 +1,5 @@
 """Numbers of a type that the GPU is slow with."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Compiling again and again, or having done so too often."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import torch

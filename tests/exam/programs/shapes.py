@@ -1,7 +1,5 @@
 """A library makes a plan for each shape that it has not seen, and each step brings a new one."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import torch

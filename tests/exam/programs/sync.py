@@ -1,7 +1,5 @@
 """The host waits for the GPU where it need not, so that the GPU then waits for the host."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Every rank is slow for the same reason, which is its own."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """The ranks are equally fast, and talk more often than they have to."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import torch

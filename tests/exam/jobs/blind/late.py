@@ -1,7 +1,5 @@
 """Rank 0 does what a main process does beside training: it saves, and it validates."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from itertools import count

@@ -1,7 +1,5 @@
 """The ranks do not get equal shares: of the tokens, of what the compiler does, of the time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

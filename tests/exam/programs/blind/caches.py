@@ -1,7 +1,5 @@
 """Decoding, with the keys and values kept the wrong way."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

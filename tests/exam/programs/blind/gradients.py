@@ -1,7 +1,5 @@
 """Gradients that nobody needs, or that are looked at too closely."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

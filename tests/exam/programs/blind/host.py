@@ -1,7 +1,5 @@
 """The host does what it should leave to others."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """Batches that come late."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

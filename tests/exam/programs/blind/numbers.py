@@ -1,7 +1,5 @@
 """Kernels that should not run, or not so: eager ones, ones cut too small."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional

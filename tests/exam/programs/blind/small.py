@@ -1,7 +1,5 @@
 """Too little work at a time."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """torch.compile is asked for what it cannot do."""
 
-from __future__ import annotations
-
 import logging
 from itertools import count
 from typing import Any

@@ -1,7 +1,5 @@
 """The host asks the GPU too often."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
