@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compile_records import a_compilation, artifact, envelope, mark
+from compile_records import a_compilation, artifact, envelope, mark, summary_of
 from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary import unpack_payload
@@ -20,13 +20,6 @@ from tb_torchcompile_plugin.reader.torch_trace import structured_log
 from tb_torchcompile_plugin.torch_names.records import PHASES
 
 PROGRAMS = ["breaks", "resnet18", "recompiles", "ddp", "resnet18_compile"]
-
-
-def summary_of(records: list[Record], **options: Any) -> CompileSummary:
-    log = CompileLog(**options)
-    for record in records:
-        log.add(record)
-    return log.summary()
 
 
 def logs(folder: Path) -> list[Path]:

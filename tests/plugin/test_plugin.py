@@ -112,6 +112,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         "ids",
         [
+            {**BREAKS, "span": "7"},
             {**BREAKS, "run": "elsewhere"},
             {**BREAKS, "worker": "nobody"},
             {"run": "..", "worker": "vm_1027"},
@@ -121,12 +122,7 @@ class TestErrors:
         ],
     )
     def test_ids_that_discovery_did_not_make_are_not_found(self, client: Client, ids: dict[str, str]) -> None:
-        response = client.get(f"{ROOT}/compile", query_string=ids)
-        assert response.status_code == 404
-        assert error_of(response)["code"] == "not_found"
-
-    def test_an_unknown_span_is_not_found(self, client: Client) -> None:
-        response = client.get(f"{ROOT}/span", query_string={**BREAKS, "span": "7"})
+        response = client.get(f"{ROOT}/{'span' if 'span' in ids else 'compile'}", query_string=ids)
         assert response.status_code == 404
         assert error_of(response)["code"] == "not_found"
 

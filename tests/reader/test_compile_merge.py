@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
+import compile_records
 from compile_records import START_US, a_compilation, artifact, mark
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
-from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.reader.merge import merge
 from tb_torchcompile_plugin.reader.torch_trace.log_records import HEAD, untab
@@ -22,12 +22,7 @@ from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 
 
 def summary_of(records: Iterable[Record], recovered: Recovered | None = None) -> pb.CompileSummary:
-    log = CompileLog(payloads=True)
-    if recovered is not None:
-        log.start_from(recovered)
-    for record in records:
-        log.add(record)
-    return log.summary()
+    return compile_records.summary_of(records, recovered=recovered, payloads=True)
 
 
 def backward(begin_us: float, compile_id: str = "0/0") -> list[Record]:

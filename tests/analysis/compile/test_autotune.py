@@ -5,10 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from compile_records import artifact, envelope, mark
+from compile_records import artifact, envelope, mark, summary_of
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compile.autotune import Autotune, autotune, autotuning_headline
-from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary import load
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -26,12 +25,7 @@ STATS = {"num_choices": 19, "num_triton_choices": 18, "best_kernel": "triton_mm_
 
 
 def compile_data(records: list[Record]) -> CompileData:
-    log = CompileLog()
-    for record in records:
-        log.add(record)
-    summary = log.summary()
-    assert not summary.records.unreadable
-    return data_of(summary)
+    return data_of(summary_of(records, readable=True))
 
 
 def rows(records: list[Record]) -> list[Autotune]:

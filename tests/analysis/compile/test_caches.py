@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+import compile_records
 from compile_records import artifact, envelope, mark
 from live import HAS_TORCH, run, summaries
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compile.caches import CacheLookup, cache_lookups, time_saved_s
-from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
@@ -31,13 +31,8 @@ def looked_up(*records: Record, source: bool = True) -> list[CacheLookup]:
 
 
 def summary_of(*records: Record, source: bool = True) -> CompileSummary:
-    log = CompileLog(source=source, payloads=True)
-    for compile_id in ("0/0", "1/0", "2/0"):
-        log.add(Record(envelope("dynamo_start", {"stack": []}, compile_id)))
-    for record in records:
-        log.add(record)
-    assert not log.unreadable
-    return log.summary()
+    begun = [Record(envelope("dynamo_start", {"stack": []}, name)) for name in ("0/0", "1/0", "2/0")]
+    return compile_records.summary_of([*begun, *records], readable=True, source=source, payloads=True)
 
 
 def test_a_miss_names_the_parts_of_the_key_that_are_new() -> None:

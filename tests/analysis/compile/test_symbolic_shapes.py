@@ -5,10 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from compile_records import START_US, envelope
+from compile_records import START_US, envelope, summary_of
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compile.recompiles import SymbolicShapes, symbolic_shapes
-from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 
@@ -30,12 +29,7 @@ def change(**arguments: Any) -> Record:
 
 
 def shapes(records: list[Record], *, source: bool = True) -> SymbolicShapes:
-    log = CompileLog(source=source)
-    log.files[1] = "/train.py"
-    for one in records:
-        log.add(one)
-    summary = log.summary()
-    assert not summary.records.unreadable
+    summary = summary_of([Record({"str": ["/train.py", 1]}), *records], readable=True, source=source)
     return symbolic_shapes(data_of(summary), 0, "0/0")
 
 

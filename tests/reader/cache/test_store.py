@@ -6,9 +6,9 @@ import random
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.reader.cache import cache as cache_room
 from tb_torchcompile_plugin.reader.cache import store
 from tb_torchcompile_plugin.reader.cache.store import open_trace
 from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
-from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled, Trace, read_trace
+from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled, read_trace
 
 pytestmark = pytest.mark.slow
 
@@ -212,12 +212,8 @@ def test_removed_while_open(cache: Path, trace_file: Path) -> None:
 
 
 def test_threads_that_want_the_same_read_it_once(cache: Path, trace_file: Path, reads: list[str]) -> None:
-    traces: list[Trace] = []
-    threads = [threading.Thread(target=lambda: traces.append(open_trace(str(trace_file)))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        traces = list(pool.map(lambda _: open_trace(str(trace_file)), range(4)))
     assert len(reads) == 1
     assert len(traces) == 4
 
