@@ -5,6 +5,7 @@ python -m pytest tests/exam/test_job_findings.py -s         # prints the table o
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,11 +50,8 @@ def jobs(recording: Callable[[str], Path]) -> dict[str, JobSeen]:
 
 
 def seen(folder: Path, measured: dict[str, Any]) -> JobSeen:
-    session = Session([("", str(folder))])
-    try:
+    with closing(Session([("", str(folder))])) as session:
         report = whole_report(session)
-    finally:
-        session.close()
     return JobSeen(measured, report.runs[0], next(iter(report.findings), None))
 
 
