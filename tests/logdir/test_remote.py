@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -358,12 +357,15 @@ class TestCopies:
 
         monkeypatch.setattr(copies, "_write", counted)
 
-        def read(_: int) -> None:
+        def read() -> None:
             with copies.local(file):
                 all_have_it.wait(60)
 
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(read, range(4)))
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         assert len(writes) == 1 and not all_have_it.broken
 
     def test_warnings_and_errors_name_the_url(
