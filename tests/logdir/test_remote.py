@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -353,19 +355,17 @@ class TestCopies:
 
         def counted(*arguments: Any) -> int:
             writes.append(1)
+            time.sleep(0.1)  # the others begin meanwhile
             return write(*arguments)
 
         monkeypatch.setattr(copies, "_write", counted)
 
-        def read() -> None:
+        def read(_: int) -> None:
             with copies.local(file):
                 all_have_it.wait(60)
 
-        threads = [threading.Thread(target=read) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(read, range(4)))
         assert len(writes) == 1 and not all_have_it.broken
 
     def test_warnings_and_errors_name_the_url(
