@@ -21,6 +21,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
+from recordings import Recording
+
 DATA = Path(__file__).parent / "data" / "2.11.0"
 CXX = Path(__file__).parent / "bin" / "g++"
 VARIABLE = "TB_TORCHCOMPILE_RECORDINGS"
@@ -124,7 +126,7 @@ def torch() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     """`recording("breaks")`: the unpacked folder. It is shared by all tests of the session: do not write to it."""
     folder = _of_all_processes(tmp_path_factory) / "unpacked"
     folder.mkdir(exist_ok=True)
@@ -152,7 +154,7 @@ def late_job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
 
 
 @pytest.fixture(scope="session")
-def programs(recording: Callable[[str], Path]) -> Any:
+def programs(recording: Recording) -> Any:
     """The programs of the recording `graphs`, by name."""
     from profiles import graph_programs
 
@@ -160,7 +162,7 @@ def programs(recording: Callable[[str], Path]) -> Any:
 
 
 @pytest.fixture(scope="session")
-def exported_breaks(tmp_path_factory: pytest.TempPathFactory, recording: Callable[[str], Path]) -> Path:
+def exported_breaks(tmp_path_factory: pytest.TempPathFactory, recording: Recording) -> Path:
     """The recording `breaks` as one file, with all that `export` puts into it unless it is told otherwise."""
     from tb_torchcompile_plugin.api.export.export import Chosen, Export
     from tb_torchcompile_plugin.api.session import Session

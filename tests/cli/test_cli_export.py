@@ -1,11 +1,11 @@
 """`tb-torchcompile export`: a file that is whole or not there, and what is said of it."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from browser.panels.exported import exported
+from recordings import Recording
 from terminal import Run, command_line
 from traces import slice_, write_trace
 
@@ -15,9 +15,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return command_line(capsys, "export")
 
 
-def test_a_file_is_written_and_its_content_listed(
-    run: Run, recording: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_file_is_written_and_its_content_listed(run: Run, recording: Recording, tmp_path: Path) -> None:
     file = tmp_path / "new" / "out.html"
     status, out, err = run(recording("breaks"), file, "--budget", "0.5", "--no-code", "--step", "4")
     assert (status, out) == (0, "")

@@ -2,9 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,6 +22,7 @@ from compile_records import (
     with_value,
 )
 from profiles import WORKER_QUESTIONS
+from recordings import Recording
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import File
@@ -52,7 +52,7 @@ def kind(record: Record) -> str:
 
 
 @pytest.fixture(scope="module")
-def records(recording: Callable[[str], Path]) -> list[Record]:
+def records(recording: Recording) -> list[Record]:
     """The first of each kind."""
     logs = [path for name in LOGS for path in recording(name).rglob("*torch_trace*.log")]
     many = [one for path in logs for one in recorded(path.read_bytes())]

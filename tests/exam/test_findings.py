@@ -7,7 +7,7 @@ measured without a profiler, is put in.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from profiles import spans_in
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.finding import Finding, Predicted
 
@@ -82,7 +83,7 @@ class Answer(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def exam(recording: Callable[[str], Path]) -> Path:
+def exam(recording: Recording) -> Path:
     return recording("exam")
 
 
@@ -173,7 +174,7 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("name", STRANGERS)
-def test_programs_of_strangers(recording: Callable[[str], Path], name: str) -> None:
+def test_programs_of_strangers(recording: Recording, name: str) -> None:
     folder = recording("strangers")
     rows = {row["name"]: row for row in json.loads((folder / "measured.json").read_text())["programs"]}
     assert rows.keys() == STRANGERS.keys()

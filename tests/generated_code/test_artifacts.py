@@ -1,13 +1,12 @@
 """Texts in the order of the pipeline, each with the graph and the direction that it belongs to."""
 
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from compile_records import artifact, summary_of
 from profiles import data_of
+from recordings import Recording
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
 from tb_torchcompile_plugin.reader.torch_trace.log_records import payload_at
@@ -111,7 +110,7 @@ def test_a_cpp_wrapper_is_cpp() -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_text_of_a_recording_is_there_and_paired_with_its_graph(
-    recording: Callable[[str], Path], program: str
+    recording: Recording, program: str
 ) -> None:
     """The graph of each output code, and its direction, as its own header says."""
     for log in recording(program).glob("*.log"):

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import ALL_REDUCE, PG, Does, host, job_in, launched, metadata_of, training, written
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.ranks import collectives as module
 from tb_torchcompile_plugin.analysis.ranks.collectives import (
     OverlapRow,
@@ -175,7 +176,7 @@ def test_many_kernels_cost_what_their_launches_do(tmp_path: Path, monkeypatch: p
     assert row.beside_us == np.median(ran.dur[mine & (ran.alone >= 0)]) / 1000
 
 
-def test_matrix_products_beside_a_waiting_collective_of_two_h100s(recording: Callable[[str], Path]) -> None:
+def test_matrix_products_beside_a_waiting_collective_of_two_h100s(recording: Recording) -> None:
     """A waiting NCCL kernel takes cores: a product with a block for each of 128 of them needs a second round."""
     job = job_in(recording("jobs") / "sync_on_one_rank")
     first, *_ = rows = job.of(overlap_rows)

@@ -3,7 +3,7 @@
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 import compile_records
 from compile_records import START_US, a_compilation, artifact, mark
+from recordings import Recording
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.record import Record
@@ -109,7 +110,7 @@ def test_without_times_the_epochs_stand() -> None:
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "recompiles", "ddp"])
 @pytest.mark.parametrize("forgotten", [False, True], ids=["recovered", "forgotten"])
 def test_wherever_a_recorder_begins_the_whole_is_that_of_the_log(
-    recording: Callable[[str], Path], name: str, forgotten: bool
+    recording: Recording, name: str, forgotten: bool
 ) -> None:
     choose = random.Random(f"{name} {forgotten}")
     for path in recording(name).glob("*.log"):

@@ -11,6 +11,7 @@ import pytest
 from mendable import accumulated, moved
 from mendable import steps as of_a_ms
 from profiles import data_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.compile_rules import COMPILE_RULES
 from tb_torchcompile_plugin.analysis.causes.findings import (
@@ -587,9 +588,7 @@ def test_a_backend_of_the_host(tmp_path: Path, backend: str, ranks: int, fires: 
     assert "slow_backend" not in by_rule(tmp_path, [slice_("aten::mm", 0, 1)], distributedInfo=info)
 
 
-def test_cheap_breaks_are_left_alone(
-    recording: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cheap_breaks_are_left_alone(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without them a step of `breaks` would take 41.8 % less."""
     for threshold, fires in ((41.0, True), (42.0, False)):
         monkeypatch.setattr(thresholds, "gain_percent", threshold)
@@ -794,7 +793,7 @@ def test_caches_that_did_not_help() -> None:
     assert bypassed.title.endswith(": it holds a custom op")
 
 
-def test_findings_of_a_recording(recording: Callable[[str], Path]) -> None:
+def test_findings_of_a_recording(recording: Recording) -> None:
     """Every break in `breaks` is known to cost what the chain of graphs says; launching its graphs costs more."""
     session = Session([("", str(recording("breaks")))])
     report = whole_report(session)
@@ -809,7 +808,7 @@ def test_findings_of_a_recording(recording: Callable[[str], Path]) -> None:
     assert [row.rule for row in answer.findings] == [row.rule for row in report.findings]
 
 
-def test_cuda_graphs_silence_the_rule_that_asks_for_them(recording: Callable[[str], Path]) -> None:
+def test_cuda_graphs_silence_the_rule_that_asks_for_them(recording: Recording) -> None:
     folder = recording("small_batch")
     rules = {
         mode: {row.rule for row in read_report(str(folder / mode)).findings}

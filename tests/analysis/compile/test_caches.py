@@ -1,7 +1,6 @@
 """Lookups in the compile caches: whose they are, what they saved, and why they missed."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import compile_records
 from compile_records import artifact, envelope, mark
 from live import HAS_TORCH, run, summaries
 from profiles import data_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.compile.caches import CacheLookup, cache_lookups, time_saved_s
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -107,9 +107,7 @@ def test_capture_summary_keeps_names_and_no_values() -> None:
     assert all((row.before, row.now) == (None, None) for row in rows[1].differences)
 
 
-def test_every_lookup_of_a_recording_leads_to_the_text_of_its_record(
-    recording: Callable[[str], Path],
-) -> None:
+def test_every_lookup_of_a_recording_leads_to_the_text_of_its_record(recording: Recording) -> None:
     (log,) = recording("breaks").glob("*.log")
     summary = read_log(str(log))
     rows = cache_lookups(data_of(summary))
@@ -122,7 +120,7 @@ def test_every_lookup_of_a_recording_leads_to_the_text_of_its_record(
     assert time_saved_s(data_of(summary)) == 0.398395635
 
 
-def test_the_graphs_of_ddp_are_told_apart(recording: Callable[[str], Path]) -> None:
+def test_the_graphs_of_ddp_are_told_apart(recording: Recording) -> None:
     """4/1 compiles its backwards inside the frame; DDPOptimizer made two graphs of it."""
     log = next(iter(sorted(recording("ddp").glob("*rank_0*.log"))))
     graphs = [row for row in cache_lookups(data_of(read_log(str(log)))) if row.cache == "fx_graph"]

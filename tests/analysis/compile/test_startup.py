@@ -2,10 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 from compile_records import START_US, a_compilation, artifact, envelope, mark, summary_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import StartUp, start_findings, startup
 from tb_torchcompile_plugin.analysis.compile.startup_parts import TimePiece, parts_ns, pieces, start_parts
@@ -154,7 +154,7 @@ def test_what_lies_between_and_loading_are_parts_and_later_compilations_are_not(
     }
 
 
-def test_phases_of_a_start_up_are_those_of_its_compilations(recording: Callable[[str], Path]) -> None:
+def test_phases_of_a_start_up_are_those_of_its_compilations(recording: Recording) -> None:
     """Of a real process in which no compilation ran inside of another one: what the spans say is what rows say."""
     summary = read_log(str(next(recording("breaks").rglob("dedicated_log_torch_trace*"))))
     rows = Counter[str]()

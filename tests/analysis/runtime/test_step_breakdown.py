@@ -6,7 +6,6 @@ import random
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 from live import fresh_recorder, needs_torch, torch_before
 from profiles import ns, profile_of, profile_with
+from recordings import Recording
 from tb_torchcompile_plugin import tensorboard_trace_handler
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import (
     StepBreakdown,
@@ -49,7 +49,7 @@ def parts(row: StepBreakdown) -> dict[tuple[str, str], int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager"])
-def test_every_moment_of_a_step_by_brute_force(recording: Callable[[str], Path], name: str) -> None:
+def test_every_moment_of_a_step_by_brute_force(recording: Recording, name: str) -> None:
     """From the JSON alone: at each moment what runs on the GPU, else what the thread does that launches next."""
     (path,) = recording(name).glob("*.trace.json")
     rows = step_breakdowns(profile_of(path))

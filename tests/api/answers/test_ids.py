@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recordings import Recording
 from tb_torchcompile_plugin.api.answers.bounded import Commands
 from tb_torchcompile_plugin.api.answers.search import Logdir
 from tb_torchcompile_plugin.api.answers.sections import LEVELS, Address, NoSuchId, address, encoded, tables
@@ -26,7 +27,7 @@ ODD = ["-", "--", "a/b", "%2F", "a b", "void f<T, 4>(T&&)", "a~2", "ü#?&=", "'\
 
 
 @pytest.fixture(scope="module")
-def reports(recording: Callable[[str], Path], late_job: Callable[[int], Path]) -> dict[str, Report]:
+def reports(recording: Recording, late_job: Callable[[int], Path]) -> dict[str, Report]:
     folders = {"job": late_job(3)} | {
         name: recording(name) for name in ("breaks", "max_autotune", "old_logs")
     }
@@ -105,7 +106,7 @@ def test_every_list_of_rows_is_identified(reports: dict[str, Report]) -> None:
         assert without <= {"warnings"}
 
 
-def test_each_id_leads_back_to_its_row(recording: Callable[[str], Path]) -> None:
+def test_each_id_leads_back_to_its_row(recording: Recording) -> None:
     logdir = Logdir(Session([("", str(recording("breaks")))]))
     for table in tables(logdir.report()):
         for id, row in zip(table.ids, table.rows):
@@ -114,7 +115,7 @@ def test_each_id_leads_back_to_its_row(recording: Callable[[str], Path]) -> None
                 assert (shown.id, shown.section, shown.row) == (id, table.section, msgspec.to_builtins(row))
 
 
-def test_ids_are_the_same_the_next_time(recording: Callable[[str], Path], reports: dict[str, Report]) -> None:
+def test_ids_are_the_same_the_next_time(recording: Recording, reports: dict[str, Report]) -> None:
     again = read_report(str(recording("breaks")))
     assert [one.ids for one in tables(again)] == [one.ids for one in tables(reports["breaks"])]
 

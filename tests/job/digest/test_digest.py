@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from jobs import recorded_job
 from many_ranks import PLANTED, course, digest_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.ranks import job_rows
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
@@ -87,9 +88,7 @@ def same(ours: object, theirs: object) -> bool:
 
 
 @pytest.mark.parametrize("name", ["jobs", "gloo_groups"])
-def test_columns_of_traces_are_those_of_their_files(
-    tmp_path: Path, recording: Callable[[str], Path], name: str
-) -> None:
+def test_columns_of_traces_are_those_of_their_files(tmp_path: Path, recording: Recording, name: str) -> None:
     """For each job that was recorded: one construction, whatever it is made of."""
     session = Session([("", str(recording(name)))])
     traced = [job for run, _ in session.look().runs if (job := session.job(run.run))]

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
@@ -15,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 
 from kineto_helpers import assert_same
+from recordings import Recording
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.cache import cache as cache_room
 from tb_torchcompile_plugin.reader.cache import store
@@ -34,7 +34,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def trace_file(recording: Callable[[str], Path], tmp_path: Path) -> Path:
+def trace_file(recording: Recording, tmp_path: Path) -> Path:
     """A recording that a test may change."""
     source = next(recording("resnet18").glob("*.pt.trace.json"))
     target = tmp_path / "logdir" / source.name
@@ -122,7 +122,7 @@ def test_a_format_of_another_version(
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.large)])
-def test_heals_itself(cache: Path, recording: Callable[[str], Path], reads: list[str], every: int) -> None:
+def test_heals_itself(cache: Path, recording: Recording, reads: list[str], every: int) -> None:
     """Whatever file of an entry is changed, cut, emptied, lengthened or gone: there are many, so the trace is small."""
     trace_file = next(recording("handler_late").glob("*.pt.trace.json"))
     whole = read_trace(str(trace_file))

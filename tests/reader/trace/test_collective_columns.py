@@ -1,13 +1,13 @@
 """reader/trace: what torch writes beside collectives, as columns; and what no column is made of moves no other one."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jobs import ALL_REDUCE, PG, launched, metadata_of
+from recordings import Recording
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 from traces import slice_, write_trace
@@ -65,7 +65,7 @@ def test_each_column_of_a_made_up_trace(tmp_path: Path) -> None:
     assert written_of(trace, trace.select(name="aten::mm")) == [{}]
 
 
-def test_real_kernels_have_what_their_events_say(recording: Callable[[str], Path]) -> None:
+def test_real_kernels_have_what_their_events_say(recording: Recording) -> None:
     for path in sorted(recording("ddp").glob("*.trace.json")):
         events = [one for one in json.loads(path.read_text())["traceEvents"] if one.get("ph") == "X"]
         trace = read_trace(str(path), workers=1)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +16,7 @@ from unittest.mock import Mock
 import pytest
 
 from kineto_helpers import assert_same
+from recordings import Recording
 from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
 from tb_torchcompile_plugin.reader.trace import pool as kineto_pool
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled, read_trace
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def large(recording: Callable[[str], Path]) -> Path:
+def large(recording: Recording) -> Path:
     """A recording that counts as large here: many segments."""
     return next(recording("breaks").glob("*.pt.trace.json"))
 
