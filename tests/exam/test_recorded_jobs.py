@@ -1,8 +1,6 @@
 """Steps of all ranks side by side, and which calls belong together, of recorded jobs whose late rank is known."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from jobs import job_in
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, StepSideBySide, side_by_side
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
 from tb_torchcompile_plugin.job.instances import calls, first_shared_steps, instances, trace_rows
@@ -30,7 +29,7 @@ Jobs = dict[
 
 
 @pytest.fixture(scope="module")
-def jobs(recording: Callable[[str], Path]) -> Jobs:
+def jobs(recording: Recording) -> Jobs:
     """By name. What was asked of a job is remembered: change nothing in its answers."""
     folder = recording("jobs")
     rows = json.loads((folder / "measured.json").read_text())["programs"]

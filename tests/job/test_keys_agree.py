@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from forked import statuses
-from tb_torchcompile_plugin.api.session import Session
+from jobs import job_in
 from tb_torchcompile_plugin.job.instances import Calls, calls, instances
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.profile.columns import host_slices
@@ -65,10 +65,8 @@ def recorded(folder: Path, world: int) -> TracedJob:
     arguments = [[str(rank), str(world)] for rank in range(world)]
     codes = statuses(PROGRAM, arguments, folder, str(printed), {"OMP_NUM_THREADS": "1"}, 240)
     assert codes == [0] * world, printed.read_text()
-    session = Session([("", str(folder / "runs"))])
-    job = session.job(".")
-    session.close()
-    assert job is not None and job.numbers == list(range(world))
+    job = job_in(folder / "runs")
+    assert job.numbers == list(range(world))
     return job
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from job_plans import Plan, job, plans
 from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
 from profiles import profile_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import shortest_unique_paths
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom, job_findings
@@ -186,7 +187,7 @@ def test_another_line_of_a_late_rank_is_told(tmp_path: Path) -> None:
     assert kept(job, LATE, "python", where="train.py:999") == ["python"]
 
 
-def ddp(recording: Callable[[str], Path]) -> TracedJob:
+def ddp(recording: Recording) -> TracedJob:
     paths = sorted(recording("ddp").glob("*.trace.json"))
     return TracedJob(tuple(JobRank(rank, f"rank{rank}", profile_of(path)) for rank, path in enumerate(paths)))
 
@@ -195,7 +196,7 @@ def replayed(made: TracedJob) -> Iterator[tuple[object, object]]:
     return zip(made.of(job_clocks), (one.profile.of(recorded_clock) for one in made.ranks))
 
 
-def test_the_recorded_steps_of_two_ranks_come_back(recording: Callable[[str], Path]) -> None:
+def test_the_recorded_steps_of_two_ranks_come_back(recording: Recording) -> None:
     made = ddp(recording)
     for times, wanted in replayed(made):
         assert times == wanted

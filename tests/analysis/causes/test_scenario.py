@@ -1,6 +1,5 @@
 """what_if/: the picture sums to the step, fixes are told apart, and several of them bring no more than there is."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes import what_if
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.fix import FixMaker
 from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES
@@ -53,7 +53,7 @@ def part(answer: Picture | None, cause: HostCause) -> float:
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_parts_of_every_picture_sum_to_the_step(recording: Callable[[str], Path], name: str) -> None:
+def test_parts_of_every_picture_sum_to_the_step(recording: Recording, name: str) -> None:
     for path in sorted(recording(name).rglob("*.trace.json")):
         profile = profile_of(path)
         answer = profile.of(scenario)
@@ -74,7 +74,7 @@ def test_parts_of_every_picture_sum_to_the_step(recording: Callable[[str], Path]
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18"])
-def test_one_fix_together_is_that_fix_alone(recording: Callable[[str], Path], name: str) -> None:
+def test_one_fix_together_is_that_fix_alone(recording: Recording, name: str) -> None:
     for path in sorted(recording(name).rglob("*.trace.json")):
         profile = profile_of(path)
         for row in profile.of(predicted_fixes):
