@@ -16,9 +16,8 @@ import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import Mask, host_slices
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_step

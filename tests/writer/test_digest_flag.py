@@ -101,7 +101,6 @@ def test_with_index_the_trace_is_read_once(
         "import os, sys\n"
         "if any('beside_training' in one for one in sys.orig_argv):\n"
         "    from tb_torchcompile_plugin.reader.cache import store\n"
-        "    from tb_torchcompile_plugin.reader.trace import ingest\n"
         "    store._WORTH_STORING = 0\n"
         "    read = store.ingest\n"
         "    def once(path, *rest):\n"

@@ -14,10 +14,9 @@ from tb_torchcompile_plugin.profile.gpu.launches import Device
 from tb_torchcompile_plugin.profile.gpu_work import device_property
 from tb_torchcompile_plugin.profile.host.host_tree import HostTree, bounds_in, host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import CPU_TYPES, DEVICE_TYPES
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor_where
 from tb_torchcompile_plugin.torch_names.operators import only_allocates

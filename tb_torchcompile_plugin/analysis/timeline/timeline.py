@@ -30,11 +30,10 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import (
 from tb_torchcompile_plugin.analysis.timeline.layout import Points, layout, user_kernels
 from tb_torchcompile_plugin.errors import BadRequest, visible
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.level_of_detail import MergedSlices, aligned, shift_for
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import Codes
 from tb_torchcompile_plugin.reader.memo import Memo, cached_once
 

@@ -22,18 +22,18 @@ from isal import isal_zlib
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.cache import cache
 from tb_torchcompile_plugin.reader.cache.cache import cache_directory, max_cache_bytes
-from tb_torchcompile_plugin.reader.trace.ingest import Result, ingest
 from tb_torchcompile_plugin.reader.trace.kineto import (
     Advance,
     BytesRead,
     Cancel,
+    Result,
     Trace,
+    ingest,
     make_trace,
     read_trace,
 )
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
-from tb_torchcompile_plugin.reader.trace.serial import load_column
-from tb_torchcompile_plugin.reader.trace.table import Contents
+from tb_torchcompile_plugin.reader.trace.table import Contents, load_column
 
 FORMAT_VERSION = 7
 _WORTH_STORING = 4 << 20  # smaller traces are read as fast as their entry

@@ -19,8 +19,9 @@ import numpy as np
 
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.memo import Memo
-from tb_torchcompile_plugin.reader.trace.codes import (
+from tb_torchcompile_plugin.reader.trace.events import (
     ARGS_FIELDS,
+    EXACT_FROM,
     FLOW,
     KIND_NAMES,
     LAST_SLICE_KIND,
@@ -30,23 +31,21 @@ from tb_torchcompile_plugin.reader.trace.codes import (
     Columns,
     Combo,
     Dictionaries,
-    combo_of,
-    numbers,
-    real,
-)
-from tb_torchcompile_plugin.reader.trace.events import (
-    EXACT_FROM,
     Event,
     ExactEvent,
+    combo_of,
     decode_common_events,
     decode_events,
     decode_exact_events,
     event_from_text,
     exact_ns,
+    load_object,
+    numbers,
+    real,
+    repair_object,
     whole,
 )
 from tb_torchcompile_plugin.reader.trace.layout.layout import Layout, ParsedEvents
-from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.source import open_source
 
 _MOMENTS = {MEMORY: "memory", FLOW: "flow"}

@@ -26,10 +26,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from tb_torchcompile_plugin.reader.trace.codes import Combo
 from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder, Piece, Vocabulary, spool_part
-from tb_torchcompile_plugin.reader.trace.segment import NO_LIMIT, SegmentReader, Stop
-from tb_torchcompile_plugin.reader.trace.serial import Outcome, Task, read_tail, without_gc
+from tb_torchcompile_plugin.reader.trace.events import Combo
+from tb_torchcompile_plugin.reader.trace.segment import (
+    NO_LIMIT,
+    Outcome,
+    SegmentReader,
+    Stop,
+    Task,
+    read_tail,
+    without_gc,
+)
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 
 _LENGTH = struct.Struct("<Q")

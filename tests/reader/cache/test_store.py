@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.cache import cache as cache_room
 from tb_torchcompile_plugin.reader.cache import store
 from tb_torchcompile_plugin.reader.cache.store import open_trace
-from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
+from tb_torchcompile_plugin.reader.trace import kineto as kineto_ingest
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled, Trace, read_trace
 
 pytestmark = pytest.mark.slow
