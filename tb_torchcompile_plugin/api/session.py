@@ -42,7 +42,7 @@ from tb_torchcompile_plugin.job.job import (
 )
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import BaselineRun, Profile
-from tb_torchcompile_plugin.reader.cache.answers import AnswerSource, AnswerStore
+from tb_torchcompile_plugin.reader.cache.answers import AnswerStore
 from tb_torchcompile_plugin.reader.cache.copies import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData, DataRead, read_compile_data, with_makers
 from tb_torchcompile_plugin.reader.memo import Memo
@@ -115,13 +115,9 @@ class Session:
         runs = [self.lines.of(run.run, workers) for run, workers in self.catalog.last().runs if workers]
         return all_runs(runs, self.lines.reading, pin)
 
-    def look_up(self, run: str, worker: str, span: str) -> tuple[SpanFiles, AnswerSource]:
-        """Return the files of a span, and what the answers about it are computed from. Raises NotFound."""
-        return self.catalog.span((run, worker, span))
-
     def last_overview(self, run: str, worker: str, span: str) -> LastOverview | None:
         """Return what was shown of a span when it was last read. Raises NotFound."""
-        return self.lines.last_overview(self.look_up(run, worker, span)[0].files)
+        return self.lines.last_overview(self.catalog.span((run, worker, span))[0].files)
 
     def opened(self, found: SpanFiles, trace: Trace, data: CompileData | None) -> Profile:
         """Return a span whose trace was read, with what its answers depend on."""
@@ -252,7 +248,7 @@ class Session:
 
         What could not be read is tried again after a while.
         """
-        found, _ = self.look_up(run, member.worker, member.span)
+        found, _ = self.catalog.span((run, member.worker, member.span))
         known = read.get(member)
         if known is None or not known.is_valid(found.files):
             try:
@@ -302,11 +298,11 @@ class Session:
 
     def trace_file(self, run: str, worker: str, span: str) -> File:
         """Return the file of a trace. Raises NotFound."""
-        return self.look_up(run, worker, span)[0].span.file
+        return self.catalog.span((run, worker, span))[0].span.file
 
     def cancel(self, run: str, worker: str, span: str) -> None:
         """Stop reading a span that nobody else polls. Does nothing where it is not being read. Raises NotFound."""
-        self.look_up(run, worker, span)
+        self.catalog.span((run, worker, span))
         self._queue.cancel((run, worker, span))
 
     def _reading(self, ids: Ids, *, to_the_end: bool = False) -> Reading[Profile]:

@@ -76,6 +76,7 @@ class StepWindows:
         self.names = [trace.names[name] for name in trace.name[self.rows]]
         self.starts: Int64s = trace.ts[self.rows]
         self.ends: Int64s = self.starts + trace.dur[self.rows]
+        self.windows = Intervals(self.starts, self.ends)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -85,20 +86,12 @@ class StepWindows:
         """Time in the steps on the host."""
         return int((self.ends - self.starts).sum())
 
-    def of(self, moments: Int64s) -> Int64s:
-        """Return the step around each moment, -1 outside of all."""
-        return within(Intervals(self.starts, self.ends), moments)
-
-    def launching(self, trace: Trace, launch: Int64s) -> Int64s:
-        """Return the step that each launch call begins in; see `launching`."""
-        return launching(Intervals(self.starts, self.ends), trace, launch)
-
 
 def profiled_time(profile: Profile) -> Intervals:
     """Return the profiled steps; the whole span where there are none."""
     steps = profile.of(StepWindows)
     if len(steps):
-        return Intervals(steps.starts, steps.ends)
+        return steps.windows
     first, last = profile.trace.window()
     return Intervals(np.array([first], np.int64), np.array([last], np.int64))
 
@@ -130,8 +123,7 @@ def mean_of_steps(length: Int64s) -> float:
 
 def steps_by_gpu(profile: Profile) -> list[GpuSteps]:
     """Return the steps of each device on which a profiled step launched work."""
-    steps = profile.of(StepWindows)
-    return gpu_steps_of(profile, Intervals(steps.starts, steps.ends))
+    return gpu_steps_of(profile, profile.of(StepWindows).windows)
 
 
 def gpu_steps(profile: Profile) -> GpuSteps | None:

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.profile.columns import Cover, distinct, host_slices, mask_of, sums
 from tb_torchcompile_plugin.profile.compiled.eager_roots import EagerRoots, Roots
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, us
+from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.arrays import grouped
@@ -82,7 +82,7 @@ def eager_time(profile: Profile) -> EagerTime:
     """Return what ran eager. Operators: most host time first, those in regions last."""
     trace, roots, steps = profile.trace, profile.of(EagerRoots), profile.of(StepWindows)
     outside, inside = (
-        part.where(steps.of(part.start) >= 0) if len(steps) else part
+        part.where(within(steps.windows, part.start) >= 0) if len(steps) else part
         for part in (roots.outside, roots.in_regions)
     )
     windows = profile.of(profiled_time)
@@ -91,7 +91,7 @@ def eager_time(profile: Profile) -> EagerTime:
     gpu = len(profile.of(gpu_work).index) > 0
     host, share = us(outside.host_ns.sum()), share_percent(running.sum(), windows.total_ns)
     device_share = share_percent(device, roots.launched_ns(steps)) if gpu else None
-    step_of = steps.of(outside.start)
+    step_of = within(steps.windows, outside.start)
     by_step = zip(
         steps.names,
         sums(step_of, outside.host_ns, len(steps)),

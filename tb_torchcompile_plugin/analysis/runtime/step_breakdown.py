@@ -221,7 +221,7 @@ def noise_us(a: StepTimes, b: StepTimes) -> float | None:
 def step_breakdowns(profile: Profile) -> list[StepBreakdown]:
     """Return one row per profiled step, in its window on the host; [] without a schedule."""
     steps = profile.of(StepWindows)
-    return _breakdowns(profile, steps.names, Intervals(steps.starts, steps.ends))
+    return _breakdowns(profile, steps.names, steps.windows)
 
 
 def bottleneck_breakdowns(profile: Profile) -> list[StepBreakdown]:

@@ -33,7 +33,7 @@ from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.level_of_detail import MergedSlices, aligned, shift_for
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching, step_slices
 from tb_torchcompile_plugin.reader.arrays import Codes
 from tb_torchcompile_plugin.reader.memo import Memo, cached_once
 
@@ -182,7 +182,7 @@ class Timeline:
         """Return start and end of a profiled step with the GPU work that it launched."""
         starts, ends = self._steps
         trace, work = self.profile.trace, self.profile.of(gpu_work)
-        step = self.profile.of(StepWindows).launching(trace, trace.launch_of()[work.index])
+        step = launching(self.profile.of(StepWindows).windows, trace, trace.launch_of()[work.index])
         launched = work.index[step == index]
         finished = trace.ts[launched] + trace.dur[launched] - self.origin
         end = int(ends[index])

@@ -131,7 +131,7 @@ class Decoder:
             return batch
         try:
             events = [event_from_text(text) for text in parsed.texts]
-            odd = self._batch(events, _exact_stamps(events))
+            odd = self._batch(events)
         except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError):
             return None
         if any(kind in _MOMENTS for kind, _, _ in odd.columns):
@@ -158,10 +158,15 @@ class Decoder:
 
     def feed_exact(self, events: Sequence[ExactEvent]) -> None:
         """Add events whose time stamps are text."""
-        self._add(self._batch(events, _exact_stamps(events)))
+        self._add(self._batch(events))
 
-    def _batch(self, events: Sequence[Event], stamps: tuple[Array, Array]) -> _Batch:
+    def _batch(self, events: Sequence[Any], stamps: tuple[Array, Array] | None = None) -> _Batch:
+        """Return the codes of events. stamps: their times in ns, and where there are none; by default as written."""
         count = len(events)
+        if stamps is None:
+            exact = [exact_ns(bytes(event.ts)) for event in events]
+            missing = np.array([stamp is None for stamp in exact], bool)
+            stamps = np.array([stamp or 0 for stamp in exact], np.int64), missing
         codes = np.fromiter(map(self.combos.__getitem__, map(combo_of, events)), np.int32, count)
         kinds = self.combos.kinds[codes]
         batch = _Batch(codes, *stamps, np.zeros(count, np.int64), np.zeros(count, bool), [], [])
@@ -233,12 +238,6 @@ class Decoder:
             self.lose(why, count=int((is_slice & lost).sum()))
             kept &= ~lost
         return kept
-
-
-def _exact_stamps(events: Sequence[ExactEvent]) -> tuple[Array, Array]:
-    stamps = [exact_ns(bytes(event.ts)) for event in events]
-    missing = np.array([stamp is None for stamp in stamps], bool)
-    return np.array([stamp or 0 for stamp in stamps], np.int64), missing
 
 
 def _select(events: Sequence[Any], mask: Array) -> list[Any]:

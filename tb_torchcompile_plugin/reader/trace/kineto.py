@@ -173,15 +173,18 @@ class Trace:
         ts (ns), track, memory_bytes (negative: freed), total_allocated, total_reserved, address, device_type (0: CPU,
         1: CUDA), device_id.
         """
-        return self._columns_of("memory.")
+        return {
+            name.removeprefix("memory."): values
+            for name, values in self.columns.items()
+            if name.startswith("memory.")
+        }
 
     def flows(self) -> dict[str, Array]:
         """Return the ends of forward → backward arrows by time: ts (ns), track, id, start."""
-        return self._columns_of("flow.")
-
-    def _columns_of(self, prefix: str) -> dict[str, Array]:
         return {
-            name[len(prefix) :]: values for name, values in self.columns.items() if name.startswith(prefix)
+            name.removeprefix("flow."): values
+            for name, values in self.columns.items()
+            if name.startswith("flow.")
         }
 
     def select(self, *, cat: str | Iterable[str] | None = None, name: str | None = None) -> Array:
