@@ -86,7 +86,7 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
     source.close()
     status = os.stat(path)
     contents.file = (status.st_size, status.st_mtime_ns)
-    around = read_surroundings(head, outcome.tail)
+    around = read_surroundings(head, outcome.stop.tail)
     notices = kineto_ingest._notices(str(path), outcome, contents, around)
     return make_trace(str(path), sink.columns, contents, around.metadata, notices)
 

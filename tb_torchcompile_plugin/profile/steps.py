@@ -43,13 +43,6 @@ class Step(msgspec.Struct, frozen=True):
     gpu_busy_us: float | None  # the GPU work that ran inside the host's window
 
 
-def step_slices(profile: Profile) -> Int64s:
-    """Return the rows of the steps' slices in order of time."""
-    trace = profile.trace
-    index = host_slices(trace, is_step, (LABEL,))
-    return index[np.argsort(trace.ts[index], kind="stable")]
-
-
 def profiled_steps(profile: Profile) -> list[Step]:
     """Return the steps. GPU busy is the union over the devices of the process, None where there was no GPU work."""
     trace, work, steps = profile.trace, profile.of(gpu_work), profile.of(StepWindows)
@@ -72,7 +65,9 @@ class StepWindows:
     """The profiled steps as windows; none without a schedule."""
 
     def __init__(self, profile: Profile) -> None:
-        trace, self.rows = profile.trace, profile.of(step_slices)
+        trace = profile.trace
+        rows = host_slices(trace, is_step, (LABEL,))
+        self.rows = rows[np.argsort(trace.ts[rows], kind="stable")]  # in order of time
         self.names = [trace.names[name] for name in trace.name[self.rows]]
         self.starts: Int64s = trace.ts[self.rows]
         self.ends: Int64s = self.starts + trace.dur[self.rows]

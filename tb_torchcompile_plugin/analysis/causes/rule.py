@@ -44,7 +44,7 @@ from tb_torchcompile_plugin.profile.gpu.launches import ran_packages
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, share_percent, union
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import profiled_time, step_ns, step_slices
+from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time, step_ns
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 from tb_torchcompile_plugin.torch_names.slices import is_graph, is_region
@@ -80,7 +80,7 @@ class SpanContext:
         self.summary = profile.summary  # of what the worker compiled
         # Whether nothing is missing in the trace: otherwise it is unknown what it does not hold.
         self.whole = not profile.trace.notices
-        self.steps = len(profile.of(step_slices))  # that the profiler marked
+        self.steps = len(profile.of(StepWindows))  # that the profiler marked
         self.step_count = max(self.steps, 1)  # to divide by: without steps, the span is one
         self.where = "a step" if self.steps else "in this span"  # after a number
         self.paced = profile.of(time_unit)  # what predictions are of: a step, or the span

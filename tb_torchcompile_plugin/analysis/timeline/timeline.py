@@ -33,7 +33,7 @@ from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.level_of_detail import MergedSlices, aligned, shift_for
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, launching, step_slices
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching
 from tb_torchcompile_plugin.reader.arrays import Codes
 from tb_torchcompile_plugin.reader.memo import Memo, cached_once
 
@@ -120,7 +120,7 @@ class Timeline:
         elif not has_unix_time(self.profile, self.origin):
             why = "the trace's clock is not Unix time"
             notes.append(f"Phases of compilation and recompiles have no place: {why}")
-        names = [trace.names[code] for code in trace.name[self.profile.of(step_slices)]]
+        names = [trace.names[code] for code in trace.name[self.profile.of(StepWindows).rows]]
         slices = sum(lane.slices for lane in self.lanes if lane.kind != "counter")
         return TimelineLanes(
             headline=f"{plural(slices, 'slice')} on {plural(len(self.lanes), 'lane')}.",
@@ -209,7 +209,7 @@ class Timeline:
 
     @cached_once
     def _steps(self) -> tuple[Int64s, Int64s]:
-        rows = self.profile.of(step_slices)
+        rows = self.profile.of(StepWindows).rows
         starts = self.profile.trace.ts[rows] - self.origin
         return starts, starts + self.profile.trace.dur[rows]
 

@@ -459,22 +459,24 @@ class Dictionaries:
         self.combos = Combos()
         self.interners = {name: Interner({b"": -1}) for name in TEXT_FIELDS}
 
-    def column(self, args: Sequence[Any], name: str) -> Array:
-        """Return what each of `args` holds of that name: a number, or the code of a text; -1 where it has none."""
+    def column(self, args: Sequence[Any], name: str, attribute: str = "") -> Array:
+        """Return what each of `args` holds of that name: a number, or the code of a text; -1 where it has none.
+
+        attribute: the name that it has in `args`, where that is another one.
+        """
+        attribute = attribute or name
         if name in FLOATS:
             with np.errstate(over="ignore"):  # what is too large for a column is infinite there
                 return numbers(args, name, FLOATS[name], real)
-        values = self._codes(args, name, name)
-        old_name = f"{name}_old"
+        if name in self.interners:
+            texts = map(bytes, map(attrgetter(attribute), args))
+            values = np.fromiter(map(self.interners[name].__getitem__, texts), np.int32, len(args))
+        else:
+            values = numbers(args, attribute, np.int64, whole)
+        old_name = f"{attribute}_old"
         if old_name in ARG_NAMES and (values < 0).any():
-            return np.where(values < 0, self._codes(args, name, old_name), values)
+            return np.where(values < 0, self.column(args, name, old_name), values)
         return values
-
-    def _codes(self, args: Sequence[Any], name: str, attribute: str) -> Array:
-        if name not in self.interners:
-            return numbers(args, attribute, np.int64, whole)
-        texts = map(bytes, map(attrgetter(attribute), args))
-        return np.fromiter(map(self.interners[name].__getitem__, texts), np.int32, len(args))
 
 
 def numbers(items: Sequence[Any], name: str, dtype: Any, clean: Callable[[Any], Any]) -> Array:

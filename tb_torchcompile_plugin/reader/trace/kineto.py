@@ -351,7 +351,7 @@ def ingest(
             meter.at_end(sum(piece.part.events for piece in outcome.pieces), None)
             contents, columns = _finish(outcome, source.size, directory, meter)
         contents.file = (before.st_size, before.st_mtime_ns)
-        around = read_surroundings(head, outcome.tail)
+        around = read_surroundings(head, outcome.stop.tail)
         notices = _notices(path, outcome, contents, around)
         notices += _changed(path, before)
         meter.at_end(contents.events, 0.0)
@@ -407,8 +407,8 @@ def _notices(path: str, outcome: Outcome, contents: Contents, around: Surroundin
     unfinished = outcome.stop.state == "eof"
     step = "If it is still being written, reload later; else copy or record it again" if unfinished else ""
     losses = dict(contents.losses)
-    if outcome.problem or unfinished:
-        problem = outcome.problem or "the trace is cut off: the file ends before its events do"
+    if outcome.stop.problem or unfinished:
+        problem = outcome.stop.problem or "the trace is cut off: the file ends before its events do"
         if CUT_OFF in losses:  # the same cut, seen from the event that it went through
             problem += ", and the event there was dropped"
             del losses[CUT_OFF]

@@ -72,6 +72,8 @@ class Stop:
 
     state: str
     offset: int
+    tail: bytes | None = None  # what follows the `]`; None where it was not reached
+    problem: str = ""  # why the file ended early, "" if it did not
 
 
 class SegmentReader:
@@ -110,6 +112,9 @@ class SegmentReader:
             position, size, shrunk = stop.offset, self._chunk, False
             tick(position)
             if stop.state != "going":
+                if stop.state == "end":
+                    stop.tail = self._source.read(stop.offset + 1, MAX_TAIL)
+                stop.problem = self._source.problem
                 return stop
 
     def _feed(self, text: bytes, end: int, offset: int) -> bool:
@@ -336,8 +341,6 @@ class Outcome:
 
     pieces: list[Piece]  # in file order
     stop: Stop  # where it stopped
-    tail: bytes | None  # what follows it
-    problem: str  # why it broke off
 
 
 class Meter:
@@ -407,12 +410,7 @@ def read_in_process(task: Task, spool: str = "") -> Outcome:
                 with contextlib.suppress(OSError):  # what cannot be moved stays in memory
                     spool_part(pieces[-1].part, spool)
     vocabulary.learn(decoder)
-    return Outcome(pieces, stop, read_tail(source, stop), source.problem)
-
-
-def read_tail(source: Source, stop: Stop) -> bytes | None:
-    """Return what follows the `]` of the event array; None where it was not reached."""
-    return source.read(stop.offset + 1, MAX_TAIL) if stop.state == "end" else None
+    return Outcome(pieces, stop)
 
 
 @contextlib.contextmanager
