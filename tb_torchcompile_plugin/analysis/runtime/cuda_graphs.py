@@ -50,7 +50,7 @@ from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_ns, unprofiled_step_ns
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
-from tb_torchcompile_plugin.torch_names.slices import is_capture
+from tb_torchcompile_plugin.torch_names.slices import is_capture, is_of_cuda_graph
 
 Graph = tuple[str, Direction]  # compile id and direction
 _MAX_NAMES = 3  # in a sentence
@@ -133,13 +133,15 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
 
 def requested_graphs(profile: Profile) -> list[Graph]:
     """Return what is to run as CUDA graphs, by the trace, the log and torch's own objects."""
-    runs, names = profile.of(graph_runs), profile.of(Ownership).names
-    uses = (runs.launches > 0) | (runs.preparations > 0) | runs.recorded
-    named: set[Graph] = {
-        (names[code], "backward" if backward else "forward")
-        for code, backward in zip(runs.compile_id[uses].tolist(), runs.backward[uses].tolist())
-        if code >= 0
-    }
+    named: set[Graph] = set()
+    if any(map(is_of_cuda_graph, profile.trace.names)):
+        runs, names = profile.of(graph_runs), profile.of(Ownership).names
+        uses = (runs.launches > 0) | (runs.preparations > 0) | runs.recorded
+        named = {
+            (names[code], "backward" if backward else "forward")
+            for code, backward in zip(runs.compile_id[uses].tolist(), runs.backward[uses].tolist())
+            if code >= 0
+        }
     if profile.data is not None:
         named |= {
             (row.key.compile_id, direction_of(row.direction)) for row in profile.data.of(graph_functions)

@@ -87,7 +87,6 @@ def _recomputed(
     profile: Profile, name: str, forwards: list[_Graph], backwards: list[_Graph]
 ) -> Iterator[Recomputed]:
     """Yield what the backwards of one compilation compute again."""
-    asks_for_checkpoints = profile.data is not None and bool(profile.data.of(checkpoint_lines, name))
     forward_keys = {call.key for graph in forwards for call in graph.heavy}
     # Of the forward that does most: others may be cut off, and DDP splits a graph into several.
     products = max(graph.products for graph in forwards)
@@ -97,9 +96,11 @@ def _recomputed(
         # A backward without a gradient by name may be a library's, which calls a forward or more products.
         has_gradient = any(call.kind == "gradient" for call in graph.heavy)
         is_certain = has_gradient and any(map(_has_forward, stretches))
-        if is_certain or asks_for_checkpoints:
-            extra = graph.products - 2 * products
-            for calls in _chosen(stretches, extra if extra >= _MIN_EXTRA_PRODUCTS else 0):
+        extra = graph.products - 2 * products
+        chosen = _chosen(stretches, extra if extra >= _MIN_EXTRA_PRODUCTS else 0)
+        # The texts of graphs are read only where something would be shown.
+        if is_certain or (chosen and profile.data and profile.data.of(checkpoint_lines, name)):
+            for calls in chosen:
                 begin, end = calls[0].begin, calls[-1].end
                 yield Recomputed(
                     compile_id=graph.compile_id,
