@@ -263,17 +263,26 @@ class Session:
 
     def profile(self, run: str, worker: str, span: str) -> Profile:
         """Return a span with its trace and compile data. Reads the trace if need be; raises UserError."""
-        ids = run, worker, span
-        return self._answer(ids, self._reading(ids, to_the_end=True))
+        profile = self.poll_profile(run, worker, span, to_the_end=True)
+        assert isinstance(profile, Profile)
+        return profile
 
-    def poll_profile(self, run: str, worker: str, span: str) -> Profile | Progress:
-        """Return the same; while the trace is being read, how far that is.
+    def poll_profile(
+        self, run: str, worker: str, span: str, *, to_the_end: bool = False
+    ) -> Profile | Progress:
+        """Return the same; while the trace is being read, how far that is, unless this waits `to_the_end`.
 
         A reading that is not polled any more stops after a while (see `read_queue`).
         """
         ids = run, worker, span
-        reading = self._reading(ids)
-        return self._answer(ids, reading) if reading.future.done() else self._queue.progress(reading)
+        reading = self._reading(ids, to_the_end=to_the_end)
+        if not to_the_end and not reading.future.done():
+            return self._queue.progress(reading)
+        try:
+            return reading.future.result()
+        except Exception:  # told once: the cause may be gone when somebody asks again
+            self._queue.forget(ids, reading)
+            raise
 
     def poll(self, run: str, worker: str, span: str = "") -> Profile | CompileData | Progress:
         """Return a span, or without one what the worker compiled."""
@@ -305,7 +314,7 @@ class Session:
         self.catalog.span((run, worker, span))
         self._queue.cancel((run, worker, span))
 
-    def _reading(self, ids: Ids, *, to_the_end: bool = False) -> Reading[Profile]:
+    def _reading(self, ids: Ids, *, to_the_end: bool) -> Reading[Profile]:
         found, source = self.catalog.span(ids)
 
         def start() -> Reading[Profile]:
@@ -319,13 +328,6 @@ class Session:
             self._queue.forget(ids, reading)
             reading = self._queue.ask(ids, source, start, to_the_end=to_the_end)
         return reading
-
-    def _answer(self, ids: Ids, reading: Reading[Profile]) -> Profile:
-        try:
-            return reading.future.result()
-        except Exception:  # told once: the cause may be gone when somebody asks again
-            self._queue.forget(ids, reading)
-            raise
 
     def _read_span(self, ids: Ids, reading: Reading[Profile]) -> Profile:
         found, _ = self.catalog.span(ids)

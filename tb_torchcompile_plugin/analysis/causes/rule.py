@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import compilations, p
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Panel, Severity, severity_of
 from tb_torchcompile_plugin.analysis.formatting import at_line, function_at
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import requested_graphs
-from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
+from tb_torchcompile_plugin.analysis.runtime.eager import eager_shares
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skip_reasons, cudagraph_skips
 from tb_torchcompile_plugin.analysis.runtime.memory import HeldMemory, held_memory
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_unit
@@ -88,9 +88,8 @@ class SpanContext:
         # By the clock that is the bottleneck of the steps.
         wall_ns = float(profile.of(step_ns).sum()) if self.steps else self.windows.total_ns
         self.wall_us = wall_ns / 1000
-        eager = profile.of(eager_time)
         # The share of the profiled time of eager operators, on the host or, if more, on the GPUs.
-        self.eager_percent = max(eager.share_percent or 0.0, eager.device_share_percent or 0.0)
+        self.eager_percent = max(share or 0.0 for share in profile.of(eager_shares))
         # Frames that torch runs eager, because it cannot resume them or compiled them too often.
         self.given_up = [row for row in self.rows(problems) if row.given_up]
         compiled, again = (self.summary.compilations, self.summary.recompiles) if self.summary else ((), ())
