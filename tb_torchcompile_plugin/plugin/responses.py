@@ -86,7 +86,9 @@ def answer(request: Request, value: Answer | Progress) -> Response:
         return _respond(request, text_body(value), "text/plain", 200, [_NOSNIFF])
     if isinstance(value, bytes):
         return _respond(request, value, "application/octet-stream", 200, [_NOSNIFF])
-    return download(value) if isinstance(value, Download) else json(request, value)
+    if isinstance(value, Download):
+        return download(value)
+    return _respond(request, json_body(value), "application/json", 200)
 
 
 def json(request: Request, value: object, status: int = 200) -> Response:

@@ -50,7 +50,7 @@ from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_ns, unprofiled_step_ns
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
-from tb_torchcompile_plugin.torch_names.slices import is_capture, is_of_cuda_graph
+from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, is_capture, is_of_cuda_graph
 
 Graph = tuple[str, Direction]  # compile id and direction
 _MAX_NAMES = 3  # in a sentence
@@ -148,7 +148,8 @@ def requested_graphs(profile: Profile) -> list[Graph]:
         }
         named |= {(row.compile_id, "forward") for row in profile.data.of(skipped_graphs) if row.compile_id}
         if not named:
-            named = {(row.key.compile_id, "forward") for row in profile.data.of(logged_graphs).preparations}
+            spans = profile.data.summary.spans
+            named = {(row.key.compile_id, "forward") for row in spans if row.name == NEW_FUNCTION}
 
     def order(graph: Graph) -> tuple[list[int], bool]:
         numbers = [part.strip("!") for part in graph[0].split("/")]

@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -26,7 +26,6 @@ from tb_torchcompile_plugin.reader.trace.kineto import (
     Advance,
     BytesRead,
     Cancel,
-    Result,
     Trace,
     ingest,
     make_trace,
@@ -146,21 +145,15 @@ def _read_and_store(
     path: str, entry: Path, progress: Advance | None, cancelled: Cancel | None, workers: int | None
 ) -> Trace:
     with cache.filling(entry.parent) as temporary:
-        result = ingest(path, progress, cancelled, workers, CHUNK_BYTES, temporary)
+        trace, contents = ingest(path, progress, cancelled, workers, CHUNK_BYTES, temporary)
         if _key(path) == entry.name:
-            _seal(result, temporary)
+            sums = {name: _checksum(temporary / f"{name}.npy") for name in trace.columns}
+            metadata = json.dumps(trace.metadata)
+            stored = _Stored(FORMAT_VERSION, path, contents, metadata, trace.notices, sums)
+            (temporary / "contents.json").write_bytes(msgspec.json.encode(stored))
             cache.move(temporary, entry, lambda: _load(entry, "") is not None)
     cache.evict(entry.parent, entry.name)
-    columns = result.columns
     with contextlib.suppress(OSError, ValueError):  # somebody may have removed the entry already
         # by the names that the files have now, so that it is noticed when they are cut off
-        columns = {name: load_column(entry, name) for name in columns}
-    return make_trace(path, columns, result.contents, result.metadata, result.notices)
-
-
-def _seal(result: Result, directory: Path) -> None:
-    sums = {name: _checksum(directory / f"{name}.npy") for name in result.columns}
-    stored = _Stored(
-        FORMAT_VERSION, result.path, result.contents, json.dumps(result.metadata), result.notices, sums
-    )
-    (directory / "contents.json").write_bytes(msgspec.json.encode(stored))
+        return replace(trace, columns={name: load_column(entry, name) for name in trace.columns})
+    return trace

@@ -271,8 +271,7 @@ def read_trace(
     chunk_bytes: text decoded at once; the result does not depend on it, nor on `workers`.
     Raises UserError for what holds no trace; everything else is salvaged, with notices.
     """
-    result = ingest(os.fspath(path), progress, cancelled, workers, chunk_bytes)
-    return make_trace(result.path, result.columns, result.contents, result.metadata, result.notices)
+    return ingest(os.fspath(path), progress, cancelled, workers, chunk_bytes)[0]
 
 
 def make_trace(
@@ -307,17 +306,6 @@ _DENSE_LIMIT = (
 )  # ids up to here are looked up in a table (32 MB at most), larger ones in a sorted list
 
 
-@dataclass
-class Result:
-    """What reading a file gave."""
-
-    path: str
-    columns: dict[str, Array]
-    contents: Contents
-    metadata: dict[str, Any]
-    notices: list[Notice]
-
-
 def ingest(
     path: str,
     progress: Advance | None,
@@ -325,7 +313,7 @@ def ingest(
     workers: int | None,
     chunk_bytes: int,
     directory: Path | None = None,
-) -> Result:
+) -> tuple[Trace, Contents]:
     """Read `path`; columns go to files in `directory`, or where they fit best if it is None."""
     source = open_source(path)
     try:
@@ -355,7 +343,7 @@ def ingest(
         notices = _notices(path, outcome, contents, around)
         notices += _changed(path, before)
         meter.at_end(contents.events, 0.0)
-        return Result(path, columns, contents, around.metadata, notices)
+        return make_trace(path, columns, contents, around.metadata, notices), contents
     finally:
         source.close()
 

@@ -186,7 +186,7 @@ def test_a_cache_that_cannot_be_written(cache: Path, trace_file: Path) -> None:
 
 
 def test_a_full_disk(cache: Path, trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_seal", Mock(side_effect=OSError(28, "No space left on device")))
+    monkeypatch.setattr(store, "_checksum", Mock(side_effect=OSError(28, "No space left on device")))
     assert_same(open_trace(str(trace_file)), read_trace(str(trace_file)))
     assert not list(cache.iterdir())
 
