@@ -35,7 +35,7 @@ from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
 from tb_torchcompile_plugin.reader.trace.table import Contents, load_column
 
 FORMAT_VERSION = 7
-_WORTH_STORING = 4 << 20  # smaller traces are read as fast as their entry
+WORTH_STORING = 4 << 20  # bytes; smaller traces are read as fast as their entry
 _BLOCK = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -82,18 +82,13 @@ def is_stored(path: str) -> bool:
     return key is not None and (cache_directory() / key / "contents.json").is_file()
 
 
-def is_worth_storing(size: int) -> bool:
-    """Whether opening a trace of so many bytes from the cache is faster than reading it."""
-    return size >= _WORTH_STORING
-
-
 def _key(path: str) -> str | None:
     """Return the entry's name; None where the file is not there or too small to be stored."""
     try:
         status = os.stat(path)
     except OSError:
         return None
-    if not is_worth_storing(status.st_size):
+    if status.st_size < WORTH_STORING:
         return None
     identity = [os.path.realpath(path), status.st_size, status.st_mtime_ns, FORMAT_VERSION]
     return cache.name_of(identity)

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache that stores small traces too."""
     monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(store, "_WORTH_STORING", 0)
+    monkeypatch.setattr(store, "WORTH_STORING", 0)
     return tmp_path / "cache"
 
 
@@ -225,7 +225,7 @@ def test_threads_that_want_the_same_read_it_once(cache: Path, trace_file: Path, 
 PROGRAM = """
 import sys
 from tb_torchcompile_plugin.reader.cache import store
-store._WORTH_STORING = 0
+store.WORTH_STORING = 0
 trace = store.open_trace(sys.argv[1])
 print(len(trace), int(trace.dur.sum()))
 """
@@ -267,7 +267,7 @@ from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.reader.cache import store
-store._WORTH_STORING = 0
+store.WORTH_STORING = 0
 session = Session([("", sys.argv[1])])
 (worker,) = session.runs().runs[0].workers
 ids = {"run": ".", "worker": worker.worker, "span": worker.spans[0].span}
