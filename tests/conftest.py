@@ -110,7 +110,7 @@ def remembered() -> Iterator[None]:
     from tb_torchcompile_plugin.reader.cache import store
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "_WORTH_STORING", 0)
+        patch.setattr(store, "WORTH_STORING", 0)
         yield
 
 

@@ -21,20 +21,15 @@ def significant(value: float) -> str:
 
 def duration(us: float) -> str:
     """Write a time in the largest unit for it; the rounded value counts: 999.7 µs is 1.00 ms."""
-    size, name = _unit(us)
-    return f"{significant(us / size)} {name}"
-
-
-def _unit(us: float) -> tuple[float, str]:
-    """Return the size (µs) and the name of the unit for a time."""
-    return next((row for row in _UNITS if float(f"{us:.3g}") >= row[0]), _UNITS[-1])[1:]
+    _, size, unit = next((row for row in _UNITS if float(f"{us:.3g}") >= row[0]), _UNITS[-1])
+    return f"{significant(us / size)} {unit}"
 
 
 def between(low_us: float, high_us: float) -> str:
     """Write a range of times: "2.72-3.04 ms"; "" where both are written alike."""
-    size, name = _unit(high_us)
-    low, high = significant(low_us / size), significant(high_us / size)
-    return "" if low == high else f"{low}–{high} {name}"
+    high, _, unit = duration(high_us).partition(" ")
+    low = next(significant(low_us / size) for _, size, name in _UNITS if name == unit)
+    return "" if low == high else f"{low}–{high} {unit}"
 
 
 def seconds(s: float | None) -> str:

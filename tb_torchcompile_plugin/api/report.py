@@ -347,7 +347,7 @@ def _read_span(
     session: Session, ids: Ids, data: CompileData | None, ranks: int, progress: Advance | None
 ) -> tuple[SpanRead, Profile | None]:
     """Report one span. The answer about a span that is of no job of several ranks is kept, and needs no trace again."""
-    found, source = session.look_up(*ids)
+    found, source = session.catalog.span(ids)
     if not ranks and (stored := session.answers.get("report", SpanRead, source)):
         return stored, None
     trace = read(found.span.file, progress, progress)

@@ -23,7 +23,6 @@ from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, art
 from tb_torchcompile_plugin.generated_code.output_code import (
     CodeCall,
     Definition,
-    only_owners,
     parse_calls,
     parse_definitions,
 )
@@ -34,7 +33,7 @@ from tb_torchcompile_plugin.generated_code.user_lines import (
     node_rows,
     provenance,
 )
-from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped, only_owners
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.memo import cached_once
 from tb_torchcompile_plugin.torch_names.artifacts import (

@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
 from tb_torchcompile_plugin.profile.model.gpu_queue import overlappable_share
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_generated_name
 
 _NO_COMPUTE = [CATEGORIES.index(name) for name in ("communication", "memcpy", "memset")]
@@ -107,7 +107,7 @@ def _of_device(profile: Profile, launches: Launches, waits: Intervals) -> _Launc
     name, compile_id = launches.name[rows], _filled(launches.name[rows], launches.compile_id[rows])
     grid, shapes = codes_of(trace, "grid", index), codes_of(trace, "input_dims", launches.op[rows])
     keys, kernel = distinct(name, compile_id, grid, shapes)
-    step = profile.of(StepWindows).launching(trace, launch)
+    step = launching(profile.of(StepWindows).windows, trace, launch)
     _, group = distinct(kernel, step)
     order = np.argsort(begin, kind="stable")
     at = np.empty(len(group), np.int64)

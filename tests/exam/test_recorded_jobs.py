@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from jobs import job_in
+from profiles import key_of
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, StepSideBySide, side_by_side
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
@@ -16,7 +17,7 @@ from tb_torchcompile_plugin.job.instances import calls, first_shared_steps, inst
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
-from tb_torchcompile_plugin.reader.memo import answers_of, key_of
+from tb_torchcompile_plugin.reader.memo import answers_of
 
 pytestmark = pytest.mark.slow
 

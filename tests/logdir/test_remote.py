@@ -238,7 +238,7 @@ class TestCopies:
     def test_the_parsed_trace_is_found_again_behind_a_fetched_copy(
         self, s3: Any, trace: bytes, monkeypatch: pytest.MonkeyPatch, cache: Path
     ) -> None:
-        monkeypatch.setattr(store, "_WORTH_STORING", 0)
+        monkeypatch.setattr(store, "WORTH_STORING", 0)
         s3.pipe_file("bucket/runs/w.1.pt.trace.json", trace)
         span_of(Session([("", f"{BUCKET}/runs")]))
         entries = {path.name for path in cache.iterdir()}

@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_g
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from traces import AUTOGRAD, MAIN, kernel, slice_
 
@@ -130,7 +130,7 @@ def test_every_moment_of_a_recording_gets_the_first_cause_that_holds(recording: 
 
 def test_a_step_gets_its_part_of_the_gaps(recording: Recording) -> None:
     profile = profile_in(recording("breaks"))
-    trace, steps = profile.trace, profile.of(step_slices)
+    trace, steps = profile.trace, profile.of(StepWindows).rows
     begins, ends = trace.ts[steps], trace.ts[steps] + trace.dur[steps]
     causes = causes_in(profile.of(idle_gaps)[0], profile.of(ThreadActivity), begins, ends)
     for row, begin, end in zip(causes, begins, ends):

@@ -26,10 +26,10 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import (
     time_unit,
 )
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.model.clock import RecordedStepLength, step_clock
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import profiled_steps, unprofiled_step_ns
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
 _FILLED_PERCENT = 50.0  # GPU busy, from which on a longer GPU step is because the host runs ahead

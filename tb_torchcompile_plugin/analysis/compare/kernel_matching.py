@@ -24,10 +24,9 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, numbers, pair
 from tb_torchcompile_plugin.profile.columns import codes_of, host_slices
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import kernels as kernel_names
@@ -114,7 +113,7 @@ def step_launches(profile: Profile, *, whole: bool = False) -> list[Step]:
             continue
         step = np.zeros(len(rows.index), np.int64)
         if windows:
-            step = windows.launching(profile.trace, rows.launch)
+            step = launching(windows.windows, profile.trace, rows.launch)
         for number, launch in zip(step.tolist(), _gpu_launches(profile.trace, rows)):
             if number >= 0:
                 steps[number].append(launch)

@@ -448,7 +448,8 @@ def _headline(sizes: list[SizeThatCame], symbols: list[DynamicSymbol], guards: l
 
 def size_advice(profile: Profile) -> Advice | None:
     """Say what keeps torch from compiling for each size; None where it does not."""
-    if profile.data is None:
+    data = profile.data
+    if data is None or not (data.summary.recompiles or data.of(dynamic_compilations)):
         return None
     # The coarsest padding that adds little data.
     rows = [row for row in profile.of(padded_sizes) if row.more_percent <= _MAX_MORE_PERCENT]
@@ -459,7 +460,7 @@ def size_advice(profile: Profile) -> Advice | None:
             f"; or pad {best.source} to multiples of {best.multiple}: {plural(best.left, 'size')} instead of "
             f"{best.sizes}, with {percent(best.more_percent)} more data"
         )
-    failed = next((row for row in profile.data.of(dynamic_guards) if row.recompiles), None)
+    failed = next((row for row in data.of(dynamic_guards) if row.recompiles), None)
     if failed is not None:
         line = at_line(failed.file, failed.line)
         sentence = (

@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.analysis.formatting import (
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Key, forward_compilations, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, Compilation
-from tb_torchcompile_plugin.profile.units import to_seconds
+from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import caches as names

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.waits import blame
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.intervals import us
 
 # Rows that fit a page; above _MAX_RANKS ranks, tables are cut (the map has all ranks).
 _MAX_RANKS = 64

@@ -21,8 +21,7 @@ from tb_torchcompile_plugin.job.late import Late, late
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.waits import blame, is_complete, waits
 from tb_torchcompile_plugin.profile.columns import sums
-from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.collectives import Operation, bus_factor
 

@@ -40,8 +40,8 @@ from tb_torchcompile_plugin.job.late import Late, compared_steps, late
 from tb_torchcompile_plugin.job.overlap import hideable_share
 from tb_torchcompile_plugin.job.steps import job_lengths, job_steps
 from tb_torchcompile_plugin.job.waits import blame
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.model.gpu_queue import OVERLAP_GAIN
-from tb_torchcompile_plugin.profile.units import us
 
 FEW_RANKS = 8  # up to so many, each rank is shown; of more, the outliers
 _UNIFORM_PERCENT = 33.0  # gain from which a host that is slower at everything is a finding (chosen by eye)

@@ -46,11 +46,11 @@ from tb_torchcompile_plugin.profile.columns import groups_of_equal
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches, launch_calls
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_ns, unprofiled_step_ns
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
-from tb_torchcompile_plugin.torch_names.slices import is_capture
+from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, is_capture, is_of_cuda_graph
 
 Graph = tuple[str, Direction]  # compile id and direction
 _MAX_NAMES = 3  # in a sentence
@@ -133,20 +133,23 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
 
 def requested_graphs(profile: Profile) -> list[Graph]:
     """Return what is to run as CUDA graphs, by the trace, the log and torch's own objects."""
-    runs, names = profile.of(graph_runs), profile.of(Ownership).names
-    uses = (runs.launches > 0) | (runs.preparations > 0) | runs.recorded
-    named: set[Graph] = {
-        (names[code], "backward" if backward else "forward")
-        for code, backward in zip(runs.compile_id[uses].tolist(), runs.backward[uses].tolist())
-        if code >= 0
-    }
+    named: set[Graph] = set()
+    if any(map(is_of_cuda_graph, profile.trace.names)):
+        runs, names = profile.of(graph_runs), profile.of(Ownership).names
+        uses = (runs.launches > 0) | (runs.preparations > 0) | runs.recorded
+        named = {
+            (names[code], "backward" if backward else "forward")
+            for code, backward in zip(runs.compile_id[uses].tolist(), runs.backward[uses].tolist())
+            if code >= 0
+        }
     if profile.data is not None:
         named |= {
             (row.key.compile_id, direction_of(row.direction)) for row in profile.data.of(graph_functions)
         }
         named |= {(row.compile_id, "forward") for row in profile.data.of(skipped_graphs) if row.compile_id}
         if not named:
-            named = {(row.key.compile_id, "forward") for row in profile.data.of(logged_graphs).preparations}
+            spans = profile.data.summary.spans
+            named = {(row.key.compile_id, "forward") for row in spans if row.name == NEW_FUNCTION}
 
     def order(graph: Graph) -> tuple[list[int], bool]:
         numbers = [part.strip("!") for part in graph[0].split("/")]

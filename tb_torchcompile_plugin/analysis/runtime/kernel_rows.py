@@ -17,10 +17,9 @@ from tb_torchcompile_plugin.profile.columns import Mask, groups_of_equal, mask_o
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, step_ns
-from tb_torchcompile_plugin.profile.units import share_percent, us
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching, step_ns
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, is_anonymous, is_triton
 
@@ -148,7 +147,7 @@ def step_categories(profile: Profile) -> list[StepCategory]:
     steps, length = profile.of(StepWindows), profile.of(step_ns)
     figures = []  # of each device: time (ns) and number of the launches of each step (row) and category (column)
     for rows in profile.of(kernel_launches):
-        step_of = steps.launching(profile.trace, rows.launch)
+        step_of = launching(steps.windows, profile.trace, rows.launch)
         time, count = np.zeros((2, len(steps), len(CATEGORIES)), np.int64)
         cells = step_of[step_of >= 0], rows.category[step_of >= 0]
         np.add.at(time, cells, rows.dur[step_of >= 0])
@@ -192,7 +191,7 @@ def launched_in_steps(profile: Profile, rows: Launches) -> Mask:
     steps = profile.of(StepWindows)
     if not len(steps):
         return np.ones(len(rows.index), bool)
-    return steps.launching(profile.trace, rows.launch) >= 0
+    return launching(steps.windows, profile.trace, rows.launch) >= 0
 
 
 def alone_ns(trace: Trace, rows: Launches, groups: list[Int64s], counted: Mask) -> Int64s:

@@ -23,17 +23,10 @@ from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, causes_in, i
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, us
 from tb_torchcompile_plugin.profile.model.launch_sequence import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import (
-    StepWindows,
-    bottleneck,
-    bottleneck_windows,
-    step_ns,
-    step_slices,
-)
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.steps import StepWindows, bottleneck, bottleneck_windows, step_ns
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_autotuning, is_garbage_collection
@@ -222,7 +215,7 @@ def noise_us(a: StepTimes, b: StepTimes) -> float | None:
 def step_breakdowns(profile: Profile) -> list[StepBreakdown]:
     """Return one row per profiled step, in its window on the host; [] without a schedule."""
     steps = profile.of(StepWindows)
-    return _breakdowns(profile, steps.names, Intervals(steps.starts, steps.ends))
+    return _breakdowns(profile, steps.names, steps.windows)
 
 
 def bottleneck_breakdowns(profile: Profile) -> list[StepBreakdown]:
@@ -343,7 +336,7 @@ def _growth(
 
 def _named_us(profile: Profile, is_wanted: Callable[[str], bool]) -> list[float]:
     """Return for each step how long slices of such names ran on its thread."""
-    trace, rows = profile.trace, profile.of(step_slices)
+    trace, rows = profile.trace, profile.of(StepWindows).rows
     cover = Cover(trace, np.flatnonzero(mask_of(trace.names, is_wanted)[trace.name]))
     times: Int64s = np.zeros(len(rows), np.int64)
     for same in groups_of_equal(np.arange(len(rows)), trace.track[rows]):

@@ -13,8 +13,8 @@ from isal import isal_zlib
 
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.trace.decode import file_identity
+from tb_torchcompile_plugin.reader.trace.events import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.source import Source, open_source
 
 Flags = npt.NDArray[np.bool_]

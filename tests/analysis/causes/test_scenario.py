@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles import data_of, profile_of, profile_with
-from tb_torchcompile_plugin.analysis.causes import what_if
+from profiles import data_of, key_of, profile_of, profile_with
 from recordings import Recording
+from tb_torchcompile_plugin.analysis.causes import what_if
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.fix import FixMaker
 from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES
@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.analysis.causes.what_if import fixes, replay_error_p
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause, HostPart, Picture
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.memo import answers_of, key_of
+from tb_torchcompile_plugin.reader.memo import answers_of
 from traces import Event, in_steps, kernel, launch, slice_
 
 RECORDINGS = ("breaks", "resnet18", "resnet18_eager", "handler_breaks", "kernels", "ddp", "recompiles")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from test_timeline import session_timeline, timeline_of
 
+from profiles import key_of
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.timeline import flame
 from tb_torchcompile_plugin.analysis.timeline.flame import FlameFrame, FlameThread, timeline_flame
@@ -18,7 +19,7 @@ from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.profile.host.thread_activity import ThreadActivity
-from tb_torchcompile_plugin.reader.memo import answers_of, key_of
+from tb_torchcompile_plugin.reader.memo import answers_of
 from traces import kernel, slice_, write_trace
 
 EVENTS = [

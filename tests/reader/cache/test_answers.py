@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 def logdir(recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A recording that a test may change, and a cache of its own that stores it although it is small."""
     monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(store, "_WORTH_STORING", 0)
+    monkeypatch.setattr(store, "WORTH_STORING", 0)
     return Path(shutil.copytree(recording("resnet18"), tmp_path / "logdir"))
 
 
@@ -113,7 +113,7 @@ def test_the_run_beside_has_its_name_in_this_logdir(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(store, "_WORTH_STORING", 0)
+    monkeypatch.setattr(store, "WORTH_STORING", 0)
     for name in ("resnet18", "resnet18_eager"):
         shutil.copytree(recording(name), tmp_path / "logdir" / "today" / name)
     assert b'"today/resnet18_eager"' in _pays(tmp_path / "logdir", "today/resnet18")

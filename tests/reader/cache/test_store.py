@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.cache import cache as cache_room
 from tb_torchcompile_plugin.reader.cache import store
 from tb_torchcompile_plugin.reader.cache.store import open_trace
-from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
+from tb_torchcompile_plugin.reader.trace import kineto as kineto_ingest
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled, read_trace
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache that stores small traces too."""
     monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(store, "_WORTH_STORING", 0)
+    monkeypatch.setattr(store, "WORTH_STORING", 0)
     return tmp_path / "cache"
 
 
@@ -186,7 +186,7 @@ def test_a_cache_that_cannot_be_written(cache: Path, trace_file: Path) -> None:
 
 
 def test_a_full_disk(cache: Path, trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_seal", Mock(side_effect=OSError(28, "No space left on device")))
+    monkeypatch.setattr(store, "_checksum", Mock(side_effect=OSError(28, "No space left on device")))
     assert_same(open_trace(str(trace_file)), read_trace(str(trace_file)))
     assert not list(cache.iterdir())
 
@@ -221,7 +221,7 @@ def test_threads_that_want_the_same_read_it_once(cache: Path, trace_file: Path, 
 PROGRAM = """
 import sys
 from tb_torchcompile_plugin.reader.cache import store
-store._WORTH_STORING = 0
+store.WORTH_STORING = 0
 trace = store.open_trace(sys.argv[1])
 print(len(trace), int(trace.dur.sum()))
 """
@@ -263,7 +263,7 @@ from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.reader.cache import store
-store._WORTH_STORING = 0
+store.WORTH_STORING = 0
 session = Session([("", sys.argv[1])])
 (worker,) = session.runs().runs[0].workers
 ids = {"run": ".", "worker": worker.worker, "span": worker.spans[0].span}

@@ -14,11 +14,10 @@ from kineto_helpers import assert_equals_reference, assert_same, read_in_stretch
 from kineto_reference import read
 from recordings import Recording
 from tb_torchcompile_plugin.reader.trace.decode import Decoder
-from tb_torchcompile_plugin.reader.trace.head import find_head
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from tb_torchcompile_plugin.reader.trace.pool import _Assembly
 from tb_torchcompile_plugin.reader.trace.segment import SegmentReader
-from tb_torchcompile_plugin.reader.trace.source import open_source
+from tb_torchcompile_plugin.reader.trace.source import find_head, open_source
 
 
 @given(text=documents(), chunk=st.sampled_from([1, 64, 300, 4096, 131072]), packed=st.booleans())

@@ -17,7 +17,7 @@ import pytest
 
 from kineto_helpers import assert_same
 from recordings import Recording
-from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
+from tb_torchcompile_plugin.reader.trace import kineto as kineto_ingest
 from tb_torchcompile_plugin.reader.trace import pool as kineto_pool
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled, read_trace
 
@@ -136,8 +136,8 @@ def test_workers_that_cannot_start(
 def test_workers_end_when_their_parent_is_killed(large: Path, tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from tb_torchcompile_plugin.reader.trace import ingest, pool\n"
-        "ingest.SEGMENT_BYTES = 10_000\n"
+        "from tb_torchcompile_plugin.reader.trace import kineto, pool\n"
+        "kineto.SEGMENT_BYTES = 10_000\n"
         "pool._Process.close = lambda self: None\n"
         "from tb_torchcompile_plugin.reader.trace.kineto import read_trace\n"
         "while True: read_trace(sys.argv[1], workers=2, progress=lambda p: print('going', flush=True))\n"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kineto_helpers import as_json_alone, assert_same
 from recordings import Recording
-from tb_torchcompile_plugin.reader.trace.codes import Dictionaries
+from tb_torchcompile_plugin.reader.trace.events import Dictionaries
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 from tb_torchcompile_plugin.reader.trace.layout.layout import Layout, ParsedEvents
 from tb_torchcompile_plugin.reader.trace.layout.numbers import (

@@ -21,10 +21,11 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.reader.trace.codes import (
+from tb_torchcompile_plugin.reader.trace.events import (
     ARGS_FIELDS,
     COLLECTIVE,
     CONVOLUTION,
+    EXACT_FROM,
     FLOW,
     GPU,
     HOST,
@@ -36,9 +37,9 @@ from tb_torchcompile_plugin.reader.trace.codes import (
     UNUSED,
     Columns,
     Dictionaries,
+    Event,
     combo_of,
 )
-from tb_torchcompile_plugin.reader.trace.events import EXACT_FROM, Event
 from tb_torchcompile_plugin.reader.trace.layout.numbers import (
     ArgsLines,
     Array,

@@ -15,8 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.reader.trace.codes import Dictionaries
-from tb_torchcompile_plugin.reader.trace.events import ARG_NAMES, NO_ARGS, Args
+from tb_torchcompile_plugin.reader.trace.events import ARG_NAMES, NO_ARGS, Args, Dictionaries
 
 Array = npt.NDArray[Any]
 
