@@ -28,13 +28,13 @@ from tb_torchcompile_plugin.job.late import Late, compare_calls, late
 from tb_torchcompile_plugin.job.waits import is_complete, waits
 from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.units import NORMAL_DEVIATIONS
 from tb_torchcompile_plugin.reader.arrays import grouped
 
 _PEERS = 3  # that run the same collectives: of fewer those that meet are compared
 _LIKES = 3  # groups that do the same: of fewer none can be called slow
 _SLOW_LINK = 1.5  # times as long as usual; chosen by eye on the recordings
 _DEVIATIONS = 8.0  # standard deviations from the rank in the middle; chosen by eye on the recordings
-_NORMAL = 1.4826  # times the median of distances is the standard deviation of a normal distribution
 _LEAST = 0.01  # share of what is compared: less is not worth a report
 _EXPLAINED = 32  # calls of which it is found out why a rank is late; it bounds the time
 
@@ -274,7 +274,7 @@ def slow(job: Job) -> list[Slow]:
     """
     total = job.of(beyond_of)
     excess = total - np.median(total)
-    usual = _DEVIATIONS * _NORMAL * np.median(np.abs(excess))
+    usual = _DEVIATIONS * NORMAL_DEVIATIONS * np.median(np.abs(excess))
     is_far: Mask = np.asarray(excess > max(usual, _LEAST * job.of(compared_ns)))
     hosts = _hosts(job)
     found: list[Slow] = []

@@ -24,10 +24,11 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
 GPU_CAUSES: tuple[LateCause, ...] = ("slower_kernels", "more_work")
 WAITS: tuple[LateCause, ...] = ("synchronise", "memory_copy", "launch")  # for a GPU
 # If kernels of other grids have this share of the excess, all of it is more work: libraries' grids do not show sizes.
+# Chosen by eye on the recordings.
 _MORE_WORK_SHARE = 0.1
 _LEAST_NS = 20_000  # ranks are apart by as much in any job; observed on the recordings
 _MOST_RANKS = 64  # whose lateness is explained; it bounds the time of a large job
-_NEVER = -(1 << 62)
+_NEVER = -(1 << 62)  # ns, before all times
 
 
 class Late(NamedTuple):

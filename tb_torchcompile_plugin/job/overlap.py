@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_
 from tb_torchcompile_plugin.profile.model.gpu_queue import overlappable_share
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_generated_name
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, has_triton_prefix
 
 _NO_COMPUTE = [CATEGORIES.index(name) for name in ("communication", "memcpy", "memset")]
 # By which times of ranks that do the same may differ, and the share of their time that may differ more; by eye.
@@ -44,7 +44,7 @@ class SameKernel(NamedTuple):
     @property
     def at_any_place(self) -> bool:
         """Whether all of them do as much."""
-        return self.shapes is not None or is_generated_name(self.name)
+        return self.shapes is not None or has_triton_prefix(self.name)
 
 
 class Overlapped(NamedTuple):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# Standard deviations in a median absolute deviation, of a normal distribution: 1 / its quantile of 75 %.
+NORMAL_DEVIATIONS = 1.4826
+
 
 def us(ns: int) -> float:
     """Return microseconds, exact to the nanosecond: the nearest double of a number with three decimals."""

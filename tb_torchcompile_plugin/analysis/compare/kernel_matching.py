@@ -151,7 +151,7 @@ def _launch(kernel: str, operator: str, category: kernel_names.Category) -> Laun
     """Return what names show of a launch; `unit` is 0 where the operator groups its launches, otherwise -1."""
     of_library = is_library_operator(operator)
     short = operator.partition("::")[2] if of_library else kernel_names.fused_operators(kernel)
-    kind = kernel_names.without_number(kernel) if kernel_names.is_generated_name(kernel) else kernel
+    kind = kernel_names.without_number(kernel) if kernel_names.has_triton_prefix(kernel) else kernel
     family = (landmark_of(operator) if of_library else None) or _FAMILY.get(category, "")
     return Launch(kind, kernel, short, family, 0 if of_library else -1, category, 0)
 

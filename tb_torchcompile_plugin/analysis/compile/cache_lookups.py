@@ -38,7 +38,7 @@ Kind = Literal["cold", "warm", "bypassed", "mixed"]
 FrameVersion: TypeAlias = tuple[str, int, str, int]  # file, line, function, and which version of it
 _NumberedLookup: TypeAlias = tuple[int, CacheResult]  # its index among all lookups, and the lookup
 
-_AOT, _FX = "aotautograd", "fx_graph"
+_AOT, FX = "aotautograd", "fx_graph"
 _KIND_OF: dict[str, Kind] = {"hit": "warm", "miss": "cold", "bypass": "bypassed"}
 
 
@@ -206,7 +206,7 @@ def _spent_ns(data: CompileData) -> dict[int, int]:
 
 def _spent_by_compilation(misses: list[_NumberedLookup], spans: list[PhaseSpan]) -> dict[int, int]:
     """Match the misses of one compilation with its timed functions; both are in order of time."""
-    graphs = [(number, row) for number, row in misses if row.cache == _FX]
+    graphs = [(number, row) for number, row in misses if row.cache == FX]
     fx_spans = [span for span in spans if span.name in FX_COMPILES]
     taken = [row.time_taken_ns if row.HasField("time_taken_ns") else None for _, row in graphs]
     if len(fx_spans) == len(graphs):

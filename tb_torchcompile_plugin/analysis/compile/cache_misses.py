@@ -21,7 +21,6 @@ from tb_torchcompile_plugin.torch_names.caches import CODE, KeyPart, part_of, ti
 _DifferingPart: TypeAlias = tuple[str, KeyPart | None, KeyPart | None]  # name, here, in the other process
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
-_FX_CACHE = "fx_graph"
 _COMPILED_FIRST = "not the key: it was compiled here first"
 _LAST = 1 << 30  # sorts after any number of differing parts
 _MAX_VALUE_CHARS = 60  # longer values are cut off in a sentence; no recorded source
@@ -109,7 +108,7 @@ def _differing_parts(
 
 
 def _parts(data: CompileData, lookup_id: cache_lookups.LookupId) -> dict[str, KeyPart]:
-    lookup = _lookup(data, lookup_id._replace(cache=_FX_CACHE))
+    lookup = _lookup(data, lookup_id._replace(cache=cache_lookups.FX))
     return {} if lookup is None or lookup.artifact is None else data.of(key_parts, lookup.artifact)
 
 
@@ -172,7 +171,7 @@ def _code_line(mine: CompileData, other: CompileData, lookup_id: cache_lookups.L
 
 def _graph(data: CompileData, lookup_id: cache_lookups.LookupId) -> list[tuple[str, str]]:
     """Return the operators of a graph as AOTAutograd hands it to inductor, each with the line of the program."""
-    lookup = _lookup(data, lookup_id._replace(cache=_FX_CACHE))
+    lookup = _lookup(data, lookup_id._replace(cache=cache_lookups.FX))
     if lookup is None:
         return []
     texts = [

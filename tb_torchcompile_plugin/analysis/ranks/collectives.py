@@ -13,6 +13,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import tensor_bytes
+from tb_torchcompile_plugin.analysis.thresholds import MAX_NAME_CHARS
 from tb_torchcompile_plugin.job.instances import calls, rows_of_calls
 from tb_torchcompile_plugin.job.job import OneRank, TracedJob
 from tb_torchcompile_plugin.job.overlap import overlap
@@ -37,7 +38,6 @@ from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 
 Bandwidth = Literal["exact", "at_least"]
 _CONSIDERABLE_PERCENT = 2.0  # of a step; less is not worth a sentence (chosen by eye on the recordings)
-_NAME = 60  # characters of a kernel in a sentence
 
 
 class Collective(msgspec.Struct, frozen=True):
@@ -190,5 +190,5 @@ def overlap_headline(job: TracedJob) -> str | None:
     assert most.alone_us is not None
     return (
         f"Kernels that run beside a collective take {duration(loss)} a step longer than alone, {percent(share)} of it: "
-        f"{most.name[:_NAME]} takes {duration(most.beside_us)} beside one, {duration(most.alone_us)} alone."
+        f"{most.name[:MAX_NAME_CHARS]} takes {duration(most.beside_us)} beside one, {duration(most.alone_us)} alone."
     )

@@ -43,8 +43,9 @@ from tb_torchcompile_plugin.job.waits import blame
 from tb_torchcompile_plugin.profile.model.gpu_queue import OVERLAP_GAIN
 from tb_torchcompile_plugin.profile.units import us
 
+# Chosen by eye on the recordings, except for the ratio.
 FEW_RANKS = 8  # up to so many, each rank is shown; of more, the outliers
-_UNIFORM_PERCENT = 33.0  # gain from which a host that is slower at everything is a finding (chosen by eye)
+_UNIFORM_PERCENT = 33.0  # gain from which a host that is slower at everything is a finding
 _MAX_GAIN_RATIO = 1.1  # of the replayed gain to the chain's: the most that replaying the same jobs gave
 _MAX_OUTLIERS = 10  # of each kind, that are compared with each other
 _MAX_HOSTS = 4  # that one sentence names

@@ -22,11 +22,13 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_ns
 from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, is_anonymous, is_triton
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, has_triton_prefix, is_anonymous
 
 _KEY_NAME, _KEY_GRAPH = 100, 12  # characters of name and graph in a key, which stands in addresses
 # Generated code that mostly moves data: templates multiply matrices.
-DATA_MOVING_CATEGORIES = tuple(name for name in CATEGORIES if is_triton(name) and name != "triton_template")
+DATA_MOVING_CATEGORIES = tuple(
+    name for name in CATEGORIES if has_triton_prefix(name) and name != "triton_template"
+)
 
 
 class KernelCategory(msgspec.Struct, frozen=True):

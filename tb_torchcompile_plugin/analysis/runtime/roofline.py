@@ -42,7 +42,7 @@ from tb_torchcompile_plugin.torch_names.kernels import (
     PRODUCTS,
     Category,
     gradient_of,
-    is_triton,
+    has_triton_prefix,
     launches,
     may_multiply,
     multiplies_three_times,
@@ -55,7 +55,7 @@ Precision = Literal["fp32", "tf32", "bf16"]
 
 # arithmetic beyond this share of the peak is not the kernel's own; clocks vary, a judgement
 _MAX_OF_PEAK = 1.1
-_TRITON = [code for code, name in enumerate(CATEGORIES) if is_triton(name)]
+_TRITON = [code for code, name in enumerate(CATEGORIES) if has_triton_prefix(name)]
 _COPIES = [CATEGORIES.index("memcpy"), CATEGORIES.index("memset")]
 _FAMILY: dict[Category, Family] = {
     "gemm": "library",

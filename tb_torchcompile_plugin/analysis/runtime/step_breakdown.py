@@ -33,7 +33,7 @@ from tb_torchcompile_plugin.profile.steps import (
     step_ns,
     step_slices,
 )
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.units import NORMAL_DEVIATIONS, us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_autotuning, is_garbage_collection
@@ -48,7 +48,6 @@ _T95 = [float(number) for number in _T95_TEXT.split()]
 SLOW_PERCENT = 10
 SLOW_DEVIATIONS = 3
 _MIN_STEPS = 3  # of fewer steps none is typical
-_SCALE = 1.4826  # of a normal distribution: standard deviation over median absolute deviation
 _MIN_EXPLAINED = 0.5  # share of the excess that a reason explains at least
 
 # Share of a step spent compiling from which on it is not a steady one; a judgement without a recorded source.
@@ -318,7 +317,7 @@ def slow_from_us(walls_us: Sequence[float]) -> float | None:
     """Return from which time on a step is slow; None where there are too few steps, or most take no time."""
     if len(walls_us) < _MIN_STEPS or not (median := statistics.median(walls_us)):
         return None
-    deviation = _SCALE * statistics.median(abs(wall - median) for wall in walls_us)
+    deviation = NORMAL_DEVIATIONS * statistics.median(abs(wall - median) for wall in walls_us)
     return median + max(median * SLOW_PERCENT / 100, SLOW_DEVIATIONS * deviation)
 
 

@@ -85,7 +85,7 @@ def seen_at(place: Address, row: msgspec.Struct | None) -> tuple[str, str]:
     return panel, f"{table}:{key(row)}" if key and row is not None else ""
 
 
-_NEAR = 4
+_NEAR = 4  # ids that an error names; chosen by eye
 
 
 class HowToVerify(msgspec.Struct, frozen=True):

@@ -68,7 +68,7 @@ def without_code(answer: Any) -> Any:
 Texts: TypeAlias = dict[str, str]
 Advance: TypeAlias = Callable[[Progress], None]
 
-_SOON_S = 0.02
+_SOON_S = 0.02  # between questions for an answer that is being computed; chosen by hand
 # What says how much of an answer is wanted, and not which: the file answers it with the one that it has.
 _ANY = {
     "timeline_window": {"lanes"},

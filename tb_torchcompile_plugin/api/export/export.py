@@ -90,6 +90,7 @@ def reasons(code: bool) -> dict[str, str]:
     return why
 
 
+# Bytes of the file, by hand: runs of 2 to 20 MB of traces make files of 2 to 8 MB (docs/export.md).
 TIMELINE_BYTES = 8_000_000
 _COMPARED = 3  # other spans of the same run
 PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was picked

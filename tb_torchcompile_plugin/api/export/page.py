@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 _CHUNK_BYTES = 1 << 19  # before they are compressed: what is decompressed for one answer
-_LEVEL = 6
+_LEVEL = 6  # zlib's default
 _GZIP = 31  # zlib's word for its own window with gzip's header
 
 

@@ -133,7 +133,7 @@ def _names(trace: Trace, index: Int64s, parent: Int64s) -> Int64s:
     anonymous = [code for code in np.unique(names).tolist() if kernels.is_anonymous(trace.names[code])]
     if not anonymous:
         return names
-    generated = [code for code, name in enumerate(trace.names) if kernels.is_generated_name(name)]
+    generated = [code for code, name in enumerate(trace.names) if kernels.has_triton_prefix(name)]
     caller = np.where(parent >= 0, trace.name[parent], -1)
     return np.where(np.isin(names, anonymous) & np.isin(caller, generated), caller, names)
 

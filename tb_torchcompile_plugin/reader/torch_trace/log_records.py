@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.logdir.filesystem import open_binary
 from tb_torchcompile_plugin.reader.trace.source import max_inflated_bytes
 from tb_torchcompile_plugin.torch_names.records import CONFIG_FIELDS, METRICS, PAYLOAD_MD5
 
-CHUNK = 4 << 20
+CHUNK = 4 << 20  # bytes that are read, or inflated, at once; chosen by hand
 HEAD = re.compile(rb"[VDIWEC]\d{4} \d\d:\d\d:\d\d(?:\.\d+)? +(?P<pid>\d+) [^\]\n]*?\] ?(?P<json>\{[^\n]*)")
 
 

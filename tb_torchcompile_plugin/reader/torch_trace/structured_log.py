@@ -64,9 +64,11 @@ OnBytes = Callable[[int, int], None]
 
 _RANK = re.compile(rb'^V[^\n]*"rank": (\d+)', re.MULTILINE)
 _TIME = re.compile(rb'"ts": ?(\d+(?:\.\d+)?)')
-_EDGE = 512 << 10
+# Chosen by hand.
+# Of the beginning and of the end of a log, in which its rank and its times are looked for.
+EDGE_BYTES = 512 << 10
 _MOST_DAMAGES = 200_000  # by then seconds have gone by for nothing
-_MOST_RECORD = 128 << 20
+_MOST_RECORD = 128 << 20  # bytes; what is larger is a damaged file, not a record
 _LARGEST_PID = 1 << 22  # of Linux; torch 2.4 writes the thread instead, a number far above
 
 
@@ -97,7 +99,7 @@ def log_identity(path: str) -> LogIdentity:
         head, tail = _head(path), b""
         if not log_records.is_gzip(path):
             with open_binary(path) as file:
-                file.seek(max(0, os.path.getsize(path) - _EDGE))
+                file.seek(max(0, os.path.getsize(path) - EDGE_BYTES))
                 tail = file.read()
     except OSError as error:
         raise log_records.cannot_open(path, error) from error
@@ -142,7 +144,7 @@ def _head(path: str) -> bytes:
     with open_binary(path) as file, contextlib.suppress(log_records.CutOffError):
         for piece in log_records.content(file):
             head += piece
-            if len(head) >= _EDGE:
+            if len(head) >= EDGE_BYTES:
                 break
     return head
 

@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.source import Source
 
-_MAX_HEAD = 32 << 20
+_MAX_HEAD = 32 << 20  # bytes before the first event, at most; chosen by hand
 # a text of any length takes no memory: nothing in it is tried in two ways
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 _BOM = re.compile(rb"\A\0*(?:\xef\xbb\xbf)?")

@@ -28,16 +28,15 @@ from tb_torchcompile_plugin.reader.trace.serial import (
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 from tb_torchcompile_plugin.reader.trace.table import Contents, build
 
-SEGMENT_BYTES, _LARGEST_SEGMENT = 16 << 20, 64 << 20
-# of a large file: what is read last has no other beside it, and each costs some ms to put in order
+SEGMENT_BYTES, _LARGEST_SEGMENT = 16 << 20, 64 << 20  # of what one process reads at once; chosen by hand
+# Of a large file: nothing is read next to the last one, and each costs some ms to put in order.
 _SEGMENTS = 16
 _BYTES_PER_WORKER = 16 << 20  # below, starting a process costs more than it saves
-_MAX_WORKERS = 8
+_MAX_WORKERS = 8  # processes; chosen by hand
 _MAX_GZIP_WORKERS = 4  # each one inflates the whole file
 _TYPICAL_PACKING = 10  # bytes of JSON in a byte of gzip
-_DENSE_LIMIT = (
-    1 << 22
-)  # ids up to here are looked up in a table (32 MB at most), larger ones in a sorted list
+# Ids up to here are looked up in a table (32 MB at most), larger ones in a sorted list.
+_DENSE_LIMIT = 1 << 22
 
 
 @dataclass

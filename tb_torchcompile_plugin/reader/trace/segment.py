@@ -22,10 +22,10 @@ from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_objec
 from tb_torchcompile_plugin.reader.trace.source import Source
 
 CHUNK_BYTES = 2 << 20  # what is read at all places of it at once outweighs what numpy costs a call
-_SMALL_CHUNK = 4 << 10
+_SMALL_CHUNK = 4 << 10  # bytes: of less that does not decode, events are read one by one; chosen by hand
 _WINDOWS = tuple(16 << (10 + 3 * k) for k in range(5))  # 16 KiB … 64 MiB, how far one event is followed
-MAX_TAIL = 64 << 20
-NO_LIMIT = 1 << 62
+MAX_TAIL = 64 << 20  # bytes behind the events, where metadata may be; chosen by hand
+NO_LIMIT = 1 << 62  # an offset beyond all files
 
 _KEY = rb'\s*"[^"\\]{1,64}"\s*:'
 SEPARATOR = re.compile(rb"\}\s*,\s*(\{)(?=" + _KEY + rb")")
@@ -36,7 +36,7 @@ _RESYNC = re.compile(rb"[^:\[\s]\s*(\{)(?=" + _KEY + rb')|(\])(?=\s*(?:\}|,\s*")
 _BETWEEN = b" \t\n\r\f\v,"
 _NAME = rb'"name"'
 _ENDS_IN_NAME = re.compile(_NAME + rb'\s*:\s*"[^"\\]*"\s*\}\Z')
-_CANDIDATES = 4
+_CANDIDATES = 4  # places where a broken event may end that are tried; chosen by hand
 # of a JSON value, as latin-1: so a character is a byte, whatever the text holds
 _scan = json.JSONDecoder(strict=False).raw_decode
 

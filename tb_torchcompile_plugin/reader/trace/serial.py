@@ -52,7 +52,7 @@ class Outcome:
 class Meter:
     """Reports how far reading is, at most every `_EVERY` seconds, and asks whether to go on."""
 
-    _EVERY = 0.1
+    _EVERY = 0.1  # seconds
 
     def __init__(self, path: str, total: int, progress: Advance | None, cancelled: Cancel | None) -> None:
         self._path, self._total = path, total

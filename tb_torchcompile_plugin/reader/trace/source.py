@@ -15,9 +15,11 @@ from isal import isal_zlib
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import open_regular
 
+# Far more than any trace that was recorded: what inflates to more was made to fill memory (docs/reliability.md).
 MAX_INFLATED_BYTES = 64 << 30
 _LIMIT_VARIABLE = "TB_TORCHCOMPILE_MAX_INFLATED_BYTES"
 _IsalError = cast(type[Exception], isal_zlib.error)
+# Bytes of gzip that are read, and of text that is inflated, at once; chosen by hand.
 _INPUT_BYTES = 128 << 10
 _OUTPUT_BYTES = 256 << 10
 _OTHER_FORMATS = {

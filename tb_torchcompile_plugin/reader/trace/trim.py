@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_objec
 from tb_torchcompile_plugin.reader.trace.source import Source, open_source
 
 Flags = npt.NDArray[np.bool_]
-_BLOCK = 256 << 10
+_BLOCK = 256 << 10  # bytes that are compressed at once; chosen by hand
 _ROUNDING_NS = 1  # a float of µs may be off by as much
 
 
