@@ -87,7 +87,7 @@ def collectives(profile: Profile) -> Collectives:
 
 def rank_collectives(about: OneRank) -> Collectives:
     """Return the collectives of one rank of a job, with waiting separated from transferring."""
-    own, times = about.job.of(calls).of_rank(about.place), about.job.of(waits)
+    own, times = about.job.of(calls).of_rank(about.rank_index), about.job.of(waits)
     transfer, unknown = times.transfer[own], times.unknown[own]
     matched = np.flatnonzero(transfer >= 0)
     return _collectives(about.profile, about.of(rows_of_calls)[matched], transfer[matched], unknown[matched])

@@ -12,7 +12,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.fix import FixKind
 from tb_torchcompile_plugin.analysis.causes.fix_words import next_step, sentence, step_change
-from tb_torchcompile_plugin.analysis.causes.fix_words import user_line as place_of_fix
+from tb_torchcompile_plugin.analysis.causes.fix_words import user_line as line_of_fix
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, severity_of
@@ -96,8 +96,8 @@ def _symptoms(job: Job) -> dict[int, dict[str, str]]:
 def waiting_ranks(job: Job) -> list[int]:
     """Return the ranks whose collectives mostly wait: their lengths do not show what they move."""
     call_table, times = job.of(calls), job.of(waits)
-    waited = np.bincount(call_table.place, np.maximum(times.wait, 0), len(job.digests))
-    took = np.bincount(call_table.place, call_table.dur, len(job.digests))
+    waited = np.bincount(call_table.rank_index, np.maximum(times.wait, 0), len(job.digests))
+    took = np.bincount(call_table.rank_index, call_table.dur, len(job.digests))
     return [rank for rank, share in zip(job.numbers, waited / np.maximum(took, 1)) if share > _WAITING]
 
 
@@ -128,7 +128,7 @@ def _late(job: Job) -> list[Finding]:
     lateness: Counter[int] = Counter()
     for row in job.of(late):
         if row.parts:
-            lateness[row.place] += row.lateness
+            lateness[row.rank_index] += row.lateness
     if not lateness:
         return []
     first, most = lateness.most_common(1)[0]
@@ -150,7 +150,7 @@ def _one_late(job: Job, index: int, predicted: Predicted) -> Finding:
     compiled = job.of(why_late.late_compile, index) if main.cause in why_late.COMPILING else None
     waited = waited_us(job, [index])
     own = None if main.cause in why_late.EXPLANATORY else job.of(_own_cause, index, predicted.gain_percent)
-    line = main.where or (compiled.where if compiled else None) or (own and place_of_fix(own)) or None
+    line = main.where or (compiled.where if compiled else None) or (own and line_of_fix(own)) or None
     words = f"it {why_late.main_reason_words(row, compared_steps(job))}"
     if own:
         words = sentence(own)[:1].lower() + sentence(own)[1:]

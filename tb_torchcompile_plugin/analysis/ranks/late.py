@@ -159,7 +159,7 @@ def _windows(job: Job, index: int, lates: Iterable[Late]) -> Iterator[tuple[floa
     base = job.digests[index].base_ns
     for row in lates:
         compiles = any(blamed.cause in COMPILING and ns > 0 for blamed, ns in row.parts.items())
-        if row.place == index and compiles:
+        if row.rank_index == index and compiles:
             yield (row.begin + base) / 1e9 - _CLOCK_S, (row.end + base) / 1e9 + _CLOCK_S
 
 

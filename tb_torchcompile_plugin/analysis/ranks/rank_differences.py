@@ -130,7 +130,7 @@ def _groups(key: _Key, facts: dict[int, dict[_Key, str]]) -> list[RankGroup]:
 class CompiledDifferently(NamedTuple):
     """Ranks that compiled something else than most, all in the same way."""
 
-    places: list[int]  # indices of the ranks in the job
+    rank_indices: list[int]  # indices of the ranks in the job
     words: str  # "compiled forward (0/1), which the others did not"
 
 
@@ -150,7 +150,7 @@ def compiled_differently(job: Job) -> list[CompiledDifferently]:
         return []
     others = grouped((index for index in facts if facts[index] != usual), facts.__getitem__)
     rows = [CompiledDifferently(indices, _words(own, usual)) for own, indices in others.items()]
-    return sorted(rows, key=lambda row: -len(row.places))
+    return sorted(rows, key=lambda row: -len(row.rank_indices))
 
 
 def _digest_facts(digest: RankDigest) -> _Facts:
