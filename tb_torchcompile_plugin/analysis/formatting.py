@@ -66,8 +66,8 @@ def at_line(file: str, line: int | None) -> str:
 
 def function_at(function: str, file: str, line: int | None) -> str:
     """Write "step (train.py:12)", or the one of both that is known."""
-    place = at_line(file, line)
-    return f"{function} ({place})" if function and place else function or place
+    location = at_line(file, line)
+    return f"{function} ({location})" if function and location else function or location
 
 
 def shortest_unique_paths(files: Iterable[str]) -> dict[str, str]:

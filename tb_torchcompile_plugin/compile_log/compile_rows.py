@@ -44,8 +44,8 @@ def parse_graph_break(text: str) -> GraphBreak:
     parsed.hints.extend(_prose(hint["text"]) for hint in graph_breaks.HINT.finditer(head))
     if docs := graph_breaks.DOCS.search(head):
         parsed.docs_url = docs["url"]
-    if place := graph_breaks.BREAK_AT.search(head):
-        parsed.file, parsed.line = place["file"], int(place["line"])
+    if match := graph_breaks.BREAK_AT.search(head):
+        parsed.file, parsed.line = match["file"], int(match["line"])
     elif parsed.stack:
         parsed.file, parsed.line = parsed.stack[-1].file, parsed.stack[-1].line
     return parsed
