@@ -135,7 +135,7 @@ def files_of(worker: WorkerFiles, span: SpanFile, workers: Sequence[WorkerFiles]
 
 
 def recorded_ns(span: SpanFile) -> int:
-    """Return when a span was recorded (Unix time). Its name tells: copying a logdir changes the times of files."""
+    """Return when a span was recorded (Unix time). Its name has it: copying a logdir changes the times of files."""
     return span_time_ns(span.span) or span.file.mtime_ns
 
 

@@ -327,7 +327,7 @@ class Session:
     def _answer(self, ids: Ids, reading: Reading[Profile]) -> Profile:
         try:
             return reading.future.result()
-        except Exception:  # told once: the cause may be gone when somebody asks again
+        except Exception:  # reported once: the cause may be gone when somebody asks again
             self._queue.forget(ids, reading)
             raise
 

@@ -1,8 +1,8 @@
 """Panels that need no code in the browser: how a *sheet* is shown, from the types of what a route answers.
 
 A sheet is a struct whose first field is `says`, sentences of which the first one is the answer, followed by fields that
-hold rows. A `code` of it is to be pasted. Each field of rows is a table, each field of a row a column: the name tells
-its head, its unit and where it leads; `analysis.sheet.head` says what a name does not.
+hold rows. A `code` of it is to be pasted. Each field of rows is a table, each field of a row a column: the name
+determines its head, its unit and its link; `analysis.sheet.head` says what a name does not.
 """
 
 from __future__ import annotations

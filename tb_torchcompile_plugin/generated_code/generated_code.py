@@ -195,8 +195,8 @@ class GraphCode:
     def modules(self, part: Definition | CodeCall) -> list[str]:
         """Return the paths of the modules that a kernel or a call computes, "" being the one that was compiled.
 
-        They are those of the nodes that dynamo captured, else of the parameters that it takes, else what all modules at
-        its lines have in common; [] where they are unknown.
+        They are those of the nodes that dynamo captured, otherwise of the parameters that it takes, otherwise what all
+        modules at its lines have in common; [] where they are unknown.
         """
         library = isinstance(part, CodeCall) and part.operator is not None
         # Nodes of a library's call are in their order: in a forward the others only lead to it.
@@ -215,7 +215,7 @@ class GraphCode:
     def piece(self, part: Definition | Iterable[CodeCall]) -> GraphPiece | None:
         """Return the nodes that a kernel or these calls compute.
 
-        They are of the graph after post-grad passes, else of the one that dynamo captured; None where neither was
+        They are of the graph after post-grad passes, otherwise of the one that dynamo captured; None where neither was
         recorded, or has none of them.
         """
         if isinstance(part, Definition) and not (part.nodes or part.source_nodes):

@@ -40,7 +40,7 @@ RULES: tuple[Rule, ...] = (
     *SPAN_RULES,
     *(rule for rule in COMPILE_RULES if not isinstance(rule, CudaGraphsSkipped)),
 )
-# With these everything else is about another program, or is what waiting for that rank looks like.
+# With these every other finding is about another program, or is what waiting for that rank looks like.
 _OVERRIDING = ("profiler_hooks", "anomaly_mode", "late_rank")
 _NOT_ACTIONABLE = ("nothing",)
 _GENERIC = ("launch_bound", "batch", *_NOT_ACTIONABLE)  # would make most programs faster, whatever is wrong

@@ -245,7 +245,7 @@ class WhatIfRule(SpanRule):
             data = context.profile.data
             skips = data and (data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
             if skips or context.profile.of(requested_graphs):
-                return  # inductor was told to use them
+                return  # inductor was asked to use them
         if self.kind == "eager" and (context.nothing_compiled or context.profile.of(given_up)):
             return
         rows = [row for row in context.profile.of(predicted_fixes) if row.kind == self.kind]

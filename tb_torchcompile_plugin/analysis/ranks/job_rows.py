@@ -134,7 +134,7 @@ class LateRank(msgspec.Struct, frozen=True):
 
 
 class OutlierRow(msgspec.Struct, frozen=True):
-    """A rank, a host or a link of many that is slow, or ranks that compiled something else than most."""
+    """A rank, a host or a link of many that is slow, or ranks that compiled other code than most."""
 
     kind: OutlierKind
     name: str  # "rank 37", "node0011", "node0018 and node0019"

@@ -1,4 +1,4 @@
-"""Which ranks of a job compiled something else than the others? A rank that compiles alone makes the others wait.
+"""Which ranks of a job compiled other code than the others? A rank that compiles alone makes the others wait.
 
 Ranks are compared by compile id. torch counts these in each process, so equal programs have equal ids.
 """
@@ -128,7 +128,7 @@ def _groups(key: _Key, facts: dict[int, dict[_Key, str]]) -> list[RankGroup]:
 
 
 class CompiledDifferently(NamedTuple):
-    """Ranks that compiled something else than most, all in the same way."""
+    """Ranks that compiled other code than most, all in the same way."""
 
     rank_indices: list[int]  # indices of the ranks in the job
     words: str  # "compiled forward (0/1), which the others did not"

@@ -171,7 +171,7 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
     frame = next((row for (_, name), row in reversed([*frames]) if name == compile_id), None)
     times = [row.recording_us for row in recordings or () if row.recording_us is not None]
     spent = sum(times) if recordings is not None and len(times) == len(recordings) else None
-    # An unprofiled step, else the median of the profiled ones: some may have compiled.
+    # An unprofiled step, otherwise the median of the profiled ones: some may have compiled.
     unprofiled = profile.data.of(unprofiled_step_ns) if profile.data else None
     step = unprofiled / 1000 if unprofiled else median_us(profile.of(step_ns))
     return GraphedFunction(

@@ -179,7 +179,7 @@ def distinct_kernels(profile: Profile) -> int:
 
 
 def unnamed_triton(profile: Profile) -> tuple[int, int]:
-    """Return the time (ns) of kernels called `triton_`, as torch was told, and of those whose launch has a name."""
+    """Return the time (ns) of kernels called `triton_`, as torch was asked to, and of those whose launch has a name."""
     is_unnamed = mask_of(profile.trace.names, is_anonymous)
     total = named = 0
     for rows in profile.of(kernel_launches):

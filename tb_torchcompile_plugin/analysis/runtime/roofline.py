@@ -1,7 +1,7 @@
 """Measure how close a kernel comes to what its device can do: bandwidth and arithmetic achieved, against the peaks.
 
-Bytes and operations are those that inductor computed or a copy recorded, else an estimate from recorded shapes. More
-than 100 % is possible and stays: a kernel whose data is in a cache is not bound by the device's memory.
+Bytes and operations are those that inductor computed or a copy recorded, otherwise an estimate from recorded shapes.
+More than 100 % is possible and stays: a kernel whose data is in a cache is not bound by the device's memory.
 """
 
 from __future__ import annotations

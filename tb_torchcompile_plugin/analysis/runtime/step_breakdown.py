@@ -116,8 +116,8 @@ class SlowStep(msgspec.Struct, frozen=True):
     row: int  # among the steps
     excess_us: float  # time beyond the median step
     times_median: float
-    # `gc` or `autotune`, where recorded; `recompile` or `compile`; else the part that grew most. None where none of
-    # them explains half of the excess.
+    # `gc` or `autotune`, where recorded; `recompile` or `compile`; otherwise the part that grew most. None where
+    # none of them explains half of the excess.
     reason: Reason | None
     explained_us: float | None
     compile_ids: list[str]  # of recompiles

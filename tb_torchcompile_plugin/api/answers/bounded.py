@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.errors import WrongArgument
 
-AFTER = "AFTER"  # where the mended program is recorded
+AFTER = "AFTER"  # where the fixed program is recorded
 
 
 class CommandHints(Protocol):

@@ -1,6 +1,6 @@
 """Which kernels ran, of which category, which compilation launched them, and what did launching cost?
 
-GPU work by device; on the CPU inductor's C++ kernels, where torch was told to name them. The categories of a device
+GPU work by device; on the CPU inductor's C++ kernels, where torch was asked to name them. The categories of a device
 sum to its summed GPU event time exactly, and so do its kernel rows.
 
 A launch is one call into the CUDA or HIP runtime or driver that put work on a GPU; the replay of a CUDA graph is one.

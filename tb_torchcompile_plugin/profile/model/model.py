@@ -23,8 +23,8 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import (
 )
 from tb_torchcompile_plugin.profile.profile import Profile
 
-CALL_NS = 5_000  # what a call takes that does not wait, where no other tells
-_RETURN_NS = 20_000  # a call comes back this long after what it waited for, at most
+CALL_NS = 5_000  # of a call that does not wait, where no other call shows it; chosen by eye
+_RETURN_NS = 20_000  # a call comes back this long after what it waited for, at most; chosen by eye
 
 
 class Model(NamedTuple):

@@ -78,7 +78,7 @@ def filling(root: Path) -> Iterator[Path]:
     try:
         yield temporary
     finally:
-        # after a move there is nothing left to remove; else the maps outlive their files
+        # after a move there is nothing left to remove; otherwise the maps outlive their files
         shutil.rmtree(temporary, ignore_errors=True)
 
 

@@ -36,8 +36,8 @@ _NO_REASON = "torch 2.4 does not log the reason"
 def add_unlogged(summary: pb.CompileSummary) -> None:
     """Complete the summary of a log of torch 2.4, which has no artifacts and no spans; others stay as they are.
 
-    A function that resumes after a graph break tells where the graph broke, why the frame before it was started over
-    tells the reason, and each compilation of a frame but the first is a recompile.
+    A function that resumes after a graph break shows where the graph broke, the frame before it that was started over
+    shows the reason, and each compilation of a frame but the first is a recompile.
     """
     if any(kind == CHROMIUM_EVENT or artifact_name(kind) for kind in summary.records.by_kind):
         return
@@ -91,7 +91,7 @@ def read_log(path: str, progress: OnBytes | None = None) -> CompileSummary:
 
 
 def log_identity(path: str) -> LogIdentity:
-    """Return rank (by file name, else by the records), process id and time range, from the ends of the file.
+    """Return rank (by file name, otherwise by the records), process id and time range, from the ends of the file.
 
     Of a gz only the beginning is read: its end_ns is None. Raises UserError if it cannot be opened.
     """
@@ -113,7 +113,7 @@ def log_identity(path: str) -> LogIdentity:
 
 
 def rank_of(path: str, head: bytes = b"") -> int | None:
-    """Return the rank in the file name, else the first that a record names. Where they disagree the name is right."""
+    """Return the rank in the file name, otherwise the first that a record names. Where they differ, the name is right."""
     named = log_rank(os.path.basename(path))
     match = _RANK.search(head) if named is None else None
     return int(match[1]) if match else named

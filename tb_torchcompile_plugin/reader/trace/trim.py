@@ -35,7 +35,7 @@ def trimmed(trace: Trace, start: int, end: int, path: str) -> Iterator[bytes]:
     """Return as gzip a trace that holds every event of `trace` that touches [start, end], and all its metadata.
 
     start, end: ns as in `Trace.ts`. Events are kept as they were written, in the file's order; one that is no valid
-    JSON is mended. path: where the file is. Raises UserError at once if it is not the one that was read.
+    JSON is repaired. path: where the file is. Raises UserError at once if it is not the one that was read.
     """
     source = open_source(path)
     if file_identity(path) != tuple(trace.file):
