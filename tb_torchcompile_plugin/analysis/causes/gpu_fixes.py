@@ -119,6 +119,7 @@ def _layout_speed(profile: Profile) -> Speed:
     """Return what would be left of changes of layout: more where volumes are convolved, if shapes were recorded."""
     rows = host_slices(profile.trace, {*operators.WINDOWS, operators.CONVOLUTION_BACKWARD}.__contains__)
     texts = {text for _, text in argument_texts(profile, "input_dims", rows)}
+    # 5 dimensions: batch, channels, and the three of a volume
     has_volumes = any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
     return _GONE_OF_VOLUMES if has_volumes else _GONE
 

@@ -104,6 +104,7 @@ def _shorter(now: float, share: float, known: float) -> Predicted | None:
     if not now or share >= 1:
         return None
     shares = (share, share * known, share * _MAX_GAIN_RATIO)
+    # a step that takes no time at all would be no prediction
     return prediction(now, *(now * (1 - min(value, 0.999)) for value in shares))
 
 

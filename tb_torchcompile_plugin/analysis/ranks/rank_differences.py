@@ -143,6 +143,7 @@ def compiled_differently(job: Job) -> list[CompiledDifferently]:
     Empty where fewer than three ranks have compile data, or fewer than half of them agree.
     """
     facts = {index: row for index, digest in enumerate(job.digests) if (row := digest.of(_digest_facts))}
+    # of two ranks that differ neither is the odd one
     if len(facts) < 3:
         return []
     usual, count = Counter(facts.values()).most_common(1)[0]

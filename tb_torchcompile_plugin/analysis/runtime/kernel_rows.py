@@ -110,6 +110,7 @@ def short_name(name: str) -> str:
     """Return a name that fits into a key: of a long one the start and a hash."""
     if len(name) <= _KEY_NAME:
         return name
+    # 40 characters of _KEY_NAME: enough to recognise a kernel; chosen by eye
     return f"{name[:40]}~{blake2s(name.encode(), digest_size=5).hexdigest()}"
 
 

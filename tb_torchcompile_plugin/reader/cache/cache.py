@@ -84,6 +84,7 @@ def filling(root: Path) -> Iterator[Path]:
 
 def move(temporary: Path, entry: Path, valid: Callable[[], bool]) -> None:
     """Rename the temporary directory to the entry. A valid entry of a faster process stays, a damaged one goes."""
+    # other processes may put an entry there meanwhile; chosen by hand
     for _ in range(3):
         try:
             temporary.rename(entry)

@@ -113,7 +113,7 @@ def log_identity(path: str) -> LogIdentity:
 
 
 def rank_of(path: str, head: bytes = b"") -> int | None:
-    """Return the rank in the file name, otherwise the first that a record names. Where they differ, the name is right."""
+    """Return the rank in the file name, otherwise the first in a record. The name is right where they differ."""
     named = log_rank(os.path.basename(path))
     match = _RANK.search(head) if named is None else None
     return int(match[1]) if match else named

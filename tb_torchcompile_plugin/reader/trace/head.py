@@ -40,6 +40,7 @@ class Surroundings:
 
 def find_head(source: Source) -> Head:
     """Find where the events start. Raises UserError for a file that holds no trace."""
+    # bytes: metadata before the first event is mostly shorter; chosen by hand
     count = 64 << 10
     while True:
         text = source.read(0, count)

@@ -105,6 +105,7 @@ class SegmentReader:
 
     def _feed(self, text: bytes, end: int, offset: int) -> bool:
         """Return False, with nothing added, where the chunk does not decode."""
+        # 64 bytes: more than white space between a name and the end of its event; chosen by hand
         tail = text[max(end - 64, 0) : end - 1].rstrip()
         if tail[-1:] in (b'"', b"") and _ends_in_name(text[:end]) and self._is_torn(offset + end):
             return False
@@ -158,6 +159,7 @@ class SegmentReader:
             if step is not None:
                 break
         else:
+            # the last bytes stay, as an event may begin in them; chosen by hand
             step = ScanStep("skip", 0, max(len(text) - 256, 1), problem=GARBAGE)
         return step._replace(start=position + step.start, next=position + step.next)
 
@@ -212,6 +214,7 @@ def _decide(text: bytes, complete: bool) -> ScanStep | None:
 
 def _ran_out(text: bytes, at: int, error: json.JSONDecodeError) -> bool:
     """Whether the value may be sound and `text` only too short."""
+    # 16 bytes: an error so near to the end may be of a value that goes on; chosen by hand
     return error.pos >= len(text) - at - 16 or error.msg.startswith("Unterminated")
 
 

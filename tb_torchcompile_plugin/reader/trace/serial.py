@@ -73,6 +73,7 @@ class Meter:
             return
         self._last = now
         elapsed = now - self._start
+        # of a shorter time than 0.2 s nothing follows; chosen by hand
         left = elapsed * (self._total - consumed) / consumed if consumed and elapsed > 0.2 else None
         self._progress(BytesRead(self._path, min(consumed, self._total), self._total, events, left))
 
