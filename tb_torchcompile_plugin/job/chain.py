@@ -279,15 +279,15 @@ def slow(job: Job) -> list[Slow]:
     usual = _DEVIATIONS * NORMAL_DEVIATIONS * np.median(np.abs(excess))
     is_far: Mask = np.asarray(excess > max(usual, _LEAST * job.of(compared_ns)))
     hosts = _hosts(job)
-    found: list[Slow] = []
+    slow_ranks: list[Slow] = []
     alone = is_far.copy()
     for host, rank_indices in hosts.items() if len(hosts) > 1 else ():
         far = rank_indices[is_far[rank_indices]]
         if len(far) > 1 and 2 * len(far) > len(rank_indices):
-            found.append(_slow(far, host, total))
+            slow_ranks.append(_slow(far, host, total))
             alone[far] = False
-    found += [_slow(np.array([rank_index]), None, total) for rank_index in np.flatnonzero(alone).tolist()]
-    return sorted(found, key=lambda rank: -rank.ns)
+    slow_ranks += [_slow(np.array([rank_index]), None, total) for rank_index in np.flatnonzero(alone).tolist()]
+    return sorted(slow_ranks, key=lambda rank: -rank.ns)
 
 
 def _slow(rank_indices: Int64s, host: str | None, total: Int64s) -> Slow:

@@ -156,17 +156,17 @@ def overlap_rows(job: TracedJob) -> list[OverlapRow]:
     rows = []
     for launches in groups_of_equal(np.flatnonzero(ran.beside), ran.kernel):
         kernel = ran.kernels[int(ran.kernel[launches[0]])]
-        known = launches[ran.alone[launches] >= 0]
+        timed = launches[ran.alone[launches] >= 0]
         row = OverlapRow(
             name=kernel.name,
             compile_id=kernel.compile_id,
             grid=kernel.grid,
             beside=len(launches),
-            known=len(known),
-            alone_us=float(np.median(ran.alone[known])) / 1000 if len(known) else None,
-            beside_us=float(np.median(ran.dur[known if len(known) else launches])) / 1000,
+            known=len(timed),
+            alone_us=float(np.median(ran.alone[timed])) / 1000 if len(timed) else None,
+            beside_us=float(np.median(ran.dur[timed if len(timed) else launches])) / 1000,
             wait_percent=100 * float(ran.waited[launches].sum() / ran.covered[launches].sum()),
-            loss_us=float((ran.dur[known] - ran.alone[known]).sum()) / 1000 / steps if len(known) else None,
+            loss_us=float((ran.dur[timed] - ran.alone[timed]).sum()) / 1000 / steps if len(timed) else None,
         )
         rows.append(row)
     return sorted(rows, key=lambda row: (row.loss_us is None, -(row.loss_us or 0.0)))

@@ -208,8 +208,8 @@ def _rotating(job: Job, indices: list[int], predicted: Predicted) -> Finding:
 def _exposed_transfers(job: Job) -> list[Finding]:
     """Find transfers that nothing overlaps; unless more of that communication may be waiting than is transfer."""
     steps = [steps for steps in job.of(job_steps) if steps is not None]
-    known = sum(int((rank.exposed_transfer - rank.exposed_unknown).sum()) for rank in steps)
-    if job.missing or known <= 0:
+    certain_ns = sum(int((rank.exposed_transfer - rank.exposed_unknown).sum()) for rank in steps)
+    if job.missing or certain_ns <= 0:
         return []
     share = float(np.mean([rank.exposed_transfer.sum() / max(rank.span.sum(), 1) for rank in steps])) * 100
     if share < thresholds.communication_percent:
