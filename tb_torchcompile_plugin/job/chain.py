@@ -286,7 +286,9 @@ def slow(job: Job) -> list[Slow]:
         if len(far) > 1 and 2 * len(far) > len(rank_indices):
             slow_ranks.append(_slow(far, host, total))
             alone[far] = False
-    slow_ranks += [_slow(np.array([rank_index]), None, total) for rank_index in np.flatnonzero(alone).tolist()]
+    slow_ranks += [
+        _slow(np.array([rank_index]), None, total) for rank_index in np.flatnonzero(alone).tolist()
+    ]
     return sorted(slow_ranks, key=lambda rank: -rank.ns)
 
 
