@@ -9,7 +9,7 @@ from math import floor, log10
 # 1.69 min.
 _UNITS = ((3600e6, 3600e6, "h"), (1000e6, 60e6, "min"), (1e6, 1e6, "s"), (1e3, 1e3, "ms"), (1.0, 1.0, "µs"))
 _BYTES = ("B", "kB", "MB", "GB", "TB")
-_MAX_LISTED = 8  # numbers listed in a sentence; no recorded source
+_MAX_LISTED = 8  # numbers listed in a sentence; chosen by eye
 
 
 def significant(value: float) -> str:
@@ -61,8 +61,8 @@ def at_line(file: str, line: int | None) -> str:
 
 def function_at(function: str, file: str, line: int | None) -> str:
     """Write "step (train.py:12)", or the one of both that is known."""
-    place = at_line(file, line)
-    return f"{function} ({place})" if function and place else function or place
+    location = at_line(file, line)
+    return f"{function} ({location})" if function and location else function or location
 
 
 def shortest_unique_paths(files: Iterable[str]) -> dict[str, str]:

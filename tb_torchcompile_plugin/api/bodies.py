@@ -53,7 +53,7 @@ def anchor(title: str) -> str:
     return title.lower().replace(" ", "_")
 
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 20  # bytes of a file that are read at once
 
 
 @dataclass(frozen=True)

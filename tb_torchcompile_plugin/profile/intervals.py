@@ -12,6 +12,9 @@ import numpy.typing as npt
 
 Int64s = npt.NDArray[np.int64]
 
+# Standard deviations in a median absolute deviation, of a normal distribution: 1 / its quantile of 75 %.
+NORMAL_DEVIATIONS = 1.4826
+
 
 class Intervals(NamedTuple):
     """Disjoint intervals in order of time; both arrays have one entry an interval."""

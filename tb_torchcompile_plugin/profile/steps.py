@@ -27,7 +27,8 @@ GPU_BOUND_RATIO = 1.05
 _FILLED = 0.5  # share of a step on a GPU that has work most of the time
 _FEWEST = 2  # noted steps for a mean
 _FEW = 5  # noted steps for what the host needs
-_LONGEST = 10  # times the median: what takes longer is not a step, but a pause between two
+# Times the median: what takes longer is not a step, but a pause between two; chosen by eye.
+PAUSE_RATIO = 10
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -247,5 +248,5 @@ def _mean(durations_ns: Sequence[int]) -> int | None:
     """Average steps, so that each has its part of what a loop does every few steps, such as waiting for a loader."""
     if len(durations_ns) < _FEWEST:
         return None
-    most = _LONGEST * statistics.median(durations_ns)
+    most = PAUSE_RATIO * statistics.median(durations_ns)
     return round(statistics.fmean(ns for ns in durations_ns if ns <= most))

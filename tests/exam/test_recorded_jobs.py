@@ -67,7 +67,7 @@ def test_every_collective_that_steps_launched_is_in_one_of_them(jobs: Jobs) -> N
         ranks = about.job.numbers
         known = {
             (ranks[place], row)
-            for place, row in zip(made.place[launched], about.job.of(trace_rows)[launched].tolist())
+            for place, row in zip(made.rank_index[launched], about.job.of(trace_rows)[launched].tolist())
         }
         assert known <= shown, name
 
@@ -109,7 +109,7 @@ def test_of_nccl_the_kth_call_is_the_one_with_its_number(jobs: Jobs) -> None:
         job = about.job
         made, times = job.of(calls), job.of(waits)
         begin = np.array(job.of(first_shared_steps) or [0] * len(job.ranks))
-        counted = made.launch >= np.maximum(begin, 0)[made.place]
+        counted = made.launch >= np.maximum(begin, 0)[made.rank_index]
         by_torch, by_seq, by_count = (
             grouped(one, counted)
             for one in (job, without_numbers(job, seq=False), without_numbers(job, seq=True))

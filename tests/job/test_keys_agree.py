@@ -76,7 +76,7 @@ def numbers_of(job: TracedJob, made: Calls) -> list[str]:
     for place, one in enumerate(job.ranks):
         trace = one.profile.trace
         labels = host_slices(trace, lambda name: name.startswith("call "))
-        for call in np.flatnonzero(made.place == place).tolist():
+        for call in np.flatnonzero(made.rank_index == place).tolist():
             at = int(made.launch[call]) - trace.base_ns
             around = labels[(trace.ts[labels] <= at) & (at < trace.ts[labels] + trace.dur[labels])]
             names[call] = trace.names[trace.name[around[0]]] if len(around) else ""

@@ -89,7 +89,7 @@ def planted(folder: Path, cause: str) -> TracedJob:
 def test_the_planted_cause_is_the_job_s_first_finding(tmp_path: Path, cause: str) -> None:
     made = planted(tmp_path, cause)
     lates = made.of(late)
-    assert {one.place for one in lates} == {LATE} and len(lates) == STEPS
+    assert {one.rank_index for one in lates} == {LATE} and len(lates) == STEPS
     for one in lates:
         assert one.excess == sum(one.parts.values()) == pytest.approx(one.lateness, rel=0.02)
         assert next(iter(one.parts)).cause == cause
@@ -150,7 +150,7 @@ def _reduced(group: PG, seq: int, launch: int, begin: int, end: int) -> list[Eve
 
 def test_ranks_that_take_turns(tmp_path: Path) -> None:
     made = training(tmp_path, 3, 7, lambda rank, step: Does(3 * MS, python) if step % 3 == rank else Does())
-    assert {one.place for one in made.of(late)} == {0, 1, 2}
+    assert {one.rank_index for one in made.of(late)} == {0, 1, 2}
     first = made.of(job_findings)[0]
     assert first.rule == "ranks_take_turns" and "(0, 1, 2)" in first.title and first.where == ["train.py:12"]
 
@@ -254,7 +254,7 @@ def test_causes_sum_to_the_excess_whatever_happens(
         assert one.excess == sum(one.parts.values())
         step = one.instance
         begun = [extra.get((rank, step), 0) for rank in range(3)]
-        assert begun[one.place] == max(begun) and one.lateness == max(begun) - sorted(begun)[1]
+        assert begun[one.rank_index] == max(begun) and one.lateness == max(begun) - sorted(begun)[1]
     now = step_of_job_ns(made.of(job_clocks))
     for place in range(3):
         assert step_of_job_ns(job_clocks(made, changes_without_excess(made, [place]))) <= now

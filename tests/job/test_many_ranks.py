@@ -53,7 +53,7 @@ def test_a_rank_and_a_host_that_are_late_are_told_with_their_lines(job: Job) -> 
 
 def test_the_chain_gives_the_recording_back(job: Job) -> None:
     held = job.of(chain)
-    last = [int(job.of(waits).end[held.row[held.place == place]].max()) for place in range(RANKS)]
+    last = [int(job.of(waits).end[held.row[held.rank_index == place]].max()) for place in range(RANKS)]
     assert ends(held).tolist() == last
 
 

@@ -224,7 +224,7 @@ def test_a_rank_that_is_late_behind_many_calls(tmp_path: Path) -> None:
     job = polled_in(tmp_path)
     assert all(len(one.profile.of(launch_sequence)) > 8_000 for one in job.ranks)
     (one,) = job.of(late)
-    assert one.place == 1 and one.excess == pytest.approx(500_000_000, rel=0.01)
+    assert one.rank_index == 1 and one.excess == pytest.approx(500_000_000, rel=0.01)
     assert job.of(job_findings)[0].row == "ranks:1"
     cut = TracedJob(tuple(one._replace(profile=replace(one.profile, most_calls=6_000)) for one in job.ranks))
     assert not cut.of(late) and not cut.of(job_findings)

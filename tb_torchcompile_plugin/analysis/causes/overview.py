@@ -32,8 +32,9 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import profiled_steps, unprofiled_step_ns
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
+# Chosen by eye on the recordings.
 _FILLED_PERCENT = 50.0  # GPU busy, from which on a longer GPU step is because the host runs ahead
-_MAX_CONSIDERED = 3
+_MAX_CONSIDERED = 3  # things that were considered, in the overview
 
 
 class Overview(msgspec.Struct, frozen=True):

@@ -61,13 +61,13 @@ _IDS: dict[FixKind, str] = {
     "eager": "eager_remainder",
     "tensor_cores": "fp32_matmul",
 }
-_MAX_GRAPHS = 3  # in a sentence
-_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE = 100, 0.25  # guards of one container's elements, share of all guards
+# Guards of one container's elements, share of all guards; by eye.
+_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE = 100, 0.25
 _AS_TENSOR = (
     "What compiled code reads of a list or dict of Python’s is checked element by element in each call: make {source} "
     "a tensor once, as register_buffer does, or read it outside of the compiled function"
 )
-_MANY_CALLS = 4  # of one graph per step, from which on a batch is worth a word
+_MANY_CALLS = 4  # of one graph per step, from which on a batch is worth a word; chosen by eye
 
 Row = TypeVar("Row")
 
@@ -303,9 +303,10 @@ def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
         )
     if changing := context.profile.of(changing_graphs):
         names = list(changing)
-        more = f" and {len(names) - _MAX_GRAPHS} more" if len(names) > _MAX_GRAPHS else ""
+        named = ", ".join(names[: thresholds.MAX_NAMES])
+        more = f" and {len(names) - thresholds.MAX_NAMES} more" if len(names) > thresholds.MAX_NAMES else ""
         advice += (
-            f". The sizes of {', '.join(names[:_MAX_GRAPHS])}{more} change ({', '.join(_symbols(changing))}), so set "
+            f". The sizes of {named}{more} change ({', '.join(_symbols(changing))}), so set "
             "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True, or a graph is recorded for each size: "
             f"the prediction leaves {'it' if len(names) == 1 else 'them'} out"
         )

@@ -371,6 +371,7 @@ def _thinned(samples: list[int], most: int) -> list[int]:
 def load(path: str) -> list[MeasuredRun]:
     """Read a baseline. Raises UserError where it cannot be read, is damaged or is of a newer format."""
     try:
+        # a file of a newer version may be larger: it is refused for its version then
         baseline = pb.Baseline.FromString(_read(path, 4 * MAX_BYTES))
     except DecodeError:
         baseline = pb.Baseline()

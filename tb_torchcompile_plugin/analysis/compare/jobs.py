@@ -233,7 +233,7 @@ def _excess_us(job: Job, shared_names: set[str]) -> dict[_Reason, float]:
                 file = basename(blamed.file)
                 file = blamed.file if file in shared_names else file
                 name, where = name.replace(blamed.file, file), f"{file}:{blamed.line}"
-            sums[job.numbers[row.place], blamed.cause, name, where] += ns
+            sums[job.numbers[row.rank_index], blamed.cause, name, where] += ns
     return {key: us(ns) / steps for key, ns in sums.items()}
 
 

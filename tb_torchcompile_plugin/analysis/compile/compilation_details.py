@@ -358,5 +358,5 @@ def most_guarded_container(checks: Iterable[Guard]) -> Elements | None:
         return None
     ((container, count),) = Counter(container for container, _ in elements).most_common(1)
     lines = Counter(line for other, line in elements if other == container)
-    place = names.TREE_PLACE.search(lines.most_common(1)[0][0])
-    return Elements(container, count, at_line(place["file"], int(place["line"])) if place else "")
+    match = names.TREE_PLACE.search(lines.most_common(1)[0][0])
+    return Elements(container, count, at_line(match["file"], int(match["line"])) if match else "")

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration, percent
+from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
@@ -148,8 +149,8 @@ def overlap_headline(profile: Profile) -> str:
     if overlap is None:
         return ""
     if overlap.steps and overlap.in_steps_us is not None:
-        more = len(overlap.steps) - 3
-        names = ", ".join(overlap.steps[:3]) + (f" and {more} more" if more > 0 else "")
+        more = len(overlap.steps) - MAX_NAMES
+        names = ", ".join(overlap.steps[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
         steps = "step" if len(overlap.steps) == 1 else "steps"
         return f"{duration(overlap.in_steps_us)} of it fell into the profiled {steps} {names}."
     if overlap.in_steps_us == 0:

@@ -309,7 +309,7 @@ def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
 
 
 def _cost(
-    profile: Profile, ids: tuple[str, str], gaps: list[Break], gpu: Intervals | None, place: BreakLine
+    profile: Profile, ids: tuple[str, str], gaps: list[Break], gpu: Intervals | None, location: BreakLine
 ) -> GraphBreakCost:
     host = regions.break_host_ns(profile, gaps)
     idle = None if gpu is None else regions.break_host_ns(profile, gaps, gpu)
@@ -333,8 +333,8 @@ def _cost(
     return GraphBreakCost(
         compile_id=ids[0],
         resume_compile_id=ids[1],
-        file=place.file,
-        line=place.line,
+        file=location.file,
+        line=location.line,
         calls=len(gaps),
         host_us=us(host.sum()),
         resume_guard_us=us(sum(gap.resumed.guard_ns for gap in gaps)),

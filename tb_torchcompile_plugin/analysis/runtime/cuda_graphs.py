@@ -34,6 +34,7 @@ from tb_torchcompile_plugin.analysis.formatting import (
     significant,
 )
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import median_us
+from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log.record import (
     Direction,
     Reason,
@@ -53,7 +54,6 @@ from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, is_capture, is_of_cuda_graph
 
 Graph = tuple[str, Direction]  # compile id and direction
-_MAX_NAMES = 3  # in a sentence
 NOT_REPLAYED: tuple[GraphState, ...] = ("recorded_again", "new_sizes", "waiting", "partly")
 _WHY_AGAIN: dict[Reason, str] = {
     "size": "sizes that it had not seen",
@@ -174,7 +174,7 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
     frame = next((row for (_, name), row in reversed([*frames]) if name == compile_id), None)
     times = [row.recording_us for row in recordings or () if row.recording_us is not None]
     spent = sum(times) if recordings is not None and len(times) == len(recordings) else None
-    # An unprofiled step, else the median of the profiled ones: some may have compiled.
+    # An unprofiled step, otherwise the median of the profiled ones: some may have compiled.
     unprofiled = profile.data.of(unprofiled_step_ns) if profile.data else None
     step = unprofiled / 1000 if unprofiled else median_us(profile.of(step_ns))
     return GraphedFunction(
@@ -268,7 +268,7 @@ def _why_recorded(recordings: Sequence[GraphRecording]) -> str:
         rows = [row for row in recordings if row.reason == reason]
         names = list(dict.fromkeys(name for row in rows for name in row.inputs))
         where = next((at_line(row.file, row.line) for row in rows if row.file), "")
-        shown = ", ".join(names[:_MAX_NAMES]) + (" …" if len(names) > _MAX_NAMES else "")
+        shown = ", ".join(names[:MAX_NAMES]) + (" …" if len(names) > MAX_NAMES else "")
         inputs, at = f" ({shown})" if shown else "", f" at {where}" if where else ""
         sentences.append(f"{_WHY_AGAIN[reason]}, {often(times)}{inputs}{at}")
     return "; ".join(sentences)
@@ -351,7 +351,7 @@ def _headline(rows: Sequence[GraphedFunction]) -> str:
         return "CUDA graphs are not used: torch.compile was not told to."
     unused = [row for row in rows if row.state in (*NOT_REPLAYED, "skipped")]
     if unused:
-        return "CUDA graphs do not serve all: " + "; ".join(map(complaint, unused[:_MAX_NAMES])) + "."
+        return "CUDA graphs do not serve all: " + "; ".join(map(complaint, unused[:MAX_NAMES])) + "."
     replaying = [row for row in rows if row.replay_us is not None]
     if not replaying:
         return "CUDA graphs are on; none was replayed in this span."
@@ -360,7 +360,7 @@ def _headline(rows: Sequence[GraphedFunction]) -> str:
     names = list(dict.fromkeys(map(_name, replaying)))
     were = "was" if len(names) == 1 else "were"
     return (
-        f"CUDA graphs serve: {joined_names(names[:_MAX_NAMES])} {were} replayed {often(calls)}, "
+        f"CUDA graphs serve: {joined_names(names[:MAX_NAMES])} {were} replayed {often(calls)}, "
         f"which saved {plural(launches, 'launch', 'launches')}."
     )
 

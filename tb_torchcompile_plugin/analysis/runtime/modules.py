@@ -170,7 +170,7 @@ def _called_modules(profile: Profile) -> list[_Node]:
 
 
 def _graph_modules(profile: Profile, ran_by: dict[str, int]) -> dict[int | str, dict[str, _Node]]:
-    """Return by the module that ran a graph, else by the compiled frame, the modules that the graph names, by path."""
+    """Return the modules that a graph names, by path: by the module that ran it, otherwise by the compiled frame."""
     frames: dict[str, str] = {}
     for (_, compile_id), row in forward_compilations(profile.summary).items() if profile.summary else ():
         frames[compile_id] = f"{without_resume(row.function)} ({row.file.rpartition('/')[2]})"

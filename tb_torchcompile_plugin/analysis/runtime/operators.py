@@ -50,7 +50,7 @@ from tb_torchcompile_plugin.torch_names.slices import (
 OperatorKind = Literal["operator", "label", "runtime", "overhead"]
 _KINDS: tuple[OperatorKind, ...] = ("operator", "label", "runtime", "overhead")
 _KIND_OF_CAT: dict[str, int] = {OPERATOR: 0, LABEL: 1, OVERHEAD: 3}
-_RUNTIME = 2
+_RUNTIME = 2  # index of "runtime" in _KINDS
 _MAX_FLOPS = 1 << 56  # no call does as many; sums of them fit into 64 bits
 _Parts = tuple[Int64s, Sequence[str]]  # what calls are split by: each call's code, -1 for none, and the texts
 _COUNTED = (*FLOP_FACTORS, *FLOP_ELEMENTWISE, CONVOLUTION)

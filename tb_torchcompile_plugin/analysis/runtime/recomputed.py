@@ -1,6 +1,6 @@
 """Find where a compiled backward computes its forward again, as a checkpoint inside the graph asks for.
 
-Inductor computes products of matrices, convolutions and attention again only when told to. Attention and convolutions
+Inductor computes products of matrices, convolutions and attention again only when asked to. Attention and convolutions
 have backwards of another name: if they run forward in a backward, that is certain. A product has two gradients at most:
 of more products, those are no gradients that look like forward by operator, sizes and kernels.
 """

@@ -1,7 +1,7 @@
 """Measure how close a kernel comes to what its device can do: bandwidth and arithmetic achieved, against the peaks.
 
-Bytes and operations are those that inductor computed or a copy recorded, else an estimate from recorded shapes. More
-than 100 % is possible and stays: a kernel whose data is in a cache is not bound by the device's memory.
+Bytes and operations are those that inductor computed or a copy recorded, otherwise an estimate from recorded shapes.
+More than 100 % is possible and stays: a kernel whose data is in a cache is not bound by the device's memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tb_torchcompile_plugin.torch_names.kernels import (
     PRODUCTS,
     Category,
     gradient_of,
-    is_triton,
+    has_triton_prefix,
     launches,
     may_multiply,
     multiplies_three_times,
@@ -54,7 +54,7 @@ Precision = Literal["fp32", "tf32", "bf16"]
 
 # arithmetic beyond this share of the peak is not the kernel's own; clocks vary, a judgement
 _MAX_OF_PEAK = 1.1
-_TRITON = [code for code, name in enumerate(CATEGORIES) if is_triton(name)]
+_TRITON = [code for code, name in enumerate(CATEGORIES) if has_triton_prefix(name)]
 _COPIES = [CATEGORIES.index("memcpy"), CATEGORIES.index("memset")]
 _FAMILY: dict[Category, Family] = {
     "gemm": "library",

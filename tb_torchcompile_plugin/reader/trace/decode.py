@@ -325,7 +325,7 @@ class Vocabulary:
     texts: dict[str, list[bytes]] = field(default_factory=dict)
 
     def learn_words(self, combos: list[Combo], texts: dict[str, list[bytes]]) -> None:
-        """Add what a decoder in another process has learnt since it last told."""
+        """Add what a decoder in another process has learnt since its last message."""
         self.combos.extend(combos)
         for name, words in texts.items():
             self.texts.setdefault(name, []).extend(words)

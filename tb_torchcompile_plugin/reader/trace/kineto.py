@@ -294,11 +294,11 @@ def make_trace(
     )
 
 
-SEGMENT_BYTES, _LARGEST_SEGMENT = 16 << 20, 64 << 20
+SEGMENT_BYTES, _LARGEST_SEGMENT = 16 << 20, 64 << 20  # of what one process reads at once; chosen by hand
 # of a large file: what is read last has no other beside it, and each costs some ms to put in order
 _SEGMENTS = 16
 _BYTES_PER_WORKER = 16 << 20  # below, starting a process costs more than it saves
-_MAX_WORKERS = 8
+_MAX_WORKERS = 8  # processes; chosen by hand
 _MAX_GZIP_WORKERS = 4  # each one inflates the whole file
 _TYPICAL_PACKING = 10  # bytes of JSON in a byte of gzip
 _DENSE_LIMIT = (

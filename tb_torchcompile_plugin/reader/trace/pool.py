@@ -92,7 +92,7 @@ def receive(stream: IO[bytes]) -> Any:
 
 
 class SegmentWorker:
-    """Reads the segments it is told to."""
+    """Reads the segments that it is asked for."""
 
     def __init__(self, job: Assignment, out: IO[bytes]) -> None:
         self._job, self._out = job, out

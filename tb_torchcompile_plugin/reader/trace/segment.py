@@ -31,10 +31,10 @@ from tb_torchcompile_plugin.reader.trace.events import (
 from tb_torchcompile_plugin.reader.trace.source import Head, Source
 
 CHUNK_BYTES = 2 << 20  # what is read at all places of it at once outweighs what numpy costs a call
-_SMALL_CHUNK = 4 << 10
+_SMALL_CHUNK = 4 << 10  # bytes: of less that does not decode, events are read one by one; chosen by hand
 _WINDOWS = tuple(16 << (10 + 3 * k) for k in range(5))  # 16 KiB … 64 MiB, how far one event is followed
-MAX_TAIL = 64 << 20
-NO_LIMIT = 1 << 62
+MAX_TAIL = 64 << 20  # bytes behind the events, where metadata may be; chosen by hand
+NO_LIMIT = 1 << 62  # an offset beyond all files
 
 _KEY = rb'\s*"[^"\\]{1,64}"\s*:'
 SEPARATOR = re.compile(rb"\}\s*,\s*(\{)(?=" + _KEY + rb")")
@@ -45,7 +45,7 @@ _RESYNC = re.compile(rb"[^:\[\s]\s*(\{)(?=" + _KEY + rb')|(\])(?=\s*(?:\}|,\s*")
 _BETWEEN = b" \t\n\r\f\v,"
 _NAME = rb'"name"'
 _ENDS_IN_NAME = re.compile(_NAME + rb'\s*:\s*"[^"\\]*"\s*\}\Z')
-_CANDIDATES = 4
+_CANDIDATES = 4  # places where a broken event may end that are tried; chosen by hand
 # of a JSON value, as latin-1: so a character is a byte, whatever the text holds
 _scan = json.JSONDecoder(strict=False).raw_decode
 
@@ -119,6 +119,7 @@ class SegmentReader:
 
     def _feed(self, text: bytes, end: int, offset: int) -> bool:
         """Return False, with nothing added, where the chunk does not decode."""
+        # 64 bytes: more than white space between a name and the end of its event; chosen by hand
         tail = text[max(end - 64, 0) : end - 1].rstrip()
         if tail[-1:] in (b'"', b"") and _ends_in_name(text[:end]) and self._is_torn(offset + end):
             return False
@@ -172,6 +173,7 @@ class SegmentReader:
             if step is not None:
                 break
         else:
+            # the last bytes stay, as an event may begin in them; chosen by hand
             step = ScanStep("skip", 0, max(len(text) - 256, 1), problem=GARBAGE)
         return step._replace(start=position + step.start, next=position + step.next)
 
@@ -226,6 +228,7 @@ def _decide(text: bytes, complete: bool) -> ScanStep | None:
 
 def _ran_out(text: bytes, at: int, error: json.JSONDecodeError) -> bool:
     """Whether the value may be sound and `text` only too short."""
+    # 16 bytes: an error so near to the end may be of a value that goes on; chosen by hand
     return error.pos >= len(text) - at - 16 or error.msg.startswith("Unterminated")
 
 

@@ -19,9 +19,11 @@ from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import open_regular
 from tb_torchcompile_plugin.reader.trace.events import load_object, repair_object
 
+# Far more than any trace that was recorded: what inflates to more was made to fill memory (docs/reliability.md).
 MAX_INFLATED_BYTES = 64 << 30
 _LIMIT_VARIABLE = "TB_TORCHCOMPILE_MAX_INFLATED_BYTES"
 _IsalError = cast(type[Exception], isal_zlib.error)
+# Bytes of gzip that are read, and of text that is inflated, at once; chosen by hand.
 _INPUT_BYTES = 128 << 10
 _OUTPUT_BYTES = 256 << 10
 _OTHER_FORMATS = {
@@ -204,7 +206,7 @@ class GzipSource:
         self._raw.close()
 
 
-_MAX_HEAD = 32 << 20
+_MAX_HEAD = 32 << 20  # bytes before the first event, at most; chosen by hand
 # a text of any length takes no memory: nothing in it is tried in two ways
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 _BOM = re.compile(rb"\A\0*(?:\xef\xbb\xbf)?")

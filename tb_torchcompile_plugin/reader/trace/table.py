@@ -290,7 +290,7 @@ def _as_text(value: Any) -> str:
     return visible(value) if isinstance(value, str) else "" if value is None else str(value)
 
 
-_IDS_END = 1 << 63
+_IDS_END = 1 << 63  # beyond all int64
 
 
 def _as_id(value: Any) -> int | str:

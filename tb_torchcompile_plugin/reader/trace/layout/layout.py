@@ -58,8 +58,8 @@ _decode_event = msgspec.json.Decoder(Event).decode
 class EventPrefixes(dict[bytes, int]):
     """Head → code of its combo; -1 where it is no sound JSON.
 
-    opening: what belongs to each of them and stands before it; `but_not`: what a head may not hold, for it would say
-    anew what has been read before. What else it says, what follows says again, and of two values the last one counts.
+    opening: what belongs to each of them and stands before it; `but_not`: what a head may not hold, for it would repeat
+    what has been read before. What follows repeats the rest of a head, and of two values the last one counts.
     """
 
     def __init__(

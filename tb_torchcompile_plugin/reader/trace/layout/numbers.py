@@ -224,7 +224,7 @@ def find_lines(text: bytes, end: int) -> Lines | None:
 
 
 _MOST_BYTES = 8 << 20  # of stretches that are remembered: torch writes a few thousand different ones
-_FEW = 8
+_FEW = 8  # stretches: of fewer none is called usual; chosen by hand
 _USUAL = 3  # stretches of a kind that are looked for before all others
 _SIGNED = {"memory_bytes"}
 # before which field others run that only some lines have
