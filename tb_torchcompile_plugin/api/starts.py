@@ -1,4 +1,4 @@
-"""A start-up beside the others of its logdir: which they are."""
+"""Which start-ups of its logdir is a start-up compared with?"""
 
 from __future__ import annotations
 

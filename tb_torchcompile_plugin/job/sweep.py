@@ -27,7 +27,7 @@ class CircularWaitError(Exception):
 class Tied(NamedTuple):
     """Matched calls that are in the model of their rank, as columns."""
 
-    place: Int64s  # index of the rank
+    rank_index: Int64s  # index of the rank
     work: Int64s  # index in its queue
     instance: Int64s  # numbered from 0
     ahead: Int64s  # what its clock is ahead (ns)

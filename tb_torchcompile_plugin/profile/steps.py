@@ -22,9 +22,8 @@ import numpy as np
 from tb_torchcompile_plugin.profile.columns import Mask, by_track, host_slices, mask_at, mask_of
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import (
@@ -54,7 +53,8 @@ _MIN_CALLS = (
 )
 _MIN_NOTED = 2  # noted steps for a mean
 _FEW = 5  # noted steps for what the host needs
-_LONGEST = 10  # times the median: what takes longer is not a step, but a pause between two
+# Times the median: what takes longer is not a step, but a pause between two; chosen by eye.
+PAUSE_RATIO = 10
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -70,13 +70,6 @@ class Step(msgspec.Struct, frozen=True):
     gpu_busy_us: (
         float | None
     )  # the GPU work that ran inside the host's window; None where records of it are missing
-
-
-def step_slices(profile: Profile) -> Int64s:
-    """Return the rows of the slices that mark steps in order of time."""
-    trace = profile.trace
-    index = host_slices(trace, is_step, (LABEL,))
-    return index[np.argsort(trace.ts[index], kind="stable")]
 
 
 def profiled_steps(profile: Profile) -> list[Step]:
@@ -102,7 +95,9 @@ class StepWindows:
     """The steps as windows on the host, marked by the profiler or inferred; none where nothing shows them."""
 
     def __init__(self, profile: Profile) -> None:
-        trace, rows = profile.trace, profile.of(step_slices)
+        trace = profile.trace
+        rows = host_slices(trace, is_step, (LABEL,))
+        self.rows = rows = rows[np.argsort(trace.ts[rows], kind="stable")]  # of their marks in order of time
         self.source: StepSource = "profiler"
         self.region = ""  # the compile id of the region whose calls show the steps
         self.names = [trace.names[name] for name in trace.name[rows]]
@@ -128,22 +123,19 @@ class StepWindows:
         return int((self.ends - self.starts).sum())
 
     @property
+    def windows(self) -> Intervals:
+        """Return their windows."""
+        return Intervals(self.starts, self.ends)
+
+    @property
     def moments(self) -> Int64s:
         """Return their begins in order of time and the end of the last one (ns); [] without steps."""
         return np.append(self.starts, self.ends[-1:])
 
-    def of(self, moments: Int64s) -> Int64s:
-        """Return the step around each moment, -1 outside of all."""
-        return within(Intervals(self.starts, self.ends), moments)
-
     def holding(self, moments: Int64s) -> Mask:
         """Return for each step whether any of these moments is in it."""
-        step = self.of(moments)
+        step = within(self.windows, moments)
         return mask_at(step[step >= 0], len(self))
-
-    def launching(self, trace: Trace, launch: Int64s) -> Int64s:
-        """Return the step that each launch call begins in; see `launching`."""
-        return launching(Intervals(self.starts, self.ends), trace, launch)
 
 
 _Inferred = tuple[StepSource, str, Int64s, int]  # what shows the steps, the region, their moments, the track
@@ -186,7 +178,7 @@ def profiled_time(profile: Profile) -> Intervals:
     """Return the profiled steps; the whole span where there are none."""
     steps = profile.of(StepWindows)
     if len(steps):
-        return Intervals(steps.starts, steps.ends)
+        return steps.windows
     first, last = profile.trace.window()
     return Intervals(np.array([first], np.int64), np.array([last], np.int64))
 
@@ -270,8 +262,7 @@ def mean_of_steps(length: Int64s) -> float:
 
 def steps_by_gpu(profile: Profile) -> list[GpuSteps]:
     """Return the steps of each device on which a profiled step launched work."""
-    steps = profile.of(StepWindows)
-    return gpu_steps_of(profile, Intervals(steps.starts, steps.ends))
+    return gpu_steps_of(profile, profile.of(StepWindows).windows)
 
 
 def gpu_steps(profile: Profile) -> GpuSteps | None:
@@ -496,7 +487,7 @@ def unprofiled_steps(data: CompileData) -> Sequence[int]:
     if len(noted) < _MIN_NOTED:
         return ()
     # Each step has its part of what a loop does every few steps, such as waiting for a loader; pauses are none.
-    most = _LONGEST * statistics.median(noted)
+    most = PAUSE_RATIO * statistics.median(noted)
     return [ns for ns in noted if ns <= most]
 
 

@@ -81,6 +81,10 @@ is_cudagraph_recording = equals(re.escape(RECORDING))
 is_cudagraph_preparation = equals(re.escape(NEW_FUNCTION))
 is_capture = begins(r"(?:cuda|hip)StreamBeginCapture")  # the call that begins to record a CUDA graph
 is_capture_end = begins(r"(?:cuda|hip)StreamEndCapture")
+# Whatever of these a trace with CUDA graphs has at least one of.
+is_of_cuda_graph = begins(
+    rf"(?:cuda|cu|hip)GraphLaunch|(?:cuda|hip)StreamBeginCapture|{re.escape(RECORDING)}|{re.escape(NEW_FUNCTION)}"
+)
 # The launch of one kernel through the driver, as Triton does it and the libraries mostly do not.
 is_driver_launch = begins(r"cuLaunchKernel|hipModuleLaunchKernel")
 # A call that returns when the GPU has caught up.

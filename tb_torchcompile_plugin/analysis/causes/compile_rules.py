@@ -40,11 +40,11 @@ from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import NOT_REPLAYED, co
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skips, skip_reason
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.eager_roots import lookups_in_vain
-from tb_torchcompile_plugin.profile.units import to_seconds
+from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names import graph_breaks as failures
 from tb_torchcompile_plugin.torch_names.artifacts import CACHES
+from tb_torchcompile_plugin.torch_names.graph_breaks import short_skip_reason
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_user_file
 
 # What helps against each reason to skip CUDA graphs, by a word of torch's text.
@@ -97,7 +97,7 @@ def _cuda_graphs_skipped(
     reasons = _skip_reasons(data.summary)
     for index, (reason, ids) in enumerate(reasons.items()):
         word = next((word for word in _AGAINST_SKIPS if word in reason.lower()), None)
-        skips = [row for row in data.of(skipped_graphs) if failures.skip_reason(row.text) == reason]
+        skips = [row for row in data.of(skipped_graphs) if short_skip_reason(row.text) == reason]
         lines = dict.fromkeys((row.file, row.line) for row in skips if row.file)
         compilations = f" for {plural(len(ids), 'compilation')}" if ids else ""
         yield rule.finding(
@@ -128,7 +128,7 @@ def _skip_reasons(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
     by_reason: dict[str, dict[tuple[int, str], None]] = {}
     for row in (*summary.compilations, *summary.runtime_metrics):
         if reason := skip_reason(row.metrics):
-            by_reason.setdefault(failures.skip_reason(reason), {})[row.key.epoch, row.key.compile_id] = None
+            by_reason.setdefault(short_skip_reason(reason), {})[row.key.epoch, row.key.compile_id] = None
     return {reason: [key for key in keys if key[1]] for reason, keys in by_reason.items()}
 
 

@@ -55,6 +55,7 @@ from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.operators import is_fusible, is_fusible_in_graphs
 from tb_torchcompile_plugin.torch_names.slices import is_on_device
 
+# Chosen by eye on the external programs of docs/what_if.md.
 _REACH_NS = 1_000_000  # a launch that is further from a graph break has nothing to do with it
 _FEW_MOVES = 4  # copies and fills between two kernels
 _OPERATORS = 0.9  # of launches inside of captured frames: another backend may compile them, too

@@ -42,11 +42,12 @@ _BLOCKING = (
     "frame_given_up",
 )  # where nothing prices it: other advice would not help before
 _OF_RANKS = ("late_rank", "ranks_take_turns")
-_OUTDONE_PERCENT = 10.0  # more of a step than a late rank costs: then all ranks suffer from it
+_OUTDONE_PERCENT = 10.0  # more of a step than a late rank costs: then all ranks suffer from it; chosen by eye
 # Findings of a span that show the same matter as one of the compile data, with its price or its root.
 _SUPERSEDED_BY = {"frame_given_up": "recompile_limit", "profiler_hooks": "recompile_limit"}
 _TAKES_TIME = ("operator", "python", "library", "garbage_collection", "data_loading")
-_SAME = 0.8  # of two gains: so near to each other, and so much of them shared
+# Of two gains: so near to each other, and so much of them shared; chosen by eye on the recordings.
+_SAME = 0.8
 
 
 class Findings(msgspec.Struct, frozen=True):

@@ -302,7 +302,7 @@ def work_named(profile: Profile, matches: Callable[[str], bool]) -> Bools:
     return np.asarray(mask_of(trace.names, matches)[trace.name[profile.of(gpu_queue).row]])
 
 
-def is_communication(kernel: str) -> bool:
+def is_communication_kernel(kernel: str) -> bool:
     """Whether ranks exchange data with this kernel, by its name."""
     return category_of(kernel, KERNEL) == "communication"
 

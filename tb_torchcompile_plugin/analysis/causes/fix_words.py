@@ -9,6 +9,7 @@ from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, rounded
 from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit
+from tb_torchcompile_plugin.analysis.thresholds import MAX_NAME_CHARS
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 from tb_torchcompile_plugin.torch_names.slices import is_free
 
@@ -23,7 +24,6 @@ SeenIn = Literal[
     "graph_breaks",
     "recompiles",
 ]
-_MAX_NAME = 60  # letters: names of kernels run to hundreds
 _NAMED_BY_KERNEL: tuple[FixKind, ...] = ("layout", "casts", "weight_casts", "joined", "roofline")
 
 
@@ -327,7 +327,7 @@ def words_of(row: WhatIf, paced: TimeUnit = PER_STEP) -> Words:
     once, place = times == "1", f" at {line}" if line else ""
     name = short_kernel(row.name) if row.kind in _NAMED_BY_KERNEL else row.name
     what = words.what.format(
-        name=name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…",
+        name=name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…",
         place=place,
         times=times,
         often=often(row.times),

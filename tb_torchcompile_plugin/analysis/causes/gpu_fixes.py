@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     are_kernels,
     enclosing,
     in_sequence,
-    is_communication,
+    is_communication_kernel,
     occurs,
     points_inside,
     slice_times,
@@ -74,17 +74,18 @@ class Speed(NamedTuple):
 
 # Matrix products on tensor cores instead of without: measured on H100 and H200, large ones are 5 times as fast.
 _TF32, _FLOAT32 = Speed(0.2, 0.5, 0.12), Speed(0.2, 0.5, 0.1)
-_GONE = Speed(0.0, 0.1, 0.0)
+_GONE = Speed(0.0, 0.1, 0.0)  # chosen by eye: a change of layout that is not needed is gone, or nearly
 # Not all layers that normalize volumes keep their layout (nn.InstanceNorm3d does not): in a U-Net nearly all was left.
 _GONE_OF_VOLUMES = Speed(0.0, 1.0, 0.0)
 # Shares of a device's peak that fused attention reaches, forward and backward alike: most likely, at least, at most. In
 # bfloat16 the median of 22 kernels of 500 positions and more in recordings on H100s and H200s, four fifths of which are
 # between the others; in float32, outside of tensor cores, of four.
 _FUSED_ATTENTION = {"bf16": (0.21, 0.1, 0.37), "fp32": (0.4, 0.28, 0.53)}
-_FUSED_ATTENTION_NS = 8_000  # of the shortest ones
+_FUSED_ATTENTION_NS = 8_000  # of the shortest ones in these recordings
+# Chosen by eye on the external programs of docs/what_if.md, except for the bucket.
 _DOMINANT_PERCENT = 10.0  # of the GPU time: kernels with a smaller share are not examined one by one
 _SMALL_BYTES = 4 << 20  # a smaller message is mostly the call
-_BUCKET_BYTES = 25 << 20  # DDP's default bucket
+_BUCKET_BYTES = 25 << 20  # DDP's default bucket (`bucket_cap_mb`)
 _MANY = 16  # small collectives of a step
 
 
@@ -200,7 +201,7 @@ def _line(profile: Profile, part: UnfusedAttention) -> tuple[str, int] | None:
 
 def _all_overlapped(profile: Profile) -> Iterator[Fix]:
     """Yield all collectives overlapped: how long they wait for other ranks is not known here."""
-    work = np.flatnonzero(profile.of(work_named, is_communication))
+    work = np.flatnonzero(profile.of(work_named, is_communication_kernel))
     return overlap_collectives(profile, work, profile.of(gpu_queue).dur[work])
 
 
@@ -244,7 +245,7 @@ def fewer_collectives(profile: Profile) -> Iterator[Fix]:
     left = ceil(moved.sum() / lane.steps / _BUCKET_BYTES) * lane.steps / float(len(calls))
     times = slice_times(profile, np.unique(_with_fsdp_labels(trace, calls)))
     points, _ = points_inside(profile, times)
-    work = np.flatnonzero(points[queue.point] & profile.of(work_named, is_communication))
+    work = np.flatnonzero(points[queue.point] & profile.of(work_named, is_communication_kernel))
     on_host = in_sequence(
         without_host_time((time_inside(profile, times) * (1 - left)).astype(np.int64)),
         with_call_share(points, left),
@@ -288,7 +289,7 @@ def _can_merge(profile: Profile, call: Int64s) -> Bools:
     )
     by_fsdp, by_ddp = (enclosing(trace, call, name) for name in (is_of_fsdp, operators.reduces_gradients))
     mergeable = mask_of(trace.names, lambda name: operation_of(name) in MERGEABLE)[trace.name[call]]
-    computing = profile.of(are_kernels) & ~profile.of(work_named, is_communication)
+    computing = profile.of(are_kernels) & ~profile.of(work_named, is_communication_kernel)
     launches = np.sort(profile.of(launch_sequence).begin[queue.point[computing]])
     before = np.searchsorted(launches, trace.ts[call])
     same = np.concatenate(([False], before[1:] == before[:-1], [False]))
@@ -308,7 +309,7 @@ def _with_fsdp_labels(trace: Trace, call: Int64s) -> Int64s:
 GPU_FIXES = (
     FixMaker(_faster_kernels),
     FixMaker(_deterministic, occurs(operators.SORTED_INSTEAD.__eq__)),
-    FixMaker(_all_overlapped, occurs(is_communication)),
+    FixMaker(_all_overlapped, occurs(is_communication_kernel)),
     FixMaker(_fused_attention, lambda profile: profile.of(unfused_attention)),
     FixMaker(_slow_movers, lambda profile: has_dominant_kernel(profile, _DOMINANT_PERCENT)),
 )

@@ -66,6 +66,7 @@ from tb_torchcompile_plugin.torch_names.operators import ATEN, is_cell, without_
 from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torch_function
 from tb_torchcompile_plugin.torch_names.slices import call_kind, is_free, is_optimizer_step
 
+# Chosen by eye on the external programs of docs/what_if.md, which has the host times and their bounds.
 _LOOP = 4  # values per step, each read after the last
 _FEW_LAUNCHES = 8  # between two of them: with more the loop is a program of its own
 _FREED_OFTEN = 2  # calls that allocate for each that frees: with more of them freeing is not the reason

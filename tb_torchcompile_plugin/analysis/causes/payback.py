@@ -63,13 +63,13 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, is_triton
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, has_triton_prefix
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_view
 from tb_torchcompile_plugin.torch_names.records import SYMBOLS
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 
-_MAX_REASONS = 3
-_MIN_MINUTES_S = 120
+_MAX_REASONS = 3  # why compiling does not pay, in one answer; chosen by eye
+_MIN_MINUTES_S = 120  # shorter times are written in seconds; chosen by eye
 _BESIDE = "into a run beside this one, named for it (runs/eager beside runs/compiled)"
 _HOW_TO_KNOW = {
     "eager_predicted": "No eager run was measured: its step is predicted from the operators that generated kernels are "
@@ -86,9 +86,10 @@ Obstacle = Literal[
     "nothing", "library", "memory", "eager", "guards", "breaks", "recompiles", "dynamic", "kernels"
 ]
 LIBRARY: tuple[Category, ...] = ("gemm", "convolution", "attention", "communication")
+# Chosen by eye on the recordings.
 _FULL_PERCENT = 70.0  # of a device's bandwidth: a kernel that reaches it has nothing to gain
 _SHORTEST_NS = 1_500  # of a kernel, however little it does
-_TRITON = [code for code, name in enumerate(CATEGORIES) if is_triton(name)]
+_TRITON = [code for code, name in enumerate(CATEGORIES) if has_triton_prefix(name)]
 
 
 class Assumed(NamedTuple):
@@ -308,7 +309,7 @@ def _on_gpu(profile: Profile) -> Iterator[WhyNot]:
         names = dict.fromkeys(row.category for row in sorted(of_library, key=lambda row: -row.time_us))
         says = f"Kernels of libraries ({', '.join(names)}), which are the same compiled or not, take"
         yield _row(profile, "library", ns / 1000, says, of_library[0].name if of_library else "")
-    generated = [row for row in rows if is_triton(row.category)]
+    generated = [row for row in rows if has_triton_prefix(row.category)]
     full = [row for row in generated if (row.bandwidth_percent or 0.0) >= _FULL_PERCENT]
     if full:
         total_us = sum(row.time_us for row in rows if row.device != "cpu")
@@ -348,7 +349,7 @@ def _unpriced(profile: Profile) -> Iterator[WhyNot]:
     names = sorted({row.symbol for row in events if row.kind in SYMBOLS and row.key.compile_id in ran})
     if names:
         says = f"{plural(len(names), 'size is', 'sizes are')} dynamic: kernels for any size are slower"
-        yield WhyNot("dynamic", None, None, says, ", ".join(names[:3]))
+        yield WhyNot("dynamic", None, None, says, ", ".join(names[: thresholds.MAX_NAMES]))
 
 
 class EagerStep(NamedTuple):

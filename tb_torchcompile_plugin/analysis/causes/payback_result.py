@@ -24,20 +24,20 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.intervals import union
+from tb_torchcompile_plugin.profile.intervals import to_seconds, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_lengths, step_time
-from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.slices import is_graph
 
 # From so many steps on, the means of 8 parts show how they vary: they follow one another.
 _PARTS, _MIN_STEPS = 8, 32
-_PROCESS_VARIATION = 0.01  # of a step, by which the means of two processes differ though nothing else does
+# Of a step, by which the means of two processes differ though nothing else does; chosen by eye.
+_PROCESS_VARIATION = 0.01
 _EAGER = {"eager", "uncompiled", "nocompile", "baseline"}
 _COMPILED = {"compiled", "compile", "inductor", "cold", "warm"}
 _MIN_ALIKE, _MAX_ALIKE = 0.5, 1.5  # of the eager run's operations: inductor writes small products itself
-_VAGUE = 0.1  # of a step: two runs that by chance differ by more show nothing
+_VAGUE = 0.1  # of a step: two runs that by chance differ by more show nothing; chosen by eye
 
 Paying = Literal["pays", "never", "unknown"]
 ToldBy = Literal["measured", "eager_predicted", "compiled_predicted", "nothing_ran", "nobody"]

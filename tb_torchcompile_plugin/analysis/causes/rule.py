@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import compilations, p
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Panel, Severity, severity_of
 from tb_torchcompile_plugin.analysis.formatting import at_line, function_at
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import requested_graphs
-from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
+from tb_torchcompile_plugin.analysis.runtime.eager import eager_shares
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skip_reasons, cudagraph_skips
 from tb_torchcompile_plugin.analysis.runtime.memory import HeldMemory, held_memory
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_unit
@@ -42,10 +42,9 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
 )
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls, ran_packages
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, union
+from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, share_percent, union
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import profiled_time, step_ns, step_slices
-from tb_torchcompile_plugin.profile.units import share_percent
+from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time, step_ns
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_user_file
 from tb_torchcompile_plugin.torch_names.slices import is_graph, is_region
@@ -62,13 +61,13 @@ _IDS: dict[FixKind, str] = {
     "eager": "eager_remainder",
     "tensor_cores": "fp32_matmul",
 }
-_MAX_GRAPHS = 3  # in a sentence
-_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE = 100, 0.25  # guards of one container's elements, share of all guards
+# Guards of one container's elements, share of all guards; by eye.
+_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE = 100, 0.25
 _AS_TENSOR = (
     "What compiled code reads of a list or dict of Python’s is checked element by element in each call: make {source} "
     "a tensor once, as register_buffer does, or read it outside of the compiled function"
 )
-_MANY_CALLS = 4  # of one graph per step, from which on a batch is worth a word
+_MANY_CALLS = 4  # of one graph per step, from which on a batch is worth a word; chosen by eye
 
 Row = TypeVar("Row")
 
@@ -81,7 +80,7 @@ class SpanContext:
         self.summary = profile.summary  # of what the worker compiled
         # Whether nothing is missing in the trace: otherwise it is unknown what it does not hold.
         self.whole = not profile.trace.notices
-        self.steps = len(profile.of(step_slices))  # that the profiler marked
+        self.steps = len(profile.of(StepWindows))  # that the profiler marked
         self.step_count = max(self.steps, 1)  # to divide by: without steps, the span is one
         self.where = "a step" if self.steps else "in this span"  # after a number
         self.paced = profile.of(time_unit)  # what predictions are of: a step, or the span
@@ -89,9 +88,8 @@ class SpanContext:
         # By the clock that is the bottleneck of the steps.
         wall_ns = float(profile.of(step_ns).sum()) if self.steps else self.windows.total_ns
         self.wall_us = wall_ns / 1000
-        eager = profile.of(eager_time)
         # The share of the profiled time of eager operators, on the host or, if more, on the GPUs.
-        self.eager_percent = max(eager.share_percent or 0.0, eager.device_share_percent or 0.0)
+        self.eager_percent = max(share or 0.0 for share in profile.of(eager_shares))
         # Frames that torch runs eager, because it cannot resume them or compiled them too often.
         self.given_up = [row for row in self.rows(problems) if row.given_up]
         self.replays_graphs = bool(profile.of(launch_calls).replay.any())
@@ -305,9 +303,10 @@ def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
         )
     if changing := context.profile.of(changing_graphs):
         names = list(changing)
-        more = f" and {len(names) - _MAX_GRAPHS} more" if len(names) > _MAX_GRAPHS else ""
+        named = ", ".join(names[: thresholds.MAX_NAMES])
+        more = f" and {len(names) - thresholds.MAX_NAMES} more" if len(names) > thresholds.MAX_NAMES else ""
         advice += (
-            f". The sizes of {', '.join(names[:_MAX_GRAPHS])}{more} change ({', '.join(_symbols(changing))}), so set "
+            f". The sizes of {named}{more} change ({', '.join(_symbols(changing))}), so set "
             "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True, or a graph is recorded for each size: "
             f"the prediction leaves {'it' if len(names) == 1 else 'them'} out"
         )

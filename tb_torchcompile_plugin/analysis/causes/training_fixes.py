@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     are_kernels,
     enclosing,
     in_sequence,
-    is_communication,
+    is_communication_kernel,
     occurs,
     on_tracks,
     points_inside,
@@ -60,10 +60,10 @@ from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
 from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_optimizer_step, is_zero_grad
 
+# Chosen by eye on the external programs of docs/what_if.md.
 _BATCHED = 4  # micro-batches of a step, from which on a larger batch is worth a word
 _ALIKE = 0.1  # micro-batches may differ by this share of their launches
 _MIN_CHECKS = 8  # for NaNs in one step: a program may look for a NaN itself, once
-
 
 _FUSED_NS = 150_000  # host time of an optimizer step in a few launches; see docs/what_if.md
 _MANY_LAUNCHES = 20  # of one optimizer step: with fewer there is little to gain
@@ -90,7 +90,7 @@ def micro_batches(profile: Profile) -> list[Int64s]:
     backward[launches] = profile.of(Ownership).is_backward(lane.row[launches].astype(np.int64))
     optimizing, _ = points_inside(profile, profile.of(optimizer_times))
     steps = [_edges(lane.launches, backward, begin, end) for begin, end in pairwise(lane.marks.tolist())]
-    if not steps or len({len(edges) for edges in steps}) > 1 or len(steps[0]) < 3:
+    if not steps or len({len(edges) for edges in steps}) > 1 or len(steps[0]) < 3:  # edges: two micro-batches
         return []
     return [] if any(optimizing[edges[0] : edges[-1]].any() for edges in steps) else steps
 
@@ -119,7 +119,7 @@ def _one_batch(profile: Profile) -> Iterator[Fix]:
         first[edges[0] : edges[1]] = True
         others[edges[1] : edges[-1]] = True
     work = np.flatnonzero(
-        first[queue.point] & profile.of(are_kernels) & ~profile.of(work_named, is_communication)
+        first[queue.point] & profile.of(are_kernels) & ~profile.of(work_named, is_communication_kernel)
     )
     pieces, dropped = profile.of(host_segments), np.flatnonzero(others[queue.point])
     gone = in_sequence(
@@ -150,7 +150,7 @@ def _reduced_once(profile: Profile) -> Iterator[Fix]:
     early = np.zeros(len(lane), bool)
     for edges in steps:
         early[edges[0] : edges[-2]] = True
-    work = np.flatnonzero(early[queue.point] & profile.of(work_named, is_communication))
+    work = np.flatnonzero(early[queue.point] & profile.of(work_named, is_communication_kernel))
     rows = lane.row[queue.point[work]].astype(np.int64)
     call = enclosing(profile.trace, rows, is_group_call)
     reducing = (enclosing(profile.trace, rows, operators.reduces_gradients) >= 0) & (call >= 0)

@@ -95,8 +95,8 @@ def _symptoms(job: Job) -> dict[int, dict[str, str]]:
 def waiting_ranks(job: Job) -> list[int]:
     """Return the ranks whose collectives mostly wait: their lengths do not show what they move."""
     call_table, times = job.of(calls), job.of(waits)
-    waited = np.bincount(call_table.place, np.maximum(times.wait, 0), len(job.digests))
-    took = np.bincount(call_table.place, call_table.dur, len(job.digests))
+    waited = np.bincount(call_table.rank_index, np.maximum(times.wait, 0), len(job.digests))
+    took = np.bincount(call_table.rank_index, call_table.dur, len(job.digests))
     return [rank for rank, share in zip(job.numbers, waited / np.maximum(took, 1)) if share > _WAITING]
 
 
@@ -127,7 +127,7 @@ def _late(job: Job) -> list[Finding]:
     lateness: Counter[int] = Counter()
     for row in job.of(late):
         if row.parts:
-            lateness[row.place] += row.lateness
+            lateness[row.rank_index] += row.lateness
     if not lateness:
         return []
     first, most = lateness.most_common(1)[0]
@@ -210,8 +210,8 @@ def _rotating(job: Job, indices: list[int], predicted: Predicted) -> Finding:
 def _exposed_transfers(job: Job) -> list[Finding]:
     """Find transfers that nothing overlaps; unless more of that communication may be waiting than is transfer."""
     steps = [steps for steps in job.of(job_steps) if steps is not None]
-    known = sum(int((rank.exposed_transfer - rank.exposed_unknown).sum()) for rank in steps)
-    if job.missing or known <= 0:
+    certain_ns = sum(int((rank.exposed_transfer - rank.exposed_unknown).sum()) for rank in steps)
+    if job.missing or certain_ns <= 0:
         return []
     share = float(np.mean([rank.exposed_transfer.sum() / max(rank.span.sum(), 1) for rank in steps])) * 100
     if share < thresholds.communication_percent:

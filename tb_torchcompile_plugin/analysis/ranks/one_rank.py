@@ -59,7 +59,7 @@ def rank_offer(about: OneRank) -> PossibleFixes:
     if not own.fixes or profile.of(why_nothing) or not len(about.job.of(instances)):
         return own
     removed = {"communication", *(OF_COLLECTIVES if about.rank in about.job.of(waiting_ranks) else ())}
-    ns = about.job.of(waits).transferred[about.job.of(calls).of_rank(about.place)]
+    ns = about.job.of(waits).transferred[about.job.of(calls).of_rank(about.rank_index)]
     work = indices_in(profile.of(gpu_queue).row, about.of(rows_of_calls)[ns > 0])
     added = list(overlap_collectives(profile, work[work >= 0], ns[ns > 0][work >= 0]))
     rows = [predict_fix(profile, fix) for fix in added]
@@ -84,8 +84,8 @@ def rank_findings(about: OneRank) -> RankFindings:
 def _waiting_words(about: OneRank) -> str:
     """Return "waits for rank 1 for 98.2 % of its steps", or "" where its waits do not matter."""
     job = about.job
-    steps, blamed = job.of(job_steps)[about.place], job.of(blame)
-    most = blamed.of(about.place)
+    steps, blamed = job.of(job_steps)[about.rank_index], job.of(blame)
+    most = blamed.of(about.rank_index)
     if steps is None or not len(most):
         return ""
     share = 100 * int(steps.exposed_wait.sum()) / max(int(steps.span.sum()), 1)

@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_g
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
+from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import (
     StepWindows,
@@ -39,7 +39,6 @@ from tb_torchcompile_plugin.profile.steps import (
     steady_steps,
     step_time,
 )
-from tb_torchcompile_plugin.profile.units import share_percent, us
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
 ON_DEVICE: tuple[Bound, ...] = ("compute", "copy", "communication")

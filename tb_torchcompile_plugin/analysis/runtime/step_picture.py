@@ -79,6 +79,7 @@ def step_picture(
         named = largest[:_MAX_NAMED]
     host = _by_cause(spent, named)
     keys = sorted(host, key=lambda key: (order.index(key) if key in order else len(order), -host[key]))
+    # ns: less is what sums of floats are off by
     if (longer := step * steps - sum(host.values())) > 0.01:
         keys.append(_GPU_CLOCK)
         host[_GPU_CLOCK] = longer

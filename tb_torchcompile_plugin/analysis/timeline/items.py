@@ -27,9 +27,9 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
 )
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, NOTHING, ThreadActivity
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices, steps_by_gpu
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.steps import StepWindows, steps_by_gpu
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.records import phase_of
 
@@ -49,7 +49,7 @@ def item_lanes(profile: Profile, origin: int) -> Iterator[tuple[LaneKind, str, l
     trace = profile.trace
     steps = [
         Item(trace.names[trace.name[row]], int(trace.ts[row]) - origin, int(trace.dur[row]), "step", int(row))
-        for row in profile.of(step_slices)
+        for row in profile.of(StepWindows).rows
     ]
     lanes: list[tuple[LaneKind, str, list[Item]]] = [
         ("steps", "Steps", steps),
@@ -65,9 +65,9 @@ def item_lanes(profile: Profile, origin: int) -> Iterator[tuple[LaneKind, str, l
 
 def steps_on_gpus(profile: Profile, origin: int) -> dict[int, list[Item]]:
     """Return the profiled steps on the clock of each device: from the first work that a step launched to the next."""
-    steps, marks = profile.of(StepWindows), profile.of(step_slices)
+    steps = profile.of(StepWindows)
     items = {}
-    for gpu in profile.of(steps_by_gpu) if len(marks) else ():
+    for gpu in profile.of(steps_by_gpu) if len(steps.rows) else ():
         columns = zip(gpu.step.tolist(), gpu.begin.tolist(), gpu.length.tolist())
         items[gpu.device] = [
             Item(
@@ -75,7 +75,7 @@ def steps_on_gpus(profile: Profile, origin: int) -> dict[int, list[Item]]:
                 start=begin - origin,
                 dur=length,
                 color="step",
-                row=int(marks[step]),
+                row=int(steps.rows[step]),
                 facts={"host_us": us(steps.ends[step] - steps.starts[step])},
             )
             for step, begin, length in columns

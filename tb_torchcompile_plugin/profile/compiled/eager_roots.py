@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.profile.intervals import (
     within,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching, profiled_time
 from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.operators import node_name
 
@@ -79,7 +79,7 @@ class EagerRoots:
     def launched_ns(self, steps: StepWindows) -> int:
         """Return the summed time of all GPU events launched in the steps, or in the span where there are none."""
         is_known = self._launches >= 0
-        inside = steps.launching(self._trace, self._launches) >= 0 if len(steps) else is_known
+        inside = launching(steps.windows, self._trace, self._launches) >= 0 if len(steps) else is_known
         return int(self._gpu_ns[inside].sum())
 
     def _roots(self, ops: Int64s, compiled: Cover) -> tuple[Roots, Intervals]:

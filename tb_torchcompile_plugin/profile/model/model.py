@@ -23,8 +23,8 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import (
 )
 from tb_torchcompile_plugin.profile.profile import Profile
 
-CALL_NS = 5_000  # what a call takes that does not wait, where no other tells
-_RETURN_NS = 20_000  # a call comes back this long after what it waited for, at most
+CALL_NS = 5_000  # of a call that does not wait, where no other call shows it; chosen by eye
+_RETURN_NS = 20_000  # a call comes back this long after what it waited for, at most; chosen by eye
 
 
 class Model(NamedTuple):
@@ -56,6 +56,7 @@ def model(profile: Profile) -> Model:
     usual = int(np.median(length[lane.launches])) if lane.launches.any() else CALL_NS
     waits, latest = _awaited(lane, queue)
     waited = latest > lane.begin
+    # a tenth of a long call, as its end may be late by more; chosen by eye
     prompt = lane.end - latest <= np.maximum(_RETURN_NS, length // 10)
     waits &= (lane.synchronises | (waited & prompt))[:, None]
     waiting = np.asarray(waits.any(axis=1))
@@ -104,6 +105,7 @@ def _targets(lane: LaunchSequence, queue: GpuQueue, usual: int, waits: Mask) -> 
     It waits until the queue has room.
     """
     target = np.full(len(lane), -1, np.int64)
+    # 10 times as long as usual; chosen by eye on the recordings
     slow = np.flatnonzero(lane.launches & ~waits & (lane.end - lane.begin > 10 * usual))
     if not len(slow) or not len(queue):
         return target

@@ -1,7 +1,6 @@
 """what_if/: checkpoints inside of compiled graphs, whose backward computes anew what its forward had computed."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from exam.test_findings import findings_of, share
 from mendable import fix, kinds, steps
 from profiles import data_of, profile_with
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.fix_words import words_of
 from tb_torchcompile_plugin.analysis.finding import Finding
@@ -193,7 +193,7 @@ def test_where_memory_is_full_checkpoints_are_what_a_step_needs(tmp_path: Path) 
     assert row.title.endswith("instead of 1.00 ms, but torch holds 140 GB of GPU 0, 93.3 % of its memory")
 
 
-def test_checkpoints_that_nobody_needs_come_first(recording: Callable[[str], Path]) -> None:
+def test_checkpoints_that_nobody_needs_come_first(recording: Recording) -> None:
     """Of somebody who knew none of the rules: layers of a Llama that transformers puts checkpoints around."""
     folder = recording("recomputed")
     (row,) = json.loads((folder / "measured.json").read_text())["programs"]

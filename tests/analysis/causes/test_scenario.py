@@ -1,6 +1,5 @@
 """what_if/: the picture sums to the step, fixes are told apart, and several of them bring no more than there is."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles import data_of, profile_of, profile_with
+from profiles import data_of, key_of, profile_of, profile_with
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes import what_if
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.fix import FixMaker
@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.analysis.causes.what_if import fixes, replay_error_p
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause, HostPart, Picture
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.memo import answers_of, key_of
+from tb_torchcompile_plugin.reader.memo import answers_of
 from traces import Event, in_steps, kernel, launch, slice_
 
 RECORDINGS = ("breaks", "resnet18", "resnet18_eager", "handler_breaks", "kernels", "ddp", "recompiles")
@@ -53,7 +53,7 @@ def part(answer: Picture | None, cause: HostCause) -> float:
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_parts_of_every_picture_sum_to_the_step(recording: Callable[[str], Path], name: str) -> None:
+def test_parts_of_every_picture_sum_to_the_step(recording: Recording, name: str) -> None:
     for path in sorted(recording(name).rglob("*.trace.json")):
         profile = profile_of(path)
         answer = profile.of(scenario)
@@ -74,7 +74,7 @@ def test_parts_of_every_picture_sum_to_the_step(recording: Callable[[str], Path]
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18"])
-def test_one_fix_together_is_that_fix_alone(recording: Callable[[str], Path], name: str) -> None:
+def test_one_fix_together_is_that_fix_alone(recording: Recording, name: str) -> None:
     for path in sorted(recording(name).rglob("*.trace.json")):
         profile = profile_of(path)
         for row in profile.of(predicted_fixes):
