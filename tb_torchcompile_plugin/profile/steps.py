@@ -430,7 +430,7 @@ def gpu_steps_of(profile: Profile, steps: Intervals) -> list[GpuSteps]:
     trace, work = profile.trace, profile.of(gpu_work)
     step = launching(steps, trace, trace.launch_of()[work.index])
     begin, dur = trace.ts[work.index], trace.dur[work.index]
-    whole = slice(None, -1 if trace.notices else None)
+    whole = slice(None, -1 if trace.is_cut_off else None)
     devices = []
     for device in np.unique(work.device[step >= 0]).tolist():
         rows = np.flatnonzero((work.device == device) & (step >= 0))

@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES, SpanConte
 from tb_torchcompile_plugin.analysis.causes.run_rules import RUN_RULES
 from tb_torchcompile_plugin.analysis.causes.scenario import adds_ns, shared_ns
 from tb_torchcompile_plugin.analysis.finding import SEVERITIES, Finding
+from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
@@ -45,6 +46,14 @@ _OF_RANKS = ("late_rank", "ranks_take_turns")
 _OUTDONE_PERCENT = 10.0  # more of a step than a late rank costs: then all ranks suffer from it; chosen by eye
 # Findings of a span that show the same matter as one of the compile data, with its price or its root.
 _SUPERSEDED_BY = {"frame_given_up": "recompile_limit", "profiler_hooks": "recompile_limit"}
+# What holds however many records of the GPU or of operators are missing.
+_NEEDS_NO_RECORDS = (
+    "recompiles",
+    "compile_in_steps",
+    "cudagraphs_old_driver",
+    "memory_limit",
+    "empty_profile",
+)
 _TAKES_TIME = ("operator", "python", "library", "garbage_collection", "data_loading")
 # Of two gains: so near to each other, and so much of them shared; chosen by eye on the recordings.
 _SAME = 0.8
@@ -76,7 +85,9 @@ def compile_findings(data: CompileData) -> list[Finding]:
 def span_findings(profile: Profile) -> list[Finding]:
     """Return what one profiled span shows."""
     context = SpanContext(profile)
-    rules = [rule for rule in SPAN_RULES if rule.applies(context)]
+    is_known = profile.of(coverage).level != "insufficient"
+    allowed = [rule for rule in SPAN_RULES if is_known or rule.id in _NEEDS_NO_RECORDS]
+    rules = [rule for rule in allowed if rule.applies(context)]
     rows = sort_findings([finding for rule in rules for finding in rule.evaluate(rule, context)])
     # A wait that claims the same time as an operator or a function is caused by it; some are the end of a copy.
     causes = [row for row in rows if row.rule in _TAKES_TIME]

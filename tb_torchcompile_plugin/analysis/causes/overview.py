@@ -23,7 +23,6 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import (
     profiling_slowdown,
     time_unit,
 )
-from tb_torchcompile_plugin.profile.coverage import Coverage as RecordingCoverage
 from tb_torchcompile_plugin.profile.coverage import coverage as recording_coverage
 from tb_torchcompile_plugin.profile.gpu_work import device_properties, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -38,7 +37,6 @@ class Overview(msgspec.Struct, frozen=True):
 
     headline: str  # `step`, and what was compiled
     step: str  # also on GPU utilization and in a report
-    lacking: RecordingCoverage  # what was not recorded
     recording: str  # by how much profiling slowed the program, "" where it did not by much or this is unknown
     coverage: Coverage
     considered: list[str]  # what is not advised, each with its reason
@@ -58,7 +56,6 @@ def overview(profile: Profile) -> Overview:
     return Overview(
         headline=headline_with_compile(profile, step),
         step=step,
-        lacking=profile.of(recording_coverage),
         recording=distortion(profile),
         coverage=profile.of(coverage),
         considered=[*reasons, *gains][:_MAX_CONSIDERED],
@@ -70,7 +67,7 @@ def headline(profile: Profile) -> str:
     """Return "Step 99.0 ms on the GPU (mean of 3) · GPU busy 98.7 % → …"; in front what is missing, if it is much."""
     covered = profile.of(recording_coverage)
     if (lost := covered.worst()) and covered.level == "insufficient":
-        return f"{lost.sentence} {lost.fix} {step_sentence(profile, '')}"
+        return f"{lost.sentence} {step_sentence(profile, '')}"
     if profile.trace.is_cut_off:  # what is missing may have been there
         return step_sentence(profile, "")
     first, use = first_change(profile.of(findings).findings), profile.of(utilization)

@@ -46,6 +46,7 @@ from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, shar
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time, step_ns
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, has_triton_prefix
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_user_file
 from tb_torchcompile_plugin.torch_names.slices import is_graph, is_region
 
@@ -69,6 +70,9 @@ _AS_TENSOR = (
 )
 _MANY_CALLS = 4  # of one graph per step, from which on a batch is worth a word; chosen by eye
 
+# Kernels that only inductor generates.
+_GENERATED = {name for name in CATEGORIES if has_triton_prefix(name)} - {"triton_user", "triton_other"}
+
 Row = TypeVar("Row")
 
 
@@ -79,7 +83,7 @@ class SpanContext:
         self.profile = profile
         self.summary = profile.summary  # of what the worker compiled
         # Whether nothing is missing in the trace: otherwise it is unknown what it does not hold.
-        self.whole = not profile.trace.notices
+        self.whole = not profile.trace.is_lossy
         self.steps = len(profile.of(StepWindows))  # that the profiler marked
         self.step_count = max(self.steps, 1)  # to divide by: without steps, the span is one
         self.where = "a step" if self.steps else "in this span"  # after a number
@@ -113,7 +117,8 @@ class SpanContext:
             eager = bool(profile.of(eager_points).any())
         else:
             eager = self.eager_percent >= thresholds.gain_percent
-        if not eager or profile.of(ran_packages):
+        generated = _GENERATED.intersection(profile.of(gpu_work).categories)
+        if not eager or generated or profile.of(ran_packages):
             return False
         if not profile.of(region_calls) and any(map(is_region, trace.names)):
             return False  # of torch before 2.6: regions without ids

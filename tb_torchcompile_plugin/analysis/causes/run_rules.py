@@ -297,7 +297,7 @@ def _empty_profile(rule: Rule, context: SpanContext) -> Iterator[Finding]:
             {"events": 0},
             severity="critical",
         )
-    elif trace.notices:
+    elif trace.is_lossy:
         return
     elif trace.metadata.get("deviceProperties") and not len(context.profile.of(gpu_work).index):
         yield rule.finding(

@@ -42,6 +42,7 @@ from tb_torchcompile_plugin.analysis.runtime.step_breakdown import (
 )
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.profile import steps
+from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import covered_ns, us
@@ -381,8 +382,8 @@ def _run_notes(profile: Profile | None) -> Iterator[str]:
         )
     if not len(profile.of(gpu_work).index):
         yield "has no GPU events: GPU time and kernels are not compared."
-    if profile.trace.notices:
-        yield "has a trace that is not complete: what is missing counts as not done."
+    if lost := profile.of(coverage).worst():
+        yield f"is not complete: {lost.sentence}"
 
 
 def _environment_notes(a: Side, b: Side) -> Iterator[str]:

@@ -73,10 +73,11 @@ from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.generated_code.output_code import GeneratedKernels, generated_kernels
+from tb_torchcompile_plugin.profile.coverage import Coverage, coverage
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import Step, StepWindows, profiled_steps
+from tb_torchcompile_plugin.profile.steps import Step, StepTime, StepWindows, profiled_steps, step_time
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.records import Phase
@@ -162,6 +163,8 @@ class Span(msgspec.Struct, frozen=True):
     warnings: list[Notice]
     events: int
     wall_us: float
+    step_time: StepTime  # the one length of a step, or of the span where it has none
+    coverage: Coverage
     profiled_us: float | None
     gpu: list[Gpu]
     steps: list[Step]
@@ -203,6 +206,8 @@ def span_report(profile: Profile) -> Span:
         warnings=warnings,
         events=trace.events,
         wall_us=us(last - first),
+        step_time=profile.of(step_time),
+        coverage=profile.of(coverage),
         profiled_us=us(trace.dur[profile.of(StepWindows).rows].sum()) if profile.of(profiled_steps) else None,
         gpu=profile.of(gpus),
         steps=profile.of(profiled_steps),
@@ -231,7 +236,7 @@ def span_report(profile: Profile) -> Span:
 def unnamed_cpu_kernels(profile: Profile) -> str:
     """Return how to name the kernels of compiled code on the CPU; "" where they are named, or a GPU may have worked."""
     # GPU events may also be missing because the file is cut off, or because the GPU did nothing.
-    may_have_gpu = profile.trace.notices or profile.trace.metadata.get("deviceProperties")
+    may_have_gpu = profile.trace.is_lossy or profile.trace.metadata.get("deviceProperties")
     if may_have_gpu or not profile.of(compiled_regions) or profile.of(kernel_launches):
         return ""
     return (

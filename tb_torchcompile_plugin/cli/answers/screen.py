@@ -77,13 +77,18 @@ def cut(text: str, width: int) -> str:
 def _first_lines(report: Report, answer: FirstAnswer, width: int) -> Iterator[ScreenLine]:
     span, first = answer.span, answer.first
     run = f"Run {answer.run.run}: " if answer.run and len(report.runs) > 1 else ""
+    lost = span.coverage.worst() if span else None
+    headline = _verdict(answer, first) if first else answer.headline or "Nothing was recorded."
+    yield from (ScreenLine(line, "bold") for line in wrap(run + headline, width, subsequent_indent="    "))
+    if lost:
+        # Of a span that lacks too much, the headline begins with this.
+        known = "" if lost.sentence in headline else f"{lost.sentence} "
+        yield from map(ScreenLine, wrap(f"{known}{lost.fix}", width, subsequent_indent="    "))
     if first is None:
-        yield ScreenLine(run + (answer.headline or "Nothing was recorded."), "bold")
-        yield ScreenLine(NOTHING_IN_A_PART if span and span.warnings else NOTHING_TO_CHANGE)
+        yield ScreenLine(NOTHING_IN_A_PART if lost else NOTHING_TO_CHANGE)
         reasons = "; ".join(span.overview.considered) if span else ""
         yield ScreenLine(f"Considered: {reasons or 'every kind of finding; none applies here'}")
         return
-    yield ScreenLine(run + _verdict(answer, first), "bold")
     if span and not (span.what_if.why_nothing or any(row.asks_for_change for row in report.findings)):
         yield from (ScreenLine(NOTHING_FASTER), ScreenLine(""))
     yield ScreenLine(_in_one_line(first, width), _STYLES.get(first.severity, ""))

@@ -146,6 +146,11 @@ class Trace:
         """Whether the file ends before its events do: of no moment is it known what else happened then."""
         return any(notice.tells_of_a_cut for notice in self.notices)
 
+    @property
+    def is_lossy(self) -> bool:
+        """Whether anything in the file could not be read; what was repaired could."""
+        return any(notice.is_loss for notice in self.notices)
+
     def is_whole(self) -> bool:
         """Whether its columns can still be touched; otherwise it must be read again.
 
