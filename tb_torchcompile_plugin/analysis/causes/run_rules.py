@@ -32,6 +32,9 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import DATA_MOVING_CATE
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching_operators
+from tb_torchcompile_plugin.analysis.runtime.python import python
+from tb_torchcompile_plugin.analysis.runtime.span_report import unnamed_cpu_kernels
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import Part, step_breakdown
 from tb_torchcompile_plugin.compile_log.summary_pb2 import GraphBreak
 from tb_torchcompile_plugin.profile.columns import host_slices, mask_of
 from tb_torchcompile_plugin.profile.compiled.regions import calls_cut_by_breaks, compiling_in_trace, resumes
@@ -254,6 +257,51 @@ def _names_disabled(rule: Rule, context: SpanContext) -> Iterator[Finding]:
         severity="warning",
         code="TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1",
     )
+
+
+def _unnamed_cpu_kernels(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report compiled code on the CPU that takes most of a step, and whose kernels have no names."""
+    share = _part_percent(context.profile, "compiled_graph")
+    if share < thresholds.unexplained_percent:
+        return
+    yield rule.finding(
+        context,
+        f"Compiled code takes {percent(share)} of a step, and its kernels are not named",
+        "Set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling, and record again: each generated kernel is "
+        "then an event",
+        {"share_percent": share},
+        severity="info",
+        code="TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1",
+    )
+
+
+def _unexplained_host(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report what is known of a step on the CPU that is mostly Python, or nothing that was recorded."""
+    profile = context.profile
+    share = _part_percent(profile, "python", "nothing_launched")
+    if share < thresholds.unexplained_percent:
+        return
+    rows = [row for row in profile.of(python).functions if row.own_us]
+    first = max(rows, key=lambda row: row.own_us or 0.0, default=None)
+    line = at_line(first.file or "", first.line) if first else ""
+    in_function = f", most of it in {first.name} ({line})" if first and line else ""
+    yield rule.finding(
+        context,
+        f"Python outside of operators and compiled code takes {percent(share)} of a step{in_function}",
+        "Take it out of the step: compute it once before the loop, in the data loader's workers, or with tensors"
+        if first
+        else "Record with with_stack=True to see the lines: it is Python code, or waiting for something else",
+        {"share_percent": share},
+        severity="warning",
+        where=[line] if line else [],
+        code=None if first else "with_stack=True",
+    )
+
+
+def _part_percent(profile: Profile, *parts: Part) -> float:
+    """Return how much of the mean step on the CPU these parts are."""
+    rows = profile.of(step_breakdown).mean_parts
+    return sum(row.percent for row in rows if row.kind == "host" and row.part in parts)
 
 
 def _cuda_graphs_old_driver(rule: Rule, context: SpanContext) -> Iterator[Finding]:
@@ -496,6 +544,13 @@ RUN_RULES = (
     Rule("data_parallel", "gpu_utilization", _data_parallel, _has(DATA_PARALLEL.__eq__)),
     Rule("slow_backend", "gpu_utilization", _slow_backend, lambda context: context.profile.trace.distributed),
     Rule("names_disabled", "kernels", _names_disabled, _has(is_anonymous)),
+    Rule(
+        "unnamed_cpu_kernels",
+        "cpu",
+        _unnamed_cpu_kernels,
+        lambda context: context.profile.of(unnamed_cpu_kernels),
+    ),
+    Rule("unexplained_host", "python", _unexplained_host, lambda context: context.is_on_cpu),
     Rule(
         "cudagraphs_old_driver",
         "gpu_utilization",

@@ -64,6 +64,8 @@ Reason = Part | Literal["gc", "autotune", "recompile"]
 # What a graph calls is launched where there is a GPU, and runs where there is none.
 _ON_CPU: dict[Cause, Part] = {"launch_call": "compiled_graph"}
 _RECORDED_REASONS: tuple[Reason, ...] = ("gc", "autotune")
+# Of the operators' time of the busiest thread: a thread with less than that waits for it; chosen by eye.
+_WAITING_SHARE = 0.1
 _NO_REASON = ("python", "nothing_launched")  # what a thread does meanwhile is unknown
 _REASON_NAMES: dict[Reason | None, str] = {
     None: "no single cause was recorded",
@@ -240,13 +242,27 @@ def noise_us(a: StepTimes, b: StepTimes) -> float | None:
 def step_breakdowns(profile: Profile) -> list[StepBreakdown]:
     """Return one row per step, in its window on the clock that limits the steps; [] without steps."""
     steps = profile.of(StepWindows)
-    rows = _breakdowns(profile, steps.names, profile.of(bottleneck_windows), steps.tracks)
+    rows = _breakdowns(profile, steps.names, profile.of(bottleneck_windows), profile.of(working_tracks))
     return [
         msgspec.structs.replace(row, parts=[StepPart("unknown", "not_recorded", row.wall_us)])
         if lacks
         else row
         for row, lacks in zip(rows, profile.of(incomplete_steps).tolist(), strict=True)
     ]
+
+
+def working_tracks(profile: Profile) -> Int64s:
+    """Return for each step the thread that works in it: the one of its mark, unless that waits for another one."""
+    trace, steps = profile.trace, profile.of(StepWindows)
+    worked = {
+        track: int(covered_ns(busy(trace, rows), steps.starts, steps.ends).sum())
+        for track, rows in by_track(trace, trace.select(cat=(OPERATOR,)))
+    }
+    busiest = max(worked, key=lambda track: worked[track], default=-1)
+    waits = [
+        worked.get(track, 0) < _WAITING_SHARE * worked.get(busiest, 0) for track in steps.tracks.tolist()
+    ]
+    return np.where(np.array(waits, bool), busiest, steps.tracks)
 
 
 def window_breakdown(profile: Profile) -> StepBreakdown | None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.columns import Mask
 from tb_torchcompile_plugin.profile.compiled.regions import all_breaks, region_calls
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
@@ -79,6 +80,8 @@ class ThreadActivity:
             track: union(np.array([gap.start for gap in gaps]), np.array([gap.end for gap in gaps]))
             for track, gaps in breaks.items()
         }
+        # Without a GPU the kernels of a graph run in its calls; most of them have no slice of their own.
+        self._is_on_cpu = not len(profile.of(gpu_work).index)
         self._memo = Memo()
 
     def split(self, starts: Int64s, ends: Int64s, tracks: Int64s) -> Int64s:
@@ -115,10 +118,10 @@ class ThreadActivity:
             layers[kind] = union(starts[indices], ends[indices])
         layers["all"] = union(starts, ends)
         layers["break"] = self._breaks.get(track, union(starts[:0], ends[:0]))
-        return _first_match(layers)
+        return _first_match(layers, self._is_on_cpu)
 
 
-def _first_match(layers: dict[str, Intervals]) -> Activity:
+def _first_match(layers: dict[str, Intervals], is_on_cpu: bool) -> Activity:
     """Return the first cause at each moment. What runs inside a graph belongs to the graph: it is not eager."""
     times = np.sort(np.concatenate([edge for layer in layers.values() for edge in layer]), kind="stable")
     on: dict[str, Mask] = {}  # at which times a layer covers the next moment
@@ -134,7 +137,7 @@ def _first_match(layers: dict[str, Intervals]) -> Activity:
         on["data"],
         on["guards"],
         (on["op"] | on["break"]) & ~on["graph"],
-        on["call"] | (on["op"] & on["graph"]),
+        on["call"] | (on["graph"] & (on["op"] | is_on_cpu)),
         on["all"],
     ]
     cause = np.full(len(times), NOTHING, np.int8)
