@@ -61,6 +61,11 @@ def job_lengths(job: Job) -> list[StepLengths]:
     return lengths
 
 
+def job_step_us(job: Job) -> float | None:
+    """Return how long a step of the job is, that of its slowest rank; None where no rank has steps."""
+    return max((digest.step_us for digest in job.digests if digest.step_us is not None), default=None)
+
+
 def marked_steps(job: Job) -> int:
     """Return how many steps were marked, on the rank with the most; 1 without any, for the span."""
     return max(1, *(len(digest.columns.windows.names) for digest in job.digests))

@@ -5,7 +5,6 @@ Measured runs are kept in baseline files and compared.
 
 from __future__ import annotations
 
-import statistics
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -31,6 +30,7 @@ from tb_torchcompile_plugin.compile_log.record import direction_of, optional_num
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.job.digest.make import recorded_number
 from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.job.steps import job_step_us
 from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_names, gpu_work
@@ -184,7 +184,8 @@ def _steps(source: RunSource) -> Measure:
             items.append(
                 MeasuredItem(f"{does}: {part.part.replace('_', ' ')}", value=round(1000 * part.time_us))
             )
-    return Measure(round(statistics.fmean(lengths)), _kept(lengths), _largest(items))
+    step_us = (source.job.of(job_step_us) if source.job else None) or slowest.of(step_time).step_us
+    return Measure(round(1000 * step_us), _kept(lengths), _largest(items))
 
 
 def _kernels(source: RunSource) -> Measure:

@@ -29,11 +29,11 @@ from tb_torchcompile_plugin.analysis.ranks.job_rows import (
     rank_rows,
 )
 from tb_torchcompile_plugin.analysis.ranks.late import main_cause, reason_words
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_times
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, step_times
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import compared_steps, late
-from tb_torchcompile_plugin.job.steps import job_lengths, job_steps, marked_steps
+from tb_torchcompile_plugin.job.steps import job_lengths, job_step_us, job_steps, marked_steps
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.collectives import Operation
@@ -135,8 +135,7 @@ def compare_jobs(jobs: Jobs) -> JobsCompared:
     sizes = len(jobs.a.digests), len(jobs.b.digests)
     if notice := _notice(jobs):
         return JobsCompared(notice, notice, *sizes, None, [], [], [], LAYOUT)
-    lengths = ([ns / 1000 for ns in job.of(job_step_ns)] for job in (jobs.a, jobs.b))
-    step_time = step_time_difference(*map(step_times, lengths))
+    step_time = step_time_difference(*(job.of(job_times) for job in (jobs.a, jobs.b)))
     ranks = _ranks(jobs)
     verdict = " ".join(_verdict(jobs, step_time, ranks))
     return JobsCompared(verdict, None, *sizes, step_time, ranks, _late(jobs), _collectives(jobs), LAYOUT)
@@ -173,6 +172,12 @@ def job_step_ns(job: Job) -> list[int]:
     return list(longest.values())
 
 
+def job_times(job: Job) -> StepTimes | None:
+    """Return the step of the job, and how much its steps vary while they are profiled; None without steps."""
+    times, step_us = step_times([ns / 1000 for ns in job.of(job_step_ns)]), job.of(job_step_us)
+    return times and msgspec.structs.replace(times, mean_us=step_us or times.mean_us)
+
+
 def _ranks(jobs: Jobs) -> list[RankCompared]:
     a, b = (_rank_figures(job) for job in (jobs.a, jobs.b))
     rows = []
@@ -186,9 +191,9 @@ def _rank_figures(job: Job) -> dict[int, dict[str, float | None]]:
     """Return by rank the µs of an average step, of those whose length is known."""
     marked = job.of(marked_steps)
     figures: dict[int, dict[str, float | None]] = {}
-    for row, steps, lengths in zip(job.of(rank_rows), job.of(job_steps), job.of(job_lengths)):
+    for row, steps in zip(job.of(rank_rows), job.of(job_steps)):
         of_rank = figures[row.rank] = {
-            "step_us": _mean_us(lengths.ns),
+            "step_us": row.step_us,
             "wait_us": row.wait_us / marked,
             "late_us": row.late_us / marked,
         }

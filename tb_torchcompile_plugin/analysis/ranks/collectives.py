@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.thresholds import MAX_NAME_CHARS
 from tb_torchcompile_plugin.job.instances import calls, rows_of_calls
 from tb_torchcompile_plugin.job.job import OneRank, TracedJob
 from tb_torchcompile_plugin.job.overlap import overlap
-from tb_torchcompile_plugin.job.steps import job_lengths, marked_steps
+from tb_torchcompile_plugin.job.steps import job_step_us, marked_steps
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.columns import (
     codes_of,
@@ -179,10 +179,10 @@ def overlap_us(job: TracedJob) -> float | None:
 
 def overlap_headline(job: TracedJob) -> str | None:
     """Return a sentence about the loss, where it is considerable."""
-    loss, lengths = job.of(overlap_us), [steps.ns.mean() for steps in job.of(job_lengths) if len(steps.ns)]
-    if loss is None or not lengths:
+    loss, step_us = job.of(overlap_us), job.of(job_step_us)
+    if loss is None or not step_us:
         return None
-    share = 100 * loss / (max(lengths) / 1000)
+    share = 100 * loss / step_us
     if share < _CONSIDERABLE_PERCENT:
         return None
     most = job.of(overlap_rows)[0]

@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.job.chain import Slow
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
-from tb_torchcompile_plugin.job.steps import job_steps
+from tb_torchcompile_plugin.job.steps import job_step_us, job_steps
 from tb_torchcompile_plugin.job.waits import blame
 from tb_torchcompile_plugin.profile.intervals import us
 
@@ -42,6 +42,7 @@ def job_report(job: Job, whole: bool = False) -> rows.JobReport:
         headline=_headline(job),
         basis=_basis(job),
         ranks=len(job.digests),
+        step_us=job.of(job_step_us),
         missing_ranks=job.missing,
         world_size=job.world_size,
         clock_residual_us_p95=None if residual is None else residual / 1000,
@@ -116,8 +117,8 @@ def _headline(job: Job) -> str:
     count = plural(len(ranks), "rank")
     if not len(job.of(instances)):
         return f"{count}, and no collective that two of them have in common was recorded."
-    lengths = [row.step_us for row in ranks if row.step_us is not None]
-    step = f"A step of the {count} takes {duration(max(lengths))}. " if lengths else ""
+    step_us = job.of(job_step_us)
+    step = f"A step of the {count} takes {duration(step_us)}. " if step_us is not None else ""
     unknown_ns, span_ns, unknown = _unknown(job)
     waited = sum(row.wait_us for row in ranks) * 1000
     limit = thresholds.communication_percent * span_ns / 100

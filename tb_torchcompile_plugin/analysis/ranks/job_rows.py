@@ -175,6 +175,7 @@ class JobReport(msgspec.Struct, frozen=True):
     headline: str
     basis: str  # which ranks were recorded, what was matched, how good the clock is
     ranks: int  # recorded together
+    step_us: float | None  # a step of the job: that of its slowest rank; the ranks' own are in `by_rank`
     missing_ranks: list[int]  # with any, waiting is a lower bound
     world_size: int | None
     clock_residual_us_p95: float | None  # how far apart the ranks' clocks still are
@@ -217,10 +218,10 @@ def rank_rows(job: Job) -> list[RankRow]:
             span=digest.span,
             host=digest.host,
             last=int(last[index]),
-            step_us=steps.mean_ns / 1000 if steps else None,
+            step_us=digest.step_us,
             **{name: us(total[index]) for name, total in totals.items()},
         )
-        for index, (digest, steps) in enumerate(zip(job.digests, job.of(job_steps)))
+        for index, digest in enumerate(job.digests)
     ]
 
 

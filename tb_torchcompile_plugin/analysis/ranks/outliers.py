@@ -7,6 +7,7 @@ slow at once, and the slowest hides the others: each is predicted with those bef
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,8 +39,9 @@ from tb_torchcompile_plugin.job.chain import Slow, SlowLink
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import Late, compared_steps, late
 from tb_torchcompile_plugin.job.overlap import hideable_share
-from tb_torchcompile_plugin.job.steps import job_lengths, job_steps
+from tb_torchcompile_plugin.job.steps import job_step_us, job_steps
 from tb_torchcompile_plugin.job.waits import blame
+from tb_torchcompile_plugin.profile.columns import Floats
 from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.model.gpu_queue import OVERLAP_GAIN
 
@@ -80,10 +82,16 @@ class _Description(NamedTuple):
 
 
 def now_ns(job: Job) -> float:
-    """Return a step of the job as it runs unprofiled, where that is known; by digests as it was recorded."""
-    if not isinstance(job, TracedJob):
-        return float(min((steps.ns.mean() for steps in job.of(job_lengths) if len(steps.ns)), default=0.0))
-    return step_of_job_ns(job_clocks(job, slice_ns=job.of(overhead_per_event_ns)))
+    """Return the step of the job, 0 where it has none."""
+    return 1000 * (job.of(job_step_us) or 0.0)
+
+
+def _replayed_ns(
+    job: TracedJob, changes: Mapping[int, Change] = MappingProxyType({}), transfers: Floats | float = 1.0
+) -> float:
+    """Return the step of the job replayed without what profiling added, with some changes of its ranks."""
+    cost = job.of(overhead_per_event_ns)
+    return step_of_job_ns(job_clocks(job, changes, transfers, cost))
 
 
 def if_early(job: Job, indices: list[int]) -> Predicted | None:
@@ -121,11 +129,9 @@ def if_even(job: Job, stages: Stages) -> Predicted | None:
 def if_overlapped(job: Job) -> Predicted | None:
     """Predict a step whose transfers overlap compute; by digests, as far as there is compute that nothing overlaps."""
     if isinstance(job, TracedJob):
-        cost, hidden_share = job.of(overhead_per_event_ns), job.of(hideable_share)
+        hidden_share = job.of(hideable_share)
         transfers = [1 - part * hidden_share for part in (OVERLAP_GAIN, 1.0, 0.0)]
-        return _after(
-            job, *(step_of_job_ns(job_clocks(job, transfers=part, slice_ns=cost)) for part in transfers)
-        )
+        return _after(job, *(_replayed_ns(job, transfers=part) for part in transfers))
     now, steps = job.of(now_ns), [steps for steps in job.of(job_steps) if steps is not None]
     if not now or not steps:
         return None
@@ -135,13 +141,13 @@ def if_overlapped(job: Job) -> Predicted | None:
 
 def _replayed(job: TracedJob, *changes: Mapping[int, Change]) -> Predicted:
     """Predict by the first change; the others give the bounds."""
-    cost = job.of(overhead_per_event_ns)
-    return _after(job, *(step_of_job_ns(job_clocks(job, change, slice_ns=cost)) for change in changes))
+    return _after(job, *(_replayed_ns(job, change) for change in changes))
 
 
-def _after(job: TracedJob, *paces: float) -> Predicted:
-    now = job.of(now_ns)
-    return prediction(now, *(min(pace, now) for pace in paces))
+def _after(job: TracedJob, *replayed_ns: float) -> Predicted:
+    """Predict from the step of the job by how much shorter the replayed one gets."""
+    now, before = job.of(now_ns), job.of(_replayed_ns)
+    return prediction(now, *(now * min(ns / before, 1.0) for ns in replayed_ns))
 
 
 def is_worth_reporting(job: Job, predicted: Predicted, is_uniform: bool) -> bool:
@@ -158,7 +164,9 @@ def waited_us(job: Job, indices: list[int]) -> float:
     steps = max(counts, default=compared_steps(job))
     caused = int(job.of(blame).caused_by(len(job.digests))[indices].sum())
     others = max(len(job.digests) - len(indices), 1)
-    slowdown = step_of_job_ns(job.of(job_clocks)) / job.of(now_ns) if isinstance(job, TracedJob) else 1.0
+    slowdown = (
+        step_of_job_ns(job.of(job_clocks)) / job.of(_replayed_ns) if isinstance(job, TracedJob) else 1.0
+    )
     return caused / 1000 / steps / others / slowdown
 
 

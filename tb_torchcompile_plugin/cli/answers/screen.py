@@ -110,10 +110,9 @@ def _verdict(answer: FirstAnswer, first: RunFinding) -> str:
     if job is None or all(row.title not in answer.headline for row in job.findings):
         return answer.headline.replace(f" → {first.title}", "")
     if span and answer.worker:
-        headline = span.overview.headline.replace(f" → {first.title}", "")
+        headline = span.overview.headline.replace(f" → {first.title}", "").replace(f"; {first.title}", "")
         return f"Job of {job.ranks} ranks, rank {answer.worker.rank}: {headline}"
-    steps = [row.step_us for row in job.by_rank if row.step_us is not None]
-    step = f", {duration(max(steps))} a step as recorded" if steps else ""
+    step = "" if job.step_us is None else f", {duration(job.step_us)} a step"
     return f"Job of {job.ranks} ranks{step}. {job.basis}"
 
 

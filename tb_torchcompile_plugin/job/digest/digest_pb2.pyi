@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Digest(_message.Message):
-    __slots__ = ("format_version", "rank", "world_size", "host_name", "device_name", "torch_version", "plugin_version", "trace_name", "trace_bytes", "base_ns", "begin_ns", "end_ns", "notices", "host_steps", "calls", "steps", "host", "kernels", "compiled")
+    __slots__ = ("format_version", "rank", "world_size", "host_name", "device_name", "torch_version", "plugin_version", "trace_name", "trace_bytes", "base_ns", "begin_ns", "end_ns", "notices", "host_steps", "calls", "steps", "host", "kernels", "compiled", "step_us")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +28,7 @@ class Digest(_message.Message):
     HOST_FIELD_NUMBER: _ClassVar[int]
     KERNELS_FIELD_NUMBER: _ClassVar[int]
     COMPILED_FIELD_NUMBER: _ClassVar[int]
+    STEP_US_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     rank: int
     world_size: int
@@ -47,7 +48,8 @@ class Digest(_message.Message):
     host: bytes
     kernels: bytes
     compiled: bytes
-    def __init__(self, format_version: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., host_name: _Optional[str] = ..., device_name: _Optional[str] = ..., torch_version: _Optional[str] = ..., plugin_version: _Optional[str] = ..., trace_name: _Optional[str] = ..., trace_bytes: _Optional[int] = ..., base_ns: _Optional[int] = ..., begin_ns: _Optional[int] = ..., end_ns: _Optional[int] = ..., notices: _Optional[_Iterable[_Union[DigestNotice, _Mapping]]] = ..., host_steps: _Optional[int] = ..., calls: _Optional[bytes] = ..., steps: _Optional[bytes] = ..., host: _Optional[bytes] = ..., kernels: _Optional[bytes] = ..., compiled: _Optional[bytes] = ...) -> None: ...
+    step_us: float
+    def __init__(self, format_version: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., host_name: _Optional[str] = ..., device_name: _Optional[str] = ..., torch_version: _Optional[str] = ..., plugin_version: _Optional[str] = ..., trace_name: _Optional[str] = ..., trace_bytes: _Optional[int] = ..., base_ns: _Optional[int] = ..., begin_ns: _Optional[int] = ..., end_ns: _Optional[int] = ..., notices: _Optional[_Iterable[_Union[DigestNotice, _Mapping]]] = ..., host_steps: _Optional[int] = ..., calls: _Optional[bytes] = ..., steps: _Optional[bytes] = ..., host: _Optional[bytes] = ..., kernels: _Optional[bytes] = ..., compiled: _Optional[bytes] = ..., step_us: _Optional[float] = ...) -> None: ...
 
 class DigestNotice(_message.Message):
     __slots__ = ("problem", "kept", "next_step")

@@ -34,7 +34,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import compile_ns, gpu_steps, marked_steps
+from tb_torchcompile_plugin.profile.steps import compile_ns, gpu_steps, marked_steps, step_time
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 
@@ -158,6 +158,9 @@ def _identified(profile: Profile) -> pb.Digest:
             for notice in trace.notices
         ],
     )
+    step = profile.of(step_time)
+    if step.steps:
+        message.step_us = step.step_us
     if profile.span:
         message.trace_name, message.trace_bytes = profile.span.file.name, profile.span.file.size
     return message

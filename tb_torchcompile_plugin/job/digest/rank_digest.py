@@ -22,6 +22,7 @@ from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind, RankCalls
 from tb_torchcompile_plugin.logdir.filesystem import File
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.model.attribution import CAUSES
+from tb_torchcompile_plugin.profile.steps import mean_of_steps
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 
@@ -126,6 +127,19 @@ class RankDigest(Memoized):
         """The number of ranks as its trace recorded it."""
         header = self.columns.header
         return int(header.world_size) if header.HasField("world_size") else None
+
+    @property
+    def step_us(self) -> float | None:
+        """How long a step of the rank is; None where it has none.
+
+        Digests of older versions do not have it: there it is the mean step on the GPU, or on the host.
+        """
+        header, gpu, windows = self.columns.header, self.columns.gpu, self.columns.windows
+        if header.HasField("step_us"):
+            return float(header.step_us)
+        if gpu is not None:
+            return mean_of_steps(gpu.steps.end - gpu.steps.begin) / 1000
+        return float((windows.end - windows.begin).mean()) / 1000 if len(windows.names) else None
 
     @property
     def host_steps(self) -> int:
