@@ -243,7 +243,7 @@ def _steps(gain: Gain) -> str:
     high, middle = gain.high_us or 0.0, gain.gain_us or 0.0
     if gain.verdict == "never" and high > 0:
         return f"a step takes {compiled} compiled and {eager} eager, which may be chance (± {duration(high - middle)})"
-    return f"a step takes {compiled} instead of {eager}"
+    return f"a step takes {compiled} compiled and {eager} eager"
 
 
 def _grounds(gain: Gain, even: Sequence[Even], reasons: Sequence[WhyNot], refused: str) -> Iterator[str]:

@@ -47,7 +47,7 @@ class LineBreak(msgspec.Struct, frozen=True):
 
     key: str  # of its row among the graph breaks
     reason: str
-    step_us: float | None  # its cost per step; None where unknown
+    cost_us: float | None  # its cost per step; None where unknown
 
 
 class LineRecompile(msgspec.Struct, frozen=True):
