@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause
 from tb_torchcompile_plugin.profile.columns import codes_of, sums
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, busy_intervals, causes_of
@@ -15,7 +16,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_
 from tb_torchcompile_plugin.profile.model.attribution import Attribution, Attributions, attributions_of
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.steps import StepWindows, span_window, steady_steps, step_time
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 _DECADES_US = (1, 10, 100, 1_000, 10_000, 100_000)
@@ -111,11 +112,11 @@ def gap_histogram(gaps: Gaps) -> list[GapBin]:
 
 
 def idle_culprits(profile: Profile) -> list[HeldUp]:
-    """Return what each device waited for in the steps, device by device, most idle time first; [] without launches.
+    """Return what each device waited for in a step, device by device, most idle time first.
 
-    An idle GPU waits for the next launch, and so for what the host does on the way to it. Idle time is cut at the
-    segments of host time and the calls of the launch sequence. The rest is one row without a name: so the rows of a
-    device sum to its idle time, to the nanosecond.
+    [] without launches; nothing of a device that hardly idles. An idle GPU waits for the next launch, and so for what
+    the host does on the way to it. Idle time is cut at the segments of host time and the calls of the launch sequence.
+    The rest is one row without a name: so the rows of a device sum to its idle time in the step.
     """
     lane = profile.of(launch_sequence)
     if len(lane) < 2:
@@ -128,17 +129,32 @@ def idle_culprits(profile: Profile) -> list[HeldUp]:
     begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])
     kept = begin < end
     times, culprits = Intervals(begin[kept], end[kept]), attributions_of(profile, row[kept])
-    window = Intervals(lane.begin[lane.marks[:1]], lane.begin[lane.marks[-1:]])
+    steady = profile.of(steady_steps)
+    windows = steady.windows if steady else profile.of(span_window)
+    if steady:  # of very many steps the model holds the first ones
+        modeled = windows.ends <= lane.begin[lane.marks[-1]]
+        windows = Intervals(*(column[modeled] for column in windows)) if modeled.any() else windows
     rows: list[HeldUp] = []
     for device, busy in profile.of(busy_intervals).items():
-        rows += _culprit_rows(profile, device, subtract(window, busy), times, culprits)
+        idle = subtract(windows, busy)
+        overhead_ns = 1000 * profile.of(step_time).overhead_us * len(windows.starts)
+        left = max(1 - overhead_ns / max(idle.total_ns, 1), 0.0)  # of idle time in an unprofiled step
+        if 100 * left * idle.total_ns > thresholds.idle_percent * (windows.total_ns - overhead_ns):
+            rows += _culprit_rows(profile, device, idle, len(windows.starts), left, times, culprits)
     return rows
 
 
 def _culprit_rows(
-    profile: Profile, device: int, idle: Intervals, times: Intervals, culprits: Attributions
+    profile: Profile,
+    device: int,
+    idle: Intervals,
+    steps: int,
+    left: float,
+    times: Intervals,
+    culprits: Attributions,
 ) -> Iterator[HeldUp]:
-    trace, steps = profile.trace, profile.of(launch_sequence).steps
+    """Yield the rows of one device. steps: in how many it idles; left: the share that is left without profiling."""
+    trace = profile.trace
 
     def row(culprit: Attribution, ns: int, calls: Int64s, pattern: str) -> HeldUp:
         longest = int(calls[np.argmax(trace.dur[calls])]) if len(calls) else None
@@ -148,7 +164,7 @@ def _culprit_rows(
             name=culprit.name,
             file=culprit.file,
             line=culprit.line,
-            idle_us=us(ns) / steps,
+            idle_us=left * us(ns) / steps,
             share_percent=100 * ns / idle.total_ns,
             calls=len(calls) / steps if len(calls) else None,
             pattern=pattern,

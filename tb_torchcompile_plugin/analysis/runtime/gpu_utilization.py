@@ -130,7 +130,7 @@ class GpuUtilization(msgspec.Struct, frozen=True):
     verdict: Verdict | None  # over the steady steps, or over `window` where there are none
     mean: DeviceInStep | None  # what the verdict's device does in the step whose length is the step time
     held_up: list[HeldUp]
-    held_up_of: str  # what the times of `idle_culprits` are of: "a step"
+    held_up_of: str  # what the times of `held_up` are of: "a step"
     idle: list[DeviceIdle]
     streams: list[Stream]
     steps: list[StepUtilization]
