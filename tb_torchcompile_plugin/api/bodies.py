@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -21,9 +22,12 @@ from tb_torchcompile_plugin.reader.trace.trim import trimmed
 _TURNING = re.compile(rb"\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 
 
-def json_body(value: object) -> bytes:
-    """Return a Struct, a dataclass or plain data as JSON. NaN and infinities become null."""
-    return _inert(msgspec.json.encode(value), b"\\\\")
+def json_body(value: object, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
+    """Return a Struct, a dataclass or plain data as JSON. NaN and infinities become null.
+
+    enc_hook: what turns other types into these.
+    """
+    return _inert(msgspec.json.encode(value, enc_hook=enc_hook), b"\\\\")
 
 
 def text_body(value: str) -> bytes:

@@ -1,7 +1,7 @@
 """How long are the profiled steps, on the host and on each GPU?
 
-The profiler marks them by host `user_annotation` slices named `ProfilerStep#N`. Without a schedule torch writes none;
-then the span is one window and `steps` is empty. On a GPU a step lasts from the first work that it launched to the
+The profiler marks them by host `user_annotation` slices named `ProfilerStep#N`, vLLM each batch by `execute_context_…`.
+Without either the span is one window and `steps` is empty. On a GPU a step lasts from the first work that it launched to the
 first that the next one launched.
 """
 
@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.slices import LABEL, is_step
+from tb_torchcompile_plugin.torch_names.slices import LABEL, is_profiler_step, is_server_step
 
 # Times as long as the host: a GPU that takes longer for a step is the bottleneck. Less is the end of the last step.
 GPU_BOUND_RATIO = 1.05
@@ -47,7 +47,9 @@ class Step(msgspec.Struct, frozen=True):
 def step_slices(profile: Profile) -> Int64s:
     """Return the rows of the steps' slices in order of time."""
     trace = profile.trace
-    index = host_slices(trace, is_step, (LABEL,))
+    index = host_slices(trace, is_profiler_step, (LABEL,))
+    if not len(index):
+        index = host_slices(trace, is_server_step, (LABEL,))
     return index[np.argsort(trace.ts[index], kind="stable")]
 
 

@@ -24,6 +24,7 @@ from tb_torchcompile_plugin.torch_names.slices import (
     MEMORY_MOMENT,
     PYTHON_FUNCTION,
     RUNTIME_CATS,
+    current_cat,
 )
 
 Array = npt.NDArray[Any]
@@ -88,6 +89,7 @@ _KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, PARAM_COMMS: PARAMETERS}
 def kind_of(ph: Any, cat: Any, name: Any) -> int:
     """Return the kind of an event, from its phase, category and name."""
     if ph == "X":
+        cat = current_cat(cat, str(name))
         if cat == KERNEL and category_of(str(name)) == "communication":
             return COLLECTIVE
         return _KIND_OF_CAT.get(cat, _KIND_OF_NAME.get(name, HOST))

@@ -19,6 +19,7 @@ _NOT_A_NUMBER = re.compile(
 _COMMA_DECIMAL = re.compile(rb'(":\s*-?\d+),(\d+)(?=\s*(?:[}\]]|,\s*"))')
 _INNER_MINUS = re.compile(rb"(:\s*)-?(\d+)\.-(\d+)")
 _BACKSLASH = re.compile(rb'\\(u[0-9a-fA-F]{4}|["\\/bfnrt])|\\')
+_STRING = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
 _NAME_START = re.compile(rb'"name"\s*:\s*"')
 _NAME_END = re.compile(rb'"\s*(?:,\s*"(?:pid|tid|ts|dur|ph|cat|args|id|s|bp)"\s*:|\})')
 _NAME_ENDS = 8
@@ -26,7 +27,19 @@ _BARE_QUOTE = re.compile(rb'(?<!\\)"')
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
+RAW_BACKSLASHES = "backslashes that escape nothing"
 Repair = Callable[[bytes], bytes]
+
+
+def _raw_backslashes(text: bytes) -> bytes:
+    """Escape all backslashes of a string in which one escapes nothing: torch before 2.1 writes Windows paths so."""
+
+    def escaped(string: re.Match[bytes]) -> bytes:
+        if all(escape[1] for escape in _BACKSLASH.finditer(string[1])):
+            return string[0]
+        return b'"%s"' % re.sub(rb'\\(?!")', rb"\\\\", string[1])
+
+    return _BACKSLASH.sub(lambda m: m[0] if m[1] else b"\\\\", _STRING.sub(escaped, text))
 
 
 def _quotes_in_name(text: bytes) -> bytes:
@@ -64,10 +77,7 @@ REPAIRS: tuple[tuple[str, Repair], ...] = (
         "a minus sign inside a number",
         lambda text: _INNER_MINUS.sub(lambda m: m[1] + b"-%s.%03d" % (m[2], int(m[3])), text),
     ),
-    (
-        "backslashes that escape nothing",
-        lambda text: _BACKSLASH.sub(lambda m: m[0] if m[1] else b"\\\\", text),
-    ),
+    (RAW_BACKSLASHES, _raw_backslashes),
     ("quotes inside a name", _quotes_in_name),
     ("quotes inside a text", _quotes_anywhere),
 )

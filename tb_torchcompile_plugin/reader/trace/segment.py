@@ -43,7 +43,7 @@ _scan = json.JSONDecoder(strict=False).raw_decode
 DAMAGED = "damaged events, dropped"
 CUT_OFF = "event cut off at the end of the file, dropped"
 NO_EVENT = "entries that are no events, skipped"
-BAD_UTF8 = "events with invalid UTF-8, mended"
+BAD_UTF8 = "events with invalid UTF-8, repaired"
 GARBAGE = "stretches between events that are no JSON, skipped"
 
 
@@ -281,7 +281,7 @@ def _decide_broken(text: bytes, at: int, complete: bool) -> ScanStep | None:
         ends.append(match.end(1))
         mended = repair_object(text[at : match.end(1)])
         if mended:
-            problem = f"events with {mended[1]}, mended"
+            problem = f"events with {mended[1]}, repaired"
             return ScanStep("event", at, match.end(1), event_from_object(mended[0]), problem)
         if len(ends) == _CANDIDATES or _is_object(text, match.end(1)):
             break  # an event ended here, whatever is wrong with it

@@ -106,7 +106,7 @@ def _odd(text: bytes, wanted: Flags, start: int, end: int) -> Iterator[bytes]:
 def _head_of(fields: dict[str, Any]) -> _Head:
     try:
         return _Head(str(fields.get("ph", "")), float(fields.get("ts", math.nan)))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return _Head(str(fields.get("ph", "")))
 
 
