@@ -53,6 +53,11 @@ class Notice:
         """Whether a file ends before its content does: it may still be written."""
         return "is cut off" in self.problem
 
+    @property
+    def is_missing_something(self) -> bool:
+        """Whether something was not read. What was repaired is there."""
+        return not re.search(r", repaired: \d+", self.problem)
+
     def __str__(self) -> str:
         parts = [f"{self.file}: {self.problem}" if self.file else self.problem, self.kept, self.next_step]
         return " ".join(part.rstrip(".") + "." for part in parts if part)

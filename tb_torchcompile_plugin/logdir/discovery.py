@@ -12,13 +12,16 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, islice
+from typing import NamedTuple
 
 from tb_torchcompile_plugin.errors import Notice, UserError, displayable
 from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.logdir.filesystem import File as File
+from tb_torchcompile_plugin.logdir.other_formats import OtherFormat, other_format
 
 _TRACE = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
 _SUMMARY = re.compile(r"^(?P<worker>.*?)\.(?P<time>\d+)\.pt\.compile\.pb$")
@@ -27,12 +30,13 @@ _LOG = re.compile(r"^dedicated_log_torch_trace_.*\.log(?:\.gz)?$")
 _NS_DIGITS = 19  # of the time that torch's handler puts into a name
 _LOG_RANK = re.compile(r"_rank_(\d+)[_.]")
 _JSON = re.compile(r"^(?P<stem>.+?)\.json(?:\.gz)?$")
-_PERFETTO = re.compile(r"\.pftrace(?:\.gz)?$")  # what torch 2.14 and later can write, too
+_PERFETTO = re.compile(r"\.pftrace(?:\.gz)?$")  # named even where there are traces to read
 _COPY = re.compile(r"^copy-[0-9a-f]{40}$")
 # The files that count, of any name that they may have.
 _FILES = (_JSON, _SUMMARY, _DIGEST, _LOG, _PERFETTO)
 _LOG_LINE = re.compile(rb"^V\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] \{")
 _SNIFF_BYTES = 64 * 1024  # of a JSON file, which is a trace if they hold `traceEvents`
+_MOST_SNIFFED = 256  # files of a folder without traces that are opened to see what they are
 _CACHED_FILES = 4096  # whose first bytes were looked at
 _GIVE_RIGHT = "Give the user that runs TensorBoard the right to read it, then reload"
 
@@ -105,15 +109,16 @@ def discover(path: str, prefix: str = "", within: str = "") -> tuple[list[RunFil
     remote = filesystem.is_remote(path)
     try:
         file = filesystem.remote_file(path) if remote else filesystem.local_file(path)
-        if file is not None and _PERFETTO.search(file.name):
-            return [], [_not_read_yet(file)]
+        if file is not None and (known := other_format(file.name)):
+            return [], list(_not_read(file, known))
         if file is not None:
             return [_run_of_file(file, prefix, within)], notices
         folders = _remote_folders(path) if remote else _local_folders(path, notices, within)
         runs = [_run_of(folder, _run_name(path, folder, prefix), files, notices) for folder, files in folders]
     except UserError as error:
         return [], [error.notice]
-    return sorted((run for run in runs if run.workers or run.logs), key=lambda run: run.run), notices
+    runs = sorted((run for run in runs if run.workers or run.logs), key=lambda run: run.run)
+    return runs, notices if runs or notices else _other_files(path, remote, within)
 
 
 def run_of_files(paths: Sequence[str]) -> RunFiles:
@@ -197,9 +202,22 @@ def _notice(path: str, problem: str, next_step: str) -> Notice:
     return Notice(path, problem, "Everything else in the logdir is shown", next_step)
 
 
-def _not_read_yet(file: File) -> Notice:
-    next_step = "Record as .json: what export_chrome_trace writes depends on the end of the name"
-    return _notice(file.path, "this is a Perfetto trace, which is not read yet", next_step)
+def _not_read(file: File, known: OtherFormat | None) -> Iterator[Notice]:
+    if known:
+        yield Notice(file.path, known.problem, next_step=known.next_step)
+
+
+def _other_files(root: str, remote: bool, within: str) -> list[Notice]:
+    """Return what else is in a folder that holds nothing to read, of each kind the first one."""
+    paths = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in sorted(names))
+    local = map(filesystem.local_file, (path for path in paths if filesystem.is_within(path, within)))
+    files = islice(filter(None, filesystem.remote_files(root) if remote else local), _MOST_SNIFFED)
+    notices: dict[str, Notice] = {}
+    for file in files:
+        with suppress(OSError, UserError):  # what cannot be opened is of no known kind
+            for notice in _not_read(file, _sniffed(file).other):
+                notices.setdefault(notice.problem, notice)
+    return list(notices.values())
 
 
 def _run_of(folder: str, name: str, files: list[File], notices: list[Notice]) -> RunFiles:
@@ -207,7 +225,9 @@ def _run_of(folder: str, name: str, files: list[File], notices: list[Notice]) ->
     loose = [file for file in files if not _place(run, file.name, file) and _JSON.match(file.name)]
     for file in loose:
         _place_loose(run, file, notices)
-    notices += [_not_read_yet(file) for file in files if _PERFETTO.search(file.name)]
+    for file in files:
+        if _PERFETTO.search(file.name):
+            notices += _not_read(file, other_format(file.name))
     for worker in run.workers.values():
         worker.spans.sort(key=lambda span: (len(span.span), span.span))  # numeric order of time stamps
         worker.summaries.sort(key=_summary_time, reverse=True)
@@ -238,7 +258,7 @@ def _add_span(worker: WorkerFiles, span: str, file: File) -> None:
 def _place_loose(run: RunFiles, file: File, notices: list[Notice]) -> None:
     """Add a JSON file of any name, which is a trace when its first 64 KiB hold `traceEvents`."""
     try:
-        is_trace = _is_trace(file)
+        is_trace = _sniffed(file).is_trace
     except UserError as error:
         notices.append(error.notice)
         return
@@ -255,9 +275,15 @@ def _stem(file: File) -> str:
     return match["stem"] if match else file.name
 
 
+class _Sniffed(NamedTuple):
+    is_trace: bool
+    other: OtherFormat | None  # what it is that is not read
+
+
 @lru_cache(_CACHED_FILES)  # the file's size and time are part of its name here, and failures are not kept
-def _is_trace(file: File) -> bool:
-    return file.size > 0 and b'"traceEvents"' in read_head(file.path)
+def _sniffed(file: File) -> _Sniffed:
+    head = read_head(file.path) if file.size else b""
+    return _Sniffed(b'"traceEvents"' in head, other_format(file.name, head))
 
 
 def read_head(path: str, limit: int = _SNIFF_BYTES) -> bytes:

@@ -1,8 +1,8 @@
 """How long are the profiled steps, on the host and on each GPU?
 
 The profiler marks them by host `user_annotation` slices named `ProfilerStep#N`, vLLM each batch by `execute_context_…`.
-Without either the span is one window and `steps` is empty. On a GPU a step lasts from the first work that it launched to the
-first that the next one launched.
+Without either the span is one window and `steps` is empty. On a GPU a step lasts from the first work that it launched
+to the first that the next one launched.
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ def _first_lines(report: Report, answer: FirstAnswer, width: int) -> Iterator[Sc
     run = f"Run {answer.run.run}: " if answer.run and len(report.runs) > 1 else ""
     if first is None:
         yield ScreenLine(run + (answer.headline or "Nothing was recorded."), "bold")
-        yield ScreenLine(NOTHING_IN_A_PART if span and span.warnings else NOTHING_TO_CHANGE)
+        is_part = span and any(warning.is_missing_something for warning in span.warnings)
+        yield ScreenLine(NOTHING_IN_A_PART if is_part else NOTHING_TO_CHANGE)
         reasons = "; ".join(span.overview.considered) if span else ""
         yield ScreenLine(f"Considered: {reasons or 'every kind of finding; none applies here'}")
         return

@@ -35,7 +35,7 @@ from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
 from tb_torchcompile_plugin.reader.trace.serial import load_column
 from tb_torchcompile_plugin.reader.trace.table import Contents
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 _WORTH_STORING = 4 << 20  # smaller traces are read as fast as their entry
 _BLOCK = 1 << 20
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir.other_formats import other_format
 from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.source import Source
 
 _MAX_HEAD = 32 << 20
+_SNIFFED = 64 << 10  # bytes that show whether another tool wrote the file
 # a text of any length takes no memory: nothing in it is tried in two ways
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 _BOM = re.compile(rb"\A\0*(?:\xef\xbb\xbf)?")
@@ -48,15 +50,17 @@ def find_head(source: Source) -> Head:
         if start is None and complete:
             match = _ANYWHERE.search(text)
             start = match.end() if match else None
-        if start is not None:
+        if start is not None and not other_format("", text[:_SNIFFED]):
             return Head(start, _BOM.sub(b"", text[: start - 1]))
-        if complete or count >= _MAX_HEAD:
+        if start is not None or complete or count >= _MAX_HEAD:
             raise _no_trace(source, text)
         count *= 8
 
 
 def _no_trace(source: Source, text: bytes) -> UserError:
-    if not text:
+    if known := other_format("", text[:_SNIFFED]):
+        problem, step = known
+    elif not text:
         problem, step = source.problem or "the file holds nothing", "Record the trace again"
     elif text.lstrip()[:1] in (b"{", b"["):
         problem = (

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.reader.trace.codes import Array
 from tb_torchcompile_plugin.reader.trace.head import Surroundings, find_head, read_surroundings
 from tb_torchcompile_plugin.reader.trace.pool import can_start_processes, read_in_processes
@@ -27,6 +27,7 @@ from tb_torchcompile_plugin.reader.trace.serial import (
 )
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 from tb_torchcompile_plugin.reader.trace.table import Contents, build
+from tb_torchcompile_plugin.torch_names.slices import PROFILER_CATS, TORCH_CATS
 
 SEGMENT_BYTES, _LARGEST_SEGMENT = 16 << 20, 64 << 20
 # of a large file: what is read last has no other beside it, and each costs some ms to put in order
@@ -83,6 +84,14 @@ def ingest(
                 outcome = read_in_process(task, os.path.join(folder, "spool") if folder else "")
             meter.at_end(sum(piece.part.events for piece in outcome.pieces), None)
             contents, columns = _finish(outcome, source.size, directory, meter)
+        if contents.slices and not {*TORCH_CATS, *PROFILER_CATS}.intersection(
+            contents.cats
+        ):  # many tools write this format
+            raise UserError(
+                "this is no trace of the PyTorch profiler: it has no event of a kind that torch writes",
+                file=path,
+                next_step="Record it with torch.profiler, or look at it in the tool that wrote it",
+            )
         contents.file = (before.st_size, before.st_mtime_ns)
         around = read_surroundings(head, outcome.tail)
         notices = _notices(path, outcome, contents, around)

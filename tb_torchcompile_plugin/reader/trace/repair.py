@@ -32,7 +32,7 @@ Repair = Callable[[bytes], bytes]
 
 
 def _raw_backslashes(text: bytes) -> bytes:
-    """Escape all backslashes of a string in which one escapes nothing: torch before 2.1 writes Windows paths so."""
+    """Escape all backslashes of a string in which one escapes nothing: torch has written Windows paths so."""
 
     def escaped(string: re.Match[bytes]) -> bytes:
         if all(escape[1] for escape in _BACKSLASH.finditer(string[1])):
