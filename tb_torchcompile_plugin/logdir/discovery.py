@@ -11,7 +11,7 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -30,6 +30,8 @@ _LOG = re.compile(r"^dedicated_log_torch_trace_.*\.log(?:\.gz)?$")
 _NS_DIGITS = 19  # of the time that torch's handler puts into a name
 _LOG_RANK = re.compile(r"_rank_(\d+)[_.]")
 _JSON = re.compile(r"^(?P<stem>.+?)\.json(?:\.gz)?$")
+# One process of a server writes its prefill and its decode batches into files of their own, as SGLang names them.
+_STAGE = re.compile(r"^(?P<worker>.+)[-_.](?P<stage>extend|prefill|decode|mixed)(?:\.trace)?$", re.IGNORECASE)
 _PERFETTO = re.compile(r"\.pftrace(?:\.gz)?$")  # named even where there are traces to read
 _COPY = re.compile(r"^copy-[0-9a-f]{40}$")
 # The files that count, of any name that they may have.
@@ -94,6 +96,21 @@ class RunFiles:
     def worker(self, name: str) -> WorkerFiles:
         """Return the files of a worker, which may be new."""
         return self.workers.setdefault(name, WorkerFiles(name))
+
+    def split(self, name: str, ranks: Mapping[str, int | None]) -> None:
+        """Make a worker of each rank that wrote under one `worker_name`. ranks: by span."""
+        shared = self.workers.pop(name)
+
+        def of_rank(span: str) -> WorkerFiles:
+            rank = ranks.get(span)
+            return self.worker(name if rank is None else f"{name}_rank_{rank}")
+
+        for span in shared.spans:
+            of_rank(span.span).spans.append(span)
+        for span_id, digest in shared.digests.items():
+            of_rank(span_id).digests[span_id] = digest
+        for summary in shared.summaries:  # each was written with a trace
+            of_rank(str(_summary_time(summary))).summaries.append(summary)
 
 
 def discover(path: str, prefix: str = "", within: str = "") -> tuple[list[RunFiles], list[Notice]]:
@@ -267,12 +284,15 @@ def _place_loose(run: RunFiles, file: File, notices: list[Notice]) -> None:
         notices.append(_notice(file.path, problem, _GIVE_RIGHT))
         return
     if is_trace:
-        _add_span(run.worker(_stem(file)), "0", file)
+        _add_loose(run, file)
 
 
-def _stem(file: File) -> str:
+def _add_loose(run: RunFiles, file: File) -> None:
     match = _JSON.match(file.name)
-    return match["stem"] if match else file.name
+    stem = match["stem"] if match else file.name
+    stage = _STAGE.match(stem)
+    worker, span = stage.groups() if stage else (stem, "0")
+    _add_span(run.worker(worker), span, file)
 
 
 class _Sniffed(NamedTuple):
@@ -314,7 +334,7 @@ def _run_of_file(file: File, prefix: str, within: str) -> RunFiles:
         if _LOG_LINE.match(_head_or_nothing(file)):
             run.logs.append(file)
         else:
-            run.worker(_stem(file)).spans.append(SpanFile("0", file))
+            _add_loose(run, file)
     if any(worker.spans for worker in run.workers.values()):
         _add_compile_data(run, within)
     return run

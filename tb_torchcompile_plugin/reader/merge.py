@@ -207,6 +207,7 @@ _HOST_PID = (
 _TAIL_BYTES = 64 * 1024
 _KNOWN = Memo(most=8192)  # files
 _OPENED = 64  # workers of a run of which traces are opened to see whose they are: of more the names must tell
+_COMPARED = 4  # newest traces of a worker, in which several ranks of one name take turns
 _TRIED = 16  # traces of a worker, newest first, until one tells whose it is
 # A process id comes back sooner or later: after a pause as long as this it is taken for another process.
 _SAME_PROCESS_NS = 12 * 3600 * 10**9
@@ -276,6 +277,8 @@ def join_logs(run: discovery.RunFiles) -> list[discovery.WorkerFiles]:
     the process id decides, then the time.
     """
     opened = len(run.workers) <= _OPENED
+    if opened:
+        _split_by_rank(run)
     traces: dict[str, TraceIdentity] = {}
     for name, worker in run.workers.items():
         times = [_end_ns(span.file, span.span) for span in worker.spans]
@@ -293,6 +296,19 @@ def join_logs(run: discovery.RunFiles) -> list[discovery.WorkerFiles]:
             worker.rank = identity.rank
         worker.log = log
     return [run.workers[name] for name in sorted(run.workers)]
+
+
+def _split_by_rank(run: discovery.RunFiles) -> None:
+    """Make workers of the ranks that share a `worker_name`, which their traces show."""
+    for name, worker in list(run.workers.items()):
+        newest: list[TraceIdentity] = []
+        for span in worker.spans[: -_COMPARED - 1 : -1] if len(worker.spans) > 1 else ():
+            newest.append(trace_identity(span.file, span.span))
+            # No rank was recorded, or the name ends with the process id, as torch's own do.
+            if newest[0].rank is None or name.endswith(f"_{newest[0].pid}"):
+                break
+        if len({identity.rank for identity in newest} - {None}) > 1:
+            run.split(name, {span.span: trace_identity(span.file, span.span).rank for span in worker.spans})
 
 
 def _identity(worker: discovery.WorkerFiles, opened: bool) -> TraceIdentity:
