@@ -71,7 +71,7 @@ class Download:
 
 def trace_file(file: File) -> Download:
     """Return the trace as it is. Raises UserError where it cannot be read."""
-    return Download(file.name, started(_raw(file)), file.size)
+    return Download(file.name, started(_raw(file)), None if file.part else file.size)
 
 
 def timeline_trim(timeline: Timeline, window: tuple[int, int]) -> Download:
@@ -102,7 +102,8 @@ def _trimmed(timeline: Timeline, file: File, start: int, end: int) -> Iterator[b
 
 def _raw(file: File) -> Iterator[bytes]:
     with copies.local(file) as path, os.fdopen(open_readable(path), "rb") as opened:
-        left = file.size  # a file that grows is cut where the answer said it ends
+        # A file that grows is cut where the answer said it ends.
+        left = os.path.getsize(path) if file.part else file.size
         while left > 0 and (block := opened.read(min(_BLOCK, left))):
             left -= len(block)
             yield block

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from tb_torchcompile_plugin.errors import Notice, UserError, displayable
 from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.logdir.filesystem import File as File
+from tb_torchcompile_plugin.logdir.filesystem import Part
 from tb_torchcompile_plugin.logdir.other_formats import OtherFormat, other_format
 
 _TRACE = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
@@ -32,6 +33,10 @@ _LOG_RANK = re.compile(r"_rank_(\d+)[_.]")
 _JSON = re.compile(r"^(?P<stem>.+?)\.json(?:\.gz)?$")
 # One process of a server writes its prefill and its decode batches into files of their own, as SGLang names them.
 _STAGE = re.compile(r"^(?P<worker>.+)[-_.](?P<stage>extend|prefill|decode|mixed)(?:\.trace)?$", re.IGNORECASE)
+# SGLang merges the traces of all ranks, which stay next to it, and puts their labels before the process ids.
+_MERGED = re.compile(r"^merged-(?P<id>.+)\.trace\.json(?:\.gz)?$")
+_LABEL = re.compile(rb'"pid"\s*:\s*"(\[[A-Z]+\d+(?:-[A-Z]+\d+)*\]) ')
+_LONGEST_LABEL, _BLOCK = 256, 1 << 20
 _PERFETTO = re.compile(r"\.pftrace(?:\.gz)?$")  # named even where there are traces to read
 _COPY = re.compile(r"^copy-[0-9a-f]{40}$")
 # The files that count, of any name that they may have.
@@ -240,8 +245,10 @@ def _other_files(root: str, remote: bool, within: str) -> list[Notice]:
 def _run_of(folder: str, name: str, files: list[File], notices: list[Notice]) -> RunFiles:
     run = RunFiles(name, folder)
     loose = [file for file in files if not _place(run, file.name, file) and _JSON.match(file.name)]
+    names = [file.name for file in loose]
     for file in loose:
-        _place_loose(run, file, notices)
+        if not _is_merged_again(file, names):
+            _place_loose(run, file, notices)
     for file in files:
         if _PERFETTO.search(file.name):
             notices += _not_read(file, other_format(file.name))
@@ -287,23 +294,52 @@ def _place_loose(run: RunFiles, file: File, notices: list[Notice]) -> None:
         _add_loose(run, file)
 
 
+def _is_merged_again(file: File, names: Sequence[str]) -> bool:
+    """Whether the traces that were merged into a file are next to it."""
+    match = _MERGED.match(file.name)
+    return match is not None and any(name.startswith(f"{match['id']}-") for name in names)
+
+
 def _add_loose(run: RunFiles, file: File) -> None:
     match = _JSON.match(file.name)
     stem = match["stem"] if match else file.name
     stage = _STAGE.match(stem)
     worker, span = stage.groups() if stage else (stem, "0")
-    _add_span(run.worker(worker), span, file)
+    labels: tuple[str, ...] = ()
+    with suppress(OSError, UserError):  # reading it will say why
+        labels = _sniffed(file).labels
+    for rank, label in enumerate(labels):
+        part = replace(file, tag=f"{file.mtime_ns} {label}", part=Part(label, rank, len(labels)))
+        _add_span(run.worker(f"{worker}.{label.strip('[]')}"), span, part)
+    if not labels:
+        _add_span(run.worker(worker), span, file)
 
 
 class _Sniffed(NamedTuple):
     is_trace: bool
+    labels: tuple[str, ...]  # of the processes whose traces a tool merged into it
     other: OtherFormat | None  # what it is that is not read
 
 
 @lru_cache(_CACHED_FILES)  # the file's size and time are part of its name here, and failures are not kept
 def _sniffed(file: File) -> _Sniffed:
     head = read_head(file.path) if file.size else b""
-    return _Sniffed(b'"traceEvents"' in head, other_format(file.name, head))
+    is_merged = _LABEL.search(head) and not filesystem.is_remote(file.path)
+    return _Sniffed(
+        b'"traceEvents"' in head, _labels(file.path) if is_merged else (), other_format(file.name, head)
+    )
+
+
+def _labels(path: str) -> tuple[str, ...]:
+    """Return what stands before the process ids of a merged profile, by reading all of it."""
+    labels: dict[bytes, None] = {}
+    rest = b""
+    is_packed = filesystem.read_range(path, 0, 2) == b"\x1f\x8b"
+    with suppress(EOFError, zlib.error), gzip.open(path) if is_packed else open(path, "rb") as stream:
+        while block := stream.read(_BLOCK):
+            labels.update(dict.fromkeys(_LABEL.findall(rest + block)))
+            rest = block[-_LONGEST_LABEL:]
+    return tuple(label.decode() for label in labels)
 
 
 def read_head(path: str, limit: int = _SNIFF_BYTES) -> bytes:

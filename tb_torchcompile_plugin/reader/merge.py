@@ -228,6 +228,8 @@ class TraceIdentity:
 
 def trace_identity(file: discovery.File, span: str) -> TraceIdentity:
     """Read whose trace a file is from its first 64 KiB, and the last where those do not show it. Never raises."""
+    if file.part:
+        return TraceIdentity(file.part.rank, None, _end_ns(file, span))
     try:
         rank, pid = _remembered(_rank_and_pid, file)
     except (OSError, UserError):  # reading it will say why
