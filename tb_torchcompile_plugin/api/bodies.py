@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +27,17 @@ def json_body(value: object, enc_hook: Callable[[Any], Any] | None = None) -> by
 
     enc_hook: what turns other types into these.
     """
-    return _inert(msgspec.json.encode(value, enc_hook=enc_hook), b"\\\\")
+    return _TURNING.sub(partial(_escaped, b"\\\\"), msgspec.json.encode(value, enc_hook=enc_hook))
 
 
 def text_body(value: str) -> bytes:
     """Return a text as UTF-8."""
-    return _inert(value.encode("utf-8", "replace"), b"\\")
+    return _TURNING.sub(partial(_escaped, b"\\"), value.encode("utf-8", "replace"))
 
 
-def _inert(body: bytes, backslash: bytes) -> bytes:
-    """Write out marks that turn the direction of letters, which texts of a program or a log may hold."""
-    return _TURNING.sub(lambda mark: backslash + b"u%04x" % ord(mark[0].decode()), body)
+def _escaped(backslash: bytes, mark: re.Match[bytes]) -> bytes:
+    """Write out a mark that turns the direction of letters, which texts of a program or a log may hold."""
+    return backslash + b"u%04x" % ord(mark[0].decode())
 
 
 SOURCE = Path(__file__).with_name("definitions.md")
@@ -57,7 +57,7 @@ def anchor(title: str) -> str:
     return title.lower().replace(" ", "_")
 
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 20  # bytes of a file that are read at once
 
 
 @dataclass(frozen=True)
