@@ -59,8 +59,13 @@ def of_process(trace: Trace, part: Part, path: str) -> Iterator[bytes]:
 def _part(trace: Trace, source: Source, label: str) -> Iterator[bytes]:
     of_part = re.compile(rb'("pid"\s*:\s*)"%s (?:(-?\d+)")?' % re.escape(label.encode()))
     for at, stop in zip(trace.columns["chunk.start"].tolist(), trace.columns["chunk.end"].tolist()):
-        for raw in _raws.decode(b"[" + source.read(at, stop - at) + b"]"):
-            event, count = of_part.subn(lambda pid: pid[1] + (pid[2] or b'"'), bytes(raw), 1)
+        text = source.read(at, stop - at)
+        try:
+            events = [*map(bytes, _raws.decode(b"[" + text + b"]"))]
+        except (msgspec.DecodeError, RecursionError):
+            events = [text]  # one event, in whatever state
+        for event in events:
+            event, count = of_part.subn(lambda pid: pid[1] + (pid[2] or b'"'), event, 1)
             if count:
                 yield event
 
