@@ -43,7 +43,7 @@ _COPY = re.compile(r"^copy-[0-9a-f]{40}$")
 _FILES = (_JSON, _SUMMARY, _DIGEST, _LOG, _PERFETTO)
 _LOG_LINE = re.compile(rb"^V\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] \{")
 _SNIFF_BYTES = 64 * 1024  # of a JSON file, which is a trace if they hold `traceEvents`
-_MOST_SNIFFED = 256  # files of a folder without traces that are opened to see what they are
+_MOST_SNIFFED = 64  # files of a folder without traces that are opened to see what they are
 _CACHED_FILES = 4096  # whose first bytes were looked at
 _GIVE_RIGHT = "Give the user that runs TensorBoard the right to read it, then reload"
 
@@ -137,10 +137,10 @@ def discover(path: str, prefix: str = "", within: str = "") -> tuple[list[RunFil
             return [_run_of_file(file, prefix, within)], notices
         folders = _remote_folders(path) if remote else _local_folders(path, notices, within)
         runs = [_run_of(folder, _run_name(path, folder, prefix), files, notices) for folder, files in folders]
+        runs = sorted((run for run in runs if run.workers or run.logs), key=lambda run: run.run)
+        return runs, notices if runs or notices else _other_files(path, remote, within)
     except UserError as error:
         return [], [error.notice]
-    runs = sorted((run for run in runs if run.workers or run.logs), key=lambda run: run.run)
-    return runs, notices if runs or notices else _other_files(path, remote, within)
 
 
 def run_of_files(paths: Sequence[str]) -> RunFiles:
@@ -335,7 +335,10 @@ def _labels(path: str) -> tuple[str, ...]:
     labels: dict[bytes, None] = {}
     rest = b""
     is_packed = filesystem.read_range(path, 0, 2) == b"\x1f\x8b"
-    with suppress(EOFError, zlib.error), gzip.open(path) if is_packed else open(path, "rb") as stream:
+    with (
+        suppress(EOFError, OSError, zlib.error),
+        gzip.open(path) if is_packed else open(path, "rb") as stream,
+    ):
         while block := stream.read(_BLOCK):
             labels.update(dict.fromkeys(_LABEL.findall(rest + block)))
             rest = block[-_LONGEST_LABEL:]
