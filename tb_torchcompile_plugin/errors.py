@@ -54,9 +54,9 @@ class Notice:
         return "is cut off" in self.problem
 
     @property
-    def is_loss(self) -> bool:
-        """Whether anything is missing: what was repaired is not."""
-        return "repaired" not in self.problem
+    def is_missing_something(self) -> bool:
+        """Whether something was not read. What was repaired is there."""
+        return not re.search(r", repaired: \d+", self.problem)
 
     def __str__(self) -> str:
         parts = [f"{self.file}: {self.problem}" if self.file else self.problem, self.kept, self.next_step]

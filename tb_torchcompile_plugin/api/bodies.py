@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -21,9 +22,12 @@ from tb_torchcompile_plugin.reader.trace.trim import trimmed
 _TURNING = re.compile(rb"\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 
 
-def json_body(value: object) -> bytes:
-    """Return a Struct, a dataclass or plain data as JSON. NaN and infinities become null."""
-    return _TURNING.sub(partial(_escaped, b"\\\\"), msgspec.json.encode(value))
+def json_body(value: object, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
+    """Return a Struct, a dataclass or plain data as JSON. NaN and infinities become null.
+
+    enc_hook: what turns other types into these.
+    """
+    return _TURNING.sub(partial(_escaped, b"\\\\"), msgspec.json.encode(value, enc_hook=enc_hook))
 
 
 def text_body(value: str) -> bytes:
@@ -67,7 +71,7 @@ class Download:
 
 def trace_file(file: File) -> Download:
     """Return the trace as it is. Raises UserError where it cannot be read."""
-    return Download(file.name, started(_raw(file)), file.size)
+    return Download(file.name, started(_raw(file)), None if file.part else file.size)
 
 
 def timeline_trim(timeline: Timeline, window: tuple[int, int]) -> Download:
@@ -98,7 +102,8 @@ def _trimmed(timeline: Timeline, file: File, start: int, end: int) -> Iterator[b
 
 def _raw(file: File) -> Iterator[bytes]:
     with copies.local(file) as path, os.fdopen(open_readable(path), "rb") as opened:
-        left = file.size  # a file that grows is cut where the answer said it ends
+        # A file that grows is cut where the answer said it ends.
+        left = os.path.getsize(path) if file.part else file.size
         while left > 0 and (block := opened.read(min(_BLOCK, left))):
             left -= len(block)
             yield block

@@ -18,6 +18,7 @@ import msgspec
 from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, fitted
 from tb_torchcompile_plugin.api.answers.search import Logdir, search, source_lines
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
+from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.api.catalog import Ids, RunRef, newest_span, only_run, plugin_version
 from tb_torchcompile_plugin.api.report import Report, check
 from tb_torchcompile_plugin.api.session import Session
@@ -192,7 +193,7 @@ class Tools:
         sections = [name for name in section.split(",") if name] or ([] if after else list(_DEFAULT_SECTIONS))
         ask = AnswerLimits(sections, top or None, _clamped(max_bytes), after)
         answer = logdir.tables(ask, ToolCalls(path), run or _newest_run(logdir, path))
-        return msgspec.json.encode(answer).decode()
+        return json_body(answer).decode()
 
     def show(self, id: str, path: str = "", max_bytes: int = MAX_BYTES) -> str:
         """One row by its id.

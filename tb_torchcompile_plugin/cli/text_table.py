@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, TypeVar
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from tb_torchcompile_plugin.analysis.compare.pairs import Pair
+from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
@@ -50,7 +50,7 @@ def print_lines(console: Console, *lines: str, indent: str = "") -> None:
 
 def print_json(value: object) -> None:
     """Print one JSON object."""
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.write(json_body(value).decode() + "\n")
 
 
 def write_text(file: str, text: str, mode: str = "w") -> None:

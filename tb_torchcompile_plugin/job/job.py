@@ -158,8 +158,14 @@ _Span = tuple[str, File]  # its id and its file
 def _nearest_in_time(spans: Sequence[Sequence[_Span]], like: str) -> list[_Span]:
     """Return of each worker the span that was written nearest in time to the wanted one."""
     named = {name: file for of_worker in spans for name, file in of_worker}
-    wanted = _written_ns((like, named[like])) if like in named else max(map(_written_ns, spans[0]))
-    return [min(of_worker, key=lambda span: abs(_written_ns(span) - wanted)) for of_worker in spans]
+    if like not in named:
+        like = max(spans[0], key=_written_ns)[0]
+    wanted = _written_ns((like, named[like]))
+    # Stages of a server have the same names on each rank.
+    return [
+        min(of_worker, key=lambda span: (span[0] != like, abs(_written_ns(span) - wanted)))
+        for of_worker in spans
+    ]
 
 
 def _written_ns(span: _Span) -> int:

@@ -11,14 +11,18 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, islice
+from typing import NamedTuple
 
 from tb_torchcompile_plugin.errors import Notice, UserError, displayable
 from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.logdir.filesystem import File as File
+from tb_torchcompile_plugin.logdir.filesystem import Part
+from tb_torchcompile_plugin.logdir.other_formats import OtherFormat, other_format
 
 _TRACE = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
 _SUMMARY = re.compile(r"^(?P<worker>.*?)\.(?P<time>\d+)\.pt\.compile\.pb$")
@@ -27,12 +31,19 @@ _LOG = re.compile(r"^dedicated_log_torch_trace_.*\.log(?:\.gz)?$")
 _NS_DIGITS = 19  # of the time that torch's handler puts into a name
 _LOG_RANK = re.compile(r"_rank_(\d+)[_.]")
 _JSON = re.compile(r"^(?P<stem>.+?)\.json(?:\.gz)?$")
-_PERFETTO = re.compile(r"\.pftrace(?:\.gz)?$")  # what torch 2.14 and later can write, too
+# One process of a server writes its prefill and its decode batches into files of their own, as SGLang names them.
+_STAGE = re.compile(r"^(?P<worker>.+)[-_.](?P<stage>extend|prefill|decode|mixed)(?:\.trace)?$", re.IGNORECASE)
+# SGLang merges the traces of all ranks, which stay next to it, and puts their labels before the process ids.
+_MERGED = re.compile(r"^merged-(?P<id>.+)\.trace\.json(?:\.gz)?$")
+_LABEL = re.compile(rb'"pid"\s*:\s*"(\[[A-Z]+\d+(?:-[A-Z]+\d+)*\]) ')
+_LONGEST_LABEL, _BLOCK = 256, 1 << 20
+_PERFETTO = re.compile(r"\.pftrace(?:\.gz)?$")  # named even where there are traces to read
 _COPY = re.compile(r"^copy-[0-9a-f]{40}$")
 # The files that count, of any name that they may have.
 _FILES = (_JSON, _SUMMARY, _DIGEST, _LOG, _PERFETTO)
 _LOG_LINE = re.compile(rb"^V\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] \{")
 _SNIFF_BYTES = 64 * 1024  # of a JSON file, which is a trace if they hold `traceEvents`
+_MOST_SNIFFED = 64  # files of a folder without traces that are opened to see what they are
 _CACHED_FILES = 4096  # whose first bytes were looked at
 _GIVE_RIGHT = "Give the user that runs TensorBoard the right to read it, then reload"
 
@@ -91,6 +102,21 @@ class RunFiles:
         """Return the files of a worker, which may be new."""
         return self.workers.setdefault(name, WorkerFiles(name))
 
+    def split(self, name: str, ranks: Mapping[str, int | None]) -> None:
+        """Make a worker of each rank that wrote under one `worker_name`. ranks: by span."""
+        shared = self.workers.pop(name)
+
+        def of_rank(span: str) -> WorkerFiles:
+            rank = ranks.get(span)
+            return self.worker(name if rank is None else f"{name}_rank_{rank}")
+
+        for span in shared.spans:
+            of_rank(span.span).spans.append(span)
+        for span_id, digest in shared.digests.items():
+            of_rank(span_id).digests[span_id] = digest
+        for summary in shared.summaries:  # each was written with a trace
+            of_rank(str(_summary_time(summary))).summaries.append(summary)
+
 
 def discover(path: str, prefix: str = "", within: str = "") -> tuple[list[RunFiles], list[Notice]]:
     """Return the runs below `path`, sorted by name, and what could not be looked at.
@@ -105,15 +131,16 @@ def discover(path: str, prefix: str = "", within: str = "") -> tuple[list[RunFil
     remote = filesystem.is_remote(path)
     try:
         file = filesystem.remote_file(path) if remote else filesystem.local_file(path)
-        if file is not None and _PERFETTO.search(file.name):
-            return [], [_not_read_yet(file)]
+        if file is not None and (known := other_format(file.name)):
+            return [], list(_not_read(file, known))
         if file is not None:
             return [_run_of_file(file, prefix, within)], notices
         folders = _remote_folders(path) if remote else _local_folders(path, notices, within)
         runs = [_run_of(folder, _run_name(path, folder, prefix), files, notices) for folder, files in folders]
+        runs = sorted((run for run in runs if run.workers or run.logs), key=lambda run: run.run)
+        return runs, notices if runs or notices else _other_files(path, remote, within)
     except UserError as error:
         return [], [error.notice]
-    return sorted((run for run in runs if run.workers or run.logs), key=lambda run: run.run), notices
 
 
 def run_of_files(paths: Sequence[str]) -> RunFiles:
@@ -197,17 +224,34 @@ def _notice(path: str, problem: str, next_step: str) -> Notice:
     return Notice(path, problem, "Everything else in the logdir is shown", next_step)
 
 
-def _not_read_yet(file: File) -> Notice:
-    next_step = "Record as .json: what export_chrome_trace writes depends on the end of the name"
-    return _notice(file.path, "this is a Perfetto trace, which is not read yet", next_step)
+def _not_read(file: File, known: OtherFormat | None) -> Iterator[Notice]:
+    if known:
+        yield Notice(file.path, known.problem, next_step=known.next_step)
+
+
+def _other_files(root: str, remote: bool, within: str) -> list[Notice]:
+    """Return what else is in a folder that holds nothing to read, of each kind the first one."""
+    paths = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in sorted(names))
+    local = map(filesystem.local_file, (path for path in paths if filesystem.is_within(path, within)))
+    files = islice(filter(None, filesystem.remote_files(root) if remote else local), _MOST_SNIFFED)
+    notices: dict[str, Notice] = {}
+    for file in files:
+        with suppress(OSError, UserError):  # what cannot be opened is of no known kind
+            for notice in _not_read(file, _sniffed(file).other):
+                notices.setdefault(notice.problem, notice)
+    return list(notices.values())
 
 
 def _run_of(folder: str, name: str, files: list[File], notices: list[Notice]) -> RunFiles:
     run = RunFiles(name, folder)
     loose = [file for file in files if not _place(run, file.name, file) and _JSON.match(file.name)]
+    names = [file.name for file in loose]
     for file in loose:
-        _place_loose(run, file, notices)
-    notices += [_not_read_yet(file) for file in files if _PERFETTO.search(file.name)]
+        if not _is_merged_again(file, names):
+            _place_loose(run, file, notices)
+    for file in files:
+        if _PERFETTO.search(file.name):
+            notices += _not_read(file, other_format(file.name))
     for worker in run.workers.values():
         worker.spans.sort(key=lambda span: (len(span.span), span.span))  # numeric order of time stamps
         worker.summaries.sort(key=_summary_time, reverse=True)
@@ -238,7 +282,7 @@ def _add_span(worker: WorkerFiles, span: str, file: File) -> None:
 def _place_loose(run: RunFiles, file: File, notices: list[Notice]) -> None:
     """Add a JSON file of any name, which is a trace when its first 64 KiB hold `traceEvents`."""
     try:
-        is_trace = _is_trace(file)
+        is_trace = _sniffed(file).is_trace
     except UserError as error:
         notices.append(error.notice)
         return
@@ -247,17 +291,58 @@ def _place_loose(run: RunFiles, file: File, notices: list[Notice]) -> None:
         notices.append(_notice(file.path, problem, _GIVE_RIGHT))
         return
     if is_trace:
-        _add_span(run.worker(_stem(file)), "0", file)
+        _add_loose(run, file)
 
 
-def _stem(file: File) -> str:
+def _is_merged_again(file: File, names: Sequence[str]) -> bool:
+    """Whether the traces that were merged into a file are next to it."""
+    match = _MERGED.match(file.name)
+    return match is not None and any(name.startswith(f"{match['id']}-") for name in names)
+
+
+def _add_loose(run: RunFiles, file: File) -> None:
     match = _JSON.match(file.name)
-    return match["stem"] if match else file.name
+    stem = match["stem"] if match else file.name
+    stage = _STAGE.match(stem)
+    worker, span = stage.groups() if stage else (stem, "0")
+    labels: tuple[str, ...] = ()
+    with suppress(OSError, UserError):  # reading it will say why
+        labels = _sniffed(file).labels
+    for rank, label in enumerate(labels):
+        part = replace(file, tag=f"{file.mtime_ns} {label}", part=Part(label, rank, len(labels)))
+        _add_span(run.worker(f"{worker}.{label.strip('[]')}"), span, part)
+    if not labels:
+        _add_span(run.worker(worker), span, file)
+
+
+class _Sniffed(NamedTuple):
+    is_trace: bool
+    labels: tuple[str, ...]  # of the processes whose traces a tool merged into it
+    other: OtherFormat | None  # what it is that is not read
 
 
 @lru_cache(_CACHED_FILES)  # the file's size and time are part of its name here, and failures are not kept
-def _is_trace(file: File) -> bool:
-    return file.size > 0 and b'"traceEvents"' in read_head(file.path)
+def _sniffed(file: File) -> _Sniffed:
+    head = read_head(file.path) if file.size else b""
+    is_merged = _LABEL.search(head) and not filesystem.is_remote(file.path)
+    return _Sniffed(
+        b'"traceEvents"' in head, _labels(file.path) if is_merged else (), other_format(file.name, head)
+    )
+
+
+def _labels(path: str) -> tuple[str, ...]:
+    """Return what stands before the process ids of a merged profile, by reading all of it."""
+    labels: dict[bytes, None] = {}
+    rest = b""
+    is_packed = filesystem.read_range(path, 0, 2) == b"\x1f\x8b"
+    with (
+        suppress(EOFError, OSError, zlib.error),
+        gzip.open(path) if is_packed else open(path, "rb") as stream,
+    ):
+        while block := stream.read(_BLOCK):
+            labels.update(dict.fromkeys(_LABEL.findall(rest + block)))
+            rest = block[-_LONGEST_LABEL:]
+    return tuple(label.decode() for label in labels)
 
 
 def read_head(path: str, limit: int = _SNIFF_BYTES) -> bytes:
@@ -288,7 +373,7 @@ def _run_of_file(file: File, prefix: str, within: str) -> RunFiles:
         if _LOG_LINE.match(_head_or_nothing(file)):
             run.logs.append(file)
         else:
-            run.worker(_stem(file)).spans.append(SpanFile("0", file))
+            _add_loose(run, file)
     if any(worker.spans for worker in run.workers.values()):
         _add_compile_data(run, within)
     return run

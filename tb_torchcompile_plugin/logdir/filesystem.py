@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from tb_torchcompile_plugin.errors import UserError, displayable
 
@@ -30,6 +30,14 @@ _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "crea
 _TAGS = ("ETag", "etag", "md5Hash", "content_md5")
 
 
+class Part(NamedTuple):
+    """One process of a file into which a tool merged the traces of several."""
+
+    label: str  # before each of its process ids
+    rank: int  # its place among them
+    ranks: int
+
+
 @dataclass(frozen=True)
 class File:
     """A regular file, identified the way caches key it."""
@@ -38,6 +46,7 @@ class File:
     size: int  # bytes
     mtime_ns: int  # Unix time, 0 where a store does not give it
     tag: str = ""  # a store's own id of this very content (an ETag), "" where there is none
+    part: Part | None = None  # what of it is meant, None for all
 
     @property
     def name(self) -> str:

@@ -21,8 +21,8 @@ from tb_torchcompile_plugin.torch_names.slices import (
     OPERATOR,
     PROFILER_CATS,
     TORCH_CATS,
+    is_profiler_step,
     is_replay,
-    is_step,
     step_name,
 )
 
@@ -143,7 +143,9 @@ def _step_operators(profile: Profile) -> Iterator[CoverageRow]:
 
 def _step_marks(profile: Profile) -> Iterator[CoverageRow]:
     """Yield the steps whose mark is missing between two others: the schedule numbers them."""
-    numbers = [int(name.rpartition("#")[2]) for name in profile.of(StepWindows).names if is_step(name)]
+    numbers = [
+        int(name.rpartition("#")[2]) for name in profile.of(StepWindows).names if is_profiler_step(name)
+    ]
     missing = sorted(set(range(min(numbers, default=0), max(numbers, default=-1))) - set(numbers))
     if 0 < len(missing) <= len(numbers):
         names = [step_name(number) for number in missing]
@@ -225,7 +227,7 @@ def _times(profile: Profile) -> Iterator[CoverageRow]:
 
 def _truncation(profile: Profile) -> Iterator[CoverageRow]:
     trace = profile.trace
-    lost = [notice for notice in trace.notices if notice.is_loss]
+    lost = [notice for notice in trace.notices if notice.is_missing_something]
     if lost:
         is_cut = any(notice.tells_of_a_cut for notice in lost)
         yield CoverageRow(

@@ -1,7 +1,8 @@
 """How long is a step? The one answer that every screen, sentence, comparison and prediction uses.
 
-The profiler marks steps by host `user_annotation` slices named `ProfilerStep#N`. Without a schedule torch writes none:
-then steps are inferred from what a loop does once in each, and without that the span is one window.
+The profiler marks steps by host `user_annotation` slices named `ProfilerStep#N`, and vLLM marks each batch by
+`execute_context_…`. Without a schedule torch writes none: then steps are inferred from what a loop does once in each,
+and without that the span is one window.
 
 A step has two lengths. On the host it lasts as its mark does, on a GPU from the first work that it launched to the
 first that the next one launched. The longer one limits the program, and its clock is that of the span. `step_time` is
@@ -36,11 +37,12 @@ from tb_torchcompile_plugin.torch_names.slices import (
     is_capture,
     is_capture_end,
     is_optimizer_step,
-    is_step,
+    is_profiler_step,
+    is_server_step,
 )
 
-# "profiler": marked. "optimizer", "compiled_region": inferred from the calls of either. "span": there are none.
-StepSource = Literal["profiler", "optimizer", "compiled_region", "span"]
+# "profiler", "server": marked by either. "optimizer", "compiled_region": inferred from their calls. "span": none.
+StepSource = Literal["profiler", "server", "optimizer", "compiled_region", "span"]
 ClockName = Literal["host", "gpu"]
 
 # A step that is this many times as long on a GPU as on the host is limited by the GPU. Less is the end of the last
@@ -96,9 +98,11 @@ class StepWindows:
 
     def __init__(self, profile: Profile) -> None:
         trace = profile.trace
-        rows = host_slices(trace, is_step, (LABEL,))
-        self.rows = rows = rows[np.argsort(trace.ts[rows], kind="stable")]  # of their marks in order of time
+        rows = host_slices(trace, is_profiler_step, (LABEL,))
         self.source: StepSource = "profiler"
+        if not len(rows):
+            rows, self.source = host_slices(trace, is_server_step, (LABEL,)), "server"
+        self.rows = rows = rows[np.argsort(trace.ts[rows], kind="stable")]  # of their marks in order of time
         self.region = ""  # the compile id of the region whose calls show the steps
         self.names = [trace.names[name] for name in trace.name[rows]]
         self.starts: Int64s = trace.ts[rows]
@@ -294,7 +298,7 @@ def steady_steps(profile: Profile) -> SteadySteps | None:
     incomplete = profile.of(incomplete_steps)
     usable = ~(incomplete | profile.of(compiling_steps))
     if (
-        gpu is not None and steps.source != "profiler"
+        gpu is not None and not len(steps.rows)
     ):  # what is inferred may begin before the loop, and end behind it
         usable &= (np.arange(len(steps)) >= gpu.step[0]) & (np.arange(len(steps)) <= gpu.step[-1])
     usable = usable if usable.any() else np.ones(len(steps), bool)

@@ -209,6 +209,7 @@ _KNOWN = Memo(most=8192)  # files
 _OPENED = (
     64  # workers of a run of which traces are opened to see whose they are: of more the names must show it
 )
+_COMPARED = 4  # newest traces of a worker, in which several ranks of one name take turns
 _TRIED = 16  # traces of a worker, newest first, until one shows whose it is; both chosen by hand
 # A process id comes back sooner or later: after a pause as long as this it is taken for another process.
 _SAME_PROCESS_NS = 12 * 3600 * 10**9
@@ -229,6 +230,8 @@ class TraceIdentity:
 
 def trace_identity(file: discovery.File, span: str) -> TraceIdentity:
     """Read whose trace a file is from its first 64 KiB, and the last where those do not show it. Never raises."""
+    if file.part:
+        return TraceIdentity(file.part.rank, None, _end_ns(file, span))
     try:
         rank, pid = _remembered(_rank_and_pid, file)
     except (OSError, UserError):  # reading it will say why
@@ -278,6 +281,8 @@ def join_logs(run: discovery.RunFiles) -> list[discovery.WorkerFiles]:
     the process id decides, then the time.
     """
     opened = len(run.workers) <= _OPENED
+    if opened:
+        _split_by_rank(run)
     traces: dict[str, TraceIdentity] = {}
     for name, worker in run.workers.items():
         times = [_end_ns(span.file, span.span) for span in worker.spans]
@@ -295,6 +300,19 @@ def join_logs(run: discovery.RunFiles) -> list[discovery.WorkerFiles]:
             worker.rank = identity.rank
         worker.log = log
     return [run.workers[name] for name in sorted(run.workers)]
+
+
+def _split_by_rank(run: discovery.RunFiles) -> None:
+    """Make workers of the ranks that share a `worker_name`, which their traces show."""
+    for name, worker in list(run.workers.items()):
+        newest: list[TraceIdentity] = []
+        for span in worker.spans[: -_COMPARED - 1 : -1] if len(worker.spans) > 1 else ():
+            newest.append(trace_identity(span.file, span.span))
+            # No rank was recorded, or the name ends with the process id, as torch's own do.
+            if newest[0].rank is None or name.endswith(f"_{newest[0].pid}"):
+                break
+        if len({identity.rank for identity in newest} - {None}) > 1:
+            run.split(name, {span.span: trace_identity(span.file, span.span).rank for span in worker.spans})
 
 
 def _identity(worker: discovery.WorkerFiles, opened: bool) -> TraceIdentity:

@@ -31,10 +31,14 @@ RUNTIME_CATS = (
 )
 CALL_CATS = (OPERATOR, LABEL)  # of calls: with record_shapes some of torch's operators are labels
 PROFILER_CATS = ("Trace", OVERHEAD)
-_OLD_CATS = ("Operator", "Runtime", "Kernel", "Memcpy", "Memset")  # before torch 1.12
-TORCH_CATS = frozenset(
-    {OPERATOR, LABEL, GPU_LABEL, PYTHON_FUNCTION, OVERHEAD, *GPU_CATS, *RUNTIME_CATS, *_OLD_CATS}
-)
+_OLD_CATS = {  # before torch 1.12, with what torch calls them since then
+    "Operator": OPERATOR,
+    "Runtime": RUNTIME_CATS[0],
+    "Kernel": KERNEL,
+    "Memcpy": "gpu_memcpy",
+    "Memset": "gpu_memset",
+}
+TORCH_CATS = frozenset({OPERATOR, LABEL, GPU_LABEL, PYTHON_FUNCTION, OVERHEAD, *GPU_CATS, *RUNTIME_CATS})
 MEMORY_MOMENT = "[memory]"  # the moment of an allocation or a free
 
 # Names.
@@ -54,10 +58,16 @@ RECORDING = "CUDAGraphNode.record"  # of one function; torch before 2.11 has the
 _ID = r"!?\d+(?:/\d+)+"
 _GRAPH_CALL = r"## Call CompiledFxGraph \S+ ##"  # with the graph's key, from torch 2.11 on
 _TIMED = r" \(dynamo_timed\)"
+_PROFILER_STEP = r"ProfilerStep\s*#\s*\d+"  # of the profiler's schedule
+_SERVER_STEP = (
+    r"execute_(?:context|new)_\d+\S*"  # of vLLM's `annotate_profile`: one batch of prefill and decode
+)
 # From torch 2.11 on a timed function is there as `X` too, and as this, of almost no length.
 _TIMED_DATA = re.compile(rf"(?P<function>.+?)_data: (?:.*\b)?compile_id=(?P<id>{_ID}|\w+)")
 
-is_step = equals(r"ProfilerStep\s*#\s*\d+")  # of the profiler's schedule
+is_profiler_step = equals(_PROFILER_STEP)
+is_server_step = equals(_SERVER_STEP)
+is_step = equals(rf"{_PROFILER_STEP}|{_SERVER_STEP}")
 is_region = begins(r"Torch-Compiled Region\b")  # one call of one compiled frame
 # the compile id; torch before 2.6 does not write it
 region_id = first_group(rf"(?s:Torch-Compiled Region: ({_ID}).*)")
@@ -109,6 +119,13 @@ call_kind: Callable[[str], CallKind] = first_match(
 timed_function = first_group(rf"(?s:(.*){_TIMED})")
 # The whole compilation of a frame, or of a backward that is compiled when it first runs.
 is_compilation = equals(rf"(?:{'|'.join(map(re.escape, sorted(COMPILATIONS)))})(?:{_TIMED})?")
+
+
+def current_cat(cat: str, name: str) -> str:
+    """Return the category that torch gives such a slice since 1.12."""
+    if cat == "Operator" and is_profiler_step(name):
+        return LABEL
+    return _OLD_CATS.get(cat, cat)
 
 
 def step_name(number: int) -> str:

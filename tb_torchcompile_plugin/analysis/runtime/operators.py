@@ -44,7 +44,7 @@ from tb_torchcompile_plugin.torch_names.slices import (
     OVERHEAD,
     PYTHON_FUNCTION,
     is_chosen_label,
-    is_step,
+    is_profiler_step,
 )
 
 OperatorKind = Literal["operator", "label", "runtime", "overhead"]
@@ -181,7 +181,7 @@ def _has_memory(trace: Trace) -> bool:
 def _rows(profile: Profile, parts: _Parts) -> list[Operator]:
     trace, calls, (codes, texts) = profile.trace, profile.of(operator_calls), parts
     # All steps are one row.
-    shown = [ALL_STEPS if is_step(name) else name for name in trace.names]
+    shown = [ALL_STEPS if is_profiler_step(name) else name for name in trace.names]
     number_of = {name: number for number, name in enumerate(dict.fromkeys(shown))}
     name = np.array([number_of[name] for name in shown], np.int64)[trace.name[calls.index]]
     kind = np.array([_KIND_OF_CAT.get(cat, _RUNTIME) for cat in trace.cats], np.int64)[trace.cat[calls.index]]

@@ -81,7 +81,6 @@ from tb_torchcompile_plugin.profile.steps import Step, StepTime, StepWindows, pr
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.records import Phase
-from tb_torchcompile_plugin.torch_names.slices import TORCH_CATS
 
 
 class Environment(msgspec.Struct, frozen=True):
@@ -190,20 +189,11 @@ def span_report(profile: Profile) -> Span:
     trace, span = profile.trace, profile.span
     assert span is not None
     first, last = trace.window()
-    warnings = list(trace.notices)
-    if len(trace) and not TORCH_CATS.intersection(trace.cats):  # many tools write this format
-        foreign = Notice(
-            trace.path,
-            "this is no trace of the PyTorch profiler: it has no event of a kind that torch writes",
-            f"{trace.events} events were counted; nothing here can be said about them",
-            "Record it with torch.profiler, or look at it in the tool that it is from",
-        )
-        warnings.append(foreign)
     return Span(
         span=span.span,
         trace_file=span.file.name,
         size_bytes=span.file.size,
-        warnings=warnings,
+        warnings=list(trace.notices),
         events=trace.events,
         wall_us=us(last - first),
         step_time=profile.of(step_time),

@@ -154,6 +154,7 @@ def how_steps_were_found(profile: Profile) -> str:
     steps = profile.of(StepWindows)
     words: dict[StepSource, str] = {
         "profiler": "",
+        "server": "marked by the server",
         "optimizer": "inferred from the optimizer's calls",
         "compiled_region": f"inferred from calls of compiled region {steps.region}",
         "span": "no steps were marked",

@@ -292,12 +292,14 @@ def _user_line(trace: Trace, row: int) -> SourceLine | None:
 def _launch_fields(timeline: Timeline, row: int) -> dict[str, Any]:
     """Locate a GPU event of the trace among the launches of its kernel, after its call, and after what ran before."""
     trace, work = timeline.rows.trace, timeline.profile.of(gpu_work)
-    on_device = work.where(work.device == trace.device[row]).index
+    # The device by the args, otherwise by the process of the track.
+    device = int(work.device[np.searchsorted(work.index, row)])
+    on_device = work.where(work.device == device).index
     launches = on_device[trace.name[on_device] == trace.name[row]]
     launches = launches[np.argsort(trace.ts[launches], kind="stable")]
     number = int(np.flatnonzero(launches == row)[0])
     call = int(trace.launch_of()[row])
-    idle = int(idle_before(timeline.profile, int(trace.device[row]), trace.ts[[row]])[0])
+    idle = int(idle_before(timeline.profile, device, trace.ts[[row]])[0])
     return {
         "number": number + 1,
         "of": len(launches),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table, address, chosen, time_of
+from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.errors import WrongArgument
 
@@ -118,7 +119,7 @@ def fitted(answer: msgspec.Struct, most_bytes: int) -> str:
     whole: dict[str, Any] = compact(msgspec.to_builtins(answer))
     items = most(_LONGEST, lambda items: _size(_shortened(whole, items)) <= most_bytes)
     fields = most(len(whole), lambda many: _size(_first(whole, many, items)) <= most_bytes)
-    return msgspec.json.encode(_first(whole, fields, items)).decode()
+    return json_body(_first(whole, fields, items)).decode()
 
 
 def _first(whole: dict[str, Any], fields: int, items: int) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def _truncated(value: Any, items: int, path: str, lost: dict[str, str]) -> Any:
 
 
 def _size(value: Any) -> int:
-    return len(msgspec.json.encode(value))
+    return len(json_body(value))
 
 
 _IN_ID = ("key", "run", "worker", "span")
@@ -233,7 +234,7 @@ def bounded(tables: Iterable[Table], ask: AnswerLimits, headline: str, more: Com
 
 def size(answer: msgspec.Struct) -> int:
     """Return the bytes of an answer as JSON, with the line break behind it."""
-    return len(msgspec.json.encode(answer)) + 1
+    return len(json_body(answer)) + 1
 
 
 def brief(row: msgspec.Struct, field: str, id: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.api.report import Report
 from tb_torchcompile_plugin.api.routes import ROUTES
@@ -128,7 +129,7 @@ def tables(report: Report) -> Iterator[Table]:
 
 def encoded(report: Report) -> bytes:
     """Return `report --json`: all of it, each row of each table with its id."""
-    return msgspec.json.encode(outline(report), enc_hook=Table.identified)
+    return json_body(outline(report), Table.identified)
 
 
 def _outline(struct: msgspec.Struct, place: Address, path: str) -> dict[str, Any]:

@@ -190,7 +190,8 @@ def _title_of_parts(answer: FirstAnswer, span: SpanReport, kind: str) -> str:
     count = report.step_time.steps
     steps = f"a step goes, mean of {plural(count, 'step')}" if count else "the span goes"
     spans = [other.span for other in answer.worker.spans] if answer.worker else []
-    which = f", in span {spans.index(span.span) + 1} of {len(spans)}" if len(spans) > 1 else ""
+    number = spans.index(span.span) + 1 if span.span.isdigit() else span.span
+    which = f", in span {number} of {len(spans)}" if len(spans) > 1 else ""
     gpu = "" if kind == "host" else ": the GPU at work, or idle while the host does what is named"
     return f"Where {steps}{_worker(answer)}{which}{gpu}"
 

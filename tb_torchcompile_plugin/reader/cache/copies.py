@@ -1,4 +1,4 @@
-"""Fetch remote files once into the cache directory, and again when they change.
+"""Fetch remote files, and parts of merged ones, once into the cache directory, and again when they change.
 
 A copy is an entry of the cache like a parsed trace: complete or absent, and evicted when it is the least recently used.
 Readers get a path and know nothing of all this; local files cost nothing here. Nothing is written to a logdir.
@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.reader.cache import cache
 from tb_torchcompile_plugin.reader.cache.store import open_trace
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import EDGE_BYTES
 from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cancel, Cancelled, Trace
+from tb_torchcompile_plugin.reader.trace.trim import of_process
 
 # Chosen by hand.
 _BLOCK = 1 << 20  # bytes of one request
@@ -40,7 +41,7 @@ def local(
     progress, cancelled: as for `read_trace`, while a remote file is fetched. keep: for the next time; a copy that is
     there is used either way. Raises UserError, Cancelled.
     """
-    if not filesystem.is_remote(file.path):
+    if not filesystem.is_remote(file.path) and not file.part:
         yield file.path
         return
     with _copy(file, progress, cancelled, keep) as path:
@@ -125,7 +126,7 @@ def _whole(root: Path, file: File) -> Path | None:
     """Return the entry of this very file, marked as used now; None where there is none of its size."""
     entry = root / _key(file)
     try:
-        if (entry / file.name).stat().st_size != file.size:
+        if (entry / file.name).stat().st_size != file.size and not file.part:
             return None
     except OSError:
         return None
@@ -134,6 +135,8 @@ def _whole(root: Path, file: File) -> Path | None:
 
 
 def _now(file: File) -> File:
+    if file.part:
+        return file
     now = filesystem.remote_file(file.path)
     if now is None:
         raise UserError("is a folder now", file=file.path, next_step="Reload")
@@ -142,6 +145,11 @@ def _now(file: File) -> File:
 
 def _fetch(file: File, folder: Path, progress: Advance | None, cancelled: Cancel | None) -> File:
     """Fetch the whole file into the folder; return it as it was then. Raises UserError, Cancelled, OSError."""
+    if file.part:
+        merged = open_trace(file.path, progress=progress, cancelled=cancelled)
+        with open(folder / file.name, "wb") as copy:
+            copy.writelines(of_process(merged, file.part, file.path))
+        return file
     for _ in range(_TRIES):
         path = folder / file.name
         fetched = _write(file, path, progress, cancelled)

@@ -34,6 +34,7 @@ from tb_torchcompile_plugin.torch_names.slices import (
     PYTHON_FUNCTION,
     RUNTIME_CATS,
     Cat,
+    current_cat,
 )
 
 Raw = msgspec.Raw
@@ -257,6 +258,7 @@ _NOT_A_NUMBER = re.compile(
 _COMMA_DECIMAL = re.compile(rb'(":\s*-?\d+),(\d+)(?=\s*(?:[}\]]|,\s*"))')
 _INNER_MINUS = re.compile(rb"(:\s*)-?(\d+)\.-(\d+)")
 _BACKSLASH = re.compile(rb'\\(u[0-9a-fA-F]{4}|["\\/bfnrt])|\\')
+_STRING = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
 _NAME_START = re.compile(rb'"name"\s*:\s*"')
 _NAME_END = re.compile(rb'"\s*(?:,\s*"(?:pid|tid|ts|dur|ph|cat|args|id|s|bp)"\s*:|\})')
 _NAME_ENDS = 8  # positions where a name may end that are tried; chosen by hand
@@ -264,7 +266,19 @@ _BARE_QUOTE = re.compile(rb'(?<!\\)"')
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
+RAW_BACKSLASHES = "backslashes that escape nothing"
 Repair = Callable[[bytes], bytes]
+
+
+def _raw_backslashes(text: bytes) -> bytes:
+    """Escape all backslashes of a string in which one escapes nothing: torch has written Windows paths so."""
+
+    def escaped(string: re.Match[bytes]) -> bytes:
+        if all(escape[1] for escape in _BACKSLASH.finditer(string[1])):
+            return string[0]
+        return b'"%s"' % re.sub(rb'\\(?!")', rb"\\\\", string[1])
+
+    return _BACKSLASH.sub(lambda m: m[0] if m[1] else b"\\\\", _STRING.sub(escaped, text))
 
 
 def _quotes_in_name(text: bytes) -> bytes:
@@ -302,10 +316,7 @@ REPAIRS: tuple[tuple[str, Repair], ...] = (
         "a minus sign inside a number",
         lambda text: _INNER_MINUS.sub(lambda m: m[1] + b"-%s.%03d" % (m[2], int(m[3])), text),
     ),
-    (
-        "backslashes that escape nothing",
-        lambda text: _BACKSLASH.sub(lambda m: m[0] if m[1] else b"\\\\", text),
-    ),
+    (RAW_BACKSLASHES, _raw_backslashes),
     ("quotes inside a name", _quotes_in_name),
     ("quotes inside a text", _quotes_anywhere),
 )
@@ -415,6 +426,7 @@ _KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, PARAM_COMMS: PARAMETERS}
 def kind_of(ph: Any, cat: Any, name: Any) -> int:
     """Return the kind of an event, from its phase, category and name."""
     if ph == "X":
+        cat = current_cat(cat, str(name))
         if cat == KERNEL and category_of(str(name)) == "communication":
             return COLLECTIVE
         return _KIND_OF_CAT.get(cat, _KIND_OF_NAME.get(name, HOST))

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.reader.memo import cached_once, kept
 from tb_torchcompile_plugin.reader.trace.decode import ArgsReader
 from tb_torchcompile_plugin.reader.trace.events import Array
@@ -44,7 +44,13 @@ from tb_torchcompile_plugin.reader.trace.source import (
     read_surroundings,
 )
 from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents, Sink, build, narrow
-from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, RUNTIME_CATS, TORCH_CATS
+from tb_torchcompile_plugin.torch_names.slices import (
+    CALL_CATS,
+    GPU_CATS,
+    PROFILER_CATS,
+    RUNTIME_CATS,
+    TORCH_CATS,
+)
 
 # GPU work never began before its launch in 160 recordings; Kineto's conversion between the clocks is about 1 µs exact.
 _CLOCK_ERROR_NS = 100_000
@@ -149,7 +155,7 @@ class Trace:
     @property
     def is_lossy(self) -> bool:
         """Whether anything in the file could not be read; what was repaired could."""
-        return any(notice.is_loss for notice in self.notices)
+        return any(notice.is_missing_something for notice in self.notices)
 
     def is_whole(self) -> bool:
         """Whether its columns can still be touched; otherwise it must be read again.
@@ -364,6 +370,12 @@ def ingest(
                 outcome = read_in_process(task, os.path.join(folder, "spool") if folder else "")
             meter.at_end(sum(piece.part.events for piece in outcome.pieces), None)
             contents, columns = _finish(outcome, source.size, directory, meter)
+        if contents.slices and not {*TORCH_CATS, *PROFILER_CATS}.intersection(contents.cats):
+            raise UserError(  # many tools write this format
+                "this is no trace of the PyTorch profiler: it has no event of a kind that torch writes",
+                file=path,
+                next_step="Record it with torch.profiler, or look at it in the tool that wrote it",
+            )
         contents.file = (before.st_size, before.st_mtime_ns)
         around = read_surroundings(head, outcome.stop.tail)
         notices = _notices(path, outcome, contents, around)

@@ -17,6 +17,7 @@ from isal import isal_zlib
 
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import open_regular
+from tb_torchcompile_plugin.logdir.other_formats import other_format
 from tb_torchcompile_plugin.reader.trace.events import load_object, repair_object
 
 # Far more than any trace that was recorded: what inflates to more was made to fill memory (docs/reliability.md).
@@ -206,6 +207,7 @@ class GzipSource:
         self._raw.close()
 
 
+_SNIFFED = 64 << 10  # bytes that show whether another tool wrote the file
 _MAX_HEAD = 32 << 20  # bytes before the first event, at most; chosen by hand
 # a text of any length takes no memory: nothing in it is tried in two ways
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
@@ -235,7 +237,7 @@ class Surroundings:
 
 def find_head(source: Source) -> Head:
     """Find where the events start. Raises UserError for a file that holds no trace."""
-    count = 64 << 10
+    count = _SNIFFED
     while True:
         text = source.read(0, count)
         complete = len(text) < count
@@ -243,15 +245,17 @@ def find_head(source: Source) -> Head:
         if start is None and complete:
             match = _ANYWHERE.search(text)
             start = match.end() if match else None
-        if start is not None:
+        if start is not None and not other_format("", text[:_SNIFFED]):
             return Head(start, _BOM.sub(b"", text[: start - 1]))
-        if complete or count >= _MAX_HEAD:
+        if start is not None or complete or count >= _MAX_HEAD:
             raise _no_trace(source, text)
         count *= 8
 
 
 def _no_trace(source: Source, text: bytes) -> UserError:
-    if not text:
+    if known := other_format("", text[:_SNIFFED]):
+        problem, step = known
+    elif not text:
         problem, step = source.problem or "the file holds nothing", "Record the trace again"
     elif text.lstrip()[:1] in (b"{", b"["):
         problem = (

@@ -7,6 +7,7 @@ Names, categories, tracks and texts are numbered in sorted order: the table depe
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,14 +22,18 @@ from tb_torchcompile_plugin.reader.trace.events import (
     FLOATS,
     KIND_NAMES,
     MEMORY_FIELDS,
+    RAW_BACKSLASHES,
     SLICE_FIELDS,
     TEXT_FIELDS,
     Array,
 )
 from tb_torchcompile_plugin.reader.trace.nest import nest
 from tb_torchcompile_plugin.torch_names.kernels import without_descriptor
-from tb_torchcompile_plugin.torch_names.slices import KERNEL
+from tb_torchcompile_plugin.torch_names.slices import KERNEL, PYTHON_FUNCTION, current_cat
 
+# In a file whose backslashes are raw, what JSON reads as one of these was a path such as `D:\new\tools`.
+_ESCAPES = str.maketrans({"\b": r"\b", "\t": r"\t", "\n": r"\n", "\f": r"\f", "\r": r"\r"})
+_DRIVE = re.compile(r"[A-Za-z]:[\\\b\t\n\f\r]")
 _ROWS = 1 << 18  # rows that are permuted and written at once
 _DENSE = (
     *("correlation", "external_id", "device", "stream", "sequence", "forward_thread"),
@@ -125,10 +130,14 @@ class _Builder:
                 used[id(piece.vocabulary)][piece.load(name, np.int32)] = True
         combos = [(v, code) for v in self._vocabularies for code in np.flatnonzero(used[id(v)]).tolist()]
         names, cats, tracks = [], [], []
+        is_raw = any(RAW_BACKSLASHES in why for why in self.contents.losses)
         for v, code in combos:
             _, cat, name, pid, tid = v.combos[code]
-            names.append(without_descriptor(_as_text(name)) if cat == KERNEL else _as_text(name))
-            cats.append(_as_text(cat))
+            if is_raw and isinstance(name, str) and (cat == PYTHON_FUNCTION or _DRIVE.match(name)):
+                name = name.translate(_ESCAPES)
+            name, cat = _as_text(name), current_cat(_as_text(cat), _as_text(name))
+            names.append(without_descriptor(name) if cat == KERNEL else name)
+            cats.append(cat)
             tracks.append((_as_id(pid), _as_id(tid)))
         luts: dict[str, dict[int, Array]] = {}
         distinct: dict[str, list[Any]] = {

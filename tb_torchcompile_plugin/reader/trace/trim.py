@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from isal import isal_zlib
 
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir.filesystem import Part
 from tb_torchcompile_plugin.reader.trace.decode import file_identity
 from tb_torchcompile_plugin.reader.trace.events import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -41,16 +43,40 @@ def trimmed(trace: Trace, start: int, end: int, path: str) -> Iterator[bytes]:
     if file_identity(path) != tuple(trace.file):
         source.close()
         raise UserError("the file has changed since it was read", file=trace.path, next_step="Reload")
-    return _gzipped(_document(trace, source, start, end))
+    return _gzipped(_document(trace.metadata, source, _events(trace, source, start, end)))
 
 
-def _document(trace: Trace, source: Source, start: int, end: int) -> Iterator[bytes]:
+def of_process(trace: Trace, part: Part, path: str) -> Iterator[bytes]:
+    """Return the trace of one process out of a file into which a tool merged several, as torch wrote it.
+
+    path: where the file is. Only the first process has its `distributedInfo` there.
+    """
+    own = {"world_size": part.ranks, **trace.distributed, "rank": part.rank}
+    source = open_source(path)
+    return _document({**trace.metadata, "distributedInfo": own}, source, _part(trace, source, part.label))
+
+
+def _part(trace: Trace, source: Source, label: str) -> Iterator[bytes]:
+    of_part = re.compile(rb'("pid"\s*:\s*)"%s (?:(-?\d+)")?' % re.escape(label.encode()))
+    for at, stop in zip(trace.columns["chunk.start"].tolist(), trace.columns["chunk.end"].tolist()):
+        text = source.read(at, stop - at)
+        try:
+            events = [*map(bytes, _raws.decode(b"[" + text + b"]"))]
+        except (msgspec.DecodeError, RecursionError):
+            events = [text]  # one event, in whatever state
+        for event in events:
+            event, count = of_part.subn(lambda pid: pid[1] + (pid[2] or b'"'), event, 1)
+            if count:
+                yield event
+
+
+def _document(metadata: dict[str, Any], source: Source, events: Iterator[bytes]) -> Iterator[bytes]:
     try:
-        metadata = {key: value for key, value in trace.metadata.items() if key != "traceEvents"}
+        metadata = {key: value for key, value in metadata.items() if key != "traceEvents"}
         text = msgspec.json.encode(metadata)
         yield text[:-1] + (b",\n" if metadata else b"") + b'"traceEvents": [\n'
         between = b""
-        for event in _events(trace, source, start, end):
+        for event in events:
             yield between + event
             between = b",\n"
         yield b"\n]}\n"
@@ -106,7 +132,7 @@ def _odd(text: bytes, wanted: Flags, start: int, end: int) -> Iterator[bytes]:
 def _head_of(fields: dict[str, Any]) -> _Head:
     try:
         return _Head(str(fields.get("ph", "")), float(fields.get("ts", math.nan)))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return _Head(str(fields.get("ph", "")))
 
 

@@ -129,7 +129,7 @@ def test_memory_flows_and_labels(tmp_path: Path) -> None:
         {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 9, "ts": 2.0, **where},
         {"ph": "M", "name": "process_name", "args": {"name": "python"}, **where},
         {"ph": "M", "name": "thread_name", "args": {"name": "main"}, **where},
-        {"ph": "X", "name": "x", "ts": 0, "dur": 9, **where},
+        {"ph": "X", "cat": "cpu_op", "name": "x", "ts": 0, "dur": 9, **where},
     ]
     path = tmp_path / "t.json"
     path.write_text(json.dumps(document))

@@ -89,7 +89,7 @@ def test_mended(read: Read, broken: str, name: str, reason: str) -> None:
     trace = read(document(broken))
     assert others(trace) == [name]
     at = document().index('"a4"') and document(broken).index(broken)
-    assert problems(trace) == [f"events with {reason}, mended: 1 (the first at byte {at})"]
+    assert problems(trace) == [f"events with {reason}, repaired: 1 (the first at byte {at})"]
     row = int(trace.select(name=name)[0])
     assert isinstance(trace.args(row), dict)
     assert trace.offset(row) == at
@@ -110,7 +110,7 @@ def test_control_characters_need_no_mending(read: Read) -> None:
 def test_invalid_utf8(read: Read) -> None:
     trace = read(document(event("@@")).encode().replace(b"@@", b"\xff\xfe"))
     assert others(trace) == ["\ufffd\ufffd"]
-    assert "invalid UTF-8, mended: 1" in problems(trace)[0]
+    assert "invalid UTF-8, repaired: 1" in problems(trace)[0]
 
 
 @pytest.mark.parametrize(
