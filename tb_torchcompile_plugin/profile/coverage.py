@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.profile.columns import Mask, mask_at, mask_of
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, launches, lost_launches
+from tb_torchcompile_plugin.profile.steps import StepWindows, launch_records
 from tb_torchcompile_plugin.torch_names.slices import (
     OPERATOR,
     PROFILER_CATS,
@@ -75,14 +75,14 @@ def threads_without_operators(profile: Profile) -> Int64s:
 
     A thread that only launches CUDA graphs calls no operators. Labels are recorded in the same threads as operators.
     """
-    trace, calls = profile.trace, profile.of(launches)
+    trace, calls = profile.trace, profile.of(launch_records).calls
     calls = calls[~mask_of(trace.names, is_replay)[trace.name[calls]]]
     has_operators = mask_at(trace.track[trace.call_rows], len(trace.tracks))
     return np.flatnonzero(mask_at(trace.track[calls], len(trace.tracks)) & ~has_operators)
 
 
 def _gpu_records(profile: Profile) -> Iterator[CoverageRow]:
-    calls, lost = profile.of(launches), profile.of(lost_launches)
+    calls, lost = profile.of(launch_records)
     if not len(lost):
         return
     trace, steps = profile.trace, profile.of(StepWindows)
@@ -104,7 +104,7 @@ def _gpu_records(profile: Profile) -> Iterator[CoverageRow]:
 
 
 def _thread_operators(profile: Profile) -> Iterator[CoverageRow]:
-    trace, calls = profile.trace, profile.of(launches)
+    trace, calls = profile.trace, profile.of(launch_records).calls
     tracks = profile.of(threads_without_operators)
     if not len(tracks):
         return
@@ -125,7 +125,8 @@ def _thread_operators(profile: Profile) -> Iterator[CoverageRow]:
 def _step_operators(profile: Profile) -> Iterator[CoverageRow]:
     trace, steps = profile.trace, profile.of(StepWindows)
     launching, operating = (
-        steps.holding(trace.ts[rows]) for rows in (profile.of(launches), trace.select(cat=(OPERATOR,)))
+        steps.holding(trace.ts[rows])
+        for rows in (profile.of(launch_records).calls, trace.select(cat=(OPERATOR,)))
     )
     lacking = launching & ~operating
     if operating.any() and lacking.any():

@@ -30,8 +30,6 @@ from tb_torchcompile_plugin.profile.steps import (
     StepWindows,
     bottleneck_windows,
     compile_ns,
-    compile_ns_in,
-    compiling_steps,
     incomplete_steps,
     span_window,
     steady_steps,
@@ -392,14 +390,13 @@ def _reason(growth: dict[Reason, float], excess: float) -> tuple[Reason | None, 
 
 def compiling(profile: Profile) -> Compiling:
     """Return the steps that compile, on the clock of host or GPU, whichever is slower."""
-    compiles = profile.of(compiling_steps)
-    spent = int(profile.of(compile_ns)[compiles].sum())
-    return Compiling(int(compiles.sum()), spent / 1000, profile.of(step_ns)[~compiles] / 1000)
+    steady = profile.of(steady_steps)
+    if steady is None:
+        return Compiling(0, 0.0, np.zeros(0))
+    spent = int(profile.of(compile_ns)[steady.compiles].sum())
+    return Compiling(int(steady.compiles.sum()), us(spent), profile.of(step_ns)[~steady.compiles] / 1000)
 
 
 def span_compiles(profile: Profile) -> bool:
     """Return whether anything is compiled in a span without steps: then it is not steady."""
-    if len(profile.of(StepWindows)):
-        return False
-    first, last = (np.array([moment], np.int64) for moment in profile.trace.window())
-    return bool(compile_ns_in(profile, first, last).any())
+    return not len(profile.of(StepWindows)) and bool(profile.of(compile_ns).any())
