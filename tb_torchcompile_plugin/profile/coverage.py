@@ -74,9 +74,10 @@ def threads_without_operators(profile: Profile) -> Int64s:
     """Return the tracks that launch kernels, but have no operators and no labels.
 
     A thread that only launches CUDA graphs calls no operators. Labels are recorded in the same threads as operators.
+    Old traces have calls of the runtime on tracks of their own, with the id of their operator.
     """
     trace, calls = profile.trace, profile.of(launch_records).calls
-    calls = calls[~mask_of(trace.names, is_replay)[trace.name[calls]]]
+    calls = calls[~mask_of(trace.names, is_replay)[trace.name[calls]] & (trace.op_of()[calls] < 0)]
     has_operators = mask_at(trace.track[trace.call_rows], len(trace.tracks))
     return np.flatnonzero(mask_at(trace.track[calls], len(trace.tracks)) & ~has_operators)
 
