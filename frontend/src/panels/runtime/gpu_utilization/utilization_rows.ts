@@ -13,11 +13,12 @@ import type {
   Verdict,
 } from '../../../api/types';
 import { count, duration, THIN, location, shortPath, percent } from '../../../widgets/format';
+import { isInsufficient } from '../../../api/findings.svelte';
 import { meaningOf } from '../../../api/meanings.svelte';
 import type { Column } from '../../../table/table';
 import { shortKernel } from '../../../names/kernel_names';
 import { causeHelp, causeLabel, HOST_CAUSES, hostHelp, CAUSES, heldUpName } from '../../../names/causes';
-import { barPart, busyParts } from '../../../names/parts';
+import { barPart, busyParts, idlePart } from '../../../names/parts';
 
 export const gapKey = (gap: IdleGap) => `${gap.device},${gap.start_us}`;
 
@@ -159,7 +160,9 @@ export function causeParts(idle: IdleCauses): DevicePart[] {
 export function deviceParts(device: DeviceInStep): DevicePart[] {
   return [
     ...busyParts(device).filter(({ value }) => value > 0),
-    ...causeParts(device.idle).map((p) => ({ ...p, title: `Idle. ${p.title}` })),
+    ...(isInsufficient()
+      ? [idlePart(device.idle_us)]
+      : causeParts(device.idle).map((p) => ({ ...p, title: `Idle. ${p.title}` }))),
   ];
 }
 

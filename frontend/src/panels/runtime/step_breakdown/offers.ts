@@ -1,2 +1,2 @@
 /** What other panels may show of this one. */
-export { barParts, stackedSteps, toStep } from './steps';
+export { barParts, longest, stackedSteps, stepText, toStep } from './steps';

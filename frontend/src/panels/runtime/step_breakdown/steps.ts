@@ -1,19 +1,36 @@
 /** Steps as parts of a bar. */
-import type { SlowStep, StepBreakdown, StepPart, StepReport } from '../../../api/types';
-import { barPart, styleOf, partKey } from '../../../names/parts';
+import { isInsufficient } from '../../../api/findings.svelte';
+import type { SlowStep, StepBreakdown, StepPart, StepReport, StepTime } from '../../../api/types';
+import { barPart, idlePart, styleOf, partKey } from '../../../names/parts';
 import { uniqueKeys } from '../../../table/table';
 import type { HashChange } from '../../../host/nav.svelte';
 import { withShift, toStretch } from '../../../links/addresses';
-import { duration } from '../../../widgets/format';
+import { count, duration } from '../../../widgets/format';
 
-/** As parts of a bar: kernels first, the largest in front. */
+/** As parts of a bar: kernels first, the largest in front. Why a GPU idles takes more than what it did. */
 export function barParts(parts: StepPart[]) {
-  return parts
+  const sum = parts.reduce((us, { time_us }) => us + time_us, 0);
+  const unexplained = isInsufficient() ? parts.filter(({ kind }) => kind === 'idle') : [];
+  const bars = parts
+    .filter((part) => !unexplained.includes(part))
     .toSorted((a, b) => Number(b.kind === 'gpu') - Number(a.kind === 'gpu') || b.time_us - a.time_us)
     .map((part) => {
       const [label, color, title] = styleOf(part);
-      return { ...barPart(partKey(part), label, part.time_us, color, title), idle: part.kind === 'idle' };
+      return {
+        ...barPart(partKey(part), label, part.time_us, color, title),
+        idle: !['gpu', 'host'].includes(part.kind),
+        beyond: part.kind === 'profiler' ? `${duration(sum)} while profiling` : undefined,
+      };
     });
+  const idle_us = unexplained.reduce((us, { time_us }) => us + time_us, 0);
+  return unexplained.length > 0 ? [...bars, { ...idlePart(idle_us), beyond: undefined }] : bars;
+}
+
+/** "59.6 ms per step, mean of 3"; without steps the length of the span. */
+export function stepText({ step_us, steps, unprofiled_steps }: StepTime): string {
+  const of = unprofiled_steps || steps;
+  if (of === 0) return duration(step_us);
+  return `${duration(step_us)} per step${of > 1 ? `, mean of ${count(of)}` : ''}`;
 }
 
 /** key: of a column. */
@@ -42,6 +59,11 @@ export function stackedSteps(report: StepReport) {
     };
   });
 }
+
+/** The top of their scale. */
+export const longest = ({ steps, step_time }: StepReport): string =>
+  duration(Math.max(...steps.map(({ wall_us }) => wall_us))) +
+  (step_time.unprofiled_steps > 0 ? ' while profiling' : '');
 
 export const slowStep = ({ slow, steps }: StepReport, step: StepBreakdown): SlowStep | undefined =>
   slow.find(({ row }) => steps[row] === step);
