@@ -46,6 +46,12 @@ export function worstMissing(): CoverageRow | undefined {
   return rows.find((row) => row.level === level);
 }
 
+/** The steps of which it is unknown what a GPU did. */
+export const stepsWithoutRecords = (): string[] =>
+  (data.span.value?.coverage.rows ?? [])
+    .filter(({ kind }) => kind === 'gpu_records' || kind === 'times')
+    .flatMap(({ steps }) => steps);
+
 /** Percent of a step: why a GPU idles for less is not asked. */
 const LEAST_IDLE = 2;
 export const explainsIdle = ({ mean }: GpuUtilization): boolean =>

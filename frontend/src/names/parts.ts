@@ -42,7 +42,7 @@ const HOST: Record<Exclude<StepPart['part'], Category>, Look> = {
   ...CAUSES,
   compiled_graph: ['compiled graph', categoryColor('cpp')],
   not_recorded: ['GPU records are missing', 'var(--idle)'],
-  profiler_overhead: ['profiler overhead', 'var(--idle)'],
+  profiler_overhead: ['profiler overhead', 'var(--line-strong)'],
 };
 
 export function styleOf({ kind, part }: PartName): [...Look, help: string] {

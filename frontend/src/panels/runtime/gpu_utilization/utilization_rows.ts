@@ -169,7 +169,6 @@ export function deviceParts(device: DeviceInStep): DevicePart[] {
 export const windows = (used: GpuUtilization): StepUtilization[] =>
   used.window ? [used.window] : used.steps;
 
-/** "Launch bound: 92.3 % of a step of 2.58 ms …" */
-export function bound({ bound, share_percent }: Verdict): string {
-  return `${bound[0]!.toUpperCase()}${bound.slice(1)} bound${share_percent === null ? '' : ` for ${percent(share_percent)}`}`;
-}
+/** "Launch bound for 92.3 %" */
+export const bound = ({ bound, share_percent }: Verdict): string =>
+  `${bound[0]!.toUpperCase()}${bound.slice(1)} bound for ${percent(share_percent)}`;

@@ -1,2 +1,3 @@
 /** What other panels may show of this one. */
-export { barParts, longest, stackedSteps, stepText, toStep } from './steps';
+export { default as StepColumns } from './StepColumns.svelte';
+export { barParts, stepText } from './steps';

@@ -1,15 +1,16 @@
 /** Steps as parts of a bar. */
 import { isInsufficient } from '../../../api/findings.svelte';
 import type { SlowStep, StepBreakdown, StepPart, StepReport, StepTime } from '../../../api/types';
-import { barPart, idlePart, styleOf, partKey } from '../../../names/parts';
+import { barPart, idlePart, partKey, styleOf } from '../../../names/parts';
 import { uniqueKeys } from '../../../table/table';
 import type { HashChange } from '../../../host/nav.svelte';
 import { withShift, toStretch } from '../../../links/addresses';
-import { count, duration } from '../../../widgets/format';
+import { duration } from '../../../widgets/format';
 
 /** As parts of a bar: kernels first, the largest in front. Why a GPU idles takes more than what it did. */
 export function barParts(parts: StepPart[]) {
-  const sum = parts.reduce((us, { time_us }) => us + time_us, 0);
+  const total = (some: StepPart[]) => some.reduce((us, { time_us }) => us + time_us, 0);
+  const withProfiler = `${duration(total(parts))} while profiling`;
   const unexplained = isInsufficient() ? parts.filter(({ kind }) => kind === 'idle') : [];
   const bars = parts
     .filter((part) => !unexplained.includes(part))
@@ -19,19 +20,16 @@ export function barParts(parts: StepPart[]) {
       return {
         ...barPart(partKey(part), label, part.time_us, color, title),
         idle: !['gpu', 'host'].includes(part.kind),
-        beyond: part.kind === 'profiler' ? `${duration(sum)} while profiling` : undefined,
+        beyond: part.kind === 'profiler' ? withProfiler : undefined,
       };
     });
-  const idle_us = unexplained.reduce((us, { time_us }) => us + time_us, 0);
-  return unexplained.length > 0 ? [...bars, { ...idlePart(idle_us), beyond: undefined }] : bars;
+  const idle = { ...idlePart(total(unexplained)), beyond: undefined };
+  return idle.value > 0 ? [...bars, idle] : bars;
 }
 
-/** "59.6 ms per step, mean of 3"; without steps the length of the span. */
-export function stepText({ step_us, steps, unprofiled_steps }: StepTime): string {
-  const of = unprofiled_steps || steps;
-  if (of === 0) return duration(step_us);
-  return `${duration(step_us)} per step${of > 1 ? `, mean of ${count(of)}` : ''}`;
-}
+/** "59.6 ms per step"; without steps the length of the span. */
+export const stepText = ({ step_us, steps }: StepTime): string =>
+  duration(step_us) + (steps > 0 ? ' per step' : '');
 
 /** key: of a column. */
 export function toStep(report: StepReport, key: string, event: Event): HashChange {
@@ -55,15 +53,16 @@ export function stackedSteps(report: StepReport) {
       value: row.wall_us,
       parts: barParts(row.parts).sort((a, b) => rank.get(a.key)! - rank.get(b.key)!),
       marked: !!slow,
-      title: `${row.step}: ${duration(row.wall_us)}${slow ? `, slow: ${slow.why}` : ''}`,
+      title:
+        `${row.step}: ${duration(row.wall_us)}${slow ? `, slow: ${slow.why}` : ''}` +
+        (row.parts[0]?.kind === 'unknown' ? ', GPU records are missing' : ''),
     };
   });
 }
 
-/** The top of their scale. */
-export const longest = ({ steps, step_time }: StepReport): string =>
-  duration(Math.max(...steps.map(({ wall_us }) => wall_us))) +
-  (step_time.unprofiled_steps > 0 ? ' while profiling' : '');
+/** How long a step is in a part of the bar; null where this is unknown. */
+export const partTime = ({ parts }: StepBreakdown, key: string): number | null =>
+  parts[0]?.kind === 'unknown' ? null : (barParts(parts).find((part) => part.key === key)?.value ?? 0);
 
 export const slowStep = ({ slow, steps }: StepReport, step: StepBreakdown): SlowStep | undefined =>
   slow.find(({ row }) => steps[row] === step);
