@@ -35,7 +35,6 @@ export const GAP_COLUMNS: Column<IdleGap>[] = [
   { key: 'step', label: 'Step' },
   { key: 'after', label: 'After', show: (r) => shortKernel(r.after!), grow: 1, title: (r) => r.after ?? '' },
   { key: 'before', label: 'Before', show: (r) => shortKernel(r.before), grow: 1, title: (r) => r.before },
-  { key: 'thread', label: 'Thread', hidden: true },
 ];
 
 export interface DeviceStep extends DeviceInStep {
@@ -64,11 +63,7 @@ export const STEP_COLUMNS: Column<DeviceStep>[] = [
     meaning: (r) => meaningOf('bounds', r.step.verdict.bound),
   },
   { key: 'launches', label: 'Launches', kind: 'count', value: (r) => r.step.launches },
-  {
-    key: 'launch_call_us',
-    label: 'Launch calls',
-    value: (r) => r.step.launch_call_us,
-  },
+  { key: 'launch_call_us', label: 'Launch calls', value: (r) => r.step.launch_call_us },
   { key: 'graph_replays', label: 'Graph replays', kind: 'count', value: (r) => r.step.graph_replays },
 ];
 
@@ -77,11 +72,7 @@ export const STREAM_COLUMNS: Column<Stream>[] = [
   { key: 'stream', label: 'Stream', kind: 'count' },
   { key: 'events', label: 'Kernels and copies', kind: 'count', total: 'sum' },
   { key: 'busy_us', label: 'Busy' },
-  {
-    key: 'busy_percent',
-    label: 'Busy %',
-    bar: true,
-  },
+  { key: 'busy_percent', label: 'Busy %', bar: true },
 ];
 
 export const CALL_COLUMNS: Column<LaunchCall>[] = [
