@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -28,13 +29,13 @@ from tb_torchcompile_plugin.analysis.causes.rule import (
     users_line,
 )
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
-from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, Problem, compilations, problems
+from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes, size_advice
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_breaks
 from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guard_advice, frame_of, recompiles
-from tb_torchcompile_plugin.analysis.finding import Finding, severity_of
+from tb_torchcompile_plugin.analysis.finding import Finding, prediction, severity_of
 from tb_torchcompile_plugin.analysis.formatting import (
     at_line,
     duration,
@@ -45,8 +46,10 @@ from tb_torchcompile_plugin.analysis.formatting import (
 )
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import NOT_REPLAYED, complaint, cuda_graphs, remedy
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skips, skip_reason
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.compile_log.record import optional_number
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary, Environment
 from tb_torchcompile_plugin.profile.compiled.regions import lookups_in_vain
+from tb_torchcompile_plugin.profile.model.clock import step_clock
 from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -63,13 +66,55 @@ _AGAINST_SKIPS = {
     "incompatible": "Replace the operator that torch names, or compile it apart",
 }
 _MAX_LINES = 3  # of the program, in one finding
-_CALL_IT = "Call what torch.compile returns: model = torch.compile(model), before it is handed to the trainer"
-_INNER = (
-    "Compile the module that does the work itself, before anything wraps it: model = torch.compile(model)"
-)
-_MOVE_IT = (
-    "Move that line out of the compiled function, or do without it: what comes before it is compiled then"
-)
+_COMPILE = "model = torch.compile(model)"
+_CALL_IT = f"Call what torch.compile returns: {_COMPILE}, before it is handed to the trainer"
+_INNER = f"Compile the module that does the work itself, before anything wraps it: {_COMPILE}"
+_EMPTY = "what torch compiled ({frames}) is called and holds no operation"
+_SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")  # variables
+_EAGER_STANCES = ("force_eager", "eager_on_recompile")
+EagerReason = Literal[
+    "variable",
+    "stance",
+    "disabled",
+    "dispatch_mode",
+    "skip",
+    "disable",
+    "broken",
+    "broken_inside",
+    "empty",
+    "not_called",
+    "unused",
+    "never",
+    "unknown",
+]
+# Why nothing compiled runs, and what to do. A suppressed error and the recompile limit are findings about their frame.
+EAGER_REASONS: dict[EagerReason, tuple[str, str]] = {
+    "variable": ("{what}=1 was set, which switches torch.compile off", "Unset {what}"),
+    "stance": (
+        'torch.compiler.set_stance("{what}") was in force, set{at}',
+        'Set torch.compiler.set_stance("default") before the steps',
+    ),
+    "disabled": ("torch._dynamo.config.disable was set{at}", "Leave torch._dynamo.config.disable False"),
+    "dispatch_mode": (
+        "the dispatch mode {text} was active{at}, and Dynamo skips for good what is called meanwhile",
+        "Leave the mode out of the steps: use it on the model before torch.compile",
+    ),
+    "skip": ("Dynamo skipped {what}{at}: {text}", "Change what torch names, or compile what {what} calls"),
+    "disable": ("torch.compiler.disable was applied to {what}{at}", "Leave torch.compiler.disable out"),
+    "broken": (
+        f"{_EMPTY}, as {{place}} breaks the graph ({{text}})",
+        "Move that line out of the compiled function, or do without it: what comes before it is compiled then",
+    ),
+    "broken_inside": (f"{_EMPTY}, as {{place}} breaks the graph ({{text}})", _INNER),
+    "empty": (_EMPTY, _INNER),
+    "not_called": ("there was {what}, and what torch compiled is not called here", _CALL_IT),
+    "unused": ("torch.compile was called{at}, and what it returned is not called here", _CALL_IT),
+    "never": ("torch.compile was not called", _CALL_IT),
+    "unknown": (
+        "why is unknown, as no calls of torch.compile were recorded",
+        f"{_CALL_IT}. To see why, create tb_torchcompile_plugin.tensorboard_trace_handler before that",
+    ),
+}
 
 
 class RecompileLimit(CompileRule, id="recompile_limit", panel="compilations"):
@@ -180,7 +225,29 @@ class CacheMissed(CompileRule, id="cache_missed", panel="compile_time"):
             )
 
 
-COMPILE_RULES: tuple[CompileRule, ...] = (RecompileLimit(), CudaGraphsSkipped(), CacheMissed())
+class NoTrace(CompileRule, id="no_trace", panel="runs"):
+    """A profiler that ended before its schedule began to record, so that there is no trace."""
+
+    def evaluate_data(self, data: CompileData) -> Iterator[Finding]:
+        """Yield one finding."""
+        if not data.summary.steps.HasField("unused"):
+            return
+        steps = data.summary.steps.unused.steps
+        ended = f"it ended after {plural(steps, 'call')} of its step()"
+        yield self.finding(
+            None,
+            "There is no trace, as the profiler's schedule never began to record: "
+            f"{ended if steps else 'its step() was not called'}",
+            "Run more steps, or shorten wait and warmup of the schedule"
+            if steps
+            else "Call prof.step() at the end of each step, inside of the profiler's block",
+            {"profiler_steps": steps},
+            severity="critical",
+            code=None if steps else "prof.step()",
+        )
+
+
+COMPILE_RULES: tuple[CompileRule, ...] = (NoTrace(), RecompileLimit(), CudaGraphsSkipped(), CacheMissed())
 
 
 class CudaGraphsNotReplayed(SpanRule, id="graph_capture", panel="cuda_graphs"):
@@ -291,20 +358,20 @@ class NothingCompiled(SpanRule, id="nothing_compiled", panel="compiled_regions")
         if any(is_profiler_hook(row.function) for row in rows) or (measured and measured.verdict == "never"):
             return
         when = "in the profiled steps" if context.steps else "in this span"
-        why, next_step, where = _why_nothing(context, rows)
+        cause = eager_cause(context)
         by = context.best("eager")
         # No alarm where compiling brings little, or where the model predicts that it brings nothing.
         percent = by.predicted.gain_percent if by else 0.0
         little = percent < thresholds.gain_percent and (by or context.profile.of(why_nothing) is None)
         row = self.finding(
             context,
-            f"Nothing that runs {when} is compiled{why}",
-            next_step,
-            {"compilations": len({(row.epoch, row.compile_id) for row in rows})},
+            f"Nothing that runs {when} is compiled: {cause.why}",
+            cause.next_step,
+            {"compilations": len(_compiled_ids(context))},
             severity="warning" if little else "critical",
-            code="model = torch.compile(model)",
+            code=_COMPILE if _COMPILE in cause.next_step else None,
             by=by,
-            where=where,
+            where=cause.where,
         )
         if measured and measured.verdict == "pays":
             step = step_with(measured)
@@ -316,24 +383,97 @@ class NothingCompiled(SpanRule, id="nothing_compiled", panel="compiled_regions")
         yield row
 
 
-def _why_nothing(context: SpanContext, rows: list[Compilation]) -> tuple[str, str, list[str]]:
-    """Return why nothing compiled runs, what to do, and where."""
-    compiled = len({(row.epoch, row.compile_id) for row in rows})
-    if not compiled:
-        return ": torch.compile was not called, or its result never was", _CALL_IT, []
-    empty = context.regions_that_ran & {row.compile_id for row in rows}
-    if not empty:
-        was, it = ("was", "it") if compiled == 1 else ("were", "they")
-        why = f", though there {was} {plural(compiled, 'compilation')}: what {it} made is not called here"
-        return why, _CALL_IT, []
-    # Each graph broke before it held an operation.
-    why = f": what torch compiled ({plural(len(empty), 'frame')}) is called and holds no operation"
-    first = next((row for row in context.rows(graph_breaks) if row.compile_id in empty and row.file), None)
-    if first is None:
-        return why, _INNER, []
-    where = at_line(first.file, first.line)
-    next_step = _MOVE_IT if is_user_file(first.file) else _INNER
-    return f"{why}, as {where} breaks the graph ({first.reason})", next_step, [where]
+class EagerCause(NamedTuple):
+    """Why nothing compiled runs."""
+
+    reason: EagerReason
+    why: str
+    next_step: str
+    where: list[str]
+
+
+def eager_cause(context: SpanContext) -> EagerCause:
+    """Return why nothing compiled runs: the first reason that is recorded."""
+    ran = [row for row in context.rows(compilations) if row.compile_id in context.regions_that_ran]
+    frames = {row.compile_id for row in ran}
+    at_breaks = (row for row in context.rows(graph_breaks) if row.compile_id in frames and row.file)
+    what, text, place = "", "", ""
+    if recorded := _recorded_reason(context):
+        reason, call = recorded
+        what, text, place = call.subject, call.reason, at_line(call.file, optional_number(call, "line"))
+    elif graph_break := next(at_breaks, None):  # before the graph held an operation
+        reason = "broken" if is_user_file(graph_break.file) else "broken_inside"
+        text, place = graph_break.reason, at_line(graph_break.file, graph_break.line)
+    elif frames:
+        reason = "empty"
+    elif compiled := _compiled_ids(context):
+        reason, what = "not_called", plural(len(compiled), "compilation")
+    else:
+        environment = context.summary.environment if context.summary else Environment()
+        reason = "unknown" if not environment.HasField("compile_called") else "never"
+        if environment.compile_called:
+            reason = "unused"
+            calls = context.summary.compiler_calls if context.summary else ()
+            place = next((at_line(row.file, row.line) for row in calls if row.kind == "compile"), "")
+    why, next_step = EAGER_REASONS[reason]
+    words = {"what": what, "text": text, "place": place, "frames": plural(len(frames), "frame")}
+    words["at"] = f" at {place}" if place else ""
+    return EagerCause(reason, why.format(**words), next_step.format(**words), [place] if place else [])
+
+
+def _compiled_ids(context: SpanContext) -> set[tuple[int, str]]:
+    return {(row.epoch, row.compile_id) for row in context.rows(compilations)}
+
+
+def _recorded_reason(context: SpanContext) -> tuple[EagerReason, CompilerCall] | None:
+    """Return the reason that the handler has noted, with the call or the setting."""
+    if context.summary is None:
+        return None
+    variables, calls = context.summary.environment.variables, context.summary.compiler_calls
+    if name := next((name for name in _SWITCHES if variables.get(name) == "1"), None):
+        return "variable", CompilerCall(subject=name)
+    base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
+    stances = [row for row in calls if row.kind == "stance" and row.start_ns < base_ns + ends[-1]]
+    earlier = [row for row in stances if row.start_ns < base_ns + starts[0]]
+    in_force = stances[max(len(earlier) - 1, 0) :]
+    if call := next((row for row in in_force if row.subject in _EAGER_STANCES), None):
+        return "stance", call
+    for kind in ("disabled", "dispatch_mode", "skip"):
+        if call := next((row for row in calls if row.kind == kind), None):
+            return kind, call
+    compiled = {"OptimizedModule", *(row.subject for row in calls if row.kind == "compile")}
+    disabled = (row for row in calls if row.kind == "disable" and row.subject in compiled)
+    return next((("disable", row) for row in disabled), None)
+
+
+class CompileInLoop(SpanRule, id="compile_in_loop", panel="compilations"):
+    """torch.compile that is called in each step: the compiled function is created there again and again."""
+
+    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield a finding for each line."""
+        calls = context.summary.compiler_calls if context.summary else ()
+        inside = [row for row in calls if row.kind == "compile" and context.compiling_us([row])]
+        for (file, line), rows in grouped(inside, lambda row: (row.file, row.line)).items():
+            us, least = context.compiling_us(rows), max(context.steps, thresholds.steps_least)
+            if len(rows) < least or context.share(us) < thresholds.gain_percent:
+                continue
+            pace, step_us = context.profile.of(step_clock), context.wall_us / context.step_count
+            each = us / context.step_count
+            # The host's time is the step's where it does not run ahead of a GPU.
+            after = (
+                None if pace and pace.host_is_ahead else prediction(1000 * step_us, 1000 * (step_us - each))
+            )
+            place = at_line(file, line)
+            row = self.finding(
+                context,
+                f"torch.compile is called in each step{f' at {place}' if place else ''}, which takes "
+                f"{duration(each)} of {duration(step_us)}",
+                "Create the compiled function once, before the loop, and hand it what changes as an argument",
+                {"calls_per_step": len(rows) / context.step_count, "host_us_per_step": each},
+                saves_us=us,
+                where=[place] if place else [],
+            )
+            yield replace(row, predicted=after, severity=severity_of(after.gain_percent)) if after else row
 
 
 class OtherBackend(SpanRule, id="debug_backend", panel="compilations"):
@@ -431,8 +571,19 @@ def _called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> t
     return broken_at, called_at(next(stacks, ()))
 
 
+def _error(row: Problem) -> str:
+    """Return the error in one line: "backend='bad' raised: RuntimeError: unsupported"."""
+    lines = [line.strip() for line in row.reason.splitlines() if line.strip()]
+    return " ".join(lines[:2]) if lines and lines[0].endswith(":") else next(iter(lines), row.type)
+
+
 def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
     """Return why torch gave a frame up, and what to do."""
+    if row.kind == "failed":
+        return (
+            f"suppress_errors hid an error ({_error(row)})",
+            "Fix that error, or choose a backend that supports the function",
+        )
     if row.kind != "limit":
         advice = "Move what breaks the graph out of the loop or function, so that torch can go on behind it"
         return next(iter(row.reason.splitlines()), "torch skipped it"), advice
@@ -445,7 +596,13 @@ def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
     return "it hit the recompile limit", failed_guard_advice(guard) or advice
 
 
-EAGER_RULES: tuple[SpanRule, ...] = (ProfilerHooks(), NothingCompiled(), OtherBackend(), GivenUp())
+EAGER_RULES: tuple[SpanRule, ...] = (
+    ProfilerHooks(),
+    NothingCompiled(),
+    CompileInLoop(),
+    OtherBackend(),
+    GivenUp(),
+)
 
 
 class DoesNotPay(SpanRule, id="compile_does_not_pay", panel="pays"):

@@ -1,0 +1,217 @@
+"""Note what decides whether code runs compiled, and transfers of the caches: torch's own log has no record of either.
+
+torch's functions are wrapped; none of them runs in a steady step. Those of Dynamo are wrapped once it is loaded: this
+never imports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, TypeAlias
+
+from tb_torchcompile_plugin.compile_log.record import readable
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, CompilerCall, CompileSummary
+from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
+
+Function: TypeAlias = Callable[..., Any]
+
+_MARK = "_notes_compiler_calls"
+_MAX_CALLS = 256  # of each kind, the last ones: a program may call torch.compile in each step
+_MAX_SKIPS = 16  # of each kind, the first ones: Dynamo skips a function once and for all
+# Frames that Dynamo leaves alone in any program; an error that was hidden is in torch's log.
+_USUAL_SKIPS = (
+    "skipfiles",
+    "already",
+    "constructor",
+    "no tensor-related",
+    "error was suppressed",
+    "while tracing",
+)
+
+_calls: dict[str, deque[CompilerCall]] = {}
+_transfers: list[CacheTransfer] = []
+_called_before = False  # torch.compile, before this was wrapped
+
+
+def note_compiler_calls() -> None:
+    """Wrap torch's functions, once. Does without those that this torch lacks."""
+    global _called_before
+    import torch
+
+    if not hasattr(torch.compile, _MARK):
+        _called_before = bool(_backends())
+    _wrap(torch, "compile", _noting_compile)
+    _wrap(torch.compiler, "disable", _noting_disable)
+    _wrap(torch.compiler, "set_stance", _noting_stances)
+    _wrap(torch.compiler, "load_cache_artifacts", functools.partial(_noting_transfer, load=True))
+    _wrap(torch.compiler, "save_cache_artifacts", functools.partial(_noting_transfer, load=False))
+    _wrap_dynamo()
+
+
+def put_compiler_calls(summary: CompileSummary, *, source: bool) -> None:
+    """Add the calls and transfers of this process; reasons, which may quote the user's code, only with `source`."""
+    summary.cache_transfers.extend(_transfers)
+    for kind, calls in list(_calls.items()):
+        for call in list(calls):
+            row = summary.compiler_calls.add()
+            row.CopyFrom(call)
+            if kind == "skip" and not source:
+                row.ClearField("reason")
+    summary.compiler_calls.sort(key=lambda row: row.start_ns)
+    summary.environment.compile_called = _called_before or "compile" in _calls or bool(_backends())
+
+
+def _backends() -> Any:
+    """Return the backends that Dynamo was told to use; it forgets them with torch._dynamo.reset()."""
+    return getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", None)
+
+
+def _wrap(holder: Any, name: str, noting: Callable[[Function], Function]) -> None:
+    original = getattr(holder, name, None)
+    if original is not None and not hasattr(original, _MARK):
+        wrapper: Any = functools.wraps(original)(noting(original))
+        # Dynamo leaves functions of torch's files alone, and cuts its own off the stacks in its log.
+        if code := getattr(original, "__code__", None):
+            wrapper.__code__ = wrapper.__code__.replace(co_filename=code.co_filename)
+        setattr(wrapper, _MARK, True)
+        setattr(holder, name, wrapper)
+
+
+def _wrap_dynamo() -> None:
+    decorators = sys.modules.get("torch._dynamo.decorators")
+    if decorators is not None and not hasattr(getattr(decorators, "_set_stance", None), _MARK):
+        stance: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
+        if getattr(stance, "stance", "default") != "default":
+            _note("stance", stance.stance)
+        _wrap(decorators, "_set_stance", _noting_set_stance)
+    convert = sys.modules.get("torch._dynamo.convert_frame")
+    if frames := getattr(convert, "CatchErrorsWrapper", None):
+        _wrap(frames, "__call__", _noting_skips)
+
+
+def _note(kind: str, subject: str, reason: str = "", start_ns: int = 0, duration_ns: int = 0) -> None:
+    call = CompilerCall(kind=kind, subject=readable(subject), reason=readable(reason))
+    call.start_ns, call.duration_ns = start_ns or time.time_ns(), duration_ns
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (
+        frame.f_code.co_filename == __file__ or not _is_users(frame.f_code.co_filename)
+    ):
+        frame = frame.f_back
+    if frame is not None:
+        call.file, call.line = readable(frame.f_code.co_filename), frame.f_lineno
+    _calls.setdefault(kind, deque(maxlen=_MAX_CALLS)).append(call)
+
+
+_is_users = functools.lru_cache(maxsize=4096)(is_user_file)
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
+
+
+def _noting_compile(original: Function) -> Function:
+    def compile(*args: Any, **kwargs: Any) -> Any:
+        start_ns, began = time.time_ns(), time.perf_counter_ns()
+        result = original(*args, **kwargs)
+        with contextlib.suppress(Exception):
+            _wrap_dynamo()
+            model = args[0] if args else kwargs.get("model")
+            if model is not None:  # otherwise the decorator that is returned calls this again
+                _note("compile", _name(model), "", start_ns, time.perf_counter_ns() - began)
+        return result
+
+    return compile
+
+
+def _noting_disable(original: Function) -> Function:
+    def disable(*args: Any, **kwargs: Any) -> Any:
+        with contextlib.suppress(Exception):
+            function = args[0] if args else kwargs.get("fn")
+            if _is_users(sys._getframe(1).f_code.co_filename):  # inductor disables each graph that it makes
+                _note("disable", "" if function is None else _name(function))
+        return original(*args, **kwargs)
+
+    return disable
+
+
+def _noting_stances(original: Function) -> Function:
+    def set_stance(*args: Any, **kwargs: Any) -> Any:
+        with contextlib.suppress(Exception):
+            importlib.import_module("torch._dynamo")  # as the original does
+            _wrap_dynamo()
+        return original(*args, **kwargs)
+
+    return set_stance
+
+
+def _noting_set_stance(original: Function) -> Function:
+    def set_stance(stance: Any) -> Any:
+        prior = original(stance)
+        with contextlib.suppress(Exception):
+            _note("stance", stance.stance)
+        return prior
+
+    return set_stance
+
+
+def _noting_skips(original: Function) -> Function:
+    """Return `original`, which Dynamo calls for a frame that it has no code for, with frames noted that it skips."""
+
+    def call(self: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, frame, *args, **kwargs)
+        with contextlib.suppress(Exception):
+            if getattr(result, "guarded_code", None) is None:
+                _note_skip(frame.f_code, str(getattr(result, "skip_reason", None) or ""))
+        return result
+
+    return call
+
+
+def _note_skip(code: Any, reason: str) -> None:
+    kind = "skip"
+    if any(usual in reason for usual in _USUAL_SKIPS):
+        return
+    if getattr(sys.modules.get("torch._dynamo.config"), "disable", False):
+        kind, reason = "disabled", ""
+    elif modes := _dispatch_modes():
+        kind, reason = "dispatch_mode", ", ".join(modes)
+    if (reason or kind != "skip") and len(_calls.get(kind, ())) < _MAX_SKIPS:
+        _note(kind, code.co_qualname if sys.version_info >= (3, 11) else code.co_name, reason)
+
+
+def _dispatch_modes() -> list[str]:
+    """Return the classes of the active dispatch modes, without those of torch that Dynamo can handle."""
+    module = sys.modules.get("torch.utils._python_dispatch")
+    modes: list[Any] = getattr(module, "_get_current_dispatch_mode_stack", list)()
+    names = ("is_infra_mode", "ignore_compile_internals")
+    return [
+        _name(type(mode)).lstrip("_")
+        for mode in modes
+        if not any(getattr(mode, name, bool)() for name in names)
+    ]
+
+
+def _noting_transfer(original: Function, *, load: bool) -> Function:
+    """Return `original` with its calls noted; what it returns and raises stays as it is."""
+
+    def transfer(*args: Any, **kwargs: Any) -> Any:
+        start_ns, began = time.time_ns(), time.perf_counter_ns()
+        result = original(*args, **kwargs)
+        with contextlib.suppress(Exception):  # a torch that returns something else
+            row = CacheTransfer(load=load, start_ns=start_ns, duration_ns=time.perf_counter_ns() - began)
+            data, info = (args[0] if args else None, result) if load else (result or (None, None))
+            if isinstance(data, bytes):
+                row.size = len(data)
+            for cache, keys in getattr(info, "artifacts", {}).items():
+                row.entries[str(cache)] = len(keys)
+            _transfers.append(row)
+        return result
+
+    return transfer
