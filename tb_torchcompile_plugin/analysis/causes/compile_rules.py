@@ -107,7 +107,7 @@ EAGER_REASONS: dict[EagerReason, tuple[str, str]] = {
     ),
     "broken_inside": (f"{_EMPTY}, as {{place}} breaks the graph ({{text}})", _INNER),
     "empty": (_EMPTY, _INNER),
-    "not_called": ("there was {what}, and what torch compiled is not called here", _CALL_IT),
+    "not_called": ("what torch compiled ({what}) is not called here", _CALL_IT),
     "unused": ("torch.compile was called{at}, and what it returned is not called here", _CALL_IT),
     "never": ("torch.compile was not called", _CALL_IT),
     "unknown": (
