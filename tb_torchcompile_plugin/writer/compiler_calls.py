@@ -46,7 +46,7 @@ def note_compiler_calls() -> None:
     import torch
 
     if not hasattr(torch.compile, _MARK):
-        _called_before = bool(_backends())
+        _called_before = _has_backends()
     _wrap(torch, "compile", _noting_compile)
     _wrap(torch.compiler, "disable", _noting_disable)
     _wrap(torch.compiler, "set_stance", _noting_stances)
@@ -65,12 +65,13 @@ def put_compiler_calls(summary: CompileSummary, *, source: bool) -> None:
             if kind == "skip" and not source:
                 row.ClearField("reason")
     summary.compiler_calls.sort(key=lambda row: row.start_ns)
-    summary.environment.compile_called = _called_before or "compile" in _calls or bool(_backends())
+    summary.environment.compile_called = _called_before or "compile" in _calls or _has_backends()
 
 
-def _backends() -> Any:
-    """Return the backends that Dynamo was told to use; it forgets them with torch._dynamo.reset()."""
-    return getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", None)
+def _has_backends() -> bool:
+    """Return whether Dynamo was told to use a backend; it forgets with torch._dynamo.reset()."""
+    backends = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", {})
+    return any(map(callable, list(backends.values())))  # None is what disables
 
 
 def _wrap(holder: Any, name: str, noting: Callable[[Function], Function]) -> None:

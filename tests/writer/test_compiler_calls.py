@@ -128,3 +128,9 @@ def test_noting_never_loads_dynamo(tmp_path: Path) -> None:
         print("torch._dynamo" in sys.modules)
     """
     assert run_alone(program, tmp_path).strip() == "False"
+
+
+def test_disabling_a_function_compiles_none(nothing_noted: Any, tmp_path: Path) -> None:
+    with CompileRecorder(tmp_path) as recorder:
+        nothing_noted.compiler.disable(double)
+        assert recorder.summary().environment.compile_called is False

@@ -69,6 +69,7 @@ _MAX_LINES = 3  # of the program, in one finding
 _COMPILE = "model = torch.compile(model)"
 _CALL_IT = f"Call what torch.compile returns: {_COMPILE}, before it is handed to the trainer"
 _INNER = f"Compile the module that does the work itself, before anything wraps it: {_COMPILE}"
+_BROKEN = "{place} breaks the graph before it holds an operation ({text})"
 _EMPTY = "what torch compiled ({frames}) is called and holds no operation"
 _SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")  # variables
 _EAGER_STANCES = ("force_eager", "eager_on_recompile")
@@ -89,26 +90,30 @@ EagerReason = Literal[
 ]
 # Why nothing compiled runs, and what to do. A suppressed error and the recompile limit are findings about their frame.
 EAGER_REASONS: dict[EagerReason, tuple[str, str]] = {
-    "variable": ("{what}=1 was set, which switches torch.compile off", "Unset {what}"),
+    "variable": ("{what}=1 was set", "Unset {what}, which switches torch.compile off"),
     "stance": (
-        'torch.compiler.set_stance("{what}") was in force, set{at}',
+        'set_stance("{what}"){at} was in force',
         'Set torch.compiler.set_stance("default") before the steps',
     ),
     "disabled": ("torch._dynamo.config.disable was set{at}", "Leave torch._dynamo.config.disable False"),
     "dispatch_mode": (
-        "the dispatch mode {text} was active{at}, and Dynamo skips for good what is called meanwhile",
-        "Leave the mode out of the steps: use it on the model before torch.compile",
+        "{text} was active{at}, so Dynamo skipped it",
+        "Leave the dispatch mode {text} out of the steps, or use it on the model before torch.compile: what is called "
+        "while one is active runs eager from then on",
     ),
     "skip": ("Dynamo skipped {what}{at}: {text}", "Change what torch names, or compile what {what} calls"),
-    "disable": ("torch.compiler.disable was applied to {what}{at}", "Leave torch.compiler.disable out"),
+    "disable": (
+        "torch.compiler.disable was applied{at}",
+        "Leave torch.compiler.disable out of what is compiled",
+    ),
     "broken": (
-        f"{_EMPTY}, as {{place}} breaks the graph ({{text}})",
+        _BROKEN,
         "Move that line out of the compiled function, or do without it: what comes before it is compiled then",
     ),
-    "broken_inside": (f"{_EMPTY}, as {{place}} breaks the graph ({{text}})", _INNER),
+    "broken_inside": (_BROKEN, _INNER),
     "empty": (_EMPTY, _INNER),
     "not_called": ("what torch compiled ({what}) is not called here", _CALL_IT),
-    "unused": ("torch.compile was called{at}, and what it returned is not called here", _CALL_IT),
+    "unused": ("the result of torch.compile{at} is not called here", _CALL_IT),
     "never": ("torch.compile was not called", _CALL_IT),
     "unknown": (
         "why is unknown, as no calls of torch.compile were recorded",
@@ -402,23 +407,34 @@ def eager_cause(context: SpanContext) -> EagerCause:
         reason, call = recorded
         what, text, place = call.subject, call.reason, at_line(call.file, optional_number(call, "line"))
     elif graph_break := next(at_breaks, None):  # before the graph held an operation
-        reason = "broken" if is_user_file(graph_break.file) else "broken_inside"
         text, place = graph_break.reason, at_line(graph_break.file, graph_break.line)
+        is_own = is_user_file(graph_break.file)
+        if failures.break_kind(text) == "disabled":
+            reason, place = "disable", place if is_own else ""
+        else:
+            reason = "broken" if is_own else "broken_inside"
     elif frames:
         reason = "empty"
     elif compiled := _compiled_ids(context):
         reason, what = "not_called", plural(len(compiled), "compilation")
     else:
+        reason = "never"
         environment = context.summary.environment if context.summary else Environment()
-        reason = "unknown" if not environment.HasField("compile_called") else "never"
-        if environment.compile_called:
+        calls = context.summary.compiler_calls if context.summary else ()
+        if not environment.HasField("compile_called"):
+            reason = "unknown"
+        elif environment.compile_called:
             reason = "unused"
-            calls = context.summary.compiler_calls if context.summary else ()
             place = next((at_line(row.file, row.line) for row in calls if row.kind == "compile"), "")
     why, next_step = EAGER_REASONS[reason]
     words = {"what": what, "text": text, "place": place, "frames": plural(len(frames), "frame")}
     words["at"] = f" at {place}" if place else ""
     return EagerCause(reason, why.format(**words), next_step.format(**words), [place] if place else [])
+
+
+def _names(method: str) -> tuple[str, str]:
+    """Return "Model.forward" and "Model"."""
+    return method, method.rpartition(".")[0]
 
 
 def _compiled_ids(context: SpanContext) -> set[tuple[int, str]]:
@@ -438,11 +454,19 @@ def _recorded_reason(context: SpanContext) -> tuple[EagerReason, CompilerCall] |
     in_force = stances[max(len(earlier) - 1, 0) :]
     if call := next((row for row in in_force if row.subject in _EAGER_STANCES), None):
         return "stance", call
-    for kind in ("disabled", "dispatch_mode", "skip"):
+    # A function that Dynamo skipped for a reason of its own matters where it compiled none.
+    kinds: tuple[EagerReason, ...] = (
+        "disabled",
+        "dispatch_mode",
+        *(() if _compiled_ids(context) else ("skip",)),
+    )
+    for kind in kinds:
         if call := next((row for row in calls if row.kind == kind), None):
             return kind, call
     compiled = {"OptimizedModule", *(row.subject for row in calls if row.kind == "compile")}
-    disabled = (row for row in calls if row.kind == "disable" and row.subject in compiled)
+    disabled = (
+        row for row in calls if row.kind == "disable" and not compiled.isdisjoint(_names(row.subject))
+    )
     return next((("disable", row) for row in disabled), None)
 
 
@@ -572,18 +596,16 @@ def _called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> t
 
 
 def _error(row: Problem) -> str:
-    """Return the error in one line: "backend='bad' raised: RuntimeError: unsupported"."""
+    """Return the error in one line, without what only introduces it: "backend='inductor' raised:"."""
     lines = [line.strip() for line in row.reason.splitlines() if line.strip()]
-    return " ".join(lines[:2]) if lines and lines[0].endswith(":") else next(iter(lines), row.type)
+    return next((line for line in lines if not line.endswith("raised:")), row.type)
 
 
 def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
     """Return why torch gave a frame up, and what to do."""
     if row.kind == "failed":
-        return (
-            f"suppress_errors hid an error ({_error(row)})",
-            "Fix that error, or choose a backend that supports the function",
-        )
+        advice = "Fix that error, which torch._dynamo.config.suppress_errors hid, or choose another backend"
+        return _error(row), advice
     if row.kind != "limit":
         advice = "Move what breaks the graph out of the loop or function, so that torch can go on behind it"
         return next(iter(row.reason.splitlines()), "torch skipped it"), advice

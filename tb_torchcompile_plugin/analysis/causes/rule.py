@@ -111,7 +111,8 @@ class SpanContext:
         if len(profile.of(gpu_work).index):
             eager = bool(profile.of(eager_points).any())
         else:
-            eager = self.eager_percent >= thresholds.gain_percent
+            # What runs inside of a region counts as compiled there, also where the region holds no operation.
+            eager = self.eager_percent >= thresholds.gain_percent or bool(self.regions_that_ran)
         if not eager or profile.of(ran_packages):
             return False
         if not profile.of(region_calls) and any(map(is_region, trace.names)):

@@ -243,7 +243,9 @@ def test_a_region_that_holds_no_graph_compiles_nothing(tmp_path: Path) -> None:
         file="/home/me/m.py", line=7, reason="Data-dependent branching"
     ).key.compile_id = "0/0"
     finding = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
-    assert finding.title.endswith("holds no operation, as m.py:7 breaks the graph (Data-dependent branching)")
+    assert finding.title.endswith(
+        "m.py:7 breaks the graph before it holds an operation (Data-dependent branching)"
+    )
     assert finding.where == ["m.py:7"] and "Move that line out" in finding.next_step
     row.graph_ops = 3
     assert "nothing_compiled" not in by_rule(tmp_path, eager(80), summary)
