@@ -93,8 +93,13 @@ def _wrap_dynamo() -> None:
             _note("stance", stance.stance)
         _wrap(decorators, "_set_stance", _noting_set_stance)
     convert = sys.modules.get("torch._dynamo.convert_frame")
-    if frames := getattr(convert, "CatchErrorsWrapper", None):
-        _wrap(frames, "__call__", _noting_skips)
+    # Not what calls these: a further frame while Dynamo compiles would be in the stacks of its log.
+    wrapper = getattr(convert, "CatchErrorsWrapper", None)
+    if hasattr(wrapper, "_handle_skip"):
+        _wrap(wrapper, "_handle_skip", _noting_skips)
+    else:  # of torch before 2.13: whether there is a mode for which Dynamo skips
+        for name in ("is_in_torch_dispatch_mode", "is_in_any_mode_without_ignore_compile_internals"):
+            _wrap(convert, name, _noting_modes)
 
 
 def _note(kind: str, subject: str, reason: str = "", start_ns: int = 0, duration_ns: int = 0) -> None:
@@ -163,19 +168,30 @@ def _noting_set_stance(original: Function) -> Function:
 
 
 def _noting_skips(original: Function) -> Function:
-    """Return `original`, which Dynamo calls for a frame that it has no code for, with frames noted that it skips."""
+    """Return `original`, to which Dynamo hands what came of each frame, with frames noted that it skips."""
 
-    def call(self: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, frame, *args, **kwargs)
+    def handle_skip(self: Any, result: Any, frame: Any) -> Any:
         with contextlib.suppress(Exception):
-            if getattr(result, "guarded_code", None) is None:
-                _note_skip(frame.f_code, str(getattr(result, "skip_reason", None) or ""))
-        return result
+            if result.guarded_code is None:
+                code = frame.f_code
+                _note_skip(getattr(code, "co_qualname", code.co_name), str(result.skip_reason or ""))
+        return original(self, result, frame)
 
-    return call
+    return handle_skip
 
 
-def _note_skip(code: Any, reason: str) -> None:
+def _noting_modes(original: Function) -> Function:
+    def is_in_mode(*args: Any, **kwargs: Any) -> Any:
+        is_in = original(*args, **kwargs)
+        with contextlib.suppress(Exception):
+            if is_in:
+                _note_skip("", "")
+        return is_in
+
+    return is_in_mode
+
+
+def _note_skip(function: str, reason: str) -> None:
     kind = "skip"
     if any(usual in reason for usual in _USUAL_SKIPS):
         return
@@ -184,7 +200,7 @@ def _note_skip(code: Any, reason: str) -> None:
     elif modes := _dispatch_modes():
         kind, reason = "dispatch_mode", ", ".join(modes)
     if (reason or kind != "skip") and len(_calls.get(kind, ())) < _MAX_SKIPS:
-        _note(kind, code.co_qualname if sys.version_info >= (3, 11) else code.co_name, reason)
+        _note(kind, function, reason)
 
 
 def _dispatch_modes() -> list[str]:
