@@ -5,14 +5,17 @@ import copy
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import strategies as st
 
+from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
+from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 
 START_US = 1_795_230_247_000_000
 START_S = 1_790_000_000  # of `write_log`
@@ -75,6 +78,20 @@ def a_compilation(compile_id: str = "0/0", begin_us: float = 0.0) -> list[Record
         Record(envelope("compilation_metrics", {"compile_id": compile_id, **metrics}, compile_id)),
         mark("E", "dynamo", begin_us + 1001, compile_id),
     ]
+
+
+def summary_of(
+    records: Iterable[Record], *, recovered: Recovered | None = None, readable: bool = False, **options: Any
+) -> CompileSummary:
+    """What a log makes of these records. readable: whether it must understand each of them."""
+    log = CompileLog(**options)
+    if recovered is not None:
+        log.start_from(recovered)
+    for record in records:
+        log.add(record)
+    summary = log.summary()
+    assert not readable or not summary.records.unreadable
+    return summary
 
 
 def write_log(

@@ -21,6 +21,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
+from recordings import Recording
+
 DATA = Path(__file__).parent / "data" / "2.11.0"
 CXX = Path(__file__).parent / "bin" / "g++"
 VARIABLE = "TB_TORCHCOMPILE_RECORDINGS"
@@ -108,7 +110,7 @@ def remembered() -> Iterator[None]:
     from tb_torchcompile_plugin.reader.cache import store
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "_WORTH_STORING", 0)
+        patch.setattr(store, "WORTH_STORING", 0)
         yield
 
 
@@ -124,7 +126,7 @@ def torch() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     """`recording("breaks")`: the unpacked folder. It is shared by all tests of the session: do not write to it."""
     folder = _of_all_processes(tmp_path_factory) / "unpacked"
     folder.mkdir(exist_ok=True)
@@ -138,7 +140,29 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 
 
 @pytest.fixture(scope="session")
-def exported_breaks(tmp_path_factory: pytest.TempPathFactory, recording: Callable[[str], Path]) -> Path:
+def late_job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """`late_job(3)`: traces of so many ranks, of which rank 1 is late. All tests share them: do not write to them."""
+    from browser.rank_traces import write_job
+
+    @cache
+    def written(ranks: int) -> Path:
+        folder = tmp_path_factory.mktemp("job")
+        write_job(folder, ranks, steps=3, late=1)
+        return folder
+
+    return written
+
+
+@pytest.fixture(scope="session")
+def programs(recording: Recording) -> Any:
+    """The programs of the recording `graphs`, by name."""
+    from profiles import graph_programs
+
+    return graph_programs(recording("graphs"))
+
+
+@pytest.fixture(scope="session")
+def exported_breaks(tmp_path_factory: pytest.TempPathFactory, recording: Recording) -> Path:
     """The recording `breaks` as one file, with all that `export` puts into it unless it is told otherwise."""
     from tb_torchcompile_plugin.api.export.export import Chosen, Export
     from tb_torchcompile_plugin.api.session import Session

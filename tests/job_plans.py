@@ -198,7 +198,7 @@ def measured(plan: Plan, made: Job) -> Truth:
     rows, times = made.of(calls), made.of(waits)
     known: Truth = {}
     for row in range(len(rows.begin)):
-        rank = made.numbers[int(rows.place[row])]
+        rank = made.numbers[int(rows.rank_index[row])]
         begin = int(rows.begin[row]) - BASE - plan.shift[rank]
         if times.wait[row] >= 0:
             known[rank, number[rank, begin]] = int(times.wait[row]), int(times.transfer[row])
@@ -209,6 +209,6 @@ def grouped(plan: Plan, made: Job) -> set[frozenset[tuple[int, int]]]:
     """The instances: each the ranks and begins of its calls."""
     rows = made.of(calls)
     return {
-        frozenset((made.numbers[int(rows.place[row])], int(rows.begin[row])) for row in members.tolist())
+        frozenset((made.numbers[int(rows.rank_index[row])], int(rows.begin[row])) for row in members.tolist())
         for members in made.of(instances).members
     }

@@ -5,13 +5,16 @@ Times are integer ns here, on one true clock; each rank writes them by its own.
 
 import tarfile
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from itertools import count
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from profiles import SPAN
+from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.job.digest.rank_calls import Kind
 from tb_torchcompile_plugin.job.instances import calls
@@ -75,13 +78,25 @@ def recorded_job(name: str, folder: Path) -> TracedJob:
 
 def job_in(folder: Path, run: str = "") -> TracedJob:
     """The ranks of a run that lie in a folder."""
-    session = Session([("", str(folder))])
-    try:
+    with closing(Session([("", str(folder))])) as session:
         job = session.job(run or session.look().runs[0][0].run)
-    finally:
-        session.close()
     assert job
     return job
+
+
+def polled(session: Session, span: str = "", run: str = ".") -> Any:
+    """The job, once it is read: a TracedJob, or of many ranks one of their digests."""
+    until = monotonic() + 180
+    while isinstance(job := session.poll_job(run, span), Progress):
+        assert monotonic() < until
+        sleep(0.01)
+    return job
+
+
+def polled_in(folder: Path, span: str = "") -> Any:
+    """The job of a folder, as a session of its own reads it."""
+    with closing(Session([("", str(folder))])) as session:
+        return polled(session, span)
 
 
 def kinds_of(job: Job) -> list[Kind]:

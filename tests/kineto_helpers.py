@@ -13,9 +13,8 @@ import numpy as np
 
 from kineto_reference import FIELDS, Row
 from tb_torchcompile_plugin.errors import visible
-from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
+from tb_torchcompile_plugin.reader.trace import kineto as kineto_ingest
 from tb_torchcompile_plugin.reader.trace.decode import Vocabulary
-from tb_torchcompile_plugin.reader.trace.head import find_head, read_surroundings
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, make_trace
 from tb_torchcompile_plugin.reader.trace.layout.layout import Layout
 from tb_torchcompile_plugin.reader.trace.pool import (
@@ -25,9 +24,9 @@ from tb_torchcompile_plugin.reader.trace.pool import (
     _Assembly,
     receive,
 )
-from tb_torchcompile_plugin.reader.trace.serial import Meter, Sink, Task
-from tb_torchcompile_plugin.reader.trace.source import open_source
-from tb_torchcompile_plugin.reader.trace.table import build
+from tb_torchcompile_plugin.reader.trace.segment import Meter, Task
+from tb_torchcompile_plugin.reader.trace.source import find_head, open_source, read_surroundings
+from tb_torchcompile_plugin.reader.trace.table import Sink, build
 
 
 @contextmanager
@@ -87,7 +86,7 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
     source.close()
     status = os.stat(path)
     contents.file = (status.st_size, status.st_mtime_ns)
-    around = read_surroundings(head, outcome.tail)
+    around = read_surroundings(head, outcome.stop.tail)
     notices = kineto_ingest._notices(str(path), outcome, contents, around)
     return make_trace(str(path), sink.columns, contents, around.metadata, notices)
 

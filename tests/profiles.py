@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.logdir.discovery import File, SpanFile
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.memo import answers_of, key_of
+from tb_torchcompile_plugin.reader.memo import answers_of
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import Event, write_trace
 
@@ -84,6 +84,11 @@ def ask(profile: Profile, question: str) -> Any:
     """The answer to one of SPAN_QUESTIONS."""
     route = SPAN_QUESTIONS[question]
     return route.ask(profile.of(Timeline)) if route.subject is routes.TIMELINE else profile.of(route.ask)
+
+
+def key_of(question: Callable[..., object]) -> tuple[object, ...]:
+    """The key of the answer to a question without parameters."""
+    return question, (), ()
 
 
 def answered(profile: Profile, question: Callable[[Profile], object], answer: object) -> Profile:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from tb_torchcompile_plugin.api.indexing import index, pool
 from tb_torchcompile_plugin.cli.command import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -23,6 +24,14 @@ def command_line(capsys: pytest.CaptureFixture[str], command: str) -> Run:
         return status, captured.out, captured.err
 
     return run
+
+
+def indexing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`index` in the process of the test: processes have tests of their own."""
+    monkeypatch.setattr(
+        index, "in_processes", lambda orders, workers: ((one, pool.attempt(one)) for one in orders)
+    )
+    return command_line(capsys, "index")
 
 
 def height(text: str) -> int:

@@ -59,7 +59,8 @@ def launch(name: str, at: float, start: float, dur: float, tid: int = MAIN, **kw
 
 
 def write_trace(folder: Path, events: list[Event], name: str = "w.1.pt.trace.json", **header: Any) -> Path:
-    """Write the events as one trace; `header` adds top-level keys."""
+    """Write the events as one trace into a folder, which is made if need be; `header` adds top-level keys."""
+    folder.mkdir(parents=True, exist_ok=True)
     document = {
         "schemaVersion": 1,
         "baseTimeNanoseconds": 1_790_000_000_000_000_000,

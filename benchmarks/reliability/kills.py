@@ -110,7 +110,7 @@ class _Cache:
 
     def __init__(self) -> None:
         self._traces = packed_files(".pt.trace.json", _SMALL)[:3]
-        store._WORTH_STORING = 0
+        store.WORTH_STORING = 0
         self._number = 0
 
     def begin(self, folder: Path) -> None:

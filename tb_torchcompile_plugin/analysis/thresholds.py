@@ -37,4 +37,6 @@ critical_percent = 20.0
 
 # Judgements that no rule compares with directly.
 USUAL_CALL_NS = 50_000  # of host time for one operator, call or gap: what takes longer does more than launch
+MAX_NAMES = 3  # in one sentence: functions, sizes, steps
+MAX_NAME_CHARS = 60  # in a sentence: names of kernels have hundreds
 SLOWED_BY_PROFILER = 1.25  # profiled / unprofiled step: from here on host times are called overstated

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import msgspec
@@ -23,17 +23,17 @@ _TURNING = re.compile(rb"\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9
 
 def json_body(value: object) -> bytes:
     """Return a Struct, a dataclass or plain data as JSON. NaN and infinities become null."""
-    return _inert(msgspec.json.encode(value), b"\\\\")
+    return _TURNING.sub(partial(_escaped, b"\\\\"), msgspec.json.encode(value))
 
 
 def text_body(value: str) -> bytes:
     """Return a text as UTF-8."""
-    return _inert(value.encode("utf-8", "replace"), b"\\")
+    return _TURNING.sub(partial(_escaped, b"\\"), value.encode("utf-8", "replace"))
 
 
-def _inert(body: bytes, backslash: bytes) -> bytes:
-    """Write out marks that turn the direction of letters, which texts of a program or a log may hold."""
-    return _TURNING.sub(lambda mark: backslash + b"u%04x" % ord(mark[0].decode()), body)
+def _escaped(backslash: bytes, mark: re.Match[bytes]) -> bytes:
+    """Write out a mark that turns the direction of letters, which texts of a program or a log may hold."""
+    return backslash + b"u%04x" % ord(mark[0].decode())
 
 
 SOURCE = Path(__file__).with_name("definitions.md")
@@ -53,7 +53,7 @@ def anchor(title: str) -> str:
     return title.lower().replace(" ", "_")
 
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 20  # bytes of a file that are read at once
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ def files_of(worker: WorkerFiles, span: SpanFile, workers: Sequence[WorkerFiles]
 
 
 def recorded_ns(span: SpanFile) -> int:
-    """Return when a span was recorded (Unix time). Its name tells: copying a logdir changes the times of files."""
+    """Return when a span was recorded (Unix time). Its name has it: copying a logdir changes the times of files."""
     return span_time_ns(span.span) or span.file.mtime_ns
 
 
@@ -157,12 +157,12 @@ def only_run(runs: Runs, run: str) -> Runs:
     return msgspec.structs.replace(runs, runs=kept)
 
 
-def runs_in(look: Listing) -> Runs:
+def runs_in(listing: Listing) -> Runs:
     """Return a listing as the tab gets it."""
     return Runs(
         plugin_version=plugin_version(),
-        runs=[_run_ref(run.run, workers) for run, workers in look.runs],
-        warnings=look.notices,
+        runs=[_run_ref(run.run, workers) for run, workers in listing.runs],
+        warnings=listing.notices,
     )
 
 
@@ -205,15 +205,15 @@ class Catalog:
         """List the logdirs now."""
         with self._lock:
             self._started = number = self._started + 1
-        look = Listing()
+        listing = Listing()
         for prefix, path in self._logdirs:
             runs, notices = discover(path, prefix, self._within)
-            look.runs += [(run, join_logs(run)) for run in runs]
-            look.notices += notices
+            listing.runs += [(run, join_logs(run)) for run in runs]
+            listing.notices += notices
         with self._lock:
             if number > self._kept:  # a slow look must not replace one that began later
-                self._last, self._kept = look, number
-        return look
+                self._last, self._kept = listing, number
+        return listing
 
     def last(self) -> Listing:
         """Return the last listing; list now if there was none."""
@@ -229,19 +229,19 @@ class Catalog:
 
     def workers(self, run: str) -> list[WorkerFiles]:
         """Return the workers of a run. Raises NotFound."""
-        if not (workers := self._find(lambda look: look.workers(run))):
+        if not (workers := self._find(lambda listing: listing.workers(run))):
             raise NotFound(f"there is no run {run!r}", next_step="Reload: the files may have been removed")
         return workers
 
     def worker(self, run: str, worker: str) -> WorkerFiles:
         """Return a worker. Raises NotFound."""
-        if (found := self._find(lambda look: look.worker(run, worker))) is None:
+        if (found := self._find(lambda listing: listing.worker(run, worker))) is None:
             raise _no_worker(run, worker)
         return found
 
     def span(self, ids: Ids) -> tuple[SpanFiles, AnswerSource]:
         """Return a span by id, and what its answers are computed from. Raises NotFound."""
-        if (found := self._find(lambda look: look.span(ids))) is None:
+        if (found := self._find(lambda listing: listing.span(ids))) is None:
             run, worker, span = ids
             if self.last().worker(run, worker) is None:
                 raise _no_worker(run, worker)

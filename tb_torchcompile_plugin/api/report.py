@@ -174,9 +174,9 @@ def whole_report(
     session: Session, progress: Advance | None = None, wanted: ReportFilter = ALL_RUNS
 ) -> Report:
     """Report all runs, or one. What cannot be read becomes a warning. Raises NoSuchRun."""
-    look = session.look()
-    names = {run.run for run in only_run(runs_in(look), wanted.run).runs}
-    rows = [(listed.run, workers) for listed, workers in look.runs if listed.run in names]
+    listing = session.look()
+    names = {run.run for run in only_run(runs_in(listing), wanted.run).runs}
+    rows = [(listed.run, workers) for listed, workers in listing.runs if listed.run in names]
     runs = [
         _digested(session, name, workers, progress, wanted) or _run(session, name, workers, progress)
         for name, workers in rows
@@ -185,7 +185,7 @@ def whole_report(
         runs=[run.run for run in runs],
         all_runs=all_runs([run.known for run in runs if run.known], 0, "").rows,
         findings=merge_findings(sort_findings(run.findings) for run in runs),
-        warnings=look.notices,
+        warnings=listing.notices,
     )
 
 
@@ -347,7 +347,7 @@ def _read_span(
     session: Session, ids: Ids, data: CompileData | None, ranks: int, progress: Advance | None
 ) -> tuple[SpanRead, Profile | None]:
     """Report one span. The answer about a span that is of no job of several ranks is kept, and needs no trace again."""
-    found, source = session.look_up(*ids)
+    found, source = session.catalog.span(ids)
     if not ranks and (stored := session.answers.get("report", SpanRead, source)):
         return stored, None
     trace = read(found.span.file, progress, progress)

@@ -243,7 +243,8 @@ def poll(session: Session, route: Route[Any], texts: Mapping[str, str]) -> Answe
     ids, arguments = given[: len(route.subject.ids)], given[len(route.subject.ids) :]
     is_plain = arguments == [parameter.otherwise for parameter in route.parameters]
     if is_plain and route.is_kept and all(ids):
-        _, source = session.look_up(*ids)
+        run, worker, span = ids
+        _, source = session.catalog.span((run, worker, span))
         stored: Answer | None = session.answers.get(route.name, route.answer, source)
         if stored is not None:
             return stored

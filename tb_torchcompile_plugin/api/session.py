@@ -42,7 +42,7 @@ from tb_torchcompile_plugin.job.job import (
 )
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import BaselineRun, Profile
-from tb_torchcompile_plugin.reader.cache.answers import AnswerSource, AnswerStore
+from tb_torchcompile_plugin.reader.cache.answers import AnswerStore
 from tb_torchcompile_plugin.reader.cache.copies import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData, DataRead, read_compile_data, with_makers
 from tb_torchcompile_plugin.reader.memo import Memo
@@ -115,13 +115,9 @@ class Session:
         runs = [self.lines.of(run.run, workers) for run, workers in self.catalog.last().runs if workers]
         return all_runs(runs, self.lines.reading, pin)
 
-    def look_up(self, run: str, worker: str, span: str) -> tuple[SpanFiles, AnswerSource]:
-        """Return the files of a span, and what the answers about it are computed from. Raises NotFound."""
-        return self.catalog.span((run, worker, span))
-
     def last_overview(self, run: str, worker: str, span: str) -> LastOverview | None:
         """Return what was shown of a span when it was last read. Raises NotFound."""
-        return self.lines.last_overview(self.look_up(run, worker, span)[0].files)
+        return self.lines.last_overview(self.catalog.span((run, worker, span))[0].files)
 
     def opened(self, found: SpanFiles, trace: Trace, data: CompileData | None) -> Profile:
         """Return a span whose trace was read, with what its answers depend on."""
@@ -252,7 +248,7 @@ class Session:
 
         What could not be read is tried again after a while.
         """
-        found, _ = self.look_up(run, member.worker, member.span)
+        found, _ = self.catalog.span((run, member.worker, member.span))
         known = read.get(member)
         if known is None or not known.is_valid(found.files):
             try:
@@ -267,17 +263,26 @@ class Session:
 
     def profile(self, run: str, worker: str, span: str) -> Profile:
         """Return a span with its trace and compile data. Reads the trace if need be; raises UserError."""
-        ids = run, worker, span
-        return self._answer(ids, self._reading(ids, to_the_end=True))
+        profile = self.poll_profile(run, worker, span, to_the_end=True)
+        assert isinstance(profile, Profile)
+        return profile
 
-    def poll_profile(self, run: str, worker: str, span: str) -> Profile | Progress:
-        """Return the same; while the trace is being read, how far that is.
+    def poll_profile(
+        self, run: str, worker: str, span: str, *, to_the_end: bool = False
+    ) -> Profile | Progress:
+        """Return the same; while the trace is being read, how far that is, unless this waits `to_the_end`.
 
         A reading that is not polled any more stops after a while (see `read_queue`).
         """
         ids = run, worker, span
-        reading = self._reading(ids)
-        return self._answer(ids, reading) if reading.future.done() else self._queue.progress(reading)
+        reading = self._reading(ids, to_the_end=to_the_end)
+        if not to_the_end and not reading.future.done():
+            return self._queue.progress(reading)
+        try:
+            return reading.future.result()
+        except Exception:  # told once: the cause may be gone when somebody asks again
+            self._queue.forget(ids, reading)
+            raise
 
     def poll(self, run: str, worker: str, span: str = "") -> Profile | CompileData | Progress:
         """Return a span, or without one what the worker compiled."""
@@ -302,14 +307,14 @@ class Session:
 
     def trace_file(self, run: str, worker: str, span: str) -> File:
         """Return the file of a trace. Raises NotFound."""
-        return self.look_up(run, worker, span)[0].span.file
+        return self.catalog.span((run, worker, span))[0].span.file
 
     def cancel(self, run: str, worker: str, span: str) -> None:
         """Stop reading a span that nobody else polls. Does nothing where it is not being read. Raises NotFound."""
-        self.look_up(run, worker, span)
+        self.catalog.span((run, worker, span))
         self._queue.cancel((run, worker, span))
 
-    def _reading(self, ids: Ids, *, to_the_end: bool = False) -> Reading[Profile]:
+    def _reading(self, ids: Ids, *, to_the_end: bool) -> Reading[Profile]:
         found, source = self.catalog.span(ids)
 
         def start() -> Reading[Profile]:
@@ -323,13 +328,6 @@ class Session:
             self._queue.forget(ids, reading)
             reading = self._queue.ask(ids, source, start, to_the_end=to_the_end)
         return reading
-
-    def _answer(self, ids: Ids, reading: Reading[Profile]) -> Profile:
-        try:
-            return reading.future.result()
-        except Exception:  # told once: the cause may be gone when somebody asks again
-            self._queue.forget(ids, reading)
-            raise
 
     def _read_span(self, ids: Ids, reading: Reading[Profile]) -> Profile:
         found, _ = self.catalog.span(ids)

@@ -1,8 +1,8 @@
 """Panels that need no code in the browser: how a *sheet* is shown, from the types of what a route answers.
 
 A sheet is a struct whose first field is `says`, sentences of which the first one is the answer, followed by fields that
-hold rows. A `code` of it is to be pasted. Each field of rows is a table, each field of a row a column: the name tells
-its head, its unit and where it leads; `analysis.sheet.head` says what a name does not.
+hold rows. A `code` of it is to be pasted. Each field of rows is a table, each field of a row a column: the name
+determines its head, its unit and its link; `analysis.sheet.head` says what a name does not.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _with_defaults(columns: list[SheetColumn]) -> list[SheetColumn]:
 
 def _column(field: inspect.Field) -> SheetColumn | None:
     """Return None for what is neither a text nor a number."""
-    plain, look = _unwrapped(field.type)
+    plain, style = _unwrapped(field.type)
     if isinstance(plain, _LISTS) and isinstance(_unwrapped(plain.item_type)[0], _TEXTS):
         kind = "text"
     elif not isinstance(plain, (*_KINDS, inspect.StrType)):
@@ -132,26 +132,26 @@ def _column(field: inspect.Field) -> SheetColumn | None:
     else:
         unit = _UNIT.search(field.name) if isinstance(plain, (inspect.IntType, inspect.FloatType)) else None
         kind = unit[1] if unit else _KINDS.get(type(plain), "text")
-    label = look.get("title") or _title(field.name)
+    label = style.get("title") or _title(field.name)
     return SheetColumn(
         field.name,
         f"{label}, %" if kind == "percent" else label,
         kind,
-        **{name: bool(look.get(name)) for name in ("bar", "total", "hidden", "grow")},
+        **{name: bool(style.get(name)) for name in ("bar", "total", "hidden", "grow")},
     )
 
 
 def _unwrapped(kind: inspect.Type) -> tuple[inspect.Type, dict[str, Any]]:
     """Return a type without its annotations and without None, and the annotations: `title` and the rest."""
-    look: dict[str, Any] = {}
+    style: dict[str, Any] = {}
     while isinstance(kind, (inspect.Metadata, inspect.UnionType)):
         if isinstance(kind, inspect.Metadata):
-            look |= {**(kind.extra_json_schema or {}), **(kind.extra or {})}
+            style |= {**(kind.extra_json_schema or {}), **(kind.extra or {})}
             kind = kind.type
         else:
             some = [type for type in kind.types if not isinstance(type, inspect.NoneType)]
             kind = some[0] if len(some) == 1 else inspect.AnyType()
-    return kind, look
+    return kind, style
 
 
 def _title(name: str) -> str:

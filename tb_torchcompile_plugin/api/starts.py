@@ -1,4 +1,4 @@
-"""A start-up beside the others of its logdir: which they are."""
+"""Which start-ups of its logdir is a start-up compared with?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from itertools import islice
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.compile_rules import CacheMissed
 from tb_torchcompile_plugin.analysis.causes.findings import compile_findings
 from tb_torchcompile_plugin.analysis.compare.compare import FullReport, full_report
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, compare_jobs
@@ -59,7 +58,7 @@ def findings_with_start(data: CompileData, start: Starts | None) -> list[Finding
     rows = data.of(compile_findings)
     return [
         *why,
-        *(row for row in rows if not why or row.rule != CacheMissed.id or "lookups" in row.evidence),
+        *(row for row in rows if not why or row.rule != "cache_missed" or "lookups" in row.evidence),
     ]
 
 

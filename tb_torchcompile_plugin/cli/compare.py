@@ -34,7 +34,7 @@ def show_comparison(a: tuple[str, str], b: tuple[str, str], as_json: bool) -> No
 
 def _print_comparison(report: FullReport, jobs: JobsCompared | None) -> None:
     """Print all tables to stdout, those of the jobs first."""
-    console = stdout_console(180)
+    console = stdout_console(180)  # columns, chosen by eye for these tables
     for side, name in (("A", report.a), ("B", report.b)):
         file = name.trace_file or "no trace, only what was compiled"
         console.print(Plain(f"{side}: run {name.run}  worker {name.worker}  {file}"))

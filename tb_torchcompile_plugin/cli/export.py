@@ -18,8 +18,6 @@ from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors, write_atomically
 from tb_torchcompile_plugin.torch_names.slices import step_name
 
-_NS_PER_MS = 1_000_000
-
 
 def add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command."""
@@ -76,7 +74,7 @@ def _export(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> N
         span=arguments.only_span,
         compare=arguments.compare,
         step=step_name(int(step)) if re.fullmatch(r"\d+", step) else step,
-        window=None if begin is None else (round(begin * _NS_PER_MS), round(end * _NS_PER_MS)),
+        window=None if begin is None else (round(begin * 1e6), round(end * 1e6)),
         code=not arguments.no_code,
         timeline_bytes=round(arguments.budget * 1e6),
         logdir=arguments.logdir,

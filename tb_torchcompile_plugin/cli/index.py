@@ -12,7 +12,7 @@ from rich.console import Console
 from tb_torchcompile_plugin.api.indexing.index import Done, index, plan
 from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order
 from tb_torchcompile_plugin.errors import Notice, UserError, visible
-from tb_torchcompile_plugin.reader.trace.ingest import usable_cores
+from tb_torchcompile_plugin.reader.trace.kineto import usable_cores
 
 _MAX_WARNINGS = 50  # traces that could not be read, by name; the others are counted
 

@@ -67,6 +67,7 @@ def find_kernels(session: Session, name: str, graph: str | None = None) -> list[
         (name,) = similar
     matches = [kernel for kernel in kernels if kernel.name == name]
     if not matches:
+        # a likeness chosen by hand
         candidates = similar or difflib.get_close_matches(name, names, _MAX_NAMES, 0.5) or names
         intro = "Its name is part of" if similar else "There are"
         more = f" and {len(candidates) - _MAX_NAMES} more" if len(candidates) > _MAX_NAMES else ""

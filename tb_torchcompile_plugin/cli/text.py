@@ -28,13 +28,13 @@ from tb_torchcompile_plugin.cli.text_table import (
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead
 from tb_torchcompile_plugin.torch_names.records import PHASES
 
-_MAX_FUNCTIONS = 15  # rows of compile_times, chosen by eye; --json has all
 _SENTENCES: tuple[Panel, ...] = ("compile_time", "recompiles")
 _SOURCES = {"summary": "compile summary", "torch_trace": "TORCH_TRACE log"}
 
 # Rows of a table, chosen by eye so that a span fits a few screens; the tab and --json have all of them.
 _MAX_ROWS = 20
 _MAX_EAGER = 15
+_MAX_FUNCTIONS = 15
 _MAX_IDLE_CAUSES = 10
 _MAX_STEPS = 6  # columns
 _MAX_GAPS = 5

@@ -105,7 +105,7 @@ def _full_id(start: str, ids: list[str]) -> str:
 
 def print_scenario(where: str, scenario: Scenario) -> None:
     """Print the step, its fixes, and what the picked ones bring together."""
-    console = stdout_console(200)
+    console = stdout_console(200)  # columns, chosen by eye for these tables
     print_lines(console, where)
     if scenario.step is None:
         print_lines(console, f"{scenario.headline} {scenario.why_nothing}")

@@ -120,15 +120,15 @@ def _count_differing(settings: frozenset[str], others: frozenset[str]) -> int:
     return len(settings ^ others)
 
 
-def _differences(one: _Lookup, other: _Lookup) -> tuple[dict[str, str], dict[str, str]]:
+def _differences(first: _Lookup, other: _Lookup) -> tuple[dict[str, str], dict[str, str]]:
     """Return the parts of each lookup that the other one does not have."""
-    if one.key == other.key:
+    if first.key == other.key:
         return {}, {}
-    before, now = dict(one.items - other.items), dict(other.items - one.items)
-    if one.settings is not other.settings:
-        before.update(_named(one.settings - other.settings))
-        now.update(_named(other.settings - one.settings))
-    order = {name: index for index, name in enumerate({**one.parts, **other.parts})}
+    before, now = dict(first.items - other.items), dict(other.items - first.items)
+    if first.settings is not other.settings:
+        before.update(_named(first.settings - other.settings))
+        now.update(_named(other.settings - first.settings))
+    order = {name: index for index, name in enumerate({**first.parts, **other.parts})}
 
     def rank(item: tuple[str, str]) -> tuple[int, str]:
         return order.get(item[0], len(order)), item[0]

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.torch_names import records as metric_names
 from tb_torchcompile_plugin.torch_names.artifacts import CPP, TRITON, kernel_definitions
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time, is_export
 from tb_torchcompile_plugin.torch_names.graph_breaks import STRING, exception_name
-from tb_torchcompile_plugin.torch_names.kernels import Category, category_of, is_generated_name
+from tb_torchcompile_plugin.torch_names.kernels import Category, category_of, has_triton_prefix
 from tb_torchcompile_plugin.torch_names.python_frames import first_traceback, traceback_frames
 from tb_torchcompile_plugin.torch_names.records import tuned_operator
 
@@ -44,8 +44,8 @@ def parse_graph_break(text: str) -> GraphBreak:
     parsed.hints.extend(_prose(hint["text"]) for hint in graph_breaks.HINT.finditer(head))
     if docs := graph_breaks.DOCS.search(head):
         parsed.docs_url = docs["url"]
-    if place := graph_breaks.BREAK_AT.search(head):
-        parsed.file, parsed.line = place["file"], int(place["line"])
+    if match := graph_breaks.BREAK_AT.search(head):
+        parsed.file, parsed.line = match["file"], int(match["line"])
     elif parsed.stack:
         parsed.file, parsed.line = parsed.stack[-1].file, parsed.stack[-1].line
     return parsed
@@ -106,7 +106,7 @@ def generated_kernels(code: str) -> list[GeneratedKernel]:
         category: Category = category_of(kernel.name)
         if kernel.language.startswith(CPP):
             category = "cpp"
-        elif kernel.language == TRITON and not is_generated_name(kernel.name):
+        elif kernel.language == TRITON and not has_triton_prefix(kernel.name):
             category = "triton_user"
         kernels.setdefault(kernel.name, GeneratedKernel(name=kernel.name, category=category))
     return list(kernels.values())

@@ -109,6 +109,7 @@ class CompileLog:
             self._add(kind, record)
         except Exception as error:
             if not record.damaged:
+                # characters: it is shown in one line
                 self.unreadable[f"{str(kind)[:60]}: {type(error).__name__}"] += 1
 
     def _add(self, kind: str, record: Record) -> None:

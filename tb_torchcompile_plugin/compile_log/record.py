@@ -63,7 +63,7 @@ Direction = Literal["forward", "backward"]
 # alive that were dead, or dead that were alive; after another graph than before.
 Reason = Literal["first", "size", "static_input", "earlier_result", "liveness", "order"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
-Key = tuple[int, str]  # epoch and compile id: ids start anew when dynamo is reset
+Key = tuple[int, str]  # epoch and compile id: ids start again when dynamo is reset
 
 
 def key_of(key: pb.CompileKey) -> Key:

@@ -49,7 +49,7 @@ _FILTERS = [{"id": _LZMA2, "dict_size": 1 << 24, "mode": _FAST, "mf": _HC4, "nic
 
 # Limits in bytes against files that hold gigabytes in a few kB; they were not measured.
 MOST_ROWS = 64 << 20  # rows take some tens of times as much in memory
-MOST_TEXT = 512 << 20
+MOST_TEXT = 512 << 20  # of one payload, or of a block of them
 _LZMA_MEMORY = 128 << 20  # of the window that a stream asks for
 _IN_FRONT = ("format_version", "environment", "warnings", "payload_block")  # not among the rows of a file
 

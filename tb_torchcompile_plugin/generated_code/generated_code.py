@@ -23,7 +23,6 @@ from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, art
 from tb_torchcompile_plugin.generated_code.output_code import (
     CodeCall,
     Definition,
-    only_owners,
     parse_calls,
     parse_definitions,
 )
@@ -34,7 +33,7 @@ from tb_torchcompile_plugin.generated_code.user_lines import (
     node_rows,
     provenance,
 )
-from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped, only_owners
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.memo import cached_once
 from tb_torchcompile_plugin.torch_names.artifacts import (
@@ -192,39 +191,39 @@ class GraphCode:
     def _calls_by_kernel(self) -> dict[str | None, list[CodeCall]]:
         return grouped(self.calls, lambda call: call.kernel)
 
-    def modules(self, made: Definition | CodeCall) -> list[str]:
+    def modules(self, part: Definition | CodeCall) -> list[str]:
         """Return the paths of the modules that a kernel or a call computes, "" being the one that was compiled.
 
-        They are those of the nodes that dynamo captured, else of the parameters that it takes, else what all modules at
-        its lines have in common; [] where they are unknown.
+        They are those of the nodes that dynamo captured, otherwise of the parameters that it takes, otherwise what all
+        modules at its lines have in common; [] where they are unknown.
         """
-        library = isinstance(made, CodeCall) and made.operator is not None
+        library = isinstance(part, CodeCall) and part.operator is not None
         # Nodes of a library's call are in their order: in a forward the others only lead to it.
-        named = made.source_nodes[-1:] if library and self.direction == "forward" else made.source_nodes
+        named = part.source_nodes[-1:] if library and self.direction == "forward" else part.source_nodes
         if paths := [self._captured_modules[node] for node in named if node in self._captured_modules]:
             return list(dict.fromkeys(paths))
-        nodes = made.nodes if isinstance(made, Definition) else _call_nodes(made) or made.source_nodes
+        nodes = part.nodes if isinstance(part, Definition) else _call_nodes(part) or part.source_nodes
         statements, primals = self._late
         lines = (statements[node][1] for node in nodes if node in statements)
         if paths := module_paths.taken_primals(lines, self._inputs, primals):
             return list(dict.fromkeys(paths))
-        frames = self.call_lines(made) if isinstance(made, CodeCall) else self.lines(made)[0]
+        frames = self.call_lines(part) if isinstance(part, CodeCall) else self.lines(part)[0]
         at_lines = [path for row in frames for path in self._modules_at.get((row.file, row.line), [])]
         return [module_paths.common_module(at_lines)] if at_lines else []
 
-    def piece(self, made: Definition | Iterable[CodeCall]) -> GraphPiece | None:
+    def piece(self, part: Definition | Iterable[CodeCall]) -> GraphPiece | None:
         """Return the nodes that a kernel or these calls compute.
 
-        They are of the graph after post-grad passes, else of the one that dynamo captured; None where neither was
+        They are of the graph after post-grad passes, otherwise of the one that dynamo captured; None where neither was
         recorded, or has none of them.
         """
-        if isinstance(made, Definition) and not (made.nodes or made.source_nodes):
-            consumer = self._consumer(made)
-            made = [consumer] if consumer else []
-        if isinstance(made, Definition):
-            nodes, source_nodes = made.nodes, made.source_nodes
+        if isinstance(part, Definition) and not (part.nodes or part.source_nodes):
+            consumer = self._consumer(part)
+            part = [consumer] if consumer else []
+        if isinstance(part, Definition):
+            nodes, source_nodes = part.nodes, part.source_nodes
         else:
-            calls = list(made)
+            calls = list(part)
             nodes = [node for call in calls for node in _call_nodes(call)]
             # Nodes of a call are in their order: it is the last one, the others lead to it.
             source_nodes = [node for call in calls for node in call.source_nodes[-1:]]

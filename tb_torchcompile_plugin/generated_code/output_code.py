@@ -10,7 +10,6 @@ import ast
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -18,7 +17,7 @@ import msgspec
 
 from tb_torchcompile_plugin.compile_log.record import Direction, direction_of
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped, only_owners
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import artifacts as names
 from tb_torchcompile_plugin.torch_names.artifacts import BENCHMARKED, TUNING_SETTING
@@ -207,14 +206,6 @@ def unique_graph_keys(data: CompileData) -> dict[str, str]:
     """Return the compile id of each graph key that belongs to exactly one."""
     graphs = (graph for graph in data.summary.graphs if graph.graph_key)
     return only_owners((graph.graph_key, graph.key.compile_id) for graph in graphs)
-
-
-def only_owners(pairs: Iterable[tuple[str, Owner]]) -> dict[str, Owner]:
-    """Return the owner of each name that has exactly one."""
-    owners: dict[str, set[Owner]] = defaultdict(set)
-    for name, owner in pairs:
-        owners[name].add(owner)
-    return {name: of_name.pop() for name, of_name in owners.items() if len(of_name) == 1}
 
 
 _HEAD = """\

@@ -64,10 +64,10 @@ def tied(job: TracedJob) -> Tied:
     rows, hold = selected.rows, calls_.of_kind(kind.operation in HOLD_ALL for kind in calls_.kinds)
     base = np.array([digest.base_ns for digest in job.digests], np.int64)
     calls_in_models = Tied(
-        place=calls_.place[rows],
+        rank_index=calls_.rank_index[rows],
         work=work[rows],
         instance=selected.number,
-        ahead=(job.of(clocks).offset_ns - (base - base.min()))[calls_.place[rows]],
+        ahead=(job.of(clocks).offset_ns - (base - base.min()))[calls_.rank_index[rows]],
         transfer=times.end[rows],
         needs=(hold | calls_.of_kind(kind.operation == "recv" for kind in calls_.kinds))[rows],
         needed=(hold | calls_.of_kind(kind.operation == "send" for kind in calls_.kinds))[rows],
@@ -82,10 +82,10 @@ def _all_of(instances_: Instances, mask: Mask) -> Mask:
     return np.asarray(np.bincount(instances_.number[mask], minlength=len(instances_)) == instances_.sizes)
 
 
-def by_place(place: Int64s, ranks: int) -> list[Int64s]:
+def by_rank(rank_index: Int64s, ranks: int) -> list[Int64s]:
     """Return the rows of each rank."""
-    order = np.argsort(place, kind="stable")
-    return np.split(order, np.searchsorted(place[order], np.arange(1, ranks)))
+    order = np.argsort(rank_index, kind="stable")
+    return np.split(order, np.searchsorted(rank_index[order], np.arange(1, ranks)))
 
 
 def job_clocks(
@@ -102,7 +102,7 @@ def job_clocks(
     calls_ = job.of(tied)
     calls_ = calls_._replace(transfer=(calls_.transfer * transfers).astype(np.int64))
     models = []
-    for index, (rank, rows) in enumerate(zip(job.ranks, by_place(calls_.place, len(job.ranks)))):
+    for index, (rank, rows) in enumerate(zip(job.ranks, by_rank(calls_.rank_index, len(job.ranks)))):
         changed = rank.profile.of(model)
         if index in changes:
             changed = changes[index](changed)
@@ -146,17 +146,19 @@ def overhead_per_event_ns(job: TracedJob) -> int:
     return least(lambda cost: step_of_job_ns(job_clocks(job, slice_ns=cost)) <= step, _MOST_NS, _HALVINGS)
 
 
-def changes_without_excess(job: TracedJob, places: Iterable[int], shared: bool = True) -> dict[int, Change]:
+def changes_without_excess(
+    job: TracedJob, rank_indices: Iterable[int], shared: bool = True
+) -> dict[int, Change]:
     """Return the changes of the models of these ranks, by index.
 
     shared: whether more work than others have is shared with them, or gone.
     """
-    return {place: job.of(_without_excess, place, shared) for place in places}
+    return {rank_index: job.of(_without_excess, rank_index, shared) for rank_index in rank_indices}
 
 
-def _without_excess(job: TracedJob, place: int, shared: bool) -> Change:
-    profile = job.ranks[place].profile
-    costs, lates = profile.of(host_costs), [row for row in job.of(late) if row.place == place]
+def _without_excess(job: TracedJob, rank_index: int, shared: bool) -> Change:
+    profile = job.ranks[rank_index].profile
+    costs, lates = profile.of(host_costs), [row for row in job.of(late) if row.rank_index == rank_index]
     left, work_left = np.ones(len(costs.begin)), np.ones(len(profile.of(gpu_queue)))
     for row in lates:
         if any(blamed.cause in GPU_CAUSES for blamed in row.parts):
@@ -236,7 +238,7 @@ def stages(job: Job) -> Stages | None:
     calls_, instances_ = job.of(calls), job.of(instances)
     is_paired = calls_.of_kind(kind.operation in PAIRED for kind in calls_.kinds)
     rows = instances_.rows[is_paired[instances_.rows[instances_.first]][instances_.number]]
-    if len(steps) < len(job.digests) or len(np.unique(calls_.place[rows])) < len(job.digests):
+    if len(steps) < len(job.digests) or len(np.unique(calls_.rank_index[rows])) < len(job.digests):
         return None
     compute = [
         np.asarray((rank.compute + rank.overlapped)[: len(rank.counted)], np.float64) for rank in steps

@@ -27,14 +27,13 @@ from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import Late, compare_calls, late
 from tb_torchcompile_plugin.job.waits import is_complete, waits
 from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, sums
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import NORMAL_DEVIATIONS, Int64s
 from tb_torchcompile_plugin.reader.arrays import grouped
 
 _PEERS = 3  # that run the same collectives: of fewer those that meet are compared
 _LIKES = 3  # groups that do the same: of fewer none can be called slow
 _SLOW_LINK = 1.5  # times as long as usual; chosen by eye on the recordings
 _DEVIATIONS = 8.0  # standard deviations from the rank in the middle; chosen by eye on the recordings
-_NORMAL = 1.4826  # times the median of distances is the standard deviation of a normal distribution
 _LEAST = 0.01  # share of what is compared: less is not worth a report
 _EXPLAINED = 32  # calls of which it is found out why a rank is late; it bounds the time
 
@@ -43,7 +42,7 @@ class Chain(NamedTuple):
     """Calls of the collectives that hold all, rank by rank in order of time, as columns."""
 
     row: Int64s  # of `calls`
-    place: Int64s  # index of the rank
+    rank_index: Int64s  # index of the rank
     instance: Int64s  # numbered from 0
     gap: Int64s  # since the rank's call before ended (ns)
     tail: Int64s  # from when all had come to its end (ns)
@@ -54,14 +53,14 @@ def chain(job: Job) -> Chain:
     """Return the calls as recorded."""
     calls_, times = job.of(calls), job.of(waits)
     instances_ = job.of(instances).where(job.of(holds_all_ranks))
-    order = np.lexsort((times.begin[instances_.rows], calls_.place[instances_.rows]))
+    order = np.lexsort((times.begin[instances_.rows], calls_.rank_index[instances_.rows]))
     row, instance = instances_.rows[order], instances_.number[order]
-    place, begin, end = calls_.place[row], times.begin[row], times.end[row]
-    is_first = np.diff(place, prepend=-1) > 0
+    rank_index, begin, end = calls_.rank_index[row], times.begin[row], times.end[row]
+    is_first = np.diff(rank_index, prepend=-1) > 0
     gap = np.where(is_first, begin, begin - np.roll(end, 1))
     latest = instances_.largest(times.begin)
-    first = np.searchsorted(place, np.arange(len(job.digests) + 1))
-    return Chain(row, place, instance, gap, end - latest[instance], first)
+    first = np.searchsorted(rank_index, np.arange(len(job.digests) + 1))
+    return Chain(row, rank_index, instance, gap, end - latest[instance], first)
 
 
 def ends(calls_: Chain) -> Int64s:
@@ -90,16 +89,16 @@ def ends(calls_: Chain) -> Int64s:
     return now
 
 
-def saved_share(job: Job, places: list[int]) -> float:
+def saved_share(job: Job, rank_indices: list[int]) -> float:
     """Return by which share a step of the job is shorter if these ranks do nothing beyond their peers."""
     calls_, ranks = job.of(chain), len(job.digests)
     if not len(calls_.row):
         return 0.0
     gap = np.array(calls_.gap)
     base = np.array([digest.base_ns for digest in job.digests], np.int64)
-    launch = job.of(calls).launch[calls_.row] - base[calls_.place]
-    for row in (row for row in job.of(late) if row.place in places):
-        rows = np.arange(calls_.first[row.place], calls_.first[row.place + 1])
+    launch = job.of(calls).launch[calls_.row] - base[calls_.rank_index]
+    for row in (row for row in job.of(late) if row.rank_index in rank_indices):
+        rows = np.arange(calls_.first[row.rank_index], calls_.first[row.rank_index + 1])
         rows = rows[(launch[rows] > row.begin) & (launch[rows] <= row.end)]
         # More work than others have does not vanish: it is shared among all.
         more = sum(ns for blamed, ns in row.parts.items() if blamed.cause == "more_work")
@@ -144,7 +143,7 @@ def beyond(job: Job) -> Beyond:
     begin, since = job.of(first_shared_steps), np.zeros_like(calls_.gap)
     if begin:
         launch = job.of(calls).launch[calls_.row]
-        since = np.where(launch >= 0, np.maximum(launch - np.array(begin, np.int64)[calls_.place], 0), 0)
+        since = np.where(launch >= 0, np.maximum(launch - np.array(begin, np.int64)[calls_.rank_index], 0), 0)
     gap = np.where(is_first, since, calls_.gap)
     _, key = distinct(*_compared_by(job, calls_), is_first.astype(np.int64))
     order = np.lexsort((gap, key))
@@ -164,14 +163,14 @@ def _compared_by(job: Job, calls_: Chain) -> tuple[Int64s, Int64s]:
     shape = shapes[job.of(calls).kind[calls_.row]]
     runs = numbered(part.tobytes() for part in np.split(shape, calls_.first[1:-1]))
     has_peers = np.bincount(runs)[runs][:ranks] >= _PEERS
-    compared = has_peers[calls_.place] if len(calls_.row) else np.zeros(0, bool)
-    number = np.arange(len(calls_.row)) - calls_.first[calls_.place]
-    return np.where(compared, runs[calls_.place], -1), np.where(compared, number, calls_.instance)
+    compared = has_peers[calls_.rank_index] if len(calls_.row) else np.zeros(0, bool)
+    number = np.arange(len(calls_.row)) - calls_.first[calls_.rank_index]
+    return np.where(compared, runs[calls_.rank_index], -1), np.where(compared, number, calls_.instance)
 
 
 def beyond_of(job: Job) -> Int64s:
     """Return by rank how much longer than its peers it takes in all."""
-    return sums(job.of(chain).place, job.of(beyond).ns, len(job.digests))
+    return sums(job.of(chain).rank_index, job.of(beyond).ns, len(job.digests))
 
 
 class SlowLink(NamedTuple):
@@ -181,7 +180,7 @@ class SlowLink(NamedTuple):
     """
 
     kind: Kind  # what loses most in it
-    places: list[int]  # indices of its ranks
+    rank_indices: list[int]  # indices of its ranks
     hosts: list[str]  # between which it is, [] where unknown
     groups: int
     ns: int  # how long `kind` takes in it
@@ -209,11 +208,13 @@ def slow_links(job: Job) -> list[SlowLink]:
     slow_rows = np.flatnonzero(is_far & is_often & (groups.usual > 0))
     links = [_link(job, groups, rows) for rows in groups_of_equal(slow_rows, groups.link)]
     joined = []
-    for same in grouped(links, lambda link: (*link.hosts,) if link.hosts else str(link.places)).values():
+    for same in grouped(
+        links, lambda link: (*link.hosts,) if link.hosts else str(link.rank_indices)
+    ).values():
         worst = max(same, key=lambda link: link.excess_ns)
-        places = sorted({place for link in same for place in link.places})
+        rank_indices = sorted({rank_index for link in same for rank_index in link.rank_indices})
         slow_instances = np.concatenate([link.instances for link in same])
-        joined.append(worst._replace(places=places, groups=len(same), instances=slow_instances))
+        joined.append(worst._replace(rank_indices=rank_indices, groups=len(same), instances=slow_instances))
     return sorted(joined, key=lambda link: -link.excess_ns)
 
 
@@ -222,11 +223,11 @@ def _link(job: Job, groups: _OfGroups, rows: Int64s) -> SlowLink:
     of_shape = sums(groups.shape[rows], excess, int(groups.shape.max()) + 1)
     worst = rows[groups.shape[rows] == of_shape.argmax()]
     members, calls_ = job.of(instances).some(groups.number[worst[:1]]).rows, job.of(calls)
-    places = np.sort(calls_.place[members]).tolist()
-    hosts = {job.digests[place].host for place in places}
+    rank_indices = np.sort(calls_.rank_index[members]).tolist()
+    hosts = {job.digests[rank_index].host for rank_index in rank_indices}
     return SlowLink(
         kind=calls_.kind_of(members[0]),
-        places=places,
+        rank_indices=rank_indices,
         hosts=sorted(host for host in hosts if host) if None not in hosts and len(hosts) > 1 else [],
         groups=1,
         ns=int(np.median(groups.ns[worst])),
@@ -243,7 +244,7 @@ def _of_groups(job: Job) -> _OfGroups:
     kind, last = calls_.kind[row], instances_.rows[instances_.first[number] + instances_.sizes[number] - 1]
     kinds = calls_.kinds
     shapes = numbered((kind.what, kind.dtype, kind.message_bytes, kind.group_size) for kind in kinds)
-    pair = np.where(is_pair, calls_.place[row] * len(job.digests) + calls_.place[last], -1)
+    pair = np.where(is_pair, calls_.rank_index[row] * len(job.digests) + calls_.rank_index[last], -1)
     _, link = distinct(numbered(kind.group for kind in kinds)[kind], pair)
     ns = instances_.smallest(job.of(waits).transfer)[number]
     return _OfGroups(number, shapes[kind], link, ns, _usual(shapes[kind], link, ns))
@@ -261,7 +262,7 @@ def _usual(shape: Int64s, link: Int64s, ns: Int64s) -> Int64s:
 class Slow(NamedTuple):
     """A slow rank, or several of a host."""
 
-    places: list[int]  # indices of ranks, the slowest first
+    rank_indices: list[int]  # indices of ranks, the slowest first
     host: str | None
     ns: int  # by how much that one is slower, in all that was recorded
 
@@ -274,23 +275,25 @@ def slow(job: Job) -> list[Slow]:
     """
     total = job.of(beyond_of)
     excess = total - np.median(total)
-    usual = _DEVIATIONS * _NORMAL * np.median(np.abs(excess))
+    usual = _DEVIATIONS * NORMAL_DEVIATIONS * np.median(np.abs(excess))
     is_far: Mask = np.asarray(excess > max(usual, _LEAST * job.of(compared_ns)))
     hosts = _hosts(job)
-    found: list[Slow] = []
+    slow_ranks: list[Slow] = []
     alone = is_far.copy()
-    for host, places in hosts.items() if len(hosts) > 1 else ():
-        far = places[is_far[places]]
-        if len(far) > 1 and 2 * len(far) > len(places):
-            found.append(_slow(far, host, total))
+    for host, rank_indices in hosts.items() if len(hosts) > 1 else ():
+        far = rank_indices[is_far[rank_indices]]
+        if len(far) > 1 and 2 * len(far) > len(rank_indices):
+            slow_ranks.append(_slow(far, host, total))
             alone[far] = False
-    found += [_slow(np.array([place]), None, total) for place in np.flatnonzero(alone).tolist()]
-    return sorted(found, key=lambda rank: -rank.ns)
+    slow_ranks += [
+        _slow(np.array([rank_index]), None, total) for rank_index in np.flatnonzero(alone).tolist()
+    ]
+    return sorted(slow_ranks, key=lambda rank: -rank.ns)
 
 
-def _slow(places: Int64s, host: str | None, total: Int64s) -> Slow:
-    places = places[np.argsort(-total[places], kind="stable")]
-    return Slow(places.tolist(), host, int(total[places[0]]))
+def _slow(rank_indices: Int64s, host: str | None, total: Int64s) -> Slow:
+    rank_indices = rank_indices[np.argsort(-total[rank_indices], kind="stable")]
+    return Slow(rank_indices.tolist(), host, int(total[rank_indices[0]]))
 
 
 def _hosts(job: Job) -> dict[str, Int64s]:
@@ -303,9 +306,9 @@ def _hosts(job: Job) -> dict[str, Int64s]:
     return dict(zip(hosts.tolist(), np.split(order, np.searchsorted(code[order], np.arange(1, len(hosts))))))
 
 
-def hosts_of(job: Job, places: Sequence[int]) -> list[str]:
+def hosts_of(job: Job, rank_indices: Sequence[int]) -> list[str]:
     """Return the hosts of these ranks; [] unless they are all ranks of their hosts."""
-    wanted = set(places)
+    wanted = set(rank_indices)
     hosts = {name: set(ranks.tolist()) for name, ranks in _hosts(job).items()}
     hosts = {name: ranks for name, ranks in hosts.items() if wanted & ranks}
     return list(hosts) if all(ranks <= wanted for ranks in hosts.values()) else []
@@ -324,10 +327,10 @@ def compared_ns(job: Job) -> int:
     return int(times.end[calls_.row].max() - (begin.min() if job.of(first_shared_steps) else begin.max()))
 
 
-def why_slow(job: Job, place: int) -> list[Late]:
+def why_slow(job: Job, rank_index: int) -> list[Late]:
     """Return what a rank did beyond the peers in the middle where it took longest, in order of time."""
     calls_, excess = job.of(chain), job.of(beyond)
-    rows = slice(int(calls_.first[place]), int(calls_.first[place + 1]))
+    rows = slice(int(calls_.first[rank_index]), int(calls_.first[rank_index + 1]))
     most = np.argsort(-excess.ns[rows], kind="stable")[:_EXPLAINED] + rows.start
     lates = (
         compare_calls(job, int(calls_.row[at]), int(calls_.row[excess.peer[at]]), int(excess.ns[at]))
@@ -351,8 +354,8 @@ def saved_without(job: Job, shares: Mapping[int, float], links: list[SlowLink]) 
     shares: by rank, which share goes of what it takes beyond its peers.
     """
     calls_, groups, count = job.of(chain), job.of(_of_groups), len(job.of(instances))
-    share = np.array([shares.get(place, 0.0) for place in range(len(job.digests))])
-    gap = calls_.gap - (job.of(beyond).ns * share[calls_.place]).astype(np.int64)
+    share = np.array([shares.get(rank_index, 0.0) for rank_index in range(len(job.digests))])
+    gap = calls_.gap - (job.of(beyond).ns * share[calls_.rank_index]).astype(np.int64)
     usual, is_slow = np.ones(count), np.zeros(count, bool)
     usual[groups.number] = groups.usual / np.maximum(groups.ns, 1)
     for link in links:

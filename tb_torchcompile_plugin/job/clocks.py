@@ -54,28 +54,32 @@ def clocks(job: Job) -> Clocks:
 
 def _by_collectives(instances_: Instances, calls_: Calls, ranks: int) -> tuple[Int64s, Int64s, Int64s]:
     """Link ranks by the collectives that hold all of them; return how far from the others each call still ends, too."""
-    instance, place, end = instances_.number, calls_.place[instances_.rows], calls_.end[instances_.rows]
+    instance, rank_index, end = (
+        instances_.number,
+        calls_.rank_index[instances_.rows],
+        calls_.end[instances_.rows],
+    )
     first = instances_.first[instance]
     others = np.flatnonzero(first != np.arange(len(first)))
-    pairs, pair = distinct(place[first[others]], place[others])
+    pairs, pair = distinct(rank_index[first[others]], rank_index[others])
     late = (end - end[first])[others][np.argsort(pair, kind="stable")]
     lates = np.split(late, np.cumsum(np.bincount(pair, minlength=pairs.shape[1]))[:-1])
     offset, shared = _offsets(ranks, [(*ends, times) for ends, times in zip(pairs.T.tolist(), lates)])
     for _ in range(_ROUNDS):
-        step = medians(place, _behind_median(instance, end - offset[place]), ranks)
+        step = medians(rank_index, _behind_median(instance, end - offset[rank_index]), ranks)
         if not step.any():
             break
         offset = offset + step
-    return offset, shared, _behind_median(instance, end - offset[place])
+    return offset, shared, _behind_median(instance, end - offset[rank_index])
 
 
 def _by_sends(calls_: Calls, pairs: Int64s, offset: Int64s, shared: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Link what is not linked yet by what is sent between them; pairs: rows of `calls` (sent, received)."""
-    sides = shared[calls_.place[pairs]]
+    sides = shared[calls_.rank_index[pairs]]
     pairs = pairs[sides[:, 0] != sides[:, 1]]
-    end = (calls_.end - offset[calls_.place])[pairs]
+    end = (calls_.end - offset[calls_.rank_index])[pairs]
     waited = np.diff(calls_.dur[pairs])[:, 0]
-    links = list(_across(shared[calls_.place[pairs]], np.diff(end)[:, 0], waited))
+    links = list(_across(shared[calls_.rank_index[pairs]], np.diff(end)[:, 0], waited))
     more, first = _offsets(len(offset), links)
     left = [lates - (more[other] - more[rank]) for rank, other, lates in links]
     return offset + more[shared], first[shared], np.concatenate([np.zeros(0, np.int64), *left])
@@ -124,10 +128,10 @@ def _behind_median(instance: Int64s, end: Int64s) -> Int64s:
     return np.asarray(end - np.repeat(middle, count), np.int64)
 
 
-def medians(place: Int64s, values: Int64s, count: int) -> Int64s:
+def medians(rank_index: Int64s, values: Int64s, count: int) -> Int64s:
     """Return for each index below `count` the median of its values, the lower one of two; 0 for none."""
-    order = np.lexsort((values, place))
-    sizes = np.bincount(place, minlength=count)
+    order = np.lexsort((values, rank_index))
+    sizes = np.bincount(rank_index, minlength=count)
     middle = np.cumsum(sizes) - sizes + np.maximum(sizes - 1, 0) // 2
     in_order = np.append(values[order], 0)
     return np.asarray(np.where(sizes > 0, in_order[np.minimum(middle, len(values))], 0), np.int64)

@@ -33,7 +33,7 @@ class Calls(NamedTuple):
     Times are Unix time in ns, each rank's by its own clock; -1 is unknown.
     """
 
-    place: Int64s  # index of the rank in the job
+    rank_index: Int64s  # index of the rank in the job
     begin: Int64s
     end: Int64s
     launch: Int64s
@@ -47,9 +47,9 @@ class Calls(NamedTuple):
         """How long each takes."""
         return self.end - self.begin
 
-    def of_rank(self, place: int) -> slice:
+    def of_rank(self, rank_index: int) -> slice:
         """Return the rows of one rank."""
-        return slice(*np.searchsorted(self.place, (place, place + 1)).tolist())
+        return slice(*np.searchsorted(self.rank_index, (rank_index, rank_index + 1)).tolist())
 
     def kind_of(self, row: int | np.integer) -> Kind:
         """Return what the call in this row is."""
@@ -76,8 +76,8 @@ def calls(job: Job) -> Calls:
     begin, end, launch, seq, _, comms = (
         np.concatenate(columns) for columns in zip(*(part[:-1] for part in parts))
     )
-    place = np.repeat(np.arange(len(parts)), [len(part.begin) for part in parts])
-    return Calls(place, begin, end, launch, seq, np.concatenate(kinds), comms, list(codes))
+    rank_index = np.repeat(np.arange(len(parts)), [len(part.begin) for part in parts])
+    return Calls(rank_index, begin, end, launch, seq, np.concatenate(kinds), comms, list(codes))
 
 
 def numbered(of_kinds: Iterable[Hashable]) -> Int64s:
@@ -88,7 +88,7 @@ def numbered(of_kinds: Iterable[Hashable]) -> Int64s:
 
 def rows_of_calls(about: OneRank) -> Int64s:
     """Return the trace's rows of a rank's calls. Raises UserError where its digest is of another trace."""
-    rows, digest = about.profile.of(communication_rows), about.job.digests[about.place]
+    rows, digest = about.profile.of(communication_rows), about.job.digests[about.rank_index]
     if len(rows) != len(digest.columns.calls.begin):
         raise UserError(
             "the digest of this rank is not of its trace",
@@ -157,7 +157,7 @@ def instances(job: Job) -> Instances:
     _, key = distinct(*(column[rows] for column in keys))
     order = np.lexsort((rows, key))
     rows, key = rows[order], key[order]
-    of_call = np.full(len(calls_.place), -1)
+    of_call = np.full(len(calls_.rank_index), -1)
     candidates = Instances(of_call, rows, np.flatnonzero(np.diff(key, prepend=-1)))
     collectives = candidates.where(_is_collective(calls_, candidates))
     first_rows = collectives.rows[collectives.first]
@@ -188,9 +188,9 @@ def _counted(job: Job, calls_: Calls) -> tuple[Int64s, Int64s]:
     anchors_ = job.of(first_shared_steps)
     since = np.maximum(np.array(anchors_, np.int64), 0) if anchors_ else np.zeros(len(job.digests), np.int64)
     row = _rows(job, calls_)
-    counted = np.flatnonzero((row >= 0) & (calls_.launch >= since[calls_.place]))
+    counted = np.flatnonzero((row >= 0) & (calls_.launch >= since[calls_.rank_index]))
     counted = counted[np.argsort(calls_.launch[counted], kind="stable")]
-    keys, of_key = distinct(row[counted], calls_.place[counted])
+    keys, of_key = distinct(row[counted], calls_.rank_index[counted])
     number = np.full(len(row), -1)
     number[counted] = ordinals(of_key)
     if not anchors_:
@@ -207,8 +207,10 @@ _Row = tuple[Group, int, int]
 
 def _rows(job: Job, calls_: Calls) -> Int64s:
     """Return by call a number of its row, -1 for none."""
-    pairs, pair = distinct(calls_.kind, calls_.place)
-    rows = [_row_of(calls_.kinds[kind], job.digests[place].rank) for kind, place in pairs.T.tolist()]
+    pairs, pair = distinct(calls_.kind, calls_.rank_index)
+    rows = [
+        _row_of(calls_.kinds[kind], job.digests[rank_index].rank) for kind, rank_index in pairs.T.tolist()
+    ]
     codes = {row: code for code, row in enumerate(dict.fromkeys(row for row in rows if row))}
     return np.array([codes[row] if row else -1 for row in rows] or [-1], np.int64)[pair]
 
@@ -250,7 +252,7 @@ def _is_collective(calls_: Calls, candidates: Instances) -> Mask:
     sizes = (None if kind.operation == "all_to_all" else kind.message_bytes for kind in calls_.kinds)
     in_common = numbered((kind.what, kind.dtype, size) for kind, size in zip(calls_.kinds, sizes))
     in_common = in_common[calls_.kind]
-    pairs, _ = distinct(candidates.number, calls_.place[candidates.rows])
+    pairs, _ = distinct(candidates.number, calls_.rank_index[candidates.rows])
     ranks = np.bincount(pairs[0], minlength=len(candidates))
     is_same = candidates.smallest(in_common) == candidates.largest(in_common)
     return np.asarray((candidates.sizes > 1) & is_same & (ranks == candidates.sizes))

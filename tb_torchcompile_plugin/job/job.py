@@ -82,13 +82,13 @@ class OneRank(Memoized):
     """A rank of a job with its trace, whether those of the others were read or not."""
 
     job: Job
-    place: int  # index in the job
+    rank_index: int  # index in the job
     profile: Profile
 
     @property
     def rank(self) -> int:
         """Its number in the job."""
-        return self.job.numbers[self.place]
+        return self.job.numbers[self.rank_index]
 
 
 def one_rank(job: TracedJob, rank: int) -> OneRank:

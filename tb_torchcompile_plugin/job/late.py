@@ -24,16 +24,17 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
 GPU_CAUSES: tuple[LateCause, ...] = ("slower_kernels", "more_work")
 WAITS: tuple[LateCause, ...] = ("synchronise", "memory_copy", "launch")  # for a GPU
 # If kernels of other grids have this share of the excess, all of it is more work: libraries' grids do not show sizes.
+# Chosen by eye on the recordings.
 _MORE_WORK_SHARE = 0.1
 _LEAST_NS = 20_000  # ranks are apart by as much in any job; observed on the recordings
 _MOST_RANKS = 64  # whose lateness is explained; it bounds the time of a large job
-_NEVER = -(1 << 62)
+_NEVER = -(1 << 62)  # ns, before all times
 
 
 class Late(NamedTuple):
     """One collective at which a rank was last."""
 
-    place: int  # index of the rank
+    rank_index: int  # index of the rank
     peer: int  # index of the rank that it is compared with
     instance: int
     begin: int  # between two launches, or from the first step on (ns, on the clock of its trace)
@@ -56,8 +57,8 @@ def late(job: Job) -> list[Late]:
     lateness_ = job.of(lateness)
     latest = np.argsort(-lateness_.by_rank, kind="stable")[:_MOST_RANKS]
     lates: dict[int, list[Late]] = defaultdict(list)
-    for row in np.flatnonzero(np.isin(lateness_.place, latest)).tolist():
-        since, before = job.of(_since, bool(lateness_.by_group[row])), lates[int(lateness_.place[row])]
+    for row in np.flatnonzero(np.isin(lateness_.rank_index, latest)).tolist():
+        since, before = job.of(_since, bool(lateness_.by_group[row])), lates[int(lateness_.rank_index[row])]
         before.append(
             _compared(job, since, lateness_.last[row], lateness_.peer[row], int(lateness_.ns[row]), before)
         )
@@ -68,7 +69,7 @@ class Lateness(NamedTuple):
     """Instances at which a rank came later than its peers, as columns."""
 
     instance: Int64s
-    place: Int64s  # index of the rank
+    rank_index: Int64s  # index of the rank
     last: Int64s  # its call
     peer: Int64s  # the call of the rank that came in the middle
     ns: Int64s  # how much later
@@ -84,9 +85,9 @@ def lateness(job: Job) -> Lateness:
     peer = np.where(near >= 0, near, far)
     ns = np.where(peer >= 0, begin[last] - begin[peer], 0) if len(begin) else peer
     rows = np.flatnonzero(ns > least)
-    place = job.of(calls).place[last[rows]]
-    total = sums(place, ns[rows], len(job.digests))
-    return Lateness(rows, place, last[rows], peer[rows], ns[rows], near[rows] < 0, total)
+    rank_index = job.of(calls).rank_index[last[rows]]
+    total = sums(rank_index, ns[rows], len(job.digests))
+    return Lateness(rows, rank_index, last[rows], peer[rows], ns[rows], near[rows] < 0, total)
 
 
 def _peers(job: Job, last: Int64s, by_group: bool) -> Int64s:
@@ -109,7 +110,7 @@ def _peers(job: Job, last: Int64s, by_group: bool) -> Int64s:
 class _Since(NamedTuple):
     """What is compared of each call, as columns: from when to when (ns, on the clock of its trace)."""
 
-    place: Int64s  # index of the rank
+    rank_index: Int64s  # index of the rank
     begin: Int64s
     end: Int64s
     instance: Int64s  # after which; -1: from the first step on
@@ -122,12 +123,12 @@ def _since(job: Job, by_group: bool) -> _Since:
     by_group: from the one before it of its group.
     """
     calls_, instance = job.of(calls), job.of(instances).of_call
-    group = calls_.groups() if by_group else np.zeros_like(calls_.place)
-    order = np.lexsort((calls_.launch, group, calls_.place))
+    group = calls_.groups() if by_group else np.zeros_like(calls_.rank_index)
+    order = np.lexsort((calls_.launch, group, calls_.rank_index))
     rows = order[(instance[order] >= 0) & (calls_.launch[order] >= 0) & (group[order] >= 0)]
     base = np.array([digest.base_ns for digest in job.digests], np.int64)
-    place, launch = calls_.place[rows], calls_.launch[rows] - base[calls_.place[rows]]
-    is_first = (np.diff(place, prepend=-1) > 0) | (np.diff(group[rows], prepend=-1) != 0)
+    rank_index, launch = calls_.rank_index[rows], calls_.launch[rows] - base[calls_.rank_index[rows]]
+    is_first = (np.diff(rank_index, prepend=-1) > 0) | (np.diff(group[rows], prepend=-1) != 0)
     # What can be compared begins with the first step that all have, or with the recording.
     recording = [int(digest.columns.header.begin_ns) for digest in job.digests]
     first = (
@@ -135,14 +136,14 @@ def _since(job: Job, by_group: bool) -> _Since:
         if job.of(first_shared_steps)
         else np.array(recording, np.int64)
     )
-    begin = np.where(is_first, first[place], np.roll(launch, 1))
-    columns = np.full((3, len(calls_.place)), -1)
+    begin = np.where(is_first, first[rank_index], np.roll(launch, 1))
+    columns = np.full((3, len(calls_.rank_index)), -1)
     columns[:, rows] = begin, launch, np.where(is_first, -1, np.roll(instance[rows], 1))
     # By rank until when it is known what its host did.
     reach = np.array([digest.columns.cuts.max(initial=_NEVER) for digest in job.digests], np.int64)
-    comparable = np.zeros(len(calls_.place), bool)
-    comparable[rows] = (begin <= launch) & (launch <= reach[place])
-    return _Since(calls_.place, columns[0], columns[1], columns[2], comparable)
+    comparable = np.zeros(len(calls_.rank_index), bool)
+    comparable[rows] = (begin <= launch) & (launch <= reach[rank_index])
+    return _Since(calls_.rank_index, columns[0], columns[1], columns[2], comparable)
 
 
 def compare_calls(job: Job, row: int, peer: int, ns: int) -> Late | None:
@@ -155,9 +156,9 @@ def compare_calls(job: Job, row: int, peer: int, ns: int) -> Late | None:
 
 def _compared(job: Job, since: _Since, row: int, peer: int, ns: int, before: list[Late]) -> Late:
     """Compare two calls; before: what was found of the late rank before."""
-    windows = [(int(since.place[at]), int(since.begin[at]), int(since.end[at])) for at in (row, peer)]
+    windows = [(int(since.rank_index[at]), int(since.begin[at]), int(since.end[at])) for at in (row, peer)]
     own, others = (_host_parts(job, *window) for window in windows)
-    (place, begin, end), (peer_place, _, _) = windows
+    (rank_index, begin, end), (peer_index, _, _) = windows
     for earlier in before:
         # It waited for this in the collectives of another group.
         if begin <= earlier.begin and earlier.end <= end:
@@ -172,7 +173,7 @@ def _compared(job: Job, since: _Since, row: int, peer: int, ns: int, before: lis
         # A GPU that is behind stays so: of this lateness only a part is since the collective before.
         parts = gpu if sum(gpu.values()) >= min(ns // 2, sum(parts.values())) else parts
     instance = int(job.of(instances).of_call[row])
-    return Late(place, peer_place, instance, begin, end, ns, parts, dict(others))
+    return Late(rank_index, peer_index, instance, begin, end, ns, parts, dict(others))
 
 
 def compared_steps(job: Job) -> int:
@@ -180,13 +181,13 @@ def compared_steps(job: Job) -> int:
     return max(digest.host_steps for digest in job.digests)
 
 
-def _host_parts(job: Job, place: int, begin: int, end: int) -> Counter[LateAttribution]:
+def _host_parts(job: Job, rank_index: int, begin: int, end: int) -> Counter[LateAttribution]:
     """Return what the launching threads did, without waiting for a GPU that waited for another rank."""
-    costs = job.digests[place].of(details_of).host
-    rows = _rows_between(job, place, costs.stretch, begin, end)
+    costs = job.digests[rank_index].of(details_of).host
+    rows = _rows_between(job, rank_index, costs.stretch, begin, end)
     from_, until = np.maximum(costs.wait_begin, begin), np.minimum(costs.wait_end, end)
     waits_ = np.flatnonzero(until > from_)
-    waiting_ns = covered_ns(job.of(waiting, place), from_[waits_], until[waits_])
+    waiting_ns = covered_ns(job.of(waiting, rank_index), from_[waits_], until[waits_])
     code = np.concatenate((costs.code[rows], costs.wait_code[waits_]))
     ns = np.concatenate((costs.ns[rows], (until - from_)[waits_] - waiting_ns))
     codes, key = np.unique(code, return_inverse=True)
@@ -197,18 +198,18 @@ def _host_parts(job: Job, place: int, begin: int, end: int) -> Counter[LateAttri
 _Kernels = dict[tuple[str, str], tuple[int, int]]  # (name, grid) → how many, and how long in all (ns)
 
 
-def _kernels(job: Job, place: int, begin: int, end: int) -> _Kernels:
+def _kernels(job: Job, rank_index: int, begin: int, end: int) -> _Kernels:
     """Return what was launched, except collectives."""
-    parts = job.digests[place].of(details_of).kernels
-    rows = _rows_between(job, place, parts.stretch, begin, end)
+    parts = job.digests[rank_index].of(details_of).kernels
+    rows = _rows_between(job, rank_index, parts.stretch, begin, end)
     codes, key = np.unique(parts.kernel[rows], return_inverse=True)
     columns = (sums(key, column[rows], len(codes)).tolist() for column in (parts.launches, parts.ns))
     return {parts.kernels[code]: (count, ns) for code, count, ns in zip(codes.tolist(), *columns)}
 
 
-def _rows_between(job: Job, place: int, stretch: Int64s, begin: int, end: int) -> slice:
+def _rows_between(job: Job, rank_index: int, stretch: Int64s, begin: int, end: int) -> slice:
     """Return the rows, which ascend by stretch, of the stretches between two cuts."""
-    stretches = np.searchsorted(job.digests[place].columns.cuts, (begin, end))
+    stretches = np.searchsorted(job.digests[rank_index].columns.cuts, (begin, end))
     return slice(*np.searchsorted(stretch, stretches).tolist())
 
 

@@ -1,10 +1,10 @@
 """What does overlapping cost? Each kernel's time next to a collective compared with the same kernel's alone.
 
 A collective takes cores and bandwidth of its GPU, also while it only waits for another rank. The same kernel has one
-name, compilation, grid and, where they were recorded, input shapes, and one place among its likes in its step:
+name, compilation, grid and, where they were recorded, input shapes, and one position among its likes in its step:
 libraries run one kernel on one grid for products of any depth. It is looked for alone on the same rank, then on
 others that do the same work, if all of it is faster or slower alike. Only generated kernels, and those with known
-shapes, are the same at any place.
+shapes, are the same at any position.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.as_early import by_place, tied
+from tb_torchcompile_plugin.job.as_early import by_rank, tied
 from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import waiting
@@ -24,8 +24,8 @@ from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
 from tb_torchcompile_plugin.profile.model.gpu_queue import overlappable_share
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_generated_name
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, has_triton_prefix
 
 _NO_COMPUTE = [CATEGORIES.index(name) for name in ("communication", "memcpy", "memset")]
 # By which times of ranks that do the same may differ, and the share of their time that may differ more; by eye.
@@ -42,9 +42,9 @@ class SameKernel(NamedTuple):
     shapes: str | None
 
     @property
-    def at_any_place(self) -> bool:
+    def at_any_position(self) -> bool:
         """Whether all of them do as much."""
-        return self.shapes is not None or is_generated_name(self.name)
+        return self.shapes is not None or has_triton_prefix(self.name)
 
 
 class Overlapped(NamedTuple):
@@ -91,9 +91,9 @@ def overlap(job: TracedJob) -> Overlapped:
             rows = (np.full(len(part.dur), index), code[part.kernel], *part[2:])
             for column, more in zip(columns, rows):
                 column.append(more)
-    place, kernel, at, of, dur, covered, waited = (np.concatenate(column) for column in columns)
-    alone = _alone(list(codes), place, kernel, at, of, dur, covered == 0)
-    every = Overlapped(list(codes), place, kernel, dur, covered, waited, alone)
+    rank_index, kernel, at, of, dur, covered, waited = (np.concatenate(column) for column in columns)
+    alone = _alone(list(codes), rank_index, kernel, at, of, dur, covered == 0)
+    every = Overlapped(list(codes), rank_index, kernel, dur, covered, waited, alone)
     overlaps = np.isin(kernel, np.unique(kernel[every.beside]))
     return Overlapped(every.kernels, *(column[overlaps] for column in every[1:]))
 
@@ -107,7 +107,7 @@ def _of_device(profile: Profile, launches: Launches, waits: Intervals) -> _Launc
     name, compile_id = launches.name[rows], _filled(launches.name[rows], launches.compile_id[rows])
     grid, shapes = codes_of(trace, "grid", index), codes_of(trace, "input_dims", launches.op[rows])
     keys, kernel = distinct(name, compile_id, grid, shapes)
-    step = profile.of(StepWindows).launching(trace, launch)
+    step = launching(profile.of(StepWindows).windows, trace, launch)
     _, group = distinct(kernel, step)
     order = np.argsort(begin, kind="stable")
     at = np.empty(len(group), np.int64)
@@ -152,21 +152,23 @@ def _alone(
     dur: Int64s,
     is_alone: Mask,
 ) -> Int64s:
-    """Return the median alone: of this rank at this place, of any rank at this place, or of this rank at any place."""
-    anywhere = np.array([key.at_any_place for key in kernels] or [False])[kernel] if len(kernel) else is_alone
-    place = np.where(at >= 0, at, -1 - np.arange(len(at)))  # an unknown place is no other one's
-    speed = _speeds(distinct(kernel, place, of)[1], rank, dur, is_alone & (at >= 0))[rank]
+    """Return the median alone: of this rank at this position, of any rank there, or of this rank anywhere."""
+    anywhere = (
+        np.array([key.at_any_position for key in kernels] or [False])[kernel] if len(kernel) else is_alone
+    )
+    position = np.where(at >= 0, at, -1 - np.arange(len(at)))  # an unknown position is no other kernel's
+    speed = _speeds(distinct(kernel, position, of)[1], rank, dur, is_alone & (at >= 0))[rank]
     is_even = np.isfinite(speed)
     speed = np.where(is_even, speed, 1.0)
-    alone = _medians(dur, is_alone, kernel, place, of, rank)
-    usual = _medians((dur / speed).astype(np.int64), is_alone & is_even, kernel, place, of)
+    alone = _medians(dur, is_alone, kernel, position, of, rank)
+    usual = _medians((dur / speed).astype(np.int64), is_alone & is_even, kernel, position, of)
     elsewhere = np.where(is_even & (usual >= 0), (usual * speed).astype(np.int64), -1)
     alone = np.where(alone >= 0, alone, elsewhere)
     return np.where((alone < 0) & anywhere, _medians(dur, is_alone, kernel, rank), alone)
 
 
 def _speeds(group: Int64s, rank: Int64s, dur: Int64s, counted: Mask) -> Floats:
-    """Return by rank how long its kernels take alone, relative to the median of the ranks at the same places.
+    """Return by rank how long its kernels take alone, relative to the median of the ranks at the same positions.
 
     NaN where that differs by kernel: such a rank has other work, and none of its times is another's.
     """
@@ -207,8 +209,8 @@ def hideable_share(job: TracedJob) -> Floats:
     A transfer is over on all of its ranks at once.
     """
     calls = job.of(tied)
-    share, least = np.ones(len(calls.place)), np.ones(int(calls.instance.max(initial=-1)) + 1)
-    for rank, rows in zip(job.ranks, by_place(calls.place, len(job.ranks))):
+    share, least = np.ones(len(calls.rank_index)), np.ones(int(calls.instance.max(initial=-1)) + 1)
+    for rank, rows in zip(job.ranks, by_rank(calls.rank_index, len(job.ranks))):
         share[rows] = overlappable_share(rank.profile, calls.work[rows], np.maximum(calls.transfer[rows], 0))
     np.minimum.at(least, calls.instance, share)
     return least[calls.instance]

@@ -110,11 +110,11 @@ def _columns(job: Job, gpus: Mapping[int, RankGpu]) -> list[Int64s]:
     of_exposed = np.repeat(shift, [len(gpu.exposed.starts) for gpu in gpus.values()])
     starts, ends = map(np.concatenate, zip(*(gpu.exposed for gpu in gpus.values())))
     exposed = Intervals(starts + of_exposed, ends + of_exposed)
-    call = np.flatnonzero(np.isin(calls_.place, indices))
+    call = np.flatnonzero(np.isin(calls_.rank_index, indices))
     waited = call[times.wait[call] > 0]
     sent = call[times.transferred[call] > 0]
-    waiting = calls_.begin[waited] + moved[calls_.place[waited]]
-    sending = calls_.end[sent] + moved[calls_.place[sent]]
+    waiting = calls_.begin[waited] + moved[calls_.rank_index[waited]]
+    sending = calls_.end[sent] + moved[calls_.rank_index[sent]]
     not_waiting = subtract(exposed, union(waiting, waiting + times.wait[waited]))
     unknown = subtract(not_waiting, union(sending - times.transferred[sent], sending))
     alone_ns, not_waiting_ns, unknown_ns = (

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask
+from tb_torchcompile_plugin.profile.columns import Mask, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.model import Model, Replayed, summed
+from tb_torchcompile_plugin.profile.model.model import Model, Replayed
 
 _NEVER = np.iinfo(np.int64).min // 2
 
@@ -27,7 +27,7 @@ class CircularWaitError(Exception):
 class Tied(NamedTuple):
     """Matched calls that are in the model of their rank, as columns."""
 
-    place: Int64s  # index of the rank
+    rank_index: Int64s  # index of the rank
     work: Int64s  # index in its queue
     instance: Int64s  # numbered from 0
     ahead: Int64s  # what its clock is ahead (ns)
@@ -83,7 +83,7 @@ class _Walk:
             column.tolist()
             for column in (model.point, model.stream, model.dur, model.latency, model.gap, model.after_gap)
         )
-        led = model.before + summed(model.piece_point, model.host, len(model.before))
+        led = model.before + sums(model.piece_point, model.host, len(model.before))
         self._before, self._own, self._returns, self._target = (
             column.tolist() for column in (led, model.own, model.returns, model.target)
         )

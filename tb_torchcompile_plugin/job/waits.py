@@ -37,14 +37,14 @@ class Waits(NamedTuple):
 def waits(job: Job) -> Waits:
     """Return the waits; wait + transfer is the duration, to the ns."""
     calls_, offset, instances_ = job.of(calls), job.of(clocks).offset_ns, job.of(instances)
-    begin, end = calls_.begin - offset[calls_.place], calls_.end - offset[calls_.place]
+    begin, end = calls_.begin - offset[calls_.rank_index], calls_.end - offset[calls_.rank_index]
     wait, awaited = np.full((2, len(begin)), -1)
     last, unknown = np.zeros(len(begin), bool), np.zeros(len(begin), np.int64)
     rows, needed = instances_.rows, job.of(needed_calls)
     until = np.where(needed >= 0, begin[needed] if len(begin) else needed, _NEVER)[instances_.number]
     wait[rows] = np.maximum(np.minimum(end[rows], until), begin[rows]) - begin[rows]
     waited = wait[rows] > 0
-    awaited[rows[waited]] = calls_.place[needed[instances_.number[waited]]]
+    awaited[rows[waited]] = calls_.rank_index[needed[instances_.number[waited]]]
     last[needed[needed >= 0]] = job.of(holds_all_ranks)[needed >= 0]
     # Until all ranks have come it is unknown who waits, whoever is needed; always where one was not read.
     apart = np.clip(instances_.largest(begin)[instances_.number] - begin[rows], 0, calls_.dur[rows])
@@ -63,7 +63,7 @@ def needed_calls(job: Job) -> Int64s:
     """
     calls_, offset, instances_ = job.of(calls), job.of(clocks).offset_ns, job.of(instances)
     rows = instances_.rows
-    order = np.lexsort((-rows, (calls_.begin - offset[calls_.place])[rows], instances_.number))
+    order = np.lexsort((-rows, (calls_.begin - offset[calls_.rank_index])[rows], instances_.number))
     latest = rows[order][instances_.first + instances_.sizes - 1]
     return np.where(job.of(holds_all_ranks), latest, job.of(senders))
 
@@ -80,11 +80,11 @@ def is_complete(job: Job) -> Mask:
     return np.asarray((job.of(senders) >= 0) | complete)
 
 
-def waiting(job: Job, place: int) -> Intervals:
+def waiting(job: Job, rank_index: int) -> Intervals:
     """Return when collectives of a rank waited for another one, by the clock of its trace."""
-    rows = job.of(calls).of_rank(place)
+    rows = job.of(calls).of_rank(rank_index)
     wait = job.of(waits).wait[rows]
-    begin = job.of(calls).begin[rows][wait > 0] - job.digests[place].base_ns
+    begin = job.of(calls).begin[rows][wait > 0] - job.digests[rank_index].base_ns
     return union(begin, begin + wait[wait > 0])
 
 
@@ -99,15 +99,15 @@ class Blame(NamedTuple):
         """Return by rank how long the others waited for it."""
         return sums(self.awaited, self.ns, ranks)
 
-    def of(self, place: int) -> Int64s:
+    def of(self, rank_index: int) -> Int64s:
         """Return the rows of one rank that waited, most first."""
-        rows = np.flatnonzero(self.waiting == place)
+        rows = np.flatnonzero(self.waiting == rank_index)
         return rows[np.argsort(-self.ns[rows], kind="stable")]
 
 
 def blame(job: Job) -> Blame:
     """Return who waited for whom, in order of the ranks."""
-    places, times = job.of(calls).place, job.of(waits)
+    rank_indices, times = job.of(calls).rank_index, job.of(waits)
     rows = np.flatnonzero(times.awaited >= 0)
-    pairs, pair = distinct(places[rows], times.awaited[rows])
+    pairs, pair = distinct(rank_indices[rows], times.awaited[rows])
     return Blame(pairs[0], pairs[1], sums(pair, times.wait[rows], pairs.shape[1]))

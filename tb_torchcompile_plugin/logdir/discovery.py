@@ -296,6 +296,7 @@ def _run_of_file(file: File, prefix: str, within: str) -> RunFiles:
 
 def _head_or_nothing(file: File) -> bytes:
     try:
+        # bytes: the beginning of a log's first line is enough; chosen by hand
         return read_head(file.path, 4096) if file.size else b""
     except (OSError, UserError):  # reading it will say why
         return b""

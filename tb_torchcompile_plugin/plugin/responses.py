@@ -86,7 +86,9 @@ def answer(request: Request, value: Answer | Progress) -> Response:
         return _respond(request, text_body(value), "text/plain", 200, [_NOSNIFF])
     if isinstance(value, bytes):
         return _respond(request, value, "application/octet-stream", 200, [_NOSNIFF])
-    return download(value) if isinstance(value, Download) else json(request, value)
+    if isinstance(value, Download):
+        return download(value)
+    return _respond(request, json_body(value), "application/json", 200)
 
 
 def json(request: Request, value: object, status: int = 200) -> Response:
@@ -170,7 +172,9 @@ def _respond(
 ) -> Response:
     headers = list(headers or [])
     if status == 200:
-        headers += [("ETag", tag := _entity_tag(body)), ("Vary", "Accept-Encoding")]
+        # Browsers keep an answer under its tag, and ask each time whether it is still valid.
+        tag = f'W/"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
+        headers += [("ETag", tag), ("Vary", "Accept-Encoding")]
         if request.if_none_match.contains_raw(tag):
             return _bare(304, mime_type, [*headers, ("Cache-Control", "no-cache, must-revalidate")])
     encoding = None
@@ -180,8 +184,3 @@ def _respond(
         request, body, mime_type, code=status, content_encoding=encoding, headers=headers
     )
     return response
-
-
-def _entity_tag(body: bytes) -> str:
-    """Return the tag under which browsers keep an answer; they ask each time whether it is still valid."""
-    return f'W/"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'

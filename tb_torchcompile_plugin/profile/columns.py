@@ -173,8 +173,8 @@ class Cover:
     def __init__(self, trace: Trace, rows: Int64s) -> None:
         self._trace = trace
         self._tracks = {
-            track: union(trace.ts[of_track], trace.ts[of_track] + trace.dur[of_track])
-            for track, of_track in by_track(trace, rows)
+            int(trace.track[same[0]]): union(trace.ts[same], trace.ts[same] + trace.dur[same])
+            for same in groups_of_equal(rows, trace.track)
         }
 
     def on(self, track: int) -> Intervals:

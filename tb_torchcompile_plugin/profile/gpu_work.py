@@ -77,12 +77,6 @@ def device_names(trace: Trace) -> dict[int, str]:
     return {device: str(name) for device, name in names if isinstance(device, int) and name is not None}
 
 
-def device_property(trace: Trace, name: str) -> dict[int, object]:
-    """Return one property by device; None where the header lacks it."""
-    values = ((row.get("id"), row.get(name)) for row in device_properties(trace))
-    return {device: value for device, value in values if isinstance(device, int)}
-
-
 def device_properties(trace: Trace) -> list[dict[str, object]]:
     """Return what the trace's header holds about each device; [] where it holds nothing."""
     rows = trace.metadata.get("deviceProperties")

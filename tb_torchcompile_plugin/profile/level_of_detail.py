@@ -113,6 +113,7 @@ def levels(lines: Iterable[MergedSlices], groups: int, length_ns: int) -> Iterat
     """
     finest = [merged(line, _FINEST) for line in lines]
     runs = MergedSlices(*(np.concatenate(columns) for columns in zip(*finest)))
+    # until all of the time is 64 buckets
     for shift in range(_FINEST, max(_FINEST + 1, length_ns.bit_length() - 6), _STEP):
         runs = merged(runs, shift)
         yield Level(shift, runs, np.searchsorted(runs.group, np.arange(groups + 1)))

@@ -16,9 +16,8 @@ import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import Mask, host_slices
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_step
@@ -28,7 +27,8 @@ GPU_BOUND_RATIO = 1.05
 _FILLED = 0.5  # share of a step on a GPU that has work most of the time
 _FEWEST = 2  # noted steps for a mean
 _FEW = 5  # noted steps for what the host needs
-_LONGEST = 10  # times the median: what takes longer is not a step, but a pause between two
+# Times the median: what takes longer is not a step, but a pause between two; chosen by eye.
+PAUSE_RATIO = 10
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -42,13 +42,6 @@ class Step(msgspec.Struct, frozen=True):
     # last one of a trace that was cut.
     gpu_us: float | None
     gpu_busy_us: float | None  # the GPU work that ran inside the host's window
-
-
-def step_slices(profile: Profile) -> Int64s:
-    """Return the rows of the steps' slices in order of time."""
-    trace = profile.trace
-    index = host_slices(trace, is_step, (LABEL,))
-    return index[np.argsort(trace.ts[index], kind="stable")]
 
 
 def profiled_steps(profile: Profile) -> list[Step]:
@@ -73,10 +66,13 @@ class StepWindows:
     """The profiled steps as windows; none without a schedule."""
 
     def __init__(self, profile: Profile) -> None:
-        trace, self.rows = profile.trace, profile.of(step_slices)
+        trace = profile.trace
+        rows = host_slices(trace, is_step, (LABEL,))
+        self.rows = rows[np.argsort(trace.ts[rows], kind="stable")]  # in order of time
         self.names = [trace.names[name] for name in trace.name[self.rows]]
         self.starts: Int64s = trace.ts[self.rows]
         self.ends: Int64s = self.starts + trace.dur[self.rows]
+        self.windows = Intervals(self.starts, self.ends)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -86,20 +82,12 @@ class StepWindows:
         """Time in the steps on the host."""
         return int((self.ends - self.starts).sum())
 
-    def of(self, moments: Int64s) -> Int64s:
-        """Return the step around each moment, -1 outside of all."""
-        return within(Intervals(self.starts, self.ends), moments)
-
-    def launching(self, trace: Trace, launch: Int64s) -> Int64s:
-        """Return the step that each launch call begins in; see `launching`."""
-        return launching(Intervals(self.starts, self.ends), trace, launch)
-
 
 def profiled_time(profile: Profile) -> Intervals:
     """Return the profiled steps; the whole span where there are none."""
     steps = profile.of(StepWindows)
     if len(steps):
-        return Intervals(steps.starts, steps.ends)
+        return steps.windows
     first, last = profile.trace.window()
     return Intervals(np.array([first], np.int64), np.array([last], np.int64))
 
@@ -131,8 +119,7 @@ def mean_of_steps(length: Int64s) -> float:
 
 def steps_by_gpu(profile: Profile) -> list[GpuSteps]:
     """Return the steps of each device on which a profiled step launched work."""
-    steps = profile.of(StepWindows)
-    return gpu_steps_of(profile, Intervals(steps.starts, steps.ends))
+    return gpu_steps_of(profile, profile.of(StepWindows).windows)
 
 
 def gpu_steps(profile: Profile) -> GpuSteps | None:
@@ -261,5 +248,5 @@ def _mean(durations_ns: Sequence[int]) -> int | None:
     """Average steps, so that each has its part of what a loop does every few steps, such as waiting for a loader."""
     if len(durations_ns) < _FEWEST:
         return None
-    most = _LONGEST * statistics.median(durations_ns)
+    most = PAUSE_RATIO * statistics.median(durations_ns)
     return round(statistics.fmean(ns for ns in durations_ns if ns <= most))

@@ -1,7 +1,8 @@
-"""Texts by number."""
+"""Texts by number, and rows by group."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ class Codes:
 
 Row = TypeVar("Row")
 Group = TypeVar("Group", bound=Hashable)
+Owner = TypeVar("Owner")
 
 
 def grouped(rows: Iterable[Row], group_of: Callable[[Row], Group]) -> dict[Group, list[Row]]:
@@ -31,3 +33,11 @@ def grouped(rows: Iterable[Row], group_of: Callable[[Row], Group]) -> dict[Group
     for row in rows:
         groups.setdefault(group_of(row), []).append(row)
     return groups
+
+
+def only_owners(pairs: Iterable[tuple[str, Owner]]) -> dict[str, Owner]:
+    """Return the owner of each name that has exactly one."""
+    owners: dict[str, set[Owner]] = defaultdict(set)
+    for name, owner in pairs:
+        owners[name].add(owner)
+    return {name: of_name.pop() for name, of_name in owners.items() if len(of_name) == 1}

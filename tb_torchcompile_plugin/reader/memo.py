@@ -105,11 +105,6 @@ def answers_of(instance: object) -> Memo:
     return memo
 
 
-def key_of(question: object, *args: object, **kwargs: object) -> Hashable:
-    """Return the key of an answer."""
-    return question, args, tuple(sorted(kwargs.items()))
-
-
 class Memoized:
     """What questions are asked about. A question is a function of it, and is answered once."""
 
@@ -121,8 +116,8 @@ class Memoized:
         **kwargs: Arguments.kwargs,
     ) -> Value:
         """Return the answer to `question`, computed when first asked for. Raises what `question` raises."""
-        compute = partial(question, self, *args, **kwargs)
-        return answers_of(self).get(key_of(question, *args, **kwargs), compute)
+        key = question, args, tuple(sorted(kwargs.items()))
+        return answers_of(self).get(key, partial(question, self, *args, **kwargs))
 
     def begin(
         self: Owner,
@@ -132,8 +127,8 @@ class Memoized:
         **kwargs: Arguments.kwargs,
     ) -> Future[Value]:
         """Return a future of the same answer, which is computed by a thread of its own."""
-        compute = partial(question, self, *args, **kwargs)
-        return answers_of(self).begin(key_of(question, *args, **kwargs), compute)
+        key = question, args, tuple(sorted(kwargs.items()))
+        return answers_of(self).begin(key, partial(question, self, *args, **kwargs))
 
 
 def kept(compute: Callable[[Any], Value]) -> Callable[[Any], Value]:

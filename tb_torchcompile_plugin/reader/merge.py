@@ -204,10 +204,12 @@ _HOST_PID = (
     re.compile(rb'%b[^{}]*?"pid"\s*:\s*"?(\d+)' % _OF_HOST),
     re.compile(rb'"pid"\s*:\s*"?(\d+)[^{}]*?%b' % _OF_HOST),
 )
-_TAIL_BYTES = 64 * 1024
+_TAIL_BYTES = 64 * 1024  # as many as `read_head` reads of the beginning
 _KNOWN = Memo(most=8192)  # files
-_OPENED = 64  # workers of a run of which traces are opened to see whose they are: of more the names must tell
-_TRIED = 16  # traces of a worker, newest first, until one tells whose it is
+_OPENED = (
+    64  # workers of a run of which traces are opened to see whose they are: of more the names must show it
+)
+_TRIED = 16  # traces of a worker, newest first, until one shows whose it is; both chosen by hand
 # A process id comes back sooner or later: after a pause as long as this it is taken for another process.
 _SAME_PROCESS_NS = 12 * 3600 * 10**9
 

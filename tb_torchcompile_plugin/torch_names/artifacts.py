@@ -288,6 +288,7 @@ def kernel_definitions(code: str) -> Iterator[KernelDefinition]:
 
 def is_cpp(code: str) -> bool:
     """Whether a text is what AOTInductor writes, or inductor's wrapper in C++."""
+    # characters: the includes are at the beginning; chosen by hand
     return _CPP_INCLUDE in code[:2000]
 
 
@@ -306,6 +307,7 @@ def state_path(name: str) -> str | None:
 
 def is_backward_code(code: str) -> bool | None:
     """Whether output code belongs to a backward graph; None where its header does not say."""
+    # characters: its header is at the beginning; chosen by hand
     match = _AOT_ID.search(code, 0, 4096)
     return match["id"].endswith("_backward") if match else None
 

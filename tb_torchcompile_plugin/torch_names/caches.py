@@ -59,6 +59,7 @@ def part_of(line: str) -> KeyPart | None:
 
 def is_setting(line: str) -> bool:
     """Whether a line is one of inductor's settings, which are most of a key."""
+    # the hash in brackets before it takes some 60 characters
     return line.find(f"] {_SETTINGS}[", 0, 80) >= 0
 
 

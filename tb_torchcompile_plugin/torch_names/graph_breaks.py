@@ -183,7 +183,7 @@ def exception_name(text: str) -> str:
     return class_name[1] if class_name else text
 
 
-def skip_reason(text: str) -> str:
+def short_skip_reason(text: str) -> str:
     """Return why CUDA graphs are skipped, in one line, without where."""
     line = text.strip().splitlines()[0].partition(" Found from")[0].rstrip(". ")
     # torch may say "due to" twice.

@@ -115,8 +115,8 @@ def category_of(name: str, cat: str = "kernel") -> Category:
     return _COPIES.get(cat) or _BY_NAME(name)
 
 
-is_triton = begins("triton_")  # of a category: inductor generated the kernel, or the user wrote it in Triton
-is_generated_name = begins("triton_")  # what inductor calls its own Triton kernels
+# A category of Triton kernels, whoever wrote them; or the name that inductor gave one of its own.
+has_triton_prefix = begins("triton_")
 # What inductor calls every Triton kernel with `unique_kernel_names` off; Triton 2 adds a signature.
 is_anonymous = equals(r"triton_(?:_[\dcde]*)?")
 # A kernel of cuDNN's that only turns images from one layout into the other.
@@ -131,7 +131,7 @@ _is_plain_identifier = equals(r"(?!_Z)[A-Za-z_]\w*")
 
 def is_certain(category: Category) -> bool:
     """Whether the kind of event, or inductor's own prefix, leaves no doubt."""
-    if is_triton(category):
+    if has_triton_prefix(category):
         return category not in ("triton_other", "triton_user")
     return category in ("memcpy", "memset")
 
@@ -142,7 +142,7 @@ def may_multiply(name: str, category: Category) -> bool:
     Inductor counts those of a convolution for the pointwise kernel next to it, too; what it fuses by loops multiplies
     no matrices.
     """
-    if is_triton(category):
+    if has_triton_prefix(category):
         return category in ("triton_template", "triton_user", "triton_other")
     return category in PRODUCTS and not _prepares_or_finishes(name)
 
@@ -177,7 +177,7 @@ _FUSED = re.compile(r"(?:graph_\d+_)?(?:triton_[a-z]+|cpp)_fused_+(.+)$")
 
 def name_across_runs(kernel: str) -> str:
     """Return the name that a kernel also has in another run: inductor numbers graphs and kernels again."""
-    if is_generated_name(kernel) or _FUSED.match(kernel):
+    if has_triton_prefix(kernel) or _FUSED.match(kernel):
         return without_number(defined_name(kernel))
     return kernel
 

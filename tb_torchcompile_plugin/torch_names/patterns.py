@@ -1,4 +1,4 @@
-"""How names are told apart: by tests of one pattern, and by tables in which the first matching pattern decides.
+"""How are names distinguished? By tests of one pattern, and by tables in which the first matching pattern decides.
 
 Standard library only: this runs inside training.
 """

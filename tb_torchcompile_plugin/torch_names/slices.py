@@ -80,6 +80,10 @@ is_replay = begins(r"(?:cuda|cu|hip)GraphLaunch")  # of a whole CUDA graph
 is_cudagraph_recording = equals(re.escape(RECORDING))
 is_cudagraph_preparation = equals(re.escape(NEW_FUNCTION))
 is_capture = begins(r"(?:cuda|hip)StreamBeginCapture")  # the call that begins to record a CUDA graph
+# Whatever of these a trace with CUDA graphs has at least one of.
+is_of_cuda_graph = begins(
+    rf"(?:cuda|cu|hip)GraphLaunch|(?:cuda|hip)StreamBeginCapture|{re.escape(RECORDING)}|{re.escape(NEW_FUNCTION)}"
+)
 # The launch of one kernel through the driver, as Triton does it and the libraries mostly do not.
 is_driver_launch = begins(r"cuLaunchKernel|hipModuleLaunchKernel")
 # A call that returns when the GPU has caught up.

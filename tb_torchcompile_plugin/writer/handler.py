@@ -195,6 +195,7 @@ class _Redirected:
             return
         # Kineto reports nothing when the disk is full. What it wrote until then is still readable.
         with open(path, "rb") as file:
+            # bytes: the last bracket, and white space behind it
             file.seek(max(0, os.path.getsize(path) - 16))
             is_truncated = not file.read().rstrip().endswith(b"}")
         if is_truncated:

@@ -41,7 +41,7 @@ _CONFIG_FIELDS = re.compile(r"\b(num_warps|num_stages)=(\d+)")
 # Bounds on what a process keeps. Texts compress to a tenth: 32 MB add about 3 MB to a summary.
 _MAX_TEXT_BYTES = 1 << 20  # of one text
 _MAX_TEXTS_BYTES = 32 << 20  # of all texts
-_MAX_ROWS = 4096
+_MAX_ROWS = 4096  # kernels
 _MAX_TIMES = 64  # of one kernel, before it is tuned again
 _Texts = dict[str, bytes]  # name of the artifact → text
 

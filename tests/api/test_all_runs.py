@@ -2,13 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from shutil import copytree
 from typing import Any
 
 import pytest
 
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.compare.all_runs import BEING_READ, NO_COMPILE_DATA, AllRuns
 from tb_torchcompile_plugin.api import run_lines
 from tb_torchcompile_plugin.api.report import read_report
@@ -32,7 +33,6 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
 
 def add_run(folder: Path, name: str, length: float = 100) -> None:
     """A run of two steps, with a summary of one compilation."""
-    (folder / "runs" / name).mkdir(parents=True)
     events = [slice_(f"ProfilerStep#{at}", length * at, length, "user_annotation") for at in range(2)]
     path = write_trace(folder / "runs" / name, [*events, slice_("aten::mm", 3, 4)])
     path.rename(path.with_name(f"w.{SPAN}.pt.trace.json"))
@@ -97,7 +97,7 @@ def test_a_run_that_was_opened_at_another_panel_is_known_too(tmp_path: Path, ses
 
 
 def test_the_first_finding_of_a_job_is_that_of_all_ranks(
-    tmp_path: Path, recording: Callable[[str], Path], session: Session
+    tmp_path: Path, recording: Recording, session: Session
 ) -> None:
     copytree(recording("ddp"), tmp_path / "runs" / "ddp")
     (worker,) = [one for one in session.runs().runs[0].workers if one.rank == 0]
@@ -108,9 +108,7 @@ def test_the_first_finding_of_a_job_is_that_of_all_ranks(
     assert row.ranks == 2 and row.finding == report.findings[0].title != alone.finding
 
 
-def test_a_log_counts_once_it_was_read(
-    tmp_path: Path, recording: Callable[[str], Path], session: Session
-) -> None:
+def test_a_log_counts_once_it_was_read(tmp_path: Path, recording: Recording, session: Session) -> None:
     (tmp_path / "runs").mkdir()
     (log,) = recording("breaks").glob("*.log")
     (tmp_path / "runs" / log.name).write_bytes(log.read_bytes())

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from browser.panels.exported import Exported, exported, question_of
+from recordings import Recording
 from served import ROOT, SPAN, ask_span, error_of, make_client, make_plugin
 from tb_torchcompile_plugin.api.export import page
 from tb_torchcompile_plugin.api.export.ask import CODE_ROUTES, COMPARED, LEFT_OUT, TIMELINE, VALUES
@@ -52,7 +53,7 @@ def breaks(exported_breaks: Path) -> Exported:
 
 
 @pytest.fixture(scope="module")
-def job(make: Make, recording: Callable[[str], Path]) -> Exported:
+def job(make: Make, recording: Recording) -> Exported:
     return make(recording("jobs") / "exposed_communication", timeline_bytes=100_000, panels_bytes=0)
 
 
@@ -72,9 +73,7 @@ def test_no_route_is_forgotten(breaks: Exported, job: Exported) -> None:
     assert of_job <= {key.split("\x1f")[0] for key in job.answers}
 
 
-def test_what_is_embedded_is_what_the_routes_answer(
-    breaks: Exported, recording: Callable[[str], Path]
-) -> None:
+def test_what_is_embedded_is_what_the_routes_answer(breaks: Exported, recording: Recording) -> None:
     client = make_client(make_plugin(recording("breaks")))
     for name in ROUTES.keys() - {"timeline", "last_overview"}:
         for key, body in islice(breaks.of(name).items(), SAMPLE):
@@ -90,7 +89,7 @@ def lanes_of(file: Exported) -> str:
     return ",".join(str(lane["id"]) for lane in json.loads(described.data)["lanes"])
 
 
-def test_the_timeline_says_what_of_it_is_there(breaks: Exported, recording: Callable[[str], Path]) -> None:
+def test_the_timeline_says_what_of_it_is_there(breaks: Exported, recording: Recording) -> None:
     ((key, body),) = breaks.of("timeline").items()
     answer = ask_span(
         make_client(make_plugin(recording("breaks"))), question_of(key)[1], "timeline"
@@ -101,7 +100,7 @@ def test_the_timeline_says_what_of_it_is_there(breaks: Exported, recording: Call
 
 
 @pytest.mark.parametrize("budget", [3_000, 300_000])
-def test_the_timeline_keeps_to_its_budget(make: Make, recording: Callable[[str], Path], budget: int) -> None:
+def test_the_timeline_keeps_to_its_budget(make: Make, recording: Recording, budget: int) -> None:
     file = make(recording("breaks"), timeline_bytes=budget)
     chunks = file.chunks_of(*TIMELINE)
     assert sum(file.chunks[number] for number in chunks) <= budget
@@ -113,9 +112,7 @@ def test_the_timeline_keeps_to_its_budget(make: Make, recording: Callable[[str],
         assert "at full detail" in said or "merged" in said
 
 
-def test_a_step_that_is_asked_for_is_there_at_full_detail(
-    make: Make, recording: Callable[[str], Path]
-) -> None:
+def test_a_step_that_is_asked_for_is_there_at_full_detail(make: Make, recording: Recording) -> None:
     file = make(recording("breaks"), step="ProfilerStep#4", timeline_bytes=700_000)
     ((_, body),) = file.of("timeline").items()
     said = json.loads(body.data)
@@ -140,13 +137,13 @@ def header_of(window: Body) -> dict[str, Any]:
     return header
 
 
-def test_no_step_of_that_name(make: Make, recording: Callable[[str], Path]) -> None:
+def test_no_step_of_that_name(make: Make, recording: Recording) -> None:
     with pytest.raises(WrongArgument, match=r"no step 'ProfilerStep#99'.*ProfilerStep#"):
         make(recording("breaks"), step="ProfilerStep#99")
 
 
 def test_without_code_no_text_of_the_program_or_the_compiler_is_there(
-    make: Make, recording: Callable[[str], Path], breaks: Exported
+    make: Make, recording: Recording, breaks: Exported
 ) -> None:
     """The texts are those that the file with code holds: whole lines of them must not stand anywhere."""
     file = make(recording("breaks"), code=False, timeline_bytes=300_000)
@@ -174,9 +171,7 @@ def test_without_code_no_text_of_the_program_or_the_compiler_is_there(
     }
 
 
-def test_without_code_no_guard_brings_the_line_that_asked_for_it(
-    make: Make, recording: Callable[[str], Path]
-) -> None:
+def test_without_code_no_guard_brings_the_line_that_asked_for_it(make: Make, recording: Recording) -> None:
     """In reasons of recompiles, wherever they are told, and in metrics."""
     file = make(recording("recompiles"), code=False, timeline_bytes=300_000)
     everything = [text for body in file.answers.values() for text in texts_in(body)]
@@ -204,7 +199,7 @@ def test_the_job_is_the_same_of_each_of_its_ranks(job: Exported) -> None:
 
 
 def test_a_comparison_is_there_where_it_was_asked_for(
-    make: Make, recording: Callable[[str], Path], tmp_path: Path
+    make: Make, recording: Recording, tmp_path: Path
 ) -> None:
     for name in ("resnet18", "resnet18_eager"):
         shutil.copytree(recording(name), tmp_path / name)
@@ -221,7 +216,6 @@ def test_a_comparison_is_there_where_it_was_asked_for(
 
 def test_names_are_text_and_nothing_else(make: Make, tmp_path: Path) -> None:
     folder = tmp_path / "<script>alert(1)<&amp;"
-    folder.mkdir()
     write_trace(folder, [slice_("</script><img src=x onerror=alert(1)>", 3, 4)])
     file = make(tmp_path)
     assert f"<title>torch.compile: {html.escape(folder.name)}</title>" in file.page
@@ -257,9 +251,7 @@ def test_every_question_about_what_is_left_out_has_a_reason(breaks: Exported) ->
     assert contents["instead"].startswith("Open the logdir with TensorBoard for it: tensorboard --logdir ")
 
 
-def test_the_tab_saves_the_same_file(
-    recording: Callable[[str], Path], tmp_path: Path, breaks: Exported
-) -> None:
+def test_the_tab_saves_the_same_file(recording: Recording, tmp_path: Path, breaks: Exported) -> None:
     client = make_client(make_plugin(recording("breaks")))
     response = client.get(f"{ROOT}/export", query_string=SPAN)
     assert response.headers["Content-Disposition"] == "attachment; filename=breaks.html"
@@ -269,7 +261,7 @@ def test_the_tab_saves_the_same_file(
     assert saved.contents["place"] == breaks.contents["place"]
 
 
-def test_a_run_that_there_is_not_is_said_before_anything_is_sent(recording: Callable[[str], Path]) -> None:
+def test_a_run_that_there_is_not_is_said_before_anything_is_sent(recording: Recording) -> None:
     client = make_client(make_plugin(recording("breaks")))
     response = client.get(f"{ROOT}/export", query_string={"run": "other", "worker": "w"})
     assert response.status_code == 404 and error_of(response)["message"] == "there is no run 'other'"

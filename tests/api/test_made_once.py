@@ -3,7 +3,7 @@
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import CO_GENERATOR
 from pathlib import Path
@@ -12,6 +12,7 @@ from types import FrameType
 import pytest
 
 import tb_torchcompile_plugin
+from recordings import Recording
 from served import BREAKS, SPAN, ask_span, make_client, make_plugin
 from tb_torchcompile_plugin.api import routes
 from tb_torchcompile_plugin.api.report import read_report
@@ -56,9 +57,7 @@ def made_more_often(calls: Calls) -> dict[str, int]:
     return {name: times for (name, _), times in calls.items() if times > 1}
 
 
-def test_the_tab_makes_every_answer_once(
-    recording: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tab_makes_every_answer_once(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two pages that ask for everything at once, and wait for it: how far it is was another question."""
     monkeypatch.setattr(routes, "_PATIENCE_S", 60)
     client = make_client(make_plugin(recording("breaks")))
@@ -83,7 +82,7 @@ def test_the_tab_makes_every_answer_once(
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18"])
-def test_the_report_makes_every_answer_once(recording: Callable[[str], Path], name: str) -> None:
+def test_the_report_makes_every_answer_once(recording: Recording, name: str) -> None:
     with answers_counted() as calls:
         read_report(str(recording(name)))
     assert made_more_often(calls) == {}

@@ -1,7 +1,6 @@
 """What a newer torch may write beside what is known (categories, string pids, counters) moves no number of a report."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from recordings import Recording
 from tb_torchcompile_plugin.api.report import read_report
 from traces import Event
 
@@ -64,7 +64,7 @@ class Known:
 
 
 @pytest.fixture(scope="module")
-def traces(recording: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Known]:
+def traces(recording: Recording, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Known]:
     """The smallest trace of each recording, alone."""
     known = {}
     for name in RECORDINGS:

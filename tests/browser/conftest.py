@@ -9,6 +9,7 @@ from selenium.webdriver import Chrome
 
 from browser.processes import Servers, start_browser
 from browser.tab import Tab
+from recordings import Recording
 from traces import Event, write_trace
 
 RECORDINGS = ("breaks", "resnet18", "resnet18_eager")
@@ -34,7 +35,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 
 @pytest.fixture(scope="session")
-def logdir(tmp_path_factory: pytest.TempPathFactory, recording: Callable[[str], Path]) -> Path:
+def logdir(tmp_path_factory: pytest.TempPathFactory, recording: Recording) -> Path:
     """A logdir of the committed recordings that tests may write to."""
     folder = tmp_path_factory.mktemp("logdir")
     for name in RECORDINGS:
@@ -63,7 +64,7 @@ def add_run(added: Path) -> Callable[[list[Event]], str]:
 
 
 @pytest.fixture(scope="module")
-def add_recording(logdir: Path, recording: Callable[[str], Path]) -> Iterator[Callable[[str], str]]:
+def add_recording(logdir: Path, recording: Recording) -> Iterator[Callable[[str], str]]:
     """`add_recording("ddp")`: its name, by which it is beside the others as long as the module's tests last."""
     added: list[Path] = []
 

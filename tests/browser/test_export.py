@@ -13,6 +13,7 @@ from selenium.webdriver.common.keys import Keys
 from browser.panels.places import JOB, PANELS
 from browser.processes import start_browser
 from browser.tab import Tab
+from recordings import Recording
 from tb_torchcompile_plugin.api.export.export import Chosen, Export
 from tb_torchcompile_plugin.api.session import Session
 from traces import Event, slice_
@@ -83,9 +84,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory, downloads: Path) -> Iterato
 
 
 @pytest.fixture(scope="module")
-def write(
-    tmp_path_factory: pytest.TempPathFactory, recording: Callable[[str], Path], exported_breaks: Path
-) -> Write:
+def write(tmp_path_factory: pytest.TempPathFactory, recording: Recording, exported_breaks: Path) -> Write:
     """`write(logdir)`: an exported file, the same one for whoever asks for it again."""
 
     @cache
@@ -117,7 +116,7 @@ def tab(driver: Chrome) -> Iterator[FileTab]:
     assert all(url.startswith("file:") for url in requests)
 
 
-def folder_of(recording: Callable[[str], Path], name: str) -> Path:
+def folder_of(recording: Recording, name: str) -> Path:
     return recording(name) / JOB if name == "jobs" else recording(name)
 
 
@@ -125,7 +124,7 @@ def folder_of(recording: Callable[[str], Path], name: str) -> Path:
     ("name", "chosen"), [*SMALL, *(pytest.param(name, {}, marks=pytest.mark.large) for name in LARGE)]
 )
 def test_every_panel_of_a_recording_paints(
-    tab: FileTab, write: Write, recording: Callable[[str], Path], name: str, chosen: dict[str, int]
+    tab: FileTab, write: Write, recording: Recording, name: str, chosen: dict[str, int]
 ) -> None:
     """One visit, each panel by its address."""
     tab.open_file(write(folder_of(recording, name), **chosen))
@@ -138,9 +137,7 @@ def test_every_panel_of_a_recording_paints(
         assert tab.text("main h1") not in ("", "Nothing to show.") or panel == "runs", panel
 
 
-def test_links_lead_inside_the_file_and_back(
-    tab: FileTab, write: Write, recording: Callable[[str], Path]
-) -> None:
+def test_links_lead_inside_the_file_and_back(tab: FileTab, write: Write, recording: Recording) -> None:
     tab.open_file(write(recording("breaks")))
     tab.go(panel="kernels")
     tab.wait(lambda: tab.rows("Kernels"), "kernels")
@@ -157,9 +154,7 @@ def test_links_lead_inside_the_file_and_back(
     assert tab.script("return location.href") == address
 
 
-def test_the_timeline_opens_details_and_finds_names(
-    tab: FileTab, write: Write, recording: Callable[[str], Path]
-) -> None:
+def test_the_timeline_opens_details_and_finds_names(tab: FileTab, write: Write, recording: Recording) -> None:
     tab.open_file(write(recording("breaks")))
     tab.go(panel="timeline", **{"search.timeline": "aten::mm"})
     tab.wait_text("section[aria-label=Details]", "Duration")
@@ -170,7 +165,7 @@ def test_the_timeline_opens_details_and_finds_names(
     )
 
 
-def test_what_is_left_out_is_said(tab: FileTab, write: Write, recording: Callable[[str], Path]) -> None:
+def test_what_is_left_out_is_said(tab: FileTab, write: Write, recording: Recording) -> None:
     tab.open_file(write(recording("breaks"), code=False, **BRIEF))
     tab.click("#about-file button", "About this file")
     tab.wait_text("dialog", "Code and graphs")
@@ -186,9 +181,7 @@ def test_what_is_left_out_is_said(tab: FileTab, write: Write, recording: Callabl
     tab.press(Keys.ESCAPE)
 
 
-def test_both_themes_and_the_definitions(
-    tab: FileTab, write: Write, recording: Callable[[str], Path]
-) -> None:
+def test_both_themes_and_the_definitions(tab: FileTab, write: Write, recording: Recording) -> None:
     tab.open_file(write(recording("breaks")))
     theme = "return document.documentElement.dataset.theme"
     first = tab.script(theme)

@@ -8,6 +8,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from browser.tab import Tab
+from recordings import Recording
 from tb_torchcompile_plugin.api.report import RunFinding, read_report
 
 pytestmark = pytest.mark.browser
@@ -17,7 +18,7 @@ FindingsOf = Callable[[str], list[RunFinding]]
 
 
 @pytest.fixture(scope="session")
-def findings_of(recording: Callable[[str], Path]) -> FindingsOf:
+def findings_of(recording: Recording) -> FindingsOf:
     """What there is to show of a run, in its order."""
     return cache(lambda run: read_report(str(recording(run))).findings)
 

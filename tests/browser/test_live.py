@@ -1,7 +1,6 @@
 """The tab on a logdir that changes while it is open, that is empty, or that holds what should not be there."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from selenium.webdriver import Chrome
 
 from browser.processes import WITH_ALL_PLUGINS, Servers
 from browser.tab import Tab
+from recordings import Recording
 from traces import kernel, write_trace
 
 pytestmark = pytest.mark.browser
@@ -18,7 +18,7 @@ EVIL = "<img src=x onerror=\"document.title='owned'\"><script>alert(1)</script>\
 
 
 def test_an_empty_logdir_shows_the_way_then_the_first_trace_then_a_lost_server(
-    driver: Chrome, servers: Servers, tmp_path: Path, recording: Callable[[str], Path]
+    driver: Chrome, servers: Servers, tmp_path: Path, recording: Recording
 ) -> None:
     address = servers.start(tmp_path, WITH_ALL_PLUGINS)
     tab = Tab(driver, address)

@@ -22,7 +22,6 @@ MAP = "figure[aria-label='exposed wait by rank and step']"
 def _late(logdir: Path) -> Iterator[None]:
     """The run `late`, whose rank 5 is missing."""
     folder = logdir / "late"
-    folder.mkdir()
     write_job(folder, ranks=RANKS, steps=3, late=2)
     (folder / f"rank5.{1_795_000_000_000_000_005}.pt.trace.json").unlink()
     yield
@@ -124,7 +123,6 @@ def test_a_recorded_job(add_recording: Callable[[str], str], tab: Tab) -> None:
 def before_and_after(logdir: Path) -> Iterator[None]:
     """Two jobs of three ranks, of which another one is late."""
     for run, late in (("before", 2), ("after", 1)):
-        (logdir / run).mkdir()
         write_job(logdir / run, ranks=3, steps=3, late=late)
     yield
     shutil.rmtree(logdir / "before")

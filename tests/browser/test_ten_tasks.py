@@ -3,7 +3,7 @@
 The recordings' answers are known beforehand: what is asserted is the answer, and how many clicks it took.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from browser.tab import Tab
+from recordings import Recording
 
 pytestmark = pytest.mark.browser
 
@@ -18,7 +19,7 @@ GROUP, ROW = "nav .name a", "tr[data-row] td"
 
 
 @pytest.fixture(scope="module")
-def runs(logdir: Path, recording: Callable[[str], Path]) -> Iterator[dict[str, str]]:
+def runs(logdir: Path, recording: Recording) -> Iterator[dict[str, str]]:
     """By what is wrong: the runs of which the usual three say nothing, beside them."""
     wrong = {
         "late rank": recording("jobs") / "python_late_rank",

@@ -269,7 +269,6 @@ def test_a_run_that_fell_back_to_the_cpu_is_four(tmp_path, capsys):
         {"id": 0, "name": "H200"},
     )
     for name, work, cards in (("base", [kernel("k", 20, 30)], [card]), ("head", [], [])):
-        (tmp_path / name).mkdir()
         write_trace(tmp_path / name, [*step, *work], deviceProperties=cards)
     assert compare(tmp_path / "base", tmp_path / "head", "step>3%") == 4
     assert "GPU: H200 in BASE, CPU in HEAD." in capsys.readouterr().out

@@ -1,12 +1,13 @@
 """A job in the terminal: first, with its ranks folded to a line each; and as tables of pandas."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import many_ranks
-from browser.rank_traces import LATE_US, write_job
+from browser.rank_traces import LATE_US
 from tb_torchcompile_plugin import load
 from tb_torchcompile_plugin.cli.command import main
 from traces import slice_, write_trace
@@ -15,10 +16,8 @@ PLANTED = many_ranks.Planted(rank=37, host=2, pair=3, compiled=5)
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("job")
-    write_job(folder, ranks=3, steps=3, late=1)
-    return folder
+def job(late_job: Callable[[int], Path]) -> Path:
+    return late_job(3)
 
 
 def test_the_job_is_first_and_its_ranks_fold(job: Path, capsys: pytest.CaptureFixture[str]) -> None:

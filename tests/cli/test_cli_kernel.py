@@ -1,11 +1,11 @@
 """`tb-torchcompile kernel`: one kernel in a terminal, and its benchmark as a file. Nothing of it is ever run here."""
 
 import ast
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from recordings import Recording
 from terminal import Run, command_line
 
 KERNEL = "triton_poi_fused_addmm_relu_threshold_backward_1"
@@ -16,7 +16,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return command_line(capsys, "kernel")
 
 
-def test_a_kernel_is_printed_with_its_numbers_and_source(run: Run, recording: Callable[[str], Path]) -> None:
+def test_a_kernel_is_printed_with_its_numbers_and_source(run: Run, recording: Recording) -> None:
     status, out, err = run(recording("resnet18"), "triton_poi_fused_0")
     assert status == 0 and not err
     for text in (
@@ -31,14 +31,14 @@ def test_a_kernel_is_printed_with_its_numbers_and_source(run: Run, recording: Ca
         assert text in out
 
 
-def test_a_log_alone_has_the_source(run: Run, recording: Callable[[str], Path]) -> None:
+def test_a_log_alone_has_the_source(run: Run, recording: Recording) -> None:
     (log,) = recording("breaks").glob("dedicated_log*")
     status, out, _ = run(log, KERNEL)
     assert status == 0 and f"def {KERNEL}(" in out and "launches" not in out
 
 
 def test_the_benchmark_is_inductors_and_listens_to_max_autotune(
-    run: Run, recording: Callable[[str], Path], tmp_path: Path
+    run: Run, recording: Recording, tmp_path: Path
 ) -> None:
     file = tmp_path / "kernel.py"
     status, out, err = run(recording("resnet18"), "triton_poi_fused_0", "--extract", file)
@@ -52,7 +52,7 @@ def test_the_benchmark_is_inductors_and_listens_to_max_autotune(
 
 
 def test_without_a_benchmark_one_line_explains_how_to_get_it(
-    run: Run, recording: Callable[[str], Path], tmp_path: Path
+    run: Run, recording: Recording, tmp_path: Path
 ) -> None:
     status, out, err = run(
         recording("handler_late"), "triton_per_fused_sum_0", "--extract", tmp_path / "k.py"
@@ -62,7 +62,7 @@ def test_without_a_benchmark_one_line_explains_how_to_get_it(
     assert not (tmp_path / "k.py").exists()
 
 
-def test_a_librarys_kernel_has_no_source(run: Run, recording: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_librarys_kernel_has_no_source(run: Run, recording: Recording, tmp_path: Path) -> None:
     name = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma"
     name += "_aligna4_alignc4_execute_kernel__5x_cublas"
     status, out, _ = run(recording("breaks"), name)
@@ -71,9 +71,7 @@ def test_a_librarys_kernel_has_no_source(run: Run, recording: Callable[[str], Pa
     assert status == 1 and "there is no source of" in err
 
 
-def test_a_name_of_several_kernels_asks_for_the_graph(
-    run: Run, recording: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_name_of_several_kernels_asks_for_the_graph(run: Run, recording: Recording, tmp_path: Path) -> None:
     file = tmp_path / "k.py"
     status, _, err = run(recording("recompiles"), "triton_poi_fused_gelu_0", "--extract", file)
     assert status == 1 and "different kernels are called" in err and "--graph" in err
@@ -82,24 +80,20 @@ def test_a_name_of_several_kernels_asks_for_the_graph(
     assert "def triton_poi_fused_gelu_0(" in file.read_text()
 
 
-def test_a_missing_name_is_reported_with_similar_ones(run: Run, recording: Callable[[str], Path]) -> None:
+def test_a_missing_name_is_reported_with_similar_ones(run: Run, recording: Recording) -> None:
     status, _, err = run(recording("breaks"), "triton_poi_fused_addmm_relu_9")
     assert status == 1 and err.count("\n") == 1
     assert "there is no kernel" in err and "triton_poi_fused_addmm_relu_0" in err
 
 
-def test_a_part_of_a_name_is_enough_where_one_kernel_has_it(
-    run: Run, recording: Callable[[str], Path]
-) -> None:
+def test_a_part_of_a_name_is_enough_where_one_kernel_has_it(run: Run, recording: Recording) -> None:
     status, out, _ = run(recording("breaks"), "Fused_ADDMM_relu_0")
     assert status == 0 and "triton_poi_fused_addmm_relu_0" in out
     status, _, err = run(recording("breaks"), "fused")
     assert status == 1 and "there is no kernel 'fused'. Its name is part of triton_" in err and " more" in err
 
 
-def test_a_file_that_cannot_be_written_is_said_to_be(
-    run: Run, recording: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_written_is_said_to_be(run: Run, recording: Recording, tmp_path: Path) -> None:
     status, _, err = run(
         recording("resnet18"), "triton_poi_fused_0", "--extract", tmp_path / "no such folder" / "k.py"
     )

@@ -3,7 +3,6 @@
 import builtins
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 from exam.agent import text_of
+from recordings import Recording
 from tb_torchcompile_plugin.api.answers.sections import tables
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.cli.command import main
@@ -24,7 +24,7 @@ EVENTS = [slice_("aten::mm", 0, 50), kernel("gemm", 5, 2)]
 
 
 @pytest.fixture(scope="module")
-def logdir(recording: Callable[[str], Path]) -> Path:
+def logdir(recording: Recording) -> Path:
     return recording("breaks")
 
 
@@ -110,8 +110,6 @@ def test_the_suggested_calls_work(tools: Tools) -> None:
 @pytest.fixture
 def fenced(tmp_path: Path) -> Path:
     """A logdir with a run of its own, and links to one outside."""
-    (tmp_path / "logdir" / "mine").mkdir(parents=True)
-    (tmp_path / "outside").mkdir()
     write_trace(tmp_path / "logdir" / "mine", EVENTS, "w.1.pt.trace.json")
     secret = write_trace(tmp_path / "outside", EVENTS, "secret.1.pt.trace.json")
     (tmp_path / "logdir" / "folder").symlink_to(tmp_path / "outside")
@@ -151,7 +149,7 @@ def test_links_that_lead_out_are_not_followed(fenced: Path) -> None:
     )
 
 
-def test_compile_data_outside_the_logdir_is_not_read(fenced: Path, recording: Callable[[str], Path]) -> None:
+def test_compile_data_outside_the_logdir_is_not_read(fenced: Path, recording: Recording) -> None:
     (summary,) = recording("handler_breaks").glob("*.compile.pb")
     (fenced / "mine" / "w.1.pt.compile.pb").symlink_to(summary)
     for path in ("", "mine/w.1.pt.trace.json"):

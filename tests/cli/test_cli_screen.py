@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from browser.rank_traces import write_job
+from recordings import Recording
 from tb_torchcompile_plugin.api.answers.search import NOTHING_FASTER
 from tb_torchcompile_plugin.api.report import Report, SpanReport, read_report
 from tb_torchcompile_plugin.cli.answers.screen import cut, screen
@@ -26,15 +26,11 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("job")
-    write_job(folder, ranks=3, steps=3, late=1)
-    return folder
+def job(late_job: Callable[[int], Path]) -> Path:
+    return late_job(3)
 
 
-def test_a_table_is_labelled_as_recorded_if_profiling_slowed_the_steps(
-    recording: Callable[[str], Path],
-) -> None:
+def test_a_table_is_labelled_as_recorded_if_profiling_slowed_the_steps(recording: Recording) -> None:
     report = read_report(str(recording("breaks")))
     ((span,),) = [worker.spans for worker in report.runs[0].workers]
     assert isinstance(span, SpanReport) and "Where a step goes, mean of 3 steps: the GPU" in said(report)
@@ -54,7 +50,7 @@ def test_of_a_job_the_rank_and_its_price_come_first(run: Run, job: Path) -> None
     assert any(line.startswith("  rank 1: ") for line in rest)
 
 
-def test_of_a_job_the_worker_of_the_compilations_is_named(run: Run, recording: Callable[[str], Path]) -> None:
+def test_of_a_job_the_worker_of_the_compilations_is_named(run: Run, recording: Recording) -> None:
     lines = run(recording("ddp"))[1].splitlines()
     assert "Compiled, on worker rank1" in lines and "Compiled" not in lines
     assert "Compiled" in run(recording("breaks"))[1].splitlines()
@@ -70,14 +66,14 @@ def test_a_long_title_keeps_its_place_and_price(job: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_the_width_of_the_terminal_is_kept(recording: Callable[[str], Path], width: int) -> None:
+def test_the_width_of_the_terminal_is_kept(recording: Recording, width: int) -> None:
     lines = screen(read_report(str(recording("breaks"))), "runs", width)
     assert all(len(line.text) <= width for line in lines if not line.is_command)
     assert all(line.text.startswith("  tb-torchcompile ") for line in lines if line.is_command)
 
 
 def test_the_suggested_commands_work(
-    run: Run, recording: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+    run: Run, recording: Recording, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = run(recording("breaks"))[1]
     commands = re.findall(r"^  tb-torchcompile (.*)  # ", out, re.MULTILINE)
@@ -88,7 +84,7 @@ def test_the_suggested_commands_work(
 
 
 def test_a_part_of_a_trace_may_lack_what_is_to_be_changed(
-    run: Run, recording: Callable[[str], Path], tmp_path: Path
+    run: Run, recording: Recording, tmp_path: Path
 ) -> None:
     """Cut off, an eager ResNet-18 had a critical finding of what its missing half did."""
     text = next(recording("resnet18_eager").glob("*.pt.trace.json")).read_bytes()
@@ -99,7 +95,7 @@ def test_a_part_of_a_trace_may_lack_what_is_to_be_changed(
 
 
 def test_of_several_spans_the_one_with_the_numbers_is_named(
-    run: Run, recording: Callable[[str], Path], tmp_path: Path
+    run: Run, recording: Recording, tmp_path: Path
 ) -> None:
     text = next(recording("breaks").glob("*.pt.trace.json")).read_bytes()
     for time in (17, 18):
@@ -121,7 +117,7 @@ def test_a_number_that_is_none(number: str, capsys: pytest.CaptureFixture[str]) 
     assert f"argument --top: '{number}' is no whole number from 0 on" in capsys.readouterr().err
 
 
-def test_what_is_only_worth_knowing_is_no_cause(recording: Callable[[str], Path]) -> None:
+def test_what_is_only_worth_knowing_is_no_cause(recording: Recording) -> None:
     """That CUDA graphs are replayed, or that a cache was bypassed, makes no step slower."""
     report = read_report(str(recording("breaks")))
     first = report.findings[0]
@@ -134,9 +130,7 @@ def test_what_is_only_worth_knowing_is_no_cause(recording: Callable[[str], Path]
     assert (nothing, title) == (NOTHING_FASTER, "A cache was bypassed (capture.py:28)")
 
 
-def test_of_several_runs_the_first_one_is_named(
-    run: Run, recording: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_of_several_runs_the_first_one_is_named(run: Run, recording: Recording, tmp_path: Path) -> None:
     shutil.copytree(recording("everything"), tmp_path / "quiet")
     assert run(tmp_path)[1].startswith("Step ")
     shutil.copytree(recording("everything"), tmp_path / "other")
@@ -145,7 +139,7 @@ def test_of_several_runs_the_first_one_is_named(
     assert run(tmp_path)[1].startswith("Run broken: Step 6.02 ms")
 
 
-def test_tables_are_printed_for_people_too(run: Run, recording: Callable[[str], Path]) -> None:
+def test_tables_are_printed_for_people_too(run: Run, recording: Recording) -> None:
     status, out, _ = run(recording("breaks"), "--section", "kernels", "--top", "2")
     assert status == 0 and "kernels of ./vm_1027/1795230252555613000: 2 of 37 rows" in out
     assert "35 left out" in out and "% of time_us: tb-torchcompile report" in out
@@ -153,7 +147,7 @@ def test_tables_are_printed_for_people_too(run: Run, recording: Callable[[str], 
 
 @pytest.mark.parametrize("section", ["findings", "all_runs"])
 def test_what_is_left_out_of_a_table_of_all_runs_is_of_all_runs(
-    run: Run, recording: Callable[[str], Path], tmp_path: Path, section: str
+    run: Run, recording: Recording, tmp_path: Path, section: str
 ) -> None:
     for name in ("a", "b"):
         shutil.copytree(recording("breaks"), tmp_path / name)
@@ -180,13 +174,13 @@ def cut_tables(run: Run, logdir: Path, *arguments: str) -> list[dict[str, Any]]:
     ],
 )
 def test_wrong_arguments_are_exit_two(
-    run: Run, recording: Callable[[str], Path], arguments: list[str], said: str
+    run: Run, recording: Recording, arguments: list[str], said: str
 ) -> None:
     status, out, err = run(recording("breaks"), *arguments)
     assert (status, out, err.count("\n")) == (2, "", 1) and said in err
 
 
-def test_show_in_a_terminal(recording: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_in_a_terminal(recording: Recording, capsys: pytest.CaptureFixture[str]) -> None:
     show = command_line(capsys, "show")
     logdir = recording("breaks")
     (table,) = json.loads(command_line(capsys, "report")(logdir, "--json", "--section", "kernels")[1])[
@@ -207,10 +201,7 @@ def test_show_in_a_terminal(recording: Callable[[str], Path], capsys: pytest.Cap
 
 
 def test_show_looks_where_everybody_records(
-    recording: Callable[[str], Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show = command_line(capsys, "show")
     monkeypatch.chdir(recording("breaks"))

@@ -2,11 +2,12 @@
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from recordings import Recording
 from tb_torchcompile_plugin.cli.answers.commands import skill
 from tb_torchcompile_plugin.cli.command import main
 
@@ -26,7 +27,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 def test_the_examples_are_true(
     command: str,
     shown: list[str],
-    recording: Callable[[str], Path],
+    recording: Recording,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

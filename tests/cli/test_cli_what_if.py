@@ -3,11 +3,11 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from recordings import Recording
 from terminal import Run, command_line
 from traces import in_steps, launch, slice_, write_trace
 
@@ -17,7 +17,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return command_line(capsys, "what-if")
 
 
-def test_fixes_that_are_picked_are_predicted_together(run: Run, recording: Callable[[str], Path]) -> None:
+def test_fixes_that_are_picked_are_predicted_together(run: Run, recording: Recording) -> None:
     status, out, _ = run(recording("resnet18"), "--fix", "cuda_graphs", "--fix", "eager", "--fix", "guards")
     assert status == 0
     assert re.search(
@@ -28,7 +28,7 @@ def test_fixes_that_are_picked_are_predicted_together(run: Run, recording: Calla
     assert head.split() == ["part", "now", "µs", "after", "µs"]
 
 
-def test_json_is_the_answer_of_the_route(run: Run, recording: Callable[[str], Path]) -> None:
+def test_json_is_the_answer_of_the_route(run: Run, recording: Recording) -> None:
     status, out, _ = run(recording("resnet18"), "--fix", "cuda_graphs", "--json")
     answer = json.loads(out)
     assert status == 0 and answer["picked"] == ["cuda_graphs"]
@@ -37,23 +37,21 @@ def test_json_is_the_answer_of_the_route(run: Run, recording: Callable[[str], Pa
     ) | {"after_us": pytest.approx(answer["combined"]["after_us"])}
 
 
-def test_an_id_of_no_fix_is_a_wrong_argument(run: Run, recording: Callable[[str], Path]) -> None:
+def test_an_id_of_no_fix_is_a_wrong_argument(run: Run, recording: Recording) -> None:
     status, out, err = run(recording("resnet18"), "--fix", "cuda_grpahs")
     (line,) = err.splitlines()
     assert (status, out) == (2, "")
     assert "there is no fix 'cuda_grpahs' in this span" in line and "'cuda_graphs', 'eager'" in line
 
 
-def test_the_begin_of_an_id_will_do_where_only_one_begins_so(
-    run: Run, recording: Callable[[str], Path]
-) -> None:
+def test_the_begin_of_an_id_will_do_where_only_one_begins_so(run: Run, recording: Recording) -> None:
     status, out, _ = run(recording("resnet18"), "--fix", "cuda_gr…", "--json")
     assert status == 0 and json.loads(out)["picked"] == ["cuda_graphs"]
     assert run(recording("resnet18"), "--fix", "operator:")[0] == 2
 
 
 @pytest.mark.slow
-def test_run_worker_and_span_are_chosen(run: Run, recording: Callable[[str], Path], tmp_path: Path) -> None:
+def test_run_worker_and_span_are_chosen(run: Run, recording: Recording, tmp_path: Path) -> None:
     for name in ("resnet18", "breaks"):
         shutil.copytree(recording(name), tmp_path / name)
     _, out, _ = run(tmp_path, "--run", "resnet18", "--json")
@@ -72,7 +70,7 @@ def test_without_a_gpu_the_reason_for_no_prediction_is_printed(run: Run, tmp_pat
     assert status == 0 and "Nothing is predicted. No work of a GPU was recorded" in out
 
 
-def test_without_a_trace_there_is_nothing_to_walk(run: Run, recording: Callable[[str], Path]) -> None:
+def test_without_a_trace_there_is_nothing_to_walk(run: Run, recording: Recording) -> None:
     (log,) = recording("breaks").glob("dedicated_log*")
     status, _, err = run(log)
     assert status == 1 and "there is no trace in it" in err

@@ -1,11 +1,11 @@
 """`report` of every recording fits one screen."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
+from recordings import Recording
 from terminal import COLUMNS, LINES, command_line, height
 
 pytestmark = pytest.mark.slow
@@ -21,9 +21,7 @@ RECORDINGS = sorted({path.parent.name for path in DATA.glob("*/*/*.tar.xz")} - O
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_it_fits_one_screen(
-    recording: Callable[[str], Path], capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_it_fits_one_screen(recording: Recording, capsys: pytest.CaptureFixture[str], name: str) -> None:
     status, out, _ = command_line(capsys, "report")(recording(name))
     assert status == 0 and 8 <= height(out) <= LINES
     assert all(cell_len(line) <= COLUMNS for line in out.splitlines() if "tb-torchcompile" not in line)

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+import compile_records
 from compile_records import a_compilation, artifact, envelope, mark
-from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 
@@ -34,13 +34,9 @@ extern "C" void cpp_fused_sum_1(const float* in_ptr0)
 
 
 def summary_of(records: list[Record], **options: Any) -> CompileSummary:
-    log = CompileLog(payloads=True, **options)
-    for number, name in enumerate(FILES):
-        log.add(Record({"str": [name, number]}))
-    for record in records:
-        log.add(record)
-    summary = log.summary()
-    assert not summary.records.unreadable and not summary.records.unknown
+    files = [Record({"str": [name, number]}) for number, name in enumerate(FILES)]
+    summary = compile_records.summary_of([*files, *records], readable=True, payloads=True, **options)
+    assert not summary.records.unknown
     return summary
 
 

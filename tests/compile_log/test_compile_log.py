@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compile_records import a_compilation, artifact, envelope, mark
+from compile_records import a_compilation, artifact, envelope, mark, summary_of
+from recordings import Recording
 from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary import unpack_payload
@@ -20,13 +21,6 @@ from tb_torchcompile_plugin.reader.torch_trace import structured_log
 from tb_torchcompile_plugin.torch_names.records import PHASES
 
 PROGRAMS = ["breaks", "resnet18", "recompiles", "ddp", "resnet18_compile"]
-
-
-def summary_of(records: list[Record], **options: Any) -> CompileSummary:
-    log = CompileLog(**options)
-    for record in records:
-        log.add(record)
-    return log.summary()
 
 
 def logs(folder: Path) -> list[Path]:
@@ -50,9 +44,7 @@ def test_the_version_of_torch_in_any_shape(payload: str) -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_phases_sum_to_the_duration_and_spans_agree_with_metrics(
-    recording: Callable[[str], Path], program: str
-) -> None:
+def test_phases_sum_to_the_duration_and_spans_agree_with_metrics(recording: Recording, program: str) -> None:
     for path in logs(recording(program)):
         for row in structured_log.read_log(str(path)).compilations:
             assert sum(phase.exclusive_ns for phase in row.phases) == row.duration_ns > 0
@@ -61,7 +53,7 @@ def test_phases_sum_to_the_duration_and_spans_agree_with_metrics(
             assert abs(row.duration_ns - recorded_ns) < 1_000_000  # two clocks, read some µs apart
 
 
-def test_breaks_has_its_times_and_its_four_graph_breaks(recording: Callable[[str], Path]) -> None:
+def test_breaks_has_its_times_and_its_four_graph_breaks(recording: Recording) -> None:
     summary = structured_log.read_log(str(logs(recording("breaks"))[0]))
     assert round(seconds(summary, FORWARD), 3) == 3.896
     assert round(seconds(summary, BACKWARD), 3) == 0.660
@@ -87,7 +79,7 @@ def test_breaks_has_its_times_and_its_four_graph_breaks(recording: Callable[[str
     assert rows[0].restart_reasons[0].startswith("Call to `torch._dynamo.graph_break()`\n")
 
 
-def test_breaks_has_its_graphs_with_keys_and_kernels(recording: Callable[[str], Path]) -> None:
+def test_breaks_has_its_graphs_with_keys_and_kernels(recording: Recording) -> None:
     summary = structured_log.read_log(str(logs(recording("breaks"))[0]))
     graphs = {(g.key.compile_id, g.direction): g for g in summary.graphs}
     assert len(graphs) == len(summary.graphs) == 9
@@ -114,7 +106,7 @@ def test_breaks_has_its_graphs_with_keys_and_kernels(recording: Callable[[str], 
     ]
 
 
-def test_recompiles_with_their_reasons(recording: Callable[[str], Path]) -> None:
+def test_recompiles_with_their_reasons(recording: Recording) -> None:
     summary = structured_log.read_log(str(logs(recording("recompiles"))[0]))
     assert [row.key.compile_id for row in summary.recompiles] == ["0/1", "0/2", "0/3"]
     first, second, third = (list(row.reasons) for row in summary.recompiles)
@@ -128,7 +120,7 @@ def test_recompiles_with_their_reasons(recording: Callable[[str], Path]) -> None
     assert [(span.name, span.key.compile_id) for span in workers] == [("compile_file", "")]
 
 
-def test_ddp_ranks_differ_in_their_recompiles(recording: Callable[[str], Path]) -> None:
+def test_ddp_ranks_differ_in_their_recompiles(recording: Recording) -> None:
     zero, one = (structured_log.read_log(str(path)) for path in logs(recording("ddp")))
     assert (zero.environment.rank, one.environment.rank) == (0, 1)
     assert [row.key.compile_id for row in zero.recompiles] == ["0/1", "4/1"]
@@ -148,7 +140,7 @@ def test_ddp_ranks_differ_in_their_recompiles(recording: Callable[[str], Path]) 
     assert bypass.reason == "Won't cache a graph with fakify_first_call enabled"
 
 
-def test_compile_times_have_the_functions_of_compile_times(recording: Callable[[str], Path]) -> None:
+def test_compile_times_have_the_functions_of_compile_times(recording: Recording) -> None:
     folder = recording("breaks")
     summary = structured_log.read_log(str(logs(folder)[0]))
     assert not summary.compile_times_complete
@@ -494,7 +486,7 @@ def test_phases_of_odd_marks(
 # -- payloads and privacy -----------------------------------------------------------------------------------------
 
 
-def test_payloads_are_stored_once_and_come_back(recording: Callable[[str], Path]) -> None:
+def test_payloads_are_stored_once_and_come_back(recording: Recording) -> None:
     records = records_of(logs(recording("breaks"))[0])
     summary = summary_of(records, payloads=True)
     texts = {record.payload for record in records if "dynamo_output_graph" in record.metadata}
@@ -515,7 +507,7 @@ def test_payloads_are_stored_once_and_come_back(recording: Callable[[str], Path]
     assert len(summary.SerializeToString()) < 300_000  # of 3.9 MB
 
 
-def test_capture_summary_holds_no_line_of_the_program(recording: Callable[[str], Path]) -> None:
+def test_capture_summary_holds_no_line_of_the_program(recording: Recording) -> None:
     program = Path(__file__).parents[1] / "data" / "2.11.0" / "capture.py"
     lines = {part.strip() for part in program.read_text().splitlines()}
     lines = {part for part in lines if len(part) > 12}

@@ -2,9 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,9 +11,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from compile_records import LONE_SURROGATE, a_compilation, line, odd_values, picks, places, with_value
+from compile_records import (
+    LONE_SURROGATE,
+    a_compilation,
+    line,
+    odd_values,
+    picks,
+    places,
+    summary_of,
+    with_value,
+)
 from profiles import WORKER_QUESTIONS
-from tb_torchcompile_plugin.compile_log.log import CompileLog
+from recordings import Recording
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import File
@@ -44,7 +52,7 @@ def kind(record: Record) -> str:
 
 
 @pytest.fixture(scope="module")
-def records(recording: Callable[[str], Path]) -> list[Record]:
+def records(recording: Recording) -> list[Record]:
     """The first of each kind."""
     logs = [path for name in LOGS for path in recording(name).rglob("*torch_trace*.log")]
     many = [one for path in logs for one in recorded(path.read_bytes())]
@@ -79,10 +87,7 @@ def test_it_costs_its_record(
 ) -> None:
     at = which % len(records)
     odd = [*records[:at], changed(records[at], place, value), *records[at + 1 :], *WITNESS]
-    live = CompileLog(payloads=True)
-    for record in odd:
-        live.add(record)
-    check(live.summary(), len(odd))
+    check(summary_of(odd, payloads=True), len(odd))
     path = tmp_path_factory.mktemp("odd") / "torch_trace_1.log"
     path.write_bytes(b"".join(map(line, odd)))
     summary = read_log(str(path))
@@ -97,19 +102,15 @@ def test_it_costs_its_record(
 @example("attempt", 2**64)
 def test_so_does_an_odd_envelope(name: str, value: Any) -> None:
     odd = Record({"describe_source": {}, "frame_id": 0, "frame_compile_id": 0, name: value})
-    live = CompileLog()
-    for record in (odd, *WITNESS):
-        live.add(record)
-    check(live.summary(), 1 + len(WITNESS))
+    check(summary_of([odd, *WITNESS]), 1 + len(WITNESS))
 
 
 def test_a_lone_surrogate_in_a_name_costs_nothing() -> None:
     """Names of files that are no UTF-8 hold them."""
-    live = CompileLog(payloads=True)
-    for record in a_compilation():
+    records = a_compilation()
+    for record in records:
         if record.payload is None and "compilation_metrics" in record.metadata:
             record.metadata["compilation_metrics"]["co_filename"] = LONE_SURROGATE
-        live.add(record)
-    summary = live.summary()
+    summary = summary_of(records, payloads=True)
     assert [row.file for row in summary.compilations] == ["file ?"] and not summary.records.unreadable
     assert summary.SerializeToString()

@@ -126,7 +126,6 @@ def described(program: Program) -> dict[str, Any]:
         "blind": "blind" in program.build.__module__.split("."),
         "cause": program.cause,
         "also": list(program.also),
-        "where": list(program.where),
         "line": program.line,
         "mending": program.mending,
         "recorded": vars(program.recorded),

@@ -56,7 +56,6 @@ class Program:
     name: str
     family: str
     cause: str  # "" where nothing is wrong
-    where: tuple[str, ...]  # operators, calls, kernels or functions; a finding is to name one of them
     mending: str
     build: Callable[[Machine, bool], Step]
     recorded: Recorded = PLAIN
@@ -87,7 +86,7 @@ PROGRAMS: dict[str, Program] = {}
 def program(
     family: str,
     cause: str,
-    *where: str,
+    *,
     mending: str = "",
     recorded: Recorded = PLAIN,
     environment: Mapping[str, str] = NOTHING,
@@ -97,9 +96,7 @@ def program(
 
     def register(build: Callable[[Machine, bool], Step]) -> Callable[[Machine, bool], Step]:
         name: str = build.__name__
-        PROGRAMS[name] = Program(
-            name, family, cause, where, mending, build, recorded, dict(environment), also
-        )
+        PROGRAMS[name] = Program(name, family, cause, mending, build, recorded, dict(environment), also)
         return build
 
     return register

@@ -4,14 +4,13 @@ One program of each family here; all of them, with what is said of each: `PYTHON
 """
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exam.agent import Learned, learned
 from exam.test_findings import MISSES, rules_of
+from recordings import Recording
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.cli.answers.screen import screen
 
@@ -21,7 +20,7 @@ MOST_BYTES = 20_000
 
 
 @pytest.fixture(scope="module")
-def chosen(recording: Callable[[str], Path]) -> dict[str, dict[str, Any]]:
+def chosen(recording: Recording) -> dict[str, dict[str, Any]]:
     """The first of each family that the findings know, rather one that was recorded with stacks."""
     rows = json.loads((recording("exam") / "measured.json").read_text())["programs"]
     known = [row for row in rows if not row["healthy"] and row["name"] not in MISSES]
@@ -30,7 +29,7 @@ def chosen(recording: Callable[[str], Path]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def answers(chosen: dict[str, dict[str, Any]], recording: Callable[[str], Path]) -> dict[str, Learned]:
+def answers(chosen: dict[str, dict[str, Any]], recording: Recording) -> dict[str, Learned]:
     return {name: learned(recording("exam") / name) for name in chosen}
 
 
@@ -59,7 +58,7 @@ def test_the_line_is_named_where_it_was_recorded(
         ), name
 
 
-def test_a_screen_is_enough(chosen: dict[str, dict[str, Any]], recording: Callable[[str], Path]) -> None:
+def test_a_screen_is_enough(chosen: dict[str, dict[str, Any]], recording: Recording) -> None:
     for name in list(chosen)[:4]:
         folder = str(recording("exam") / name)
         lines = [line.text for line in screen(read_report(folder), folder, 120)]

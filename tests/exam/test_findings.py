@@ -7,17 +7,17 @@ measured without a profiler, is put in.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import pytest
 
+from profiles import spans_in
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.finding import Finding, Predicted
-from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.profile.profile import Profile
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +83,7 @@ class Answer(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def exam(recording: Callable[[str], Path]) -> Path:
+def exam(recording: Recording) -> Path:
     return recording("exam")
 
 
@@ -104,21 +104,11 @@ def answer(folder: Path, row: dict[str, Any]) -> Answer:
 
 
 def findings_of(folder: Path, unrecorded_us: float | None = None) -> Iterator[Finding]:
-    session = Session([("", str(folder))])
-    try:
-        (run,) = session.runs().runs
-        (worker,) = run.workers
-        profile = session.profile(run.run, worker.worker, worker.spans[0].span)
-        note(profile, unrecorded_us)
-        yield from profile.of(findings).findings
-    finally:
-        session.close()
-
-
-def note(profile: Profile, unrecorded_us: float | None) -> None:
+    profile = spans_in(folder)[0]
     if unrecorded_us is not None and profile.data is not None:
         steps = profile.data.summary.steps
         steps.unrecorded_ns[:] = [round(unrecorded_us * 1000)] * 2
+    yield from profile.of(findings).findings
 
 
 def rules_of(row: dict[str, Any]) -> tuple[str, ...]:
@@ -184,7 +174,7 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("name", STRANGERS)
-def test_programs_of_strangers(recording: Callable[[str], Path], name: str) -> None:
+def test_programs_of_strangers(recording: Recording, name: str) -> None:
     folder = recording("strangers")
     rows = {row["name"]: row for row in json.loads((folder / "measured.json").read_text())["programs"]}
     assert rows.keys() == STRANGERS.keys()

@@ -4,12 +4,13 @@ python -m pytest tests/exam/test_job_findings.py -s         # prints the table o
 """
 
 import json
-from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from recordings import Recording
 from tb_torchcompile_plugin.api.report import Run, RunFinding, whole_report
 from tb_torchcompile_plugin.api.session import Session
 
@@ -42,18 +43,15 @@ class JobSeen(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def jobs(recording: Callable[[str], Path]) -> dict[str, JobSeen]:
+def jobs(recording: Recording) -> dict[str, JobSeen]:
     folder = recording("jobs")
     rows = json.loads((folder / "measured.json").read_text())["programs"]
     return {row["name"]: seen(folder / row["name"], row) for row in rows}
 
 
 def seen(folder: Path, measured: dict[str, Any]) -> JobSeen:
-    session = Session([("", str(folder))])
-    try:
+    with closing(Session([("", str(folder))])) as session:
         report = whole_report(session)
-    finally:
-        session.close()
     return JobSeen(measured, report.runs[0], next(iter(report.findings), None))
 
 

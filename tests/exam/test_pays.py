@@ -1,12 +1,11 @@
 """Whether compiling pays, by recordings of programs eager and compiled, against what was measured beside them."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.payback import Pays, payback
 from tb_torchcompile_plugin.api.session import Session
 
@@ -25,7 +24,7 @@ class Twins(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def twins(recording: Callable[[str], Path]) -> list[Twins]:
+def twins(recording: Recording) -> list[Twins]:
     folder = recording("pays")
     truth = json.loads((folder / "measured.json").read_text())
     session = Session([("", str(folder))], ahead=False)

@@ -1,8 +1,6 @@
 """Steps of all ranks side by side, and which calls belong together, of recorded jobs whose late rank is known."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,13 +9,15 @@ import numpy.typing as npt
 import pytest
 
 from jobs import job_in
+from profiles import key_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, StepSideBySide, side_by_side
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
 from tb_torchcompile_plugin.job.instances import calls, first_shared_steps, instances, trace_rows
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
-from tb_torchcompile_plugin.reader.memo import answers_of, key_of
+from tb_torchcompile_plugin.reader.memo import answers_of
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ Jobs = dict[
 
 
 @pytest.fixture(scope="module")
-def jobs(recording: Callable[[str], Path]) -> Jobs:
+def jobs(recording: Recording) -> Jobs:
     """By name. What was asked of a job is remembered: change nothing in its answers."""
     folder = recording("jobs")
     rows = json.loads((folder / "measured.json").read_text())["programs"]
@@ -67,7 +67,7 @@ def test_every_collective_that_steps_launched_is_in_one_of_them(jobs: Jobs) -> N
         ranks = about.job.numbers
         known = {
             (ranks[place], row)
-            for place, row in zip(made.place[launched], about.job.of(trace_rows)[launched].tolist())
+            for place, row in zip(made.rank_index[launched], about.job.of(trace_rows)[launched].tolist())
         }
         assert known <= shown, name
 
@@ -109,7 +109,7 @@ def test_of_nccl_the_kth_call_is_the_one_with_its_number(jobs: Jobs) -> None:
         job = about.job
         made, times = job.of(calls), job.of(waits)
         begin = np.array(job.of(first_shared_steps) or [0] * len(job.ranks))
-        counted = made.launch >= np.maximum(begin, 0)[made.place]
+        counted = made.launch >= np.maximum(begin, 0)[made.rank_index]
         by_torch, by_seq, by_count = (
             grouped(one, counted)
             for one in (job, without_numbers(job, seq=False), without_numbers(job, seq=True))

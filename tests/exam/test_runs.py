@@ -7,13 +7,14 @@ needed: to collect the tests nobody has to load torch.
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from forked import statuses
+from recordings import Recording
 
 ROOT = Path(__file__).parents[2]
 EXAM = ROOT / "tests" / "exam"
@@ -97,7 +98,7 @@ def test_the_package_describes_every_job() -> None:
     assert [name for name in registered("jobs") if f"`{name}`" not in described] == []
 
 
-def test_the_archive_holds_what_was_measured(recording: Callable[[str], Path]) -> None:
+def test_the_archive_holds_what_was_measured(recording: Recording) -> None:
     folder = recording("exam")
     measured = json.loads((folder / "measured.json").read_text())
     rows = {row["name"]: row for row in measured["programs"]}

@@ -1,16 +1,13 @@
 """Texts in the order of the pipeline, each with the graph and the direction that it belongs to."""
 
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from compile_records import artifact
+from compile_records import artifact, summary_of
 from profiles import data_of
+from recordings import Recording
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
-from tb_torchcompile_plugin.compile_log.log import CompileLog
-from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
 from tb_torchcompile_plugin.reader.torch_trace.log_records import payload_at
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
@@ -67,11 +64,9 @@ def test_texts_about_a_graph_stay_together() -> None:
 
 def test_the_parts_that_inductor_compiles_are_told_apart() -> None:
     """As torch 2.13 writes them where only marked regions of a frame go to inductor."""
-    log = CompileLog(payloads=True)
-    for part in ("__marked_inductor_submod0", "__marked_inductor_submod1"):
-        record = artifact("before_post_grad_graph", part)
-        log.add(Record({**record.metadata, "subgraph_name": part}, record.payload))
-    assert [row.title for row in artifacts(data_of(log.summary()), 0, "0/0")] == [
+    parts = ("__marked_inductor_submod0", "__marked_inductor_submod1")
+    records = [artifact("before_post_grad_graph", part, subgraph_name=part) for part in parts]
+    assert [row.title for row in of(summary_of(records, payloads=True))] == [
         "Before post-grad passes of __marked_inductor_submod0",
         "Before post-grad passes of __marked_inductor_submod1",
     ]
@@ -115,7 +110,7 @@ def test_a_cpp_wrapper_is_cpp() -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_text_of_a_recording_is_there_and_paired_with_its_graph(
-    recording: Callable[[str], Path], program: str
+    recording: Recording, program: str
 ) -> None:
     """The graph of each output code, and its direction, as its own header says."""
     for log in recording(program).glob("*.log"):

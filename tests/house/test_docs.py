@@ -49,12 +49,6 @@ def listed_targets() -> set[str]:
     return set(re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.MULTILINE))
 
 
-def test_the_first_screen_says_what_to_type() -> None:
-    screen = "\n".join(TEXTS["README.md"].splitlines()[:32])
-    for needed in ("make demo", "make test", "pip install", "from tb_torchcompile_plugin import", "--logdir"):
-        assert needed in screen
-
-
 def test_badges_say_what_is_declared() -> None:
     readme, declared = TEXTS["README.md"], (ROOT / "pyproject.toml").read_text()
     (python,) = re.findall(r"^\[!\[Python ([\d.]+)\+\]\(\S+/python-\1%2B-", readme, re.MULTILINE)

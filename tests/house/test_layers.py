@@ -4,8 +4,6 @@ The writer runs inside the training process and the viewer inside TensorBoard, s
 world: no TensorBoard there, no torch here, and nothing that is broken here may take TensorBoard down.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache

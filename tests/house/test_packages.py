@@ -1,7 +1,5 @@
 """One name everywhere: a package and its tests, a panel and its section of the definitions. And no class name twice."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

@@ -3,8 +3,6 @@
 `python tools/snapshot.py diff HEAD RECORDING "ANSWER"` shows what differs; `update` accepts it.
 """
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from typing import Any

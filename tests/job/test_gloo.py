@@ -74,11 +74,11 @@ def test_each_collective_of_a_job_with_one_group_is_matched(tmp_path: Path, worl
     words = [known.kind_of(rows[0]).operation for rows in in_order]
     assert words == OF_A_STEP * 3
     for place in range(world):
-        launches = [int(known.launch[rows[known.place[rows] == place][0]]) for rows in in_order]
+        launches = [int(known.launch[rows[known.rank_index[rows] == place][0]]) for rows in in_order]
         assert launches == sorted(launches), "all ranks call them in one order"
     # Rank 1 comes 150 ms after the others to what follows the first one of each step.
     for rows in in_order[1 :: len(OF_A_STEP)]:
-        late = times.wait[rows[known.place[rows] != 1]]
+        late = times.wait[rows[known.rank_index[rows] != 1]]
         assert (late > 30_000_000).all(), times.wait[rows]
     assert np.array_equal((times.wait + times.transfer)[times.wait >= 0], known.dur[times.wait >= 0])
 

@@ -31,7 +31,7 @@ def test_planted_waits_come_back_to_the_nanosecond(tmp_path_factory: Folders, pl
     matrix = blamed(made)
     assert matrix.sum() == times.wait[matched].sum() and not matrix.diagonal().any()
     for place in range(len(made.ranks)):
-        assert matrix[place].sum() == times.wait[matched & (known.place == place)].sum()
+        assert matrix[place].sum() == times.wait[matched & (known.rank_index == place)].sum()
     for steps in made.of(job_steps):
         assert steps is None or np.array_equal(steps.span, sum(steps[2:]))
 

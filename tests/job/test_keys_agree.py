@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from forked import statuses
-from tb_torchcompile_plugin.api.session import Session
+from jobs import job_in
 from tb_torchcompile_plugin.job.instances import Calls, calls, instances
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.profile.columns import host_slices
@@ -65,10 +65,8 @@ def recorded(folder: Path, world: int) -> TracedJob:
     arguments = [[str(rank), str(world)] for rank in range(world)]
     codes = statuses(PROGRAM, arguments, folder, str(printed), {"OMP_NUM_THREADS": "1"}, 240)
     assert codes == [0] * world, printed.read_text()
-    session = Session([("", str(folder / "runs"))])
-    job = session.job(".")
-    session.close()
-    assert job is not None and job.numbers == list(range(world))
+    job = job_in(folder / "runs")
+    assert job.numbers == list(range(world))
     return job
 
 
@@ -78,7 +76,7 @@ def numbers_of(job: TracedJob, made: Calls) -> list[str]:
     for place, one in enumerate(job.ranks):
         trace = one.profile.trace
         labels = host_slices(trace, lambda name: name.startswith("call "))
-        for call in np.flatnonzero(made.place == place).tolist():
+        for call in np.flatnonzero(made.rank_index == place).tolist():
             at = int(made.launch[call]) - trace.base_ns
             around = labels[(trace.ts[labels] <= at) & (at < trace.ts[labels] + trace.dur[labels])]
             names[call] = trace.names[trace.name[around[0]]] if len(around) else ""

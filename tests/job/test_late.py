@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from job_plans import Plan, job, plans
 from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
 from profiles import profile_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import shortest_unique_paths
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom, job_findings
@@ -88,7 +89,7 @@ def planted(folder: Path, cause: str) -> TracedJob:
 def test_the_planted_cause_is_the_job_s_first_finding(tmp_path: Path, cause: str) -> None:
     made = planted(tmp_path, cause)
     lates = made.of(late)
-    assert {one.place for one in lates} == {LATE} and len(lates) == STEPS
+    assert {one.rank_index for one in lates} == {LATE} and len(lates) == STEPS
     for one in lates:
         assert one.excess == sum(one.parts.values()) == pytest.approx(one.lateness, rel=0.02)
         assert next(iter(one.parts)).cause == cause
@@ -149,7 +150,7 @@ def _reduced(group: PG, seq: int, launch: int, begin: int, end: int) -> list[Eve
 
 def test_ranks_that_take_turns(tmp_path: Path) -> None:
     made = training(tmp_path, 3, 7, lambda rank, step: Does(3 * MS, python) if step % 3 == rank else Does())
-    assert {one.place for one in made.of(late)} == {0, 1, 2}
+    assert {one.rank_index for one in made.of(late)} == {0, 1, 2}
     first = made.of(job_findings)[0]
     assert first.rule == "ranks_take_turns" and "(0, 1, 2)" in first.title and first.where == ["train.py:12"]
 
@@ -186,7 +187,7 @@ def test_another_line_of_a_late_rank_is_told(tmp_path: Path) -> None:
     assert kept(job, LATE, "python", where="train.py:999") == ["python"]
 
 
-def ddp(recording: Callable[[str], Path]) -> TracedJob:
+def ddp(recording: Recording) -> TracedJob:
     paths = sorted(recording("ddp").glob("*.trace.json"))
     return TracedJob(tuple(JobRank(rank, f"rank{rank}", profile_of(path)) for rank, path in enumerate(paths)))
 
@@ -195,7 +196,7 @@ def replayed(made: TracedJob) -> Iterator[tuple[object, object]]:
     return zip(made.of(job_clocks), (one.profile.of(recorded_clock) for one in made.ranks))
 
 
-def test_the_recorded_steps_of_two_ranks_come_back(recording: Callable[[str], Path]) -> None:
+def test_the_recorded_steps_of_two_ranks_come_back(recording: Recording) -> None:
     made = ddp(recording)
     for times, wanted in replayed(made):
         assert times == wanted
@@ -253,7 +254,7 @@ def test_causes_sum_to_the_excess_whatever_happens(
         assert one.excess == sum(one.parts.values())
         step = one.instance
         begun = [extra.get((rank, step), 0) for rank in range(3)]
-        assert begun[one.place] == max(begun) and one.lateness == max(begun) - sorted(begun)[1]
+        assert begun[one.rank_index] == max(begun) and one.lateness == max(begun) - sorted(begun)[1]
     now = step_of_job_ns(made.of(job_clocks))
     for place in range(3):
         assert step_of_job_ns(job_clocks(made, changes_without_excess(made, [place]))) <= now

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from s3fs import S3FileSystem
 
+from jobs import polled, polled_in
 from many_ranks import HOST, PLANTED, Planted, write_job
 from served import s3_server
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
-from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.job.chain import chain, ends, saved_share
@@ -35,12 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def job(folder: Path) -> Job:
-    session = Session([("", str(folder))])
-    answer: Job | Progress = Progress("", 0, 0, 0, None)
-    while isinstance(answer, Progress):
-        answer = session.poll_job(".")
-    session.close()
-    return answer
+    read: Job = polled_in(folder)
+    return read
 
 
 def test_a_rank_and_a_host_that_are_late_are_told_with_their_lines(job: Job) -> None:
@@ -57,7 +53,7 @@ def test_a_rank_and_a_host_that_are_late_are_told_with_their_lines(job: Job) -> 
 
 def test_the_chain_gives_the_recording_back(job: Job) -> None:
     held = job.of(chain)
-    last = [int(job.of(waits).end[held.row[held.place == place]].max()) for place in range(RANKS)]
+    last = [int(job.of(waits).end[held.row[held.rank_index == place]].max()) for place in range(RANKS)]
     assert ends(held).tolist() == last
 
 
@@ -91,8 +87,7 @@ def test_no_trace_is_opened(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
             monkeypatch.setattr(module, "read_range", noted)
     session = Session([("", str(folder))])
     (run,) = session.runs().runs
-    while isinstance(session.poll_job("."), Progress):
-        pass
+    polled(session)
     session.close()
     assert (len(run.workers), run.ranks) == (RANKS, RANKS) and not [
         one for one in opened if "trace.json" in one
@@ -105,11 +100,7 @@ def test_a_digest_of_which_a_part_is_damaged_costs_its_rank(tmp_path: Path) -> N
     made = Digest.FromString(path.read_bytes())
     made.host = made.host[:-20]
     path.write_bytes(made.SerializeToString())
-    session = Session([("", str(tmp_path))])
-    while isinstance(job := session.poll_job("."), Progress):
-        pass
-    session.close()
-    report = job.of(job_report)
+    report = polled_in(tmp_path).of(job_report)
     assert report.missing_ranks == [PLANTED.rank] and report.findings
     assert ["cut off" in notice.problem for notice in report.warnings] == [True]
 
@@ -129,8 +120,7 @@ def test_of_a_store_only_digests_are_asked_for(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setattr(S3FileSystem, "_call_s3", noted)
         session = Session([("", "s3://ranks")])
         assert session.runs().runs[0].ranks == 128
-        while isinstance(job := session.poll_job("run"), Progress):
-            pass
+        job = polled(session, run="run")
         session.close()
         monkeypatch.undo()
     assert len(job.digests) == 128
@@ -150,8 +140,7 @@ def test_many_ranks_without_digests_are_not_read(tmp_path: Path) -> None:
 
 def test_a_rank_that_is_not_there_is_told(folder: Path) -> None:
     session = Session([("", str(folder))])
-    while isinstance(session.poll_job("."), Progress):
-        pass
+    polled(session)
     with pytest.raises(NotFound, match="rank 4000"):
         session.poll_rank(".", "", 4000)
     session.close()

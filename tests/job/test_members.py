@@ -3,21 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs import BASE, Does, training
+from jobs import BASE, Does, polled, polled_in, training
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings
 from tb_torchcompile_plugin.api import joined
 from tb_torchcompile_plugin.api import session as session_module
-from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, UserError
@@ -65,15 +63,6 @@ def test_workers_without_spans_or_ranks_are_of_no_job() -> None:
     assert [one.rank for one in members(three)] == [0, 2]
 
 
-def polled(session: Session, span: str = "") -> TracedJob:
-    until = monotonic() + 180
-    while isinstance(job := session.poll_job(".", span), Progress):
-        assert monotonic() < until
-        sleep(0.01)
-    assert isinstance(job, TracedJob)
-    return job
-
-
 def run_of(folder: Path, ranks: int) -> Path:
     training(folder, ranks, 3, lambda rank, step: Does())
     return folder
@@ -114,7 +103,7 @@ def test_where_only_one_rank_can_be_read_it_is_said_why(tmp_path: Path) -> None:
     run_of(tmp_path, 2)
     (tmp_path / "rank1.1.pt.trace.json").write_text(DAMAGED)
     with pytest.raises(UserError, match="rank1"):
-        polled(Session([("", str(tmp_path))]))
+        polled_in(tmp_path)
     assert read_report(str(tmp_path)).runs[0].job is None
 
 
@@ -145,10 +134,8 @@ def test_what_an_earlier_start_left_is_not_of_the_job(tmp_path: Path) -> None:
 def test_the_span_that_is_asked_for_tells_the_time(tmp_path: Path) -> None:
     for rank, seconds in ((0, 0), (1, 0), (2, 7200), (3, 7200), (4, 7200)):
         written_at(tmp_path, rank, seconds)
-    session = Session([("", str(tmp_path))])
-    assert polled(session).numbers == [2, 3, 4], "most of them"
-    assert polled(session, str(BASE)).numbers == [0, 1]
-    session.close()
+    assert polled_in(tmp_path).numbers == [2, 3, 4], "most of them"
+    assert polled_in(tmp_path, str(BASE)).numbers == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -166,13 +153,11 @@ def test_spans_of_one_host_overlap_and_clocks_of_several_may_be_wrong(
 ) -> None:
     written_at(tmp_path, 0, 0, hosts[0])
     written_at(tmp_path, 1, seconds, hosts[1])
-    session = Session([("", str(tmp_path))])
     if ranks:
-        assert polled(session).numbers == ranks
+        assert polled_in(tmp_path).numbers == ranks
     else:
         with pytest.raises(UserError, match="at one time"):
-            polled(session)
-    session.close()
+            polled_in(tmp_path)
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 40)), min_size=1, max_size=8), st.data())
@@ -223,12 +208,10 @@ def test_a_rank_that_cannot_be_asked_costs_itself(tmp_path: Path, monkeypatch: p
             raise KeyError("lane")
 
     monkeypatch.setattr(joined, "digest", no_costs)
-    session = Session([("", str(tmp_path))])
-    job = polled(session)
+    job = polled_in(tmp_path)
     assert job.numbers == [0, 1] and "KeyError" in job.unread[2].problem
     report = read_report(str(tmp_path)).runs[0].job
     assert report is not None and report.missing_ranks == [2]
-    session.close()
 
 
 def test_a_rank_that_is_late_behind_many_calls(tmp_path: Path) -> None:
@@ -238,12 +221,10 @@ def test_a_rank_that_is_late_behind_many_calls(tmp_path: Path) -> None:
         return Does(500_000_000 if (rank, step) == (1, 38) else 0, kernels=200)
 
     training(tmp_path, 2, 40, does)
-    session = Session([("", str(tmp_path))])
-    job = polled(session)
-    session.close()
+    job = polled_in(tmp_path)
     assert all(len(one.profile.of(launch_sequence)) > 8_000 for one in job.ranks)
     (one,) = job.of(late)
-    assert one.place == 1 and one.excess == pytest.approx(500_000_000, rel=0.01)
+    assert one.rank_index == 1 and one.excess == pytest.approx(500_000_000, rel=0.01)
     assert job.of(job_findings)[0].row == "ranks:1"
     cut = TracedJob(tuple(one._replace(profile=replace(one.profile, most_calls=6_000)) for one in job.ranks))
     assert not cut.of(late) and not cut.of(job_findings)

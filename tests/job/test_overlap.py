@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
+from jobs import ALL_REDUCE, PG, Does, host, job_in, launched, metadata_of, training, written
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.ranks import collectives as module
 from tb_torchcompile_plugin.analysis.ranks.collectives import (
     OverlapRow,
@@ -19,7 +20,6 @@ from tb_torchcompile_plugin.analysis.ranks.collectives import (
     overlap_us,
 )
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
-from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.overlap import Overlapped, SameKernel
 from traces import Event
@@ -176,12 +176,9 @@ def test_many_kernels_cost_what_their_launches_do(tmp_path: Path, monkeypatch: p
     assert row.beside_us == np.median(ran.dur[mine & (ran.alone >= 0)]) / 1000
 
 
-def test_matrix_products_beside_a_waiting_collective_of_two_h100s(recording: Callable[[str], Path]) -> None:
+def test_matrix_products_beside_a_waiting_collective_of_two_h100s(recording: Recording) -> None:
     """A waiting NCCL kernel takes cores: a product with a block for each of 128 of them needs a second round."""
-    session = Session([("", str(recording("jobs") / "sync_on_one_rank"))])
-    job = session.job(".")
-    session.close()
-    assert job
+    job = job_in(recording("jobs") / "sync_on_one_rank")
     first, *_ = rows = job.of(overlap_rows)
     assert first.name.startswith("nvjet") and first.alone_us and 1.7 < first.beside_us / first.alone_us < 2
     assert first.wait_percent > 70 and first.known < first.beside

@@ -27,7 +27,7 @@ def again_and_again(models: list[Model], held: Tied) -> list[Replayed]:
     while True:
         begin, end = np.zeros((2, len(held.work)), np.int64)
         for place, times in enumerate(walked):
-            mine = held.place == place
+            mine = held.rank_index == place
             begin[mine], end[mine] = times.work_begin[held.work[mine]], times.work_end[held.work[mine]]
         until = held.latest(begin - held.ahead)[held.instance] + held.ahead + held.transfer
         if (until <= end)[held.needs].all():
@@ -36,7 +36,7 @@ def again_and_again(models: list[Model], held: Tied) -> list[Replayed]:
 
 
 def not_before(held: Tied, place: int, made: Model, until: np.ndarray) -> np.ndarray:
-    times, mine = np.full(len(made.dur), NEVER), (held.place == place) & held.needs
+    times, mine = np.full(len(made.dur), NEVER), (held.rank_index == place) & held.needs
     times[held.work[mine]] = until[mine]
     return times
 

@@ -61,7 +61,6 @@ class TestLive:
         assert ask_span(client, ids("2")).status_code == 404
 
     def test_a_run_that_is_deleted_disappears(self, tmp_path: Path) -> None:
-        (tmp_path / "a").mkdir()
         trace = write_trace(tmp_path / "a", EVENTS)
         session = Session([("", str(tmp_path))])
         assert [run.run for run in session.runs().runs] == ["a"]

@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import fsspec
 import msgspec
 import pytest
 
+from recordings import Recording
 from served import ROOT, ask_span, error_of, forget_stores, make_client, make_plugin, s3_server
 from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report, span_report
 from tb_torchcompile_plugin.api.report import read_report
@@ -107,7 +110,7 @@ def copied(cache: Path) -> list[str]:
 
 
 class TestSameAnswers:
-    def test_of_a_recording_on_s3(self, s3: Any, recording: Callable[[str], Path]) -> None:
+    def test_of_a_recording_on_s3(self, s3: Any, recording: Recording) -> None:
         folder = recording("breaks")
         upload(s3, folder, "bucket/runs/breaks")
         here = json.loads(msgspec.json.encode(read_report(str(folder))))
@@ -117,7 +120,7 @@ class TestSameAnswers:
         del here["runs"][0]["workers"][0]["compile"]["file"]
         assert there == here
 
-    def test_listing_fetches_no_file(self, s3: Any, cache: Path, recording: Callable[[str], Path]) -> None:
+    def test_listing_fetches_no_file(self, s3: Any, cache: Path, recording: Recording) -> None:
         """The first and last bytes come by range, and tell what they would tell of the file here."""
         upload(s3, recording("breaks"), "bucket/runs")
         here, there = (Session([("", url)]).runs() for url in (str(recording("breaks")), f"{BUCKET}/runs"))
@@ -134,7 +137,7 @@ class TestSameAnswers:
         assert list(names(str(cache.parent))) == ["."]
 
     def test_of_one_trace_with_the_compile_data_of_its_worker(
-        self, s3: Any, recording: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+        self, s3: Any, recording: Recording, capsys: pytest.CaptureFixture[str]
     ) -> None:
         folder = recording("handler_breaks")
         upload(s3, folder, "bucket/runs")
@@ -144,7 +147,7 @@ class TestSameAnswers:
         assert there["runs"][0]["workers"][0]["compile"]["graph_breaks"]
         assert there["runs"][0]["workers"][0]["spans"][0]["events"]
 
-    def test_through_the_tab_with_a_name_in_the_spec(self, s3: Any, recording: Callable[[str], Path]) -> None:
+    def test_through_the_tab_with_a_name_in_the_spec(self, s3: Any, recording: Recording) -> None:
         upload(s3, recording("breaks"), "bucket/a:b/breaks")
         client = make_client(make_plugin(spec=f"mine:{BUCKET}/a:b,here:{recording('resnet18_eager')}"))
         answer = client.get(f"{ROOT}/runs").get_json()
@@ -155,9 +158,7 @@ class TestSameAnswers:
         assert response.status_code == 200
         assert response.get_json()["gpu"]
 
-    def test_the_text_of_an_artifact_that_still_lies_in_a_log(
-        self, s3: Any, recording: Callable[[str], Path]
-    ) -> None:
+    def test_the_text_of_an_artifact_that_still_lies_in_a_log(self, s3: Any, recording: Recording) -> None:
         upload(s3, recording("breaks"), "bucket/runs")
         here, there = (Session([("", url)]) for url in (str(recording("breaks")), f"{BUCKET}/runs"))
         (run,) = there.runs().runs
@@ -237,7 +238,7 @@ class TestCopies:
     def test_the_parsed_trace_is_found_again_behind_a_fetched_copy(
         self, s3: Any, trace: bytes, monkeypatch: pytest.MonkeyPatch, cache: Path
     ) -> None:
-        monkeypatch.setattr(store, "_WORTH_STORING", 0)
+        monkeypatch.setattr(store, "WORTH_STORING", 0)
         s3.pipe_file("bucket/runs/w.1.pt.trace.json", trace)
         span_of(Session([("", f"{BUCKET}/runs")]))
         entries = {path.name for path in cache.iterdir()}
@@ -353,19 +354,17 @@ class TestCopies:
 
         def counted(*arguments: Any) -> int:
             writes.append(1)
+            time.sleep(0.1)  # the others begin meanwhile
             return write(*arguments)
 
         monkeypatch.setattr(copies, "_write", counted)
 
-        def read() -> None:
+        def read(_: int) -> None:
             with copies.local(file):
                 all_have_it.wait(60)
 
-        threads = [threading.Thread(target=read) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(read, range(4)))
         assert len(writes) == 1 and not all_have_it.broken
 
     def test_warnings_and_errors_name_the_url(
@@ -493,7 +492,7 @@ class TestTrouble:
         assert ask_span(client, ids).get_json()["events"] == 201
 
     def test_compile_data_that_could_not_be_fetched_is_tried_again(
-        self, memory: Any, recording: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+        self, memory: Any, recording: Recording, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         upload(memory, recording("handler_breaks"), "/logs")
         session = Session([("", "memory://logs")])

@@ -3,12 +3,12 @@
 import json
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from werkzeug.test import Client, TestResponse
 
+from recordings import Recording
 from served import ROOT, error_of, make_client, make_plugin
 from tb_torchcompile_plugin.analysis.compare import compare as verdict
 from tb_torchcompile_plugin.api.read_queue import Progress
@@ -20,7 +20,7 @@ B = {"run2": "resnet18", "worker2": "vm_424", "span2": "1795230236326796082"}
 
 
 @pytest.fixture(scope="module")
-def logdir(recording: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def logdir(recording: Recording, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compare")
     for name in ("resnet18_eager", "resnet18"):
         shutil.copytree(recording(name), folder / name)

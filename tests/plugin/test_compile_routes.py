@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from werkzeug.test import Client
 
 from compile_records import a_compilation, artifact, line
+from recordings import Recording
 from served import BREAKS, ROOT, error_of, make_client, make_plugin
 from tb_torchcompile_plugin.compile_log import summary as summary_file
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
@@ -20,7 +20,7 @@ HOSTILE = "<script>alert('\x1b[31m\"')</script>"
 
 
 @pytest.fixture
-def client(recording: Callable[[str], Path]) -> Client:
+def client(recording: Recording) -> Client:
     return make_client(make_plugin(recording("breaks")))
 
 

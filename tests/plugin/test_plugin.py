@@ -13,6 +13,7 @@ from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
 from profiles import SPAN_QUESTIONS
+from recordings import Recording
 from served import BREAKS, ROOT, SPAN, ask_span, error_of, make_client, make_plugin, wait_for
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.errors import UserError
@@ -21,7 +22,7 @@ from tb_torchcompile_plugin.plugin.plugin import BackgroundFlag, logdirs
 
 
 @pytest.fixture
-def client(recording: Callable[[str], Path]) -> Client:
+def client(recording: Recording) -> Client:
     return make_client(make_plugin(recording("breaks")))
 
 
@@ -57,7 +58,7 @@ class TestAnswers:
     def test_each_question_has_a_route(self, client: Client, question: str) -> None:
         assert ask_span(client, SPAN, question).status_code == 200
 
-    def test_memory_of_a_stretch(self, recording: Callable[[str], Path]) -> None:
+    def test_memory_of_a_stretch(self, recording: Recording) -> None:
         client = make_client(make_plugin(recording("key_averages")))
         runs = client.get(f"{ROOT}/runs").get_json()["runs"]
         worker = next(row for row in runs[0]["workers"] if row["worker"] == "key_averages_eager_shapes")
@@ -95,7 +96,7 @@ class TestAnswers:
         response = make_client(make_plugin()).get(f"{ROOT}/span", query_string=SPAN)
         assert response.get_json()["progress"]["seconds_left"] is None
 
-    def test_routes_work_below_a_path_prefix(self, recording: Callable[[str], Path]) -> None:
+    def test_routes_work_below_a_path_prefix(self, recording: Recording) -> None:
         client = make_client(make_plugin(recording("breaks")), "/some/prefix")
         assert client.get(f"/some/prefix{ROOT}/runs").status_code == 200
         assert client.get(f"/some/prefix{ROOT}/static/index.js").status_code == 200
@@ -112,6 +113,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         "ids",
         [
+            {**BREAKS, "span": "7"},
             {**BREAKS, "run": "elsewhere"},
             {**BREAKS, "worker": "nobody"},
             {"run": "..", "worker": "vm_1027"},
@@ -121,18 +123,11 @@ class TestErrors:
         ],
     )
     def test_ids_that_discovery_did_not_make_are_not_found(self, client: Client, ids: dict[str, str]) -> None:
-        response = client.get(f"{ROOT}/compile", query_string=ids)
+        response = client.get(f"{ROOT}/{'span' if 'span' in ids else 'compile'}", query_string=ids)
         assert response.status_code == 404
         assert error_of(response)["code"] == "not_found"
 
-    def test_an_unknown_span_is_not_found(self, client: Client) -> None:
-        response = client.get(f"{ROOT}/span", query_string={**BREAKS, "span": "7"})
-        assert response.status_code == 404
-        assert error_of(response)["code"] == "not_found"
-
-    def test_a_worker_without_compile_data_explains_how_to_get_it(
-        self, recording: Callable[[str], Path]
-    ) -> None:
+    def test_a_worker_without_compile_data_explains_how_to_get_it(self, recording: Recording) -> None:
         client = make_client(make_plugin(recording("resnet18_eager")))
         response = client.get(f"{ROOT}/compile", query_string={"run": ".", "worker": "vm_1119"})
         assert response.status_code == 404
@@ -271,7 +266,7 @@ class TestStatic:
 
 
 class TestActivity:
-    def test_active_once_the_logdir_has_a_run(self, recording: Callable[[str], Path]) -> None:
+    def test_active_once_the_logdir_has_a_run(self, recording: Recording) -> None:
         plugin = make_plugin(recording("breaks"))
         wait_for(plugin.is_active)
 
@@ -366,7 +361,7 @@ class TestLogdirs:
         (tmp_path / "a,b").mkdir()
         assert self.of(str(tmp_path / "a,b")) == [("", str(tmp_path / "a,b"))]
 
-    def test_runs_of_a_spec_carry_its_names(self, recording: Callable[[str], Path]) -> None:
+    def test_runs_of_a_spec_carry_its_names(self, recording: Recording) -> None:
         spec = f"first:{recording('breaks')},second:{recording('resnet18_eager')}"
         answer = make_client(make_plugin(spec=spec)).get(f"{ROOT}/runs").get_json()
         assert [run["run"] for run in answer["runs"]] == ["first", "second"]

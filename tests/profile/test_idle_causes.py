@@ -1,6 +1,6 @@
 """idle_causes.py and thread_activity.py: why a GPU waits, against a reference that looks at every moment on its own."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import profile_in, profile_with
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import gap_histogram
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
 from tb_torchcompile_plugin.profile.compiled.regions import breaks, frames, region_calls
@@ -18,7 +19,7 @@ from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_g
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from traces import AUTOGRAD, MAIN, kernel, slice_
 
@@ -116,9 +117,7 @@ def named(row: Any) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager"])
-def test_every_moment_of_a_recording_gets_the_first_cause_that_holds(
-    recording: Callable[[str], Path], name: str
-) -> None:
+def test_every_moment_of_a_recording_gets_the_first_cause_that_holds(recording: Recording, name: str) -> None:
     profile = profile_in(recording(name))
     (device,) = gpus(profile)
     gaps = profile.of(idle_gaps)[0].inner()
@@ -129,9 +128,9 @@ def test_every_moment_of_a_recording_gets_the_first_cause_that_holds(
     assert named(causes.sum(axis=0)) == reference(profile.trace, broken_moments(profile), 0, span)
 
 
-def test_a_step_gets_its_part_of_the_gaps(recording: Callable[[str], Path]) -> None:
+def test_a_step_gets_its_part_of_the_gaps(recording: Recording) -> None:
     profile = profile_in(recording("breaks"))
-    trace, steps = profile.trace, profile.of(step_slices)
+    trace, steps = profile.trace, profile.of(StepWindows).rows
     begins, ends = trace.ts[steps], trace.ts[steps] + trace.dur[steps]
     causes = causes_in(profile.of(idle_gaps)[0], profile.of(ThreadActivity), begins, ends)
     for row, begin, end in zip(causes, begins, ends):

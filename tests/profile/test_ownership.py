@@ -56,17 +56,9 @@ def test_two_forward_threads_may_count_to_the_same_number(tmp_path):
     events += [sequenced(5, slice_("CompiledFunctionBackward", 100, 50, tid=AUTOGRAD))]
     events += launch("k", 110, 120, 10, tid=AUTOGRAD)
     assert owners(tmp_path, events) == {("k", None, None)}
-    tail = {"ph": "s", "id": 9, "pid": PID, "tid": MAIN, "ts": 5, "cat": "fwdbwd", "name": "fwdbwd"}
-    head = {
-        "ph": "f",
-        "id": 9,
-        "pid": PID,
-        "tid": AUTOGRAD,
-        "ts": 100,
-        "cat": "fwdbwd",
-        "name": "fwdbwd",
-        "bp": "e",
-    }
+    arrow = {"id": 9, "pid": PID, "cat": "fwdbwd", "name": "fwdbwd"}
+    tail = {"ph": "s", "tid": MAIN, "ts": 5, **arrow}
+    head = {"ph": "f", "tid": AUTOGRAD, "ts": 100, "bp": "e", **arrow}
     assert owners(tmp_path, [*events, tail, head]) == {("k", "0/0", None)}
 
 

@@ -1,6 +1,5 @@
 """profile/model: walked with the recorded durations the model gives the recorded times back, whatever was recorded."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import data_of, profile_of, profile_with
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.fix import with_call_time, without_host_time, without_waiting
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, step_cost
@@ -46,7 +46,7 @@ def profiles(folder: Path) -> list[Profile]:
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_the_recorded_steps_come_back_to_the_nanosecond(recording: Callable[[str], Path], name: str) -> None:
+def test_the_recorded_steps_come_back_to_the_nanosecond(recording: Recording, name: str) -> None:
     for profile in profiles(recording(name)):
         lane, queue, times = profile.of(launch_sequence), profile.of(gpu_queue), replay(profile.of(model))
         assert np.array_equal(times.begin, lane.begin) and np.array_equal(times.end, lane.end)
@@ -56,7 +56,7 @@ def test_the_recorded_steps_come_back_to_the_nanosecond(recording: Callable[[str
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "handler_late", "ddp"])
-def test_pieces_of_host_time_sum_to_what_the_model_has(recording: Callable[[str], Path], name: str) -> None:
+def test_pieces_of_host_time_sum_to_what_the_model_has(recording: Recording, name: str) -> None:
     for profile in profiles(recording(name)):
         pieces, made = profile.of(host_segments), profile.of(model)
         assert np.array_equal(made.host, pieces.ns) and made.host.min() > 0

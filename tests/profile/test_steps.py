@@ -1,6 +1,5 @@
 """profile/steps.py, profile/model/clock.py: how long a step is by the host's clock, and by that of a GPU."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import profile_of, profile_with
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.overview import headline
 from tb_torchcompile_plugin.profile.intervals import Intervals
@@ -102,7 +102,7 @@ def test_one_launch_without_steps_has_a_clock(tmp_path: Path) -> None:
     assert headline(profile).startswith("Span 10.0 µs")
 
 
-def test_nor_is_it_of_a_program_that_prefetches(recording: Callable[[str], Path]) -> None:
+def test_nor_is_it_of_a_program_that_prefetches(recording: Recording) -> None:
     """ResNet-50 with CUDA graphs: 10.6 ms a step without a profiler. By the first copies it took 918 µs, and what is
     launched beside its graph was told as the cause."""
     profile = profile_of(next(recording("prefetch").glob("*.pt.trace.json")))

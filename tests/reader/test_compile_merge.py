@@ -3,7 +3,7 @@
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
+import compile_records
 from compile_records import START_US, a_compilation, artifact, mark
+from recordings import Recording
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
-from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.reader.merge import merge
 from tb_torchcompile_plugin.reader.torch_trace.log_records import HEAD, untab
@@ -22,12 +23,7 @@ from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 
 
 def summary_of(records: Iterable[Record], recovered: Recovered | None = None) -> pb.CompileSummary:
-    log = CompileLog(payloads=True)
-    if recovered is not None:
-        log.start_from(recovered)
-    for record in records:
-        log.add(record)
-    return log.summary()
+    return compile_records.summary_of(records, recovered=recovered, payloads=True)
 
 
 def backward(begin_us: float, compile_id: str = "0/0") -> list[Record]:
@@ -114,7 +110,7 @@ def test_without_times_the_epochs_stand() -> None:
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "recompiles", "ddp"])
 @pytest.mark.parametrize("forgotten", [False, True], ids=["recovered", "forgotten"])
 def test_wherever_a_recorder_begins_the_whole_is_that_of_the_log(
-    recording: Callable[[str], Path], name: str, forgotten: bool
+    recording: Recording, name: str, forgotten: bool
 ) -> None:
     choose = random.Random(f"{name} {forgotten}")
     for path in recording(name).glob("*.log"):

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from compile_records import ODD, picks, put_anywhere
 from profiles import SPAN, SPAN_QUESTIONS, WORKER_QUESTIONS, ask, data_of, profile_with
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation, guard_checks
 from tb_torchcompile_plugin.analysis.compile.startup import startup
@@ -31,7 +31,7 @@ odd = st.sampled_from(ODD)
 
 
 @pytest.fixture(scope="module")
-def recorded(recording: Callable[[str], Path]) -> list[CompileSummary]:
+def recorded(recording: Recording) -> list[CompileSummary]:
     known = [load(str(next(recording(name).rglob("*.pb")))) for name in RECORDED]
     return [*known, with_all(known[0])]
 

@@ -4,13 +4,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recordings import Recording
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, category_of, short_kernel
 
 REAL = [
@@ -133,7 +133,7 @@ def test_every_name_has_a_category(name: str, cat: str) -> None:
 
 @pytest.mark.parametrize("program", ["breaks", "resnet18", "resnet18_eager"])
 def test_triton_categories_of_recordings_agree_with_the_reference(
-    recording: Callable[[str], Path], expected: Callable[[str], dict[str, Any]], program: str
+    recording: Recording, expected: Callable[[str], dict[str, Any]], program: str
 ) -> None:
     for trace, numbers in expected(program)["traces"].items():
         events = json.loads((recording(program) / trace).read_text())["traceEvents"]
@@ -177,7 +177,7 @@ Ran = list[tuple[str, int, str]]  # kernel, ns, operator
 
 
 @pytest.fixture(scope="module")
-def reference(recording: Callable[[str], Path]) -> dict[str, Any]:
+def reference(recording: Recording) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((recording("library_kernels") / "kernels.json").read_text())
     return content
 

@@ -1,10 +1,8 @@
 """Frames of Python as the profiler writes them: taken apart, and told whose they are."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
+from recordings import Recording
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from tb_torchcompile_plugin.torch_names.python_frames import (
     frame_of,
@@ -115,7 +113,7 @@ def test_what_runs_a_graph(name: str, runs: bool) -> None:
 
 
 @pytest.mark.parametrize("program", ["breaks", "everything"])
-def test_in_recordings_only_the_program_is_the_users(recording: Callable[[str], Path], program: str) -> None:
+def test_in_recordings_only_the_program_is_the_users(recording: Recording, program: str) -> None:
     (file,) = recording(program).glob("*.pt.trace.json")
     trace = read_trace(str(file))
     code = trace.cats.index(PYTHON_FUNCTION)

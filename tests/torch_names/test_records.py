@@ -30,7 +30,7 @@ def test_a_frame_that_was_compiled_too_often(exception: str, reason: str, limit:
 def test_words_around_cuda_graphs() -> None:
     text = "skipping cudagraphs due to skipping cudagraphs due to mutated inputs (1 instances). Found from : \n  File"
     assert failures.is_cudagraph_skip(text)
-    assert failures.skip_reason(text) == "mutated inputs"
+    assert failures.short_skip_reason(text) == "mutated inputs"
     assert not failures.is_cudagraph_skip("recording cudagraph tree for graph without symints")
     assert failures.exception_name("<class 'torch._dynamo.exc.Unsupported'>") == "Unsupported"
     assert failures.exception_name("Unsupported") == "Unsupported"

@@ -101,8 +101,7 @@ def test_with_index_the_trace_is_read_once(
         "import os, sys\n"
         "if any('beside_training' in one for one in sys.orig_argv):\n"
         "    from tb_torchcompile_plugin.reader.cache import store\n"
-        "    from tb_torchcompile_plugin.reader.trace import ingest\n"
-        "    store._WORTH_STORING = 0\n"
+        "    store.WORTH_STORING = 0\n"
         "    read = store.ingest\n"
         "    def once(path, *rest):\n"
         "        print(path, file=open(os.environ['READ'], 'a'))\n"
@@ -115,7 +114,7 @@ def test_with_index_the_trace_is_read_once(
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     monkeypatch.setenv("READ", str(tmp_path / "read"))
-    monkeypatch.setattr("tb_torchcompile_plugin.reader.cache.store._WORTH_STORING", 0)
+    monkeypatch.setattr("tb_torchcompile_plugin.reader.cache.store.WORTH_STORING", 0)
     trained(torch, tmp_path / "run", index=True, digest=True)
     finished()
     worker = only_worker(tmp_path / "run")

@@ -10,8 +10,9 @@ import pytest
 from live import in_a_fork, needs_torch, run, summaries, torch_before
 from profiles import data_of
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
-from tb_torchcompile_plugin.compile_log.summary_pb2 import StepTimes
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, StepTimes
 from tb_torchcompile_plugin.profile.steps import profiled_step_ns, unprofiled_step_ns
+from tb_torchcompile_plugin.reader.merge import merge
 from tb_torchcompile_plugin.writer import step_notes
 from tb_torchcompile_plugin.writer.recorder import recorder
 
@@ -387,9 +388,6 @@ def test_a_profiler_without_an_action(
 
 
 def test_the_mean_of_at_least_two_without_pauses() -> None:
-    from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-    from tb_torchcompile_plugin.reader.merge import merge
-
     summary = CompileSummary(steps=StepTimes(unrecorded_ns=[9, 2, 4, 100], recorded_ns=[7]))
     data = data_of(merge(summary, CompileSummary()))
     assert (unprofiled_step_ns(data), profiled_step_ns(data)) == (5, None)
@@ -402,7 +400,5 @@ def test_the_mean_of_at_least_two_without_pauses() -> None:
 def test_a_single_step_counts_if_it_is_shorter_than_all_profiled_ones(
     recorded: list[int], answer: int | None
 ) -> None:
-    from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-
     summary = CompileSummary(steps=StepTimes(unrecorded_ns=[5], recorded_ns=recorded))
     assert unprofiled_step_ns(data_of(summary)) == answer

@@ -86,23 +86,19 @@ def test_a_loop_that_ends_while_it_is_recorded_is_written(step: Callable[[int], 
     assert recorded_steps(tmp_path)[:2] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("steps_taken", "said"),
+    [(1, "the loop ended after 1 step, while"), (0, "Call step() at the end of each")],
+)
 def test_a_loop_that_is_too_short_is_reported(
-    step: Callable[[int], Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    step: Callable[[int], Any], tmp_path: Path, caplog: pytest.LogCaptureFixture, steps_taken: int, said: str
 ) -> None:
     with profile_steps(tmp_path) as steps:
         step(1)
-        steps.step()
+        for _ in range(steps_taken):
+            steps.step()
     assert not names(tmp_path, TRACE)
-    assert "the loop ended after 1 step, while" in caplog.text and "after=1" in caplog.text
-
-
-def test_a_loop_without_step_is_reported(
-    step: Callable[[int], Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with profile_steps(tmp_path):
-        step(1)
-    assert not names(tmp_path, TRACE)
-    assert "Call step() at the end of each" in caplog.text and "after=1" not in caplog.text
+    assert said in caplog.text and ("after=1" in caplog.text) == bool(steps_taken)
 
 
 def test_another_profiler_is_left_alone_and_nothing_is_raised(

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -27,12 +28,19 @@ def rows(summary: CompileSummary) -> list[tuple[str, int, str]]:
     return [(row.key.compile_id, row.key.epoch, row.function) for row in summary.compilations]
 
 
-def test_a_compilation_is_recorded_with_all_its_parts(torch: Any, tmp_path: Path) -> None:
+def two_frames(torch: Any) -> Any:
+    """A model with a break between them."""
+
     def model(x: Any) -> Any:
         y = x.sin()
         torch._dynamo.graph_break()
         return y * 2
 
+    return model
+
+
+def test_a_compilation_is_recorded_with_all_its_parts(torch: Any, tmp_path: Path) -> None:
+    model = two_frames(torch)
     with CompileRecorder(tmp_path) as recorder:
         compiled = torch.compile(model, backend="eager", dynamic=False)
         compiled(torch.ones(3))
@@ -84,11 +92,7 @@ def test_compile_times_are_torchs_own_and_survive_a_reset(torch: Any, tmp_path: 
 
 
 def test_what_was_compiled_before_is_recovered_once(torch: Any, tmp_path: Path) -> None:
-    def model(x: Any) -> Any:
-        y = x.sin()
-        torch._dynamo.graph_break()
-        return y * 2
-
+    model = two_frames(torch)
     compiled = torch.compile(model, backend="eager", dynamic=False)
     compiled(torch.ones(3))
     times = {name: list(values) for name, values in torch._dynamo.utils.compilation_time_metrics.items()}
@@ -113,22 +117,6 @@ def test_what_was_compiled_before_is_recovered_once(torch: Any, tmp_path: Path) 
         ("1/1", 0, False),
     ]
     assert [row.recovered for row in later.graph_breaks] == [True, False]
-
-
-def test_ids_that_come_back_after_a_recovery_begin_an_epoch(torch: Any, tmp_path: Path) -> None:
-    compiled = torch.compile(lambda x: x + 1, backend="eager")
-    compiled(torch.ones(2))
-    torch._dynamo.reset()
-    compiled(torch.ones(2))
-    with CompileRecorder(tmp_path) as recorder:
-        torch._dynamo.reset()
-        compiled(torch.ones(2))
-        summary = recorder.summary()
-    assert [(row.key.epoch, row.recovered) for row in summary.compilations] == [
-        (0, True),
-        (1, True),
-        (2, False),
-    ]
 
 
 def test_more_compilations_than_torch_remembers_are_admitted(torch: Any, tmp_path: Path) -> None:
@@ -347,10 +335,7 @@ def _add(number: int) -> Any:
 
 
 def test_what_was_compiled_while_nothing_listened_is_recovered(torch: Any, tmp_path: Path) -> None:
-    def breaks(x: Any) -> Any:
-        y = x.sin()
-        torch._dynamo.graph_break()
-        return y * 2
+    breaks = two_frames(torch)
 
     def compile_one(function: Any) -> None:
         torch.compile(function, backend="eager")(torch.ones(2))
@@ -361,10 +346,10 @@ def test_what_was_compiled_while_nothing_listened_is_recovered(torch: Any, tmp_p
     with CompileRecorder(tmp_path) as recorder:
         compile_one(_add(3))
         summary = recorder.summary()
-    resume = f"torch_dynamo_resume_in_breaks_at_{breaks.__code__.co_firstlineno + 2}"
+    resume = f"torch_dynamo_resume_in_model_at_{breaks.__code__.co_firstlineno + 2}"
     assert [(row.key.compile_id, row.function, row.recovered) for row in summary.compilations] == [
         ("0/0", "f1", False),
-        ("1/0", "breaks", True),
+        ("1/0", "model", True),
         ("2/0", resume, True),
         ("3/0", "f3", False),
     ]
@@ -375,9 +360,11 @@ def test_what_was_compiled_while_nothing_listened_is_recovered(torch: Any, tmp_p
         assert len(recorder.summary().graph_breaks) == 1
 
 
-def test_a_reset_while_nothing_listened_begins_an_epoch(torch: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("listened", [True, False])
+def test_a_reset_while_nothing_listened_begins_an_epoch(torch: Any, tmp_path: Path, listened: bool) -> None:
+    """And a reset before anybody listened at all."""
     compiled = torch.compile(_add(1), backend="eager")
-    with CompileRecorder(tmp_path):
+    with CompileRecorder(tmp_path) if listened else nullcontext():
         compiled(torch.ones(2))
     torch._dynamo.reset()
     compiled(torch.ones(2))
@@ -386,7 +373,7 @@ def test_a_reset_while_nothing_listened_begins_an_epoch(torch: Any, tmp_path: Pa
         compiled(torch.ones(2))
         summary = recorder.summary()
     assert [(row.key.compile_id, row.key.epoch, row.recovered) for row in summary.compilations] == [
-        ("0/0", 0, False),
+        ("0/0", 0, not listened),
         ("0/0", 1, True),
         ("0/0", 2, False),
     ]

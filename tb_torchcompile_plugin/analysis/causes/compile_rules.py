@@ -10,22 +10,15 @@ from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.eager_fixes import captured_only
-from tb_torchcompile_plugin.analysis.causes.fix_words import (
-    next_step,
-    step_after,
-    step_change,
-    user_line,
-    with_gain,
-    words_of,
-)
+from tb_torchcompile_plugin.analysis.causes.fix_words import step_after, with_gain, words_of
 from tb_torchcompile_plugin.analysis.causes.payback import payback
 from tb_torchcompile_plugin.analysis.causes.payback_result import run_facts, step_with, step_without
 from tb_torchcompile_plugin.analysis.causes.rule import (
-    CompileRule,
+    Rule,
     SpanContext,
-    SpanRule,
     called_at,
     named_with_caller,
+    skips_graphs,
     users_line,
 )
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
@@ -49,12 +42,12 @@ from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skips
 from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary, Environment
 from tb_torchcompile_plugin.profile.compiled.regions import lookups_in_vain
+from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.profile.model.clock import step_clock
-from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names import graph_breaks as failures
 from tb_torchcompile_plugin.torch_names.artifacts import CACHES
+from tb_torchcompile_plugin.torch_names.graph_breaks import break_kind, short_skip_reason
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_user_file
 
 # What helps against each reason to skip CUDA graphs, by a word of torch's text.
@@ -122,71 +115,62 @@ EAGER_REASONS: dict[EagerReason, tuple[str, str]] = {
 }
 
 
-class RecompileLimit(CompileRule, id="recompile_limit", panel="compilations"):
-    """A frame that hit the recompile limit."""
-
-    def evaluate_data(self, data: CompileData) -> Iterator[Finding]:
-        """Yield a finding for each frame."""
-        limits = [row for row in data.of(problems) if row.kind == "limit"]
-        for row, *_ in grouped(limits, lambda row: (row.function, row.file, row.line)).values():
-            frame = row.compile_id.partition("/")[0]
-            ids = {
-                compiled.key.compile_id
-                for compiled in data.summary.compilations
-                if compiled.key.epoch == row.epoch
-                and compiled.key.compile_id.partition("/")[0] == frame
-                and not compiled.HasField("failure")
-            }
-            yield self.finding(
-                None,
-                f"{row.function or 'A frame'} was compiled {often(len(ids))} and now runs eager: it hit the "
-                "recompile limit",
-                "See which guard fails each time: mark what changes as dynamic, or keep it the same. "
-                "torch._dynamo.config.recompile_limit raises the limit",
-                {"versions": len(ids)},
-                severity="critical",
-                row=f"compilation:{row.compile_id},{row.epoch},forward",
-            )
+def _recompile_limit(rule: Rule, data: CompileData) -> Iterator[Finding]:
+    """Report a frame that hit the recompile limit."""
+    limits = [row for row in data.of(problems) if row.kind == "limit"]
+    for row, *_ in grouped(limits, lambda row: (row.function, row.file, row.line)).values():
+        frame = row.compile_id.partition("/")[0]
+        ids = {
+            compiled.key.compile_id
+            for compiled in data.summary.compilations
+            if compiled.key.epoch == row.epoch
+            and compiled.key.compile_id.partition("/")[0] == frame
+            and not compiled.HasField("failure")
+        }
+        yield rule.finding(
+            None,
+            f"{row.function or 'A frame'} was compiled {often(len(ids))} and now runs eager: it hit the "
+            "recompile limit",
+            "See which guard fails each time: mark what changes as dynamic, or keep it the same. "
+            "torch._dynamo.config.recompile_limit raises the limit",
+            {"versions": len(ids)},
+            severity="critical",
+            row=f"compilation:{row.compile_id},{row.epoch},forward",
+        )
 
 
-class CudaGraphsSkipped(CompileRule, SpanRule, id="cudagraphs_skipped", panel="compilations"):
-    """CUDA graphs that torch was asked for and skipped."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield a finding for each reason; the first one with its price."""
-        data = context.profile.data
-        return self.evaluate_data(data, context) if data else iter(())
-
-    def evaluate_data(self, data: CompileData, context: SpanContext | None = None) -> Iterator[Finding]:
-        """Yield a finding for each reason."""
-        by = context.best("graph_capture") if context else None
-        reasons = _skip_reasons(data.summary)
-        for index, (reason, ids) in enumerate(reasons.items()):
-            word = next((word for word in _AGAINST_SKIPS if word in reason.lower()), None)
-            skips = [row for row in data.of(skipped_graphs) if failures.skip_reason(row.text) == reason]
-            lines = dict.fromkeys((row.file, row.line) for row in skips if row.file)
-            compilations = f" for {plural(len(ids), 'compilation')}" if ids else ""
-            yield self.finding(
-                context,
-                f"CUDA graphs are skipped{compilations}: {reason}",
-                _AGAINST_SKIPS[word] if word else "Change what torch names",
-                {"compilations": len(ids)} if ids else {},
-                severity="warning",
-                row=f"compilation:{ids[0][1]},{ids[0][0]},forward" if ids else None,
-                by=by if index == 0 else None,
-                where=[at_line(file, line) for file, line in lines],
-            )
-        unexplained = data.of(cudagraph_skips) or 0
-        if unexplained and not reasons:
-            yield self.finding(
-                context,
-                f"CUDA graphs were skipped {often(unexplained)}; why, torch told its log only",
-                "Run with TORCH_LOGS=cudagraphs to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
-                {"skips": unexplained},
-                severity="warning",
-                code="TORCH_LOGS=cudagraphs",
-                by=by or (context.best("cuda_graphs") if context else None),
-            )
+def _cuda_graphs_skipped(
+    rule: Rule, data: CompileData, context: SpanContext | None = None
+) -> Iterator[Finding]:
+    """Report each reason for which torch skipped CUDA graphs; in a span the first one with its price."""
+    by = context.best("graph_capture") if context else None
+    reasons = _skip_reasons(data.summary)
+    for index, (reason, ids) in enumerate(reasons.items()):
+        word = next((word for word in _AGAINST_SKIPS if word in reason.lower()), None)
+        skips = [row for row in data.of(skipped_graphs) if short_skip_reason(row.text) == reason]
+        lines = dict.fromkeys((row.file, row.line) for row in skips if row.file)
+        compilations = f" for {plural(len(ids), 'compilation')}" if ids else ""
+        yield rule.finding(
+            context,
+            f"CUDA graphs are skipped{compilations}: {reason}",
+            _AGAINST_SKIPS[word] if word else "Change what torch names",
+            {"compilations": len(ids)} if ids else {},
+            severity="warning",
+            row=f"compilation:{ids[0][1]},{ids[0][0]},forward" if ids else None,
+            by=by if index == 0 else None,
+            where=[at_line(file, line) for file, line in lines],
+        )
+    unexplained = data.of(cudagraph_skips) or 0
+    if unexplained and not reasons:
+        yield rule.finding(
+            context,
+            f"CUDA graphs were skipped {often(unexplained)}; why, torch told its log only",
+            "Run with TORCH_LOGS=cudagraphs to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
+            {"skips": unexplained},
+            severity="warning",
+            code="TORCH_LOGS=cudagraphs",
+            by=by or (context.best("cuda_graphs") if context else None),
+        )
 
 
 def _skip_reasons(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
@@ -194,198 +178,162 @@ def _skip_reasons(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
     by_reason: dict[str, dict[tuple[int, str], None]] = {}
     for row in (*summary.compilations, *summary.runtime_metrics):
         if reason := skip_reason(row.metrics):
-            by_reason.setdefault(failures.skip_reason(reason), {})[row.key.epoch, row.key.compile_id] = None
+            by_reason.setdefault(short_skip_reason(reason), {})[row.key.epoch, row.key.compile_id] = None
     return {reason: [key for key in keys if key[1]] for reason, keys in by_reason.items()}
 
 
-class CacheMissed(CompileRule, id="cache_missed", panel="compile_time"):
-    """Compile caches that did not help: a first run cannot hit, so misses count only where they took long."""
-
-    def evaluate_data(self, data: CompileData) -> Iterator[Finding]:
-        """Yield one finding for all misses, and one for each cache and reason that was bypassed."""
-        rows = data.summary.compilations
-        missed = [row for row in rows if any(lookup.result == "miss" for lookup in row.cache)]
-        spent = sum(row.duration_ns for row in missed) / 1e9
-        compiled = count_compilations(missed)
-        if spent >= thresholds.cache_missed_s:
-            yield self.finding(
-                None,
-                f"The compile cache missed for {plural(compiled, 'compilation')}, which took "
-                f"{duration(spent * 1e6)}",
-                "A first run cannot hit. If this is not one, keep TORCHINDUCTOR_CACHE_DIR from job to job, "
-                "with the same torch and GPU",
-                {"compilations": compiled, "compile_s": spent},
-                severity="info",
-            )
-        lookups = [lookup for row in rows for lookup in row.cache if lookup.result == "bypass"]
-        bypassed = Counter((lookup.cache, lookup.reason) for lookup in lookups)
-        for (cache, reason), count in bypassed.items():
-            yield self.finding(
-                None,
-                f"The {CACHES.get(cache, cache)} cache was bypassed {often(count)}, which makes compiling slower, "
-                f"not what is compiled: {reason or 'torch does not say why'}",
-                "Change what torch names, or this is compiled again in every process",
-                {"lookups": count},
-                severity="info",
-            )
-
-
-class NoTrace(CompileRule, id="no_trace", panel="runs"):
-    """A profiler that ended before its schedule began to record, so that there is no trace."""
-
-    def evaluate_data(self, data: CompileData) -> Iterator[Finding]:
-        """Yield one finding."""
-        if not data.summary.steps.HasField("unused"):
-            return
-        steps = data.summary.steps.unused.steps
-        ended = f"it ended after {plural(steps, 'call')} of its step()"
-        yield self.finding(
+def _cache_missed(rule: Rule, data: CompileData) -> Iterator[Finding]:
+    """Report compile caches that did not help: a first run cannot hit, so misses count only where they took long."""
+    rows = data.summary.compilations
+    missed = [row for row in rows if any(lookup.result == "miss" for lookup in row.cache)]
+    spent = sum(row.duration_ns for row in missed) / 1e9
+    compiled = count_compilations(missed)
+    if spent >= thresholds.cache_missed_s:
+        yield rule.finding(
             None,
-            "There is no trace, as the profiler's schedule never began to record: "
-            f"{ended if steps else 'its step() was not called'}",
-            "Run more steps, or shorten wait and warmup of the schedule"
-            if steps
-            else "Call prof.step() at the end of each step, inside of the profiler's block",
-            {"profiler_steps": steps},
-            severity="critical",
-            code=None if steps else "prof.step()",
-        )
-
-
-COMPILE_RULES: tuple[CompileRule, ...] = (NoTrace(), RecompileLimit(), CudaGraphsSkipped(), CacheMissed())
-
-
-class CudaGraphsNotReplayed(SpanRule, id="graph_capture", panel="cuda_graphs"):
-    """CUDA graphs that are recorded again or never, apart from first recordings and from what torch skips."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield the function with the most calls that are not replayed, with its cause."""
-        by = context.best("graph_capture")
-        if by is None or by.predicted.gain_percent < thresholds.gain_percent:
-            return
-        report = context.profile.of(cuda_graphs)
-        if not report.functions:  # recorded by the program itself
-            title = with_gain(by, context.paced)
-            yield self.finding(context, title, next_step(by), {"times_per_step": by.times}, by=by)
-        functions = [row for row in report.functions if row.state in NOT_REPLAYED]
-        if not functions:
-            return
-        row = min(functions, key=lambda row: row.replayed_calls - row.calls)
-        advice, code = remedy(row, report.recordings)
-        lines = [
-            at_line(recording.file, recording.line)
-            for recording in report.recordings
-            if recording.compile_id == row.compile_id and recording.file
-        ]
-        yield self.finding(
-            context,
-            f"{complaint(row)}: replayed, {context.paced.one} takes {step_change(by.predicted)}",
-            advice,
-            {
-                "gain_us_per_step": by.predicted.gain_us,
-                "share_percent": by.predicted.gain_percent,
-                "times_per_step": by.times,
-                "calls": row.calls,
-                "calls_that_recorded": row.recorded_calls,
-                "calls_kernel_by_kernel": row.plain_calls,
-            },
-            by=by,
-            where=list(dict.fromkeys([*lines, at_line(row.file, row.line)]))[:_MAX_LINES],
-            code=code,
-        )
-
-
-class CompiledForEachSize(SpanRule, id="dynamic_shapes", panel="dynamic_shapes"):
-    """Recompiles for other sizes before the profiled time; inside it `recompiles` shows them with their price."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding for all of them."""
-        if context.summary is None:
-            return
-        advice = context.profile.of(size_advice)
-        ids = {row.key.compile_id for row in context.summary.recompiles}
-        rows = [row for row in context.summary.compilations if row.key.compile_id in ids]
-        spent_s = to_seconds(sum(row.duration_ns for row in rows))
-        if advice is None or spent_s < thresholds.sizes_s or context.compiling_us(rows):
-            return
-        report = context.profile.of(dynamic_shapes)
-        lines = (at_line(row.file, row.line) for row in report.guards if row.recompiles)
-        yield self.finding(
-            context,
-            f"{report.says[0].rstrip('.')}: recompiling took {duration(1e6 * spent_s)} before this span",
-            advice.sentence,
-            {"recompiles": len(rows), "compile_s": spent_s, "sizes": len({row.size for row in report.sizes})},
+            f"The compile cache missed for {plural(compiled, 'compilation')}, which took "
+            f"{duration(spent * 1e6)}",
+            "A first run cannot hit. If this is not one, keep TORCHINDUCTOR_CACHE_DIR from job to job, "
+            "with the same torch and GPU",
+            {"compilations": compiled, "compile_s": spent},
             severity="info",
-            where=[line for line in lines if line],
-            code=advice.code,
+        )
+    lookups = [lookup for row in rows for lookup in row.cache if lookup.result == "bypass"]
+    bypassed = Counter((lookup.cache, lookup.reason) for lookup in lookups)
+    for (cache, reason), count in bypassed.items():
+        yield rule.finding(
+            None,
+            f"The {CACHES.get(cache, cache)} cache was bypassed {often(count)}, which makes compiling slower, "
+            f"not what is compiled: {reason or 'torch does not say why'}",
+            "Change what torch names, or this is compiled again in every process",
+            {"lookups": count},
+            severity="info",
         )
 
 
-GRAPH_RULES: tuple[SpanRule, ...] = (CudaGraphsNotReplayed(), CompiledForEachSize())
+def _no_trace(rule: Rule, data: CompileData) -> Iterator[Finding]:
+    """Report a profiler that ended before its schedule began to record, so that there is no trace."""
+    steps = data.summary.steps.unused.steps
+    ended = f"it ended after {plural(steps, 'call')} of its step()"
+    advice = "Call prof.step() at the end of each step, inside of the profiler's block"
+    yield rule.finding(
+        None,
+        "There is no trace, as the profiler's schedule never began to record: "
+        f"{ended if steps else 'its step() was not called'}",
+        "Run more steps, or shorten wait and warmup of the schedule" if steps else advice,
+        {"profiler_steps": steps},
+        severity="critical",
+        code=None if steps else "prof.step()",
+    )
 
 
-class ProfilerHooks(SpanRule, id="profiler_hooks", panel="compilations"):
-    """Hooks of a profiler that are compiled instead of the model, or break its graphs."""
+def _cuda_graphs_not_replayed(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report CUDA graphs that are recorded again or never, apart from first recordings and from what torch skips."""
+    by = context.best("graph_capture")
+    if not by or by.predicted.gain_percent < thresholds.gain_percent:
+        return
+    report = context.profile.of(cuda_graphs)
+    if not report.functions:  # recorded by the program itself
+        title = with_gain(by, context.paced)
+        yield rule.finding(context, title, words_of(by).next_step, {"times_per_step": by.times}, by=by)
+    functions = [row for row in report.functions if row.state in NOT_REPLAYED]
+    if not functions:
+        return
+    row = min(functions, key=lambda row: row.replayed_calls - row.calls)
+    advice, code = remedy(row, report.recordings)
+    lines = [
+        at_line(recording.file, recording.line)
+        for recording in report.recordings
+        if recording.compile_id == row.compile_id and recording.file
+    ]
+    yield rule.finding(
+        context,
+        f"{complaint(row)}: {step_after(by.predicted, 'replayed,', context.paced)}",
+        advice,
+        {
+            "gain_us_per_step": by.predicted.gain_us,
+            "share_percent": by.predicted.gain_percent,
+            "times_per_step": by.times,
+            "calls": row.calls,
+            "calls_that_recorded": row.recorded_calls,
+            "calls_kernel_by_kernel": row.plain_calls,
+        },
+        by=by,
+        where=list(dict.fromkeys([*lines, at_line(row.file, row.line)]))[:_MAX_LINES],
+        code=code,
+    )
 
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding for all of them."""
-        rows = context.rows(compilations) if context.whole else []
-        hooks = [row for row in rows if is_profiler_hook(row.function)]
-        if not hooks:
-            return
-        names = sorted({row.function for row in hooks})
-        alone = context.nothing_compiled
-        other = "without that profiler the program is another one"
-        yield self.finding(
-            context,
-            f"Torch compiled {'only ' if alone else ''}a profiler's own hooks ({', '.join(names)}), "
-            f"{often(len(hooks))}: {'nothing of yours runs compiled' if alone else other}",
-            "Switch the hooks off: PyTorchProfiler(record_module_names=False) in Lightning",
-            {"compilations": len(hooks), "of_compilations": len(rows)},
-            severity="critical",
-            code="PyTorchProfiler(record_module_names=False)",
-            by=context.best("eager"),
-            where=names,
-        )
+
+def _compiled_for_each_size(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report recompiles for other sizes before the profiled time; inside it `recompiles` shows them and their price."""
+    advice, summary = context.profile.of(size_advice), context.summary
+    if advice is None or summary is None:
+        return
+    ids = {row.key.compile_id for row in summary.recompiles}
+    rows = [row for row in summary.compilations if row.key.compile_id in ids]
+    spent_s = to_seconds(sum(row.duration_ns for row in rows))
+    if spent_s < thresholds.sizes_s or context.compiling_us(rows):
+        return
+    report = context.profile.of(dynamic_shapes)
+    lines = (at_line(row.file, row.line) for row in report.guards if row.recompiles)
+    yield rule.finding(
+        context,
+        f"{report.says[0].rstrip('.')}: recompiling took {duration(1e6 * spent_s)} before this span",
+        advice.sentence,
+        {"recompiles": len(rows), "compile_s": spent_s, "sizes": len({row.size for row in report.sizes})},
+        severity="info",
+        where=[line for line in lines if line],
+        code=advice.code,
+    )
 
 
-class NothingCompiled(SpanRule, id="nothing_compiled", panel="compiled_regions"):
-    """A program that runs eager."""
+def _profiler_hooks(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report hooks of a profiler that are compiled instead of the model, or break its graphs."""
+    names = sorted({row.function for row in context.hooks})
+    alone = context.nothing_compiled
+    other = "without that profiler the program is another one"
+    yield rule.finding(
+        context,
+        f"Torch compiled {'only ' if alone else ''}a profiler's own hooks ({', '.join(names)}), "
+        f"{often(len(context.hooks))}: {'nothing of yours runs compiled' if alone else other}",
+        "Switch the hooks off: PyTorchProfiler(record_module_names=False) in Lightning",
+        {"compilations": len(context.hooks), "of_compilations": len(context.rows(compilations))},
+        severity="critical",
+        code="PyTorchProfiler(record_module_names=False)",
+        by=context.best("eager"),
+        where=names,
+    )
 
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding, unless another rule says why or compiling was measured to be no faster."""
-        if not context.whole or not context.nothing_compiled or context.given_up:
-            return
-        rows = context.rows(compilations)
-        gain = context.profile.of(payback).gain[0] if context.profile.beside else None
-        # Where the same program was recorded compiled.
-        measured = gain if gain and gain.told_by == "measured" and gain.compiled_run else None
-        if any(is_profiler_hook(row.function) for row in rows) or (measured and measured.verdict == "never"):
-            return
-        when = "in the profiled steps" if context.steps else "in this span"
-        cause = eager_cause(context)
-        by = context.best("eager")
-        # No alarm where compiling brings little, or where the model predicts that it brings nothing.
-        percent = by.predicted.gain_percent if by else 0.0
-        little = percent < thresholds.gain_percent and (by or context.profile.of(why_nothing) is None)
-        row = self.finding(
-            context,
-            f"Nothing that runs {when} is compiled: {cause.why}",
-            cause.next_step,
-            {"compilations": len(_compiled_ids(context))},
-            severity="warning" if little else "critical",
-            code=_COMPILE if _COMPILE in cause.next_step else None,
-            by=by,
-            where=cause.where,
-        )
-        if measured and measured.verdict == "pays":
-            step = step_with(measured)
-            title = (
-                f"{row.title.partition(':')[0]}: run {measured.compiled_run} is the same program, compiled"
-            )
-            severity = severity_of(step.gain_percent)
-            row = replace(row, title=title, predicted=step, fix=None, severity=severity)
-        yield row
+
+def _nothing_compiled(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report a program that runs eager."""
+    gain = context.profile.of(payback).gain[0] if context.profile.beside else None
+    # Where the same program was recorded compiled.
+    measured = gain if gain and gain.told_by == "measured" and gain.compiled_run else None
+    if context.hooks or (measured and measured.verdict == "never"):
+        return
+    when = "in the profiled steps" if context.steps else "in this span"
+    cause = eager_cause(context)
+    by = context.best("eager")
+    # No alarm where compiling brings little, or where the model predicts that it brings nothing.
+    percent = by.predicted.gain_percent if by else 0.0
+    little = percent < thresholds.gain_percent and (by or context.profile.of(why_nothing) is None)
+    row = rule.finding(
+        context,
+        f"Nothing that runs {when} is compiled: {cause.why}",
+        cause.next_step,
+        {"compilations": len(_compiled_ids(context))},
+        severity="warning" if little else "critical",
+        code=_COMPILE if _COMPILE in cause.next_step else None,
+        by=by,
+        where=cause.where,
+    )
+    if measured and measured.verdict == "pays":
+        step = step_with(measured)
+        title = f"{row.title.partition(':')[0]}: run {measured.compiled_run} is the same program, compiled"
+        severity = severity_of(step.gain_percent)
+        row = replace(row, title=title, predicted=step, fix=None, severity=severity)
+    yield row
 
 
 class EagerCause(NamedTuple):
@@ -409,7 +357,7 @@ def eager_cause(context: SpanContext) -> EagerCause:
     elif graph_break := next(at_breaks, None):  # before the graph held an operation
         text, place = graph_break.reason, at_line(graph_break.file, graph_break.line)
         is_own = is_user_file(graph_break.file)
-        if failures.break_kind(text) == "disabled":
+        if break_kind(text) == "disabled":
             reason, place = "disable", place if is_own else ""
         else:
             reason = "broken" if is_own else "broken_inside"
@@ -470,108 +418,98 @@ def _recorded_reason(context: SpanContext) -> tuple[EagerReason, CompilerCall] |
     return next((("disable", row) for row in disabled), None)
 
 
-class CompileInLoop(SpanRule, id="compile_in_loop", panel="compilations"):
-    """torch.compile that is called in each step: the compiled function is created there again and again."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield a finding for each line."""
-        calls = context.summary.compiler_calls if context.summary else ()
-        inside = [row for row in calls if row.kind == "compile" and context.compiling_us([row])]
-        for (file, line), rows in grouped(inside, lambda row: (row.file, row.line)).items():
-            us, least = context.compiling_us(rows), max(context.steps, thresholds.steps_least)
-            if len(rows) < least or context.share(us) < thresholds.gain_percent:
-                continue
-            pace, step_us = context.profile.of(step_clock), context.wall_us / context.step_count
-            each = us / context.step_count
-            # The host's time is the step's where it does not run ahead of a GPU.
-            after = (
-                None if pace and pace.host_is_ahead else prediction(1000 * step_us, 1000 * (step_us - each))
-            )
-            place = at_line(file, line)
-            row = self.finding(
-                context,
-                f"torch.compile is called in each step{f' at {place}' if place else ''}, which takes "
-                f"{duration(each)} of {duration(step_us)}",
-                "Create the compiled function once, before the loop, and hand it what changes as an argument",
-                {"calls_per_step": len(rows) / context.step_count, "host_us_per_step": each},
-                saves_us=us,
-                where=[place] if place else [],
-            )
-            yield replace(row, predicted=after, severity=severity_of(after.gain_percent)) if after else row
-
-
-class OtherBackend(SpanRule, id="debug_backend", panel="compilations"):
-    """Frames that are captured for a backend other than inductor, which calls the same operators one by one."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding for all of them."""
-        by = context.best("backend")
-        if not context.whole or by is None or by.predicted.gain_percent < thresholds.gain_percent:
-            return
-        frames = len(context.profile.of(captured_only))
-        yield self.finding(
+def _compile_in_loop(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report lines that call torch.compile in each step: the compiled function is created there again and again."""
+    calls = context.summary.compiler_calls if context.summary else ()
+    inside = [row for row in calls if row.kind == "compile" and context.compiling_us([row])]
+    for (file, line), rows in grouped(inside, lambda row: (row.file, row.line)).items():
+        us, least = context.compiling_us(rows), max(context.steps, thresholds.steps_least)
+        if len(rows) < least or context.share(us) < thresholds.gain_percent:
+            continue
+        pace, place = context.profile.of(step_clock), at_line(file, line)
+        step_us, each = context.wall_us / context.step_count, us / context.step_count
+        row = rule.finding(
             context,
-            f"{plural(frames, 'frame')} {'is' if frames == 1 else 'are'} captured and not compiled: "
-            f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
-            f'"aot_eager"; {step_after(by.predicted, "with inductor", context.paced)}',
-            words_of(by).next_step,
-            {"frames": frames, "operators_per_step": by.times},
-            by=by,
-            code=words_of(by).code,
+            f"torch.compile is called in each step{f' at {place}' if place else ''}, which takes "
+            f"{duration(each)} of {duration(step_us)}",
+            "Create the compiled function once, before the loop, and hand it what changes as an argument",
+            {"calls_per_step": len(rows) / context.step_count, "host_us_per_step": each},
+            saves_us=us,
+            where=[place] if place else [],
         )
+        if not pace or not pace.host_is_ahead:  # otherwise the GPU may need as long
+            predicted = prediction(1000 * step_us, 1000 * (step_us - each))
+            row = replace(row, predicted=predicted, severity=severity_of(predicted.gain_percent))
+        yield row
 
 
-class GivenUp(SpanRule, id="frame_given_up", panel="compilations"):
-    """Frames that torch skipped, or compiled too often: they run eager, whatever else is changed."""
+def _other_backend(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report frames that are captured for a backend other than inductor, which calls the same operators one by one."""
+    by = context.best("backend")
+    if not by or by.predicted.gain_percent < thresholds.gain_percent:
+        return
+    frames = len(context.profile.of(captured_only))
+    yield rule.finding(
+        context,
+        f"{plural(frames, 'frame')} {'is' if frames == 1 else 'are'} captured and not compiled: "
+        f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
+        f'"aot_eager"; {step_after(by.predicted, "with inductor", context.paced)}',
+        words_of(by).next_step,
+        {"frames": frames, "operators_per_step": by.times},
+        by=by,
+        code=words_of(by).code,
+    )
 
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding, about the first frame where the compile data names it."""
-        share, by = context.eager_percent, context.best("frames")
-        small = (by.predicted.gain_percent if by else share) < thresholds.gain_percent
-        if not context.whole or (small and (by or not context.given_up)):
-            return
-        if not context.given_up and by:
-            yield self._unexplained(context, by)
-        row = next((row for row in context.given_up if not is_profiler_hook(row.function)), None)
-        if row is None:
-            return
-        broken_at, caller = _called_at(context.summary, row.epoch, row.compile_id)
-        where = broken_at or caller or (at_line(row.file, row.line) if row.line else row.file)
-        frame = named_with_caller(row.function, row.file, row.line, caller) if caller else row.function
-        why, next_step = _why_given_up(context, row)
-        if broken_at:
-            why += f", in {at_line(row.file, row.line)}, called at {broken_at}"
-        if by:
-            why += f"; {step_after(by.predicted, 'without that', context.paced)}"
-        yield self.finding(
-            context,
-            f"{frame or 'A frame'} runs eager: {why}",
-            next_step,
-            {"frames": len(context.given_up), "eager_percent": share},
-            # What it calls may be compiled: the cost of a small frame is unknown.
-            severity="warning" if small else "critical",
-            row=f"compilation:{row.compile_id},{row.epoch},forward",
-            by=by,
-            where=[where] if where else [],
-        )
 
-    def _unexplained(self, context: SpanContext, by: WhatIf) -> Finding:
-        """Return the finding without compile data: the trace shows that calls ran eager, and not why."""
-        calls = context.profile.of(lookups_in_vain) / context.step_count
-        line = user_line(by)
-        return self.finding(
-            context,
-            f"Torch has given up compiling {plural_of_mean(calls, 'call')} {context.where}, so "
-            f"{'it runs' if rounded(calls) == '1' else 'they run'} eager"
-            f"{f' at {line}' if line else ''}: {step_after(by.predicted, 'without that', context.paced)}",
-            "Record with tb_torchcompile_plugin.tensorboard_trace_handler to see which frames and why, or run with "
-            'TORCH_LOGS="recompiles,graph_breaks": most often a frame hit the recompile limit, or breaks in a loop',
-            {"calls": calls},
-            severity="critical",
-            code='TORCH_LOGS="recompiles,graph_breaks"',
-            by=by,
-            where=[line] if line else [],
-        )
+def _given_up(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report frames that torch skipped, or compiled too often: they run eager, whatever else is changed."""
+    share, by = context.eager_percent, context.best("frames")
+    small = (by.predicted.gain_percent if by else share) < thresholds.gain_percent
+    if small and by:
+        return
+    if not context.given_up and by:
+        yield _unexplained(rule, context, by)
+    row = next((row for row in context.given_up if not is_profiler_hook(row.function)), None)
+    if row is None:
+        return
+    broken_at, caller = _called_at(context.summary, row.epoch, row.compile_id)
+    where = broken_at or caller or (at_line(row.file, row.line) if row.line else row.file)
+    frame = named_with_caller(row.function, row.file, row.line, caller) if caller else row.function
+    why, next_step = _why_given_up(context, row)
+    if broken_at:
+        why += f", in {at_line(row.file, row.line)}, called at {broken_at}"
+    if by:
+        why += f"; {step_after(by.predicted, 'without that', context.paced)}"
+    yield rule.finding(
+        context,
+        f"{frame or 'A frame'} runs eager: {why}",
+        next_step,
+        {"frames": len(context.given_up), "eager_percent": share},
+        # What it calls may be compiled: the cost of a small frame is unknown.
+        severity="warning" if small else "critical",
+        row=f"compilation:{row.compile_id},{row.epoch},forward",
+        by=by,
+        where=[where] if where else [],
+    )
+
+
+def _unexplained(rule: Rule, context: SpanContext, by: WhatIf) -> Finding:
+    """Return the finding without compile data: the trace shows that calls ran eager, and not why."""
+    calls = context.profile.of(lookups_in_vain) / context.step_count
+    line = at_line(by.file, by.line)
+    return rule.finding(
+        context,
+        f"Torch has given up compiling {plural_of_mean(calls, 'call')} {context.where}, so "
+        f"{'it runs' if rounded(calls) == '1' else 'they run'} eager"
+        f"{f' at {line}' if line else ''}: {step_after(by.predicted, 'without that', context.paced)}",
+        "Record with tb_torchcompile_plugin.tensorboard_trace_handler to see which frames and why, or run with "
+        'TORCH_LOGS="recompiles,graph_breaks": most often a frame hit the recompile limit, or breaks in a loop',
+        {"calls": calls},
+        severity="critical",
+        code='TORCH_LOGS="recompiles,graph_breaks"',
+        by=by,
+        where=[line] if line else [],
+    )
 
 
 def _called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> tuple[str, str]:
@@ -618,42 +556,83 @@ def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
     return "it hit the recompile limit", failed_guard_advice(guard) or advice
 
 
-EAGER_RULES: tuple[SpanRule, ...] = (
-    ProfilerHooks(),
-    NothingCompiled(),
-    CompileInLoop(),
-    OtherBackend(),
-    GivenUp(),
+def _does_not_pay(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report compiled code that is no faster than a measured eager run: a predicted one is no reason to stop."""
+    profile = context.profile
+    if not profile.of(run_facts).compiled:
+        return
+    result = profile.of(payback)
+    gain = result.gain[0]
+    if gain.told_by != "measured" or gain.verdict != "never":
+        return
+    rows = context.rows(compilations)
+    lines = dict.fromkeys(at_line(row.file, row.line) for row in rows if row.line)
+    also = [f", or mend first what keeps it from paying: {row.says}" for row in result.why_not[:1]]
+    compile_s = result.cost[0].blocked_s if result.cost else None
+    numbers = {"eager_us": gain.eager_us, "compiled_us": gain.compiled_us, "compile_s": compile_s}
+    step = step_without(gain)
+    row = rule.finding(
+        context,
+        result.says[0].removesuffix("."),
+        f"Do without torch.compile here{''.join(also)}",
+        {name: number for name, number in numbers.items() if number is not None},
+        severity=severity_of(step.gain_percent),
+        where=list(lines)[:_MAX_LINES],
+    )
+    yield replace(row, predicted=step) if step.gain_percent >= thresholds.gain_percent else row
+
+
+EAGER_RULES = (
+    Rule("profiler_hooks", "compilations", _profiler_hooks, lambda context: context.whole and context.hooks),
+    Rule(
+        "nothing_compiled",
+        "compiled_regions",
+        _nothing_compiled,
+        lambda context: context.whole and context.nothing_compiled and not context.given_up,
+    ),
+    Rule("compile_in_loop", "compilations", _compile_in_loop, lambda context: context.whole),
+    Rule(
+        "debug_backend",
+        "compilations",
+        _other_backend,
+        lambda context: context.whole and context.profile.of(captured_only),
+    ),
+    Rule(
+        "frame_given_up",
+        "compilations",
+        _given_up,
+        lambda context: context.whole and (context.given_up or context.best("frames")),
+    ),
 )
-
-
-class DoesNotPay(SpanRule, id="compile_does_not_pay", panel="pays"):
-    """Compiled code that is no faster, compared with a measured eager run: a predicted one is no reason to stop."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding."""
-        profile = context.profile
-        if not context.whole or profile.beside is None or not profile.of(run_facts).compiled:
-            return
-        result = profile.of(payback)
-        gain = result.gain[0]
-        if gain.told_by != "measured" or gain.verdict != "never":
-            return
-        rows = context.rows(compilations)
-        lines = dict.fromkeys(at_line(row.file, row.line) for row in rows if row.line)
-        also = [f", or mend first what keeps it from paying: {row.says}" for row in result.why_not[:1]]
-        compile_s = result.cost[0].blocked_s if result.cost else None
-        numbers = {"eager_us": gain.eager_us, "compiled_us": gain.compiled_us, "compile_s": compile_s}
-        step = step_without(gain)
-        row = self.finding(
-            context,
-            result.says[0].removesuffix("."),
-            f"Do without torch.compile here{''.join(also)}",
-            {name: number for name, number in numbers.items() if number is not None},
-            severity=severity_of(step.gain_percent),
-            where=list(lines)[:_MAX_LINES],
-        )
-        yield replace(row, predicted=step) if step.gain_percent >= thresholds.gain_percent else row
-
-
-PAYS_RULES: tuple[SpanRule, ...] = (DoesNotPay(),)
+COMPILED_RULES = (
+    Rule(
+        "compile_does_not_pay",
+        "pays",
+        _does_not_pay,
+        lambda context: context.whole and context.profile.beside,
+    ),
+    Rule(
+        "graph_capture",
+        "cuda_graphs",
+        _cuda_graphs_not_replayed,
+        lambda context: context.best("graph_capture"),
+    ),
+    Rule(
+        "dynamic_shapes",
+        "dynamic_shapes",
+        _compiled_for_each_size,
+        lambda context: context.summary and context.profile.of(size_advice),
+    ),
+)
+SKIPPED_RULE = Rule(
+    "cudagraphs_skipped",
+    "compilations",
+    lambda rule, context: _cuda_graphs_skipped(rule, context.profile.data, context),
+    lambda context: context.profile.data and skips_graphs(context.profile.data),
+)
+COMPILE_RULES = (
+    Rule("no_trace", "runs", _no_trace, lambda data: data.summary.steps.HasField("unused")),
+    Rule("recompile_limit", "compilations", _recompile_limit, lambda data: data.of(problems)),
+    Rule("cudagraphs_skipped", "compilations", _cuda_graphs_skipped, skips_graphs),
+    Rule("cache_missed", "compile_time", _cache_missed),
+)

@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     Change,
     Fix,
     FixKind,
+    FixMaker,
     Subject,
     Times,
     are_kernels,
@@ -54,6 +55,7 @@ from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.operators import is_fusible, is_fusible_in_graphs
 from tb_torchcompile_plugin.torch_names.slices import is_on_device
 
+# Chosen by eye on the external programs of docs/what_if.md.
 _REACH_NS = 1_000_000  # a launch that is further from a graph break has nothing to do with it
 _FEW_MOVES = 4  # copies and fills between two kernels
 _OPERATORS = 0.9  # of launches inside of captured frames: another backend may compile them, too
@@ -108,7 +110,7 @@ def _gaps(profile: Profile, broken: list[RegionCall]) -> Int64s:
         for (_, end, part), (begin, _, following) in pairwise(graphs):
             if part is not following and begin >= end:
                 gaps.append((part.index, end, begin))
-    owners = {row: outermost.get(ownership.name(code) or "") for row, code in ownership.backwards}
+    owners = {row: outermost.get(ownership.names[code]) for row, code in ownership.backwards}
     backwards = sorted((row for row, owner in owners.items() if owner), key=trace.ts.__getitem__)
     for row, next_row in pairwise(backwards):
         end, begin = int(trace.ts[row] + trace.dur[row]), int(trace.ts[next_row])
@@ -183,8 +185,6 @@ def captured_only(profile: Profile) -> list[str]:
 
 def _compiled_frames(profile: Profile) -> Iterator[Fix]:
     """Yield frames that torch gave up, compiled as a whole with the functions that they call, and without waits."""
-    if not profile.of(given_up):
-        return
     lane = profile.of(launch_sequence)
     points = profile.of(outside) & (lane.launches | lane.synchronises)
     if not points.any():
@@ -275,4 +275,7 @@ def _main_operator(profile: Profile, points: Bools) -> Subject:
     return name, *most_called_at(profile, rows)
 
 
-EAGER_FIXES = (_compiled_operators, _compiled_frames)
+EAGER_FIXES = (
+    FixMaker(_compiled_operators),
+    FixMaker(_compiled_frames, lambda profile: profile.of(given_up)),
+)

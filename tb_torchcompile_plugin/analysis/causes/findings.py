@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
+from operator import itemgetter
 from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.causes.compile_rules import (
     COMPILE_RULES,
+    COMPILED_RULES,
     EAGER_RULES,
-    GRAPH_RULES,
-    PAYS_RULES,
-    CudaGraphsSkipped,
+    SKIPPED_RULE,
 )
-from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES, Rule, SpanContext, SpanRule
-from tb_torchcompile_plugin.analysis.causes.run_rules import GPU_RULES, HOST_RULES, SETUP_RULES
+from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES, SpanContext
+from tb_torchcompile_plugin.analysis.causes.run_rules import RUN_RULES
 from tb_torchcompile_plugin.analysis.causes.scenario import adds_ns, shared_ns
 from tb_torchcompile_plugin.analysis.finding import SEVERITIES, Finding
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -26,20 +25,8 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 AnyFinding = TypeVar("AnyFinding", bound=Finding)
 _Order: TypeAlias = tuple[bool, bool, float]  # no gain; nobody can act on it; less the gain
 
-SPAN_RULES: tuple[SpanRule, ...] = (
-    *EAGER_RULES,
-    *WHAT_IF_RULES,
-    *PAYS_RULES,
-    *GRAPH_RULES,
-    *HOST_RULES,
-    *GPU_RULES,
-    *SETUP_RULES,
-    CudaGraphsSkipped(),
-)
-RULES: tuple[Rule, ...] = (
-    *SPAN_RULES,
-    *(rule for rule in COMPILE_RULES if not isinstance(rule, CudaGraphsSkipped)),
-)
+SPAN_RULES = (*EAGER_RULES, *WHAT_IF_RULES, *COMPILED_RULES, *RUN_RULES, SKIPPED_RULE)
+RULES = (*SPAN_RULES, *(rule for rule in COMPILE_RULES if rule.id != SKIPPED_RULE.id))
 # With these everything else is about another program, or is what waiting for that rank looks like.
 _OVERRIDING = ("profiler_hooks", "anomaly_mode", "late_rank")
 _NOT_ACTIONABLE = ("nothing",)
@@ -55,11 +42,12 @@ _BLOCKING = (
     "frame_given_up",
 )  # where nothing prices it: other advice would not help before
 _OF_RANKS = ("late_rank", "ranks_take_turns")
-_OUTDONE_PERCENT = 10.0  # more of a step than a late rank costs: then all ranks suffer from it
+_OUTDONE_PERCENT = 10.0  # more of a step than a late rank costs: then all ranks suffer from it; chosen by eye
 # Findings of a span that show the same matter as one of the compile data, with its price or its root.
 _SUPERSEDED_BY = {"frame_given_up": "recompile_limit", "profiler_hooks": "recompile_limit"}
 _TAKES_TIME = ("operator", "python", "library", "garbage_collection", "data_loading")
-_SAME = 0.8  # of two gains: so near to each other, and so much of them shared
+# Of two gains: so near to each other, and so much of them shared; chosen by eye on the recordings.
+_SAME = 0.8
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -81,13 +69,15 @@ def findings(about: Profile | CompileData) -> Findings:
 
 def compile_findings(data: CompileData) -> list[Finding]:
     """Return what the compile data of a worker shows without a trace."""
-    return sort_findings([finding for rule in COMPILE_RULES for finding in rule.evaluate_data(data)])
+    rules = [rule for rule in COMPILE_RULES if rule.applies(data)]
+    return sort_findings([finding for rule in rules for finding in rule.evaluate(rule, data)])
 
 
 def span_findings(profile: Profile) -> list[Finding]:
     """Return what one profiled span shows."""
     context = SpanContext(profile)
-    rows = sort_findings([finding for rule in SPAN_RULES for finding in rule.evaluate(context)])
+    rules = [rule for rule in SPAN_RULES if rule.applies(context)]
+    rows = sort_findings([finding for rule in rules for finding in rule.evaluate(rule, context)])
     # A wait that claims the same time as an operator or a function is caused by it; some are the end of a copy.
     causes = [row for row in rows if row.rule in _TAKES_TIME]
     copies = [row for row in rows if row.rule == "copies"]
@@ -135,7 +125,17 @@ def sort_findings(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
     generic = max((_gain(row) for row in rows if row.rule in _GENERIC), default=0.0)
     best = max((_gain(row) for row in rows if row.rule not in _OVERRIDING), default=0.0)
     least_percent = max(_SPECIFIC_PERCENT, _SPECIFIC_SHARE * generic)
-    return sorted(rows, key=partial(_rank, least_percent, best, _order_of(rows)))
+    order, ranked = _order_of(rows), []
+    for row in rows:
+        gain = _gain(row)
+        outdone = row.rule in _OF_RANKS and best > gain + _OUTDONE_PERCENT
+        first = row.rule not in _GENERIC and gain >= least_percent and not outdone
+        first |= row.rule in _PRIORITY and gain >= _PRIORITY_PERCENT
+        first |= row.rule in _BLOCKING and row.predicted is None
+        overrides = row.rule in _OVERRIDING and not outdone
+        severity = SEVERITIES.index(row.severity)
+        ranked.append(((not overrides, not first, order(row), -(row.saves_us or 0), severity), row))
+    return [row for _, row in sorted(ranked, key=itemgetter(0))]
 
 
 def merge_findings(runs: Iterable[list[AnyFinding]]) -> list[AnyFinding]:
@@ -162,20 +162,3 @@ def _order_of(rows: Iterable[Finding]) -> Callable[[Finding], _Order]:
 
 def _gain(row: Finding) -> float:
     return row.predicted.gain_percent if row.predicted else 0.0
-
-
-def _rank(
-    least_percent: float, best: float, order: Callable[[Finding], _Order], row: Finding
-) -> tuple[bool, bool, _Order, float, int]:
-    gain = _gain(row)
-    outdone = row.rule in _OF_RANKS and best > gain + _OUTDONE_PERCENT
-    first = row.rule not in _GENERIC and gain >= least_percent and not outdone
-    first |= row.rule in _PRIORITY and gain >= _PRIORITY_PERCENT
-    first |= row.rule in _BLOCKING and row.predicted is None
-    return (
-        row.rule not in _OVERRIDING or outdone,
-        not first,
-        order(row),
-        -(row.saves_us or 0),
-        SEVERITIES.index(row.severity),
-    )

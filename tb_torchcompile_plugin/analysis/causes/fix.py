@@ -5,29 +5,29 @@ A change takes a model of the step and returns the changed one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import changing_sizes
-from tb_torchcompile_plugin.profile.columns import mask_at, mask_of
+from tb_torchcompile_plugin.profile.columns import mask_at, mask_of, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
-from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model, model, summed
+from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model, model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, ways_up
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_fusible
-from tb_torchcompile_plugin.torch_names.slices import KERNEL, OPERATOR, call_kind
+from tb_torchcompile_plugin.torch_names.slices import KERNEL, OPERATOR
 
 Bools = npt.NDArray[np.bool_]
 Change = Callable[[Model], Model]
@@ -93,6 +93,19 @@ class Fix:
     id: str = ""  # its kind where it has none of its own
 
 
+class FixMaker(NamedTuple):
+    """What yields the possible fixes of one kind of work."""
+
+    make: Callable[[Profile], Iterator[Fix]]
+    # Where this is false there is no such work.
+    applies: Callable[[Profile], object] = lambda profile: True
+
+
+def occurs(matches: Callable[[str], bool]) -> Callable[[Profile], bool]:
+    """Return the condition that a name in the trace matches."""
+    return lambda profile: any(map(matches, profile.trace.names))
+
+
 Times = dict[int, Intervals]  # by track
 
 
@@ -123,14 +136,10 @@ def waiting_for(points: Bools, streams: Int64s) -> Change:
     )
 
 
-def with_call_time(points: Bools, ns: Int64s | int) -> Change:
-    """Let these calls take this long."""
-    return lambda model: model._replace(own=np.where(points, ns, model.own))
-
-
-def with_call_time_at_most(points: Bools, ns: int) -> Change:
-    """Let these calls take at most this long."""
-    return lambda model: model._replace(own=np.where(points, np.minimum(model.own, ns), model.own))
+def with_call_time(points: Bools, ns: Int64s | int, at_most: bool = False) -> Change:
+    """Let these calls take this long; with `at_most` those that take longer."""
+    chosen = np.minimum if at_most else lambda own, ns: ns
+    return lambda model: model._replace(own=np.where(points, chosen(model.own, ns), model.own))
 
 
 def with_call_share(points: Bools, share: float) -> Change:
@@ -138,18 +147,18 @@ def with_call_share(points: Bools, share: float) -> Change:
     return lambda model: model._replace(own=np.where(points, (model.own * share).astype(np.int64), model.own))
 
 
-def with_durations(work: Int64s, dur: Int64s | int) -> Change:
-    """Let this work of the queue take this long."""
-    return lambda model: model._replace(dur=_with_values(model.dur, work, dur))
+def with_durations(work: Int64s, dur: Int64s | int, fused: bool = False) -> Change:
+    """Let this work of the queue take this long.
 
-
-def fused(work: Int64s, dur: Int64s | int) -> Change:
-    """Let this work take this long; where that is less than before, it becomes part of the work before it."""
+    fused: where that is less than before, it becomes part of the work before it.
+    """
 
     def change(model: Model) -> Model:
+        changed = model._replace(dur=_with_values(model.dur, work, dur))
+        if not fused:
+            return changed
         merged = work[dur < model.dur[work]]
-        return model._replace(
-            dur=_with_values(model.dur, work, dur),
+        return changed._replace(
             gap=_with_values(model.gap, merged, np.minimum(model.gap[merged], 0)),
             latency=_with_values(model.latency, merged, 0),
         )
@@ -215,7 +224,7 @@ def _graph_runs(profile: Profile) -> list[tuple[str, int, int, int]]:
         runs += [(call.compile_id, call.index, *interval) for interval in times]
     for row, code in ownership.backwards:
         begin = int(trace.ts[row])
-        runs.append((ownership.name(code) or "", row, begin, begin + int(trace.dur[row])))
+        runs.append((ownership.names[code], row, begin, begin + int(trace.dur[row])))
     return runs
 
 
@@ -273,14 +282,6 @@ def enclosing(trace: Trace, rows: Int64s, matches: Callable[[str], bool]) -> Int
     return first_ancestor(trace.parent, rows, mask_of(trace.names, matches)[trace.name])
 
 
-def call_kinds(profile: Profile) -> npt.NDArray[np.str_]:
-    """Return which kind of call each point is, "" for launches and waits: calls that take long are points, too."""
-    trace, lane = profile.trace, profile.of(launch_sequence)
-    kinds = np.array([call_kind(name) for name in trace.names], np.str_)
-    other = (lane.row < 0) | lane.launches | lane.synchronises
-    return np.where(other, "", kinds[trace.name[lane.row]])
-
-
 def longest_call(profile: Profile, points: Bools) -> str:
     """Return the name of the longest of these calls."""
     trace, lane = profile.trace, profile.of(launch_sequence)
@@ -301,7 +302,7 @@ def work_named(profile: Profile, matches: Callable[[str], bool]) -> Bools:
     return np.asarray(mask_of(trace.names, matches)[trace.name[profile.of(gpu_queue).row]])
 
 
-def is_communication(kernel: str) -> bool:
+def is_communication_kernel(kernel: str) -> bool:
     """Whether ranks exchange data with this kernel, by its name."""
     return category_of(kernel, KERNEL) == "communication"
 
@@ -355,8 +356,8 @@ def as_one_graph(
     return in_sequence(
         without_host_time(np.where(before_quicker, np.minimum(pieces.ns, thresholds.USUAL_CALL_NS), 0)),
         with_call_time((points & fused_away & ~first) | called, np.where(called, call_ns or 0, 0)),
-        with_call_time_at_most(quicker & ~fused_away, CALL_NS),
-        fused(work, dur),
+        with_call_time(quicker & ~fused_away, CALL_NS, at_most=True),
+        with_durations(work, dur, fused=True),
     )
 
 
@@ -364,7 +365,7 @@ def _worth_a_call(profile: Profile, points: Bools, call_ns: int) -> Bools:
     """Leave out the runs that take the host no longer than a call of their graph would."""
     pieces = profile.of(host_segments)
     begins = points & ~np.concatenate(([False], points[:-1]))
-    leading = np.where(begins, 0, summed(pieces.point, pieces.ns, len(points)))
+    leading = np.where(begins, 0, sums(pieces.point, pieces.ns, len(points)))
     run = np.cumsum(begins)  # 0 before the first
     run_ns = np.bincount(run, points * (leading + profile.of(model).own))
     return np.asarray(points & (run_ns[run] > call_ns))

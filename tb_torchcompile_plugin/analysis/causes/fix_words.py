@@ -9,6 +9,7 @@ from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, rounded
 from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit
+from tb_torchcompile_plugin.analysis.thresholds import MAX_NAME_CHARS
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 from tb_torchcompile_plugin.torch_names.slices import is_free
 
@@ -23,7 +24,6 @@ SeenIn = Literal[
     "graph_breaks",
     "recompiles",
 ]
-_MAX_NAME = 60  # letters: names of kernels run to hundreds
 _NAMED_BY_KERNEL: tuple[FixKind, ...] = ("layout", "casts", "weight_casts", "joined", "roofline")
 
 
@@ -318,21 +318,17 @@ _FREED = WORDS["allocation"]._replace(
 )
 
 
-def words_of(row: WhatIf) -> Words:
-    """Return the words of a fix: those of its kind, except for a few."""
+def words_of(row: WhatIf, paced: TimeUnit = PER_STEP) -> Words:
+    """Return the words about a fix, filled in: those of its kind, except for a few."""
+    words = _BY_ID.get(row.id, WORDS[row.kind])
     if row.kind == "allocation" and is_free(row.name):
-        return _FREED
-    return _BY_ID.get(row.id, WORDS[row.kind])
-
-
-def sentence(row: WhatIf, paced: TimeUnit = PER_STEP) -> str:
-    """Return what is to be fixed, without times: "Garbage is collected at train.py:12"."""
-    times = rounded(row.times)
-    once, line = times == "1", user_line(row)
+        words = _FREED
+    times, line = rounded(row.times), at_line(row.file, row.line)
+    once, place = times == "1", f" at {line}" if line else ""
     name = short_kernel(row.name) if row.kind in _NAMED_BY_KERNEL else row.name
-    return words_of(row).what.format(
-        name=name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…",
-        place=f" at {line}" if line else "",
+    what = words.what.format(
+        name=name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…",
+        place=place,
         times=times,
         often=often(row.times),
         s="" if once else "s",
@@ -342,29 +338,16 @@ def sentence(row: WhatIf, paced: TimeUnit = PER_STEP) -> str:
         keeps="keep" if " and " in row.name else "keeps",
         **paced._asdict(),
     )
+    return words._replace(what=what, next_step=words.next_step.format(place=place))
 
 
 def with_gain(row: WhatIf, paced: TimeUnit = PER_STEP) -> str:
     """Return "Garbage is collected at train.py:12: without that a step takes 868 µs instead of 2.82 ms"."""
-    return f"{sentence(row, paced)}: {step_after(row.predicted, words_of(row).mended, paced)}"
+    words = words_of(row, paced)
+    return f"{words.what}: {step_after(row.predicted, words.mended, paced)}"
 
 
 def step_after(predicted: Predicted, fixed: str, paced: TimeUnit = PER_STEP) -> str:
     """Return "with inductor a step takes 868 µs instead of 2.82 ms"."""
-    return f"{fixed} {paced.one} takes {step_change(predicted)}"
-
-
-def step_change(predicted: Predicted) -> str:
-    """Return "868 µs instead of 2.82 ms"."""
-    return f"{duration(predicted.after_us)} instead of {duration(predicted.step_us)}"
-
-
-def next_step(row: WhatIf) -> str:
-    """Return what to write instead."""
-    line = user_line(row)
-    return words_of(row).next_step.format(place=f" at {line}" if line else "")
-
-
-def user_line(row: WhatIf) -> str:
-    """Return the user's line: "train.py:12"; "" where it is unknown."""
-    return at_line(row.file, row.line)
+    after, now = duration(predicted.after_us), duration(predicted.step_us)
+    return f"{fixed} {paced.one} takes {after} instead of {now}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
 from typing import NamedTuple
@@ -13,10 +13,12 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     Bools,
     Fix,
     FixKind,
+    FixMaker,
     are_kernels,
     enclosing,
     in_sequence,
-    is_communication,
+    is_communication_kernel,
+    occurs,
     points_inside,
     slice_times,
     time_inside,
@@ -72,29 +74,33 @@ class Speed(NamedTuple):
 
 # Matrix products on tensor cores instead of without: measured on H100 and H200, large ones are 5 times as fast.
 _TF32, _FLOAT32 = Speed(0.2, 0.5, 0.12), Speed(0.2, 0.5, 0.1)
-_GONE = Speed(0.0, 0.1, 0.0)
+_GONE = Speed(0.0, 0.1, 0.0)  # chosen by eye: a change of layout that is not needed is gone, or nearly
 # Not all layers that normalize volumes keep their layout (nn.InstanceNorm3d does not): in a U-Net nearly all was left.
 _GONE_OF_VOLUMES = Speed(0.0, 1.0, 0.0)
 # Shares of a device's peak that fused attention reaches, forward and backward alike: most likely, at least, at most. In
 # bfloat16 the median of 22 kernels of 500 positions and more in recordings on H100s and H200s, four fifths of which are
 # between the others; in float32, outside of tensor cores, of four.
 _FUSED_ATTENTION = {"bf16": (0.21, 0.1, 0.37), "fp32": (0.4, 0.28, 0.53)}
-_FUSED_ATTENTION_NS = 8_000  # of the shortest ones
+_FUSED_ATTENTION_NS = 8_000  # of the shortest ones in these recordings
+# Chosen by eye on the external programs of docs/what_if.md, except for the bucket.
 _DOMINANT_PERCENT = 10.0  # of the GPU time: kernels with a smaller share are not examined one by one
 _SMALL_BYTES = 4 << 20  # a smaller message is mostly the call
-_BUCKET_BYTES = 25 << 20  # DDP's default bucket
+_BUCKET_BYTES = 25 << 20  # DDP's default bucket (`bucket_cap_mb`)
 _MANY = 16  # small collectives of a step
 
 
-def faster_kernels(profile: Profile) -> Iterator[Fix]:
+def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     """Yield what would make work of the GPU faster, or needless."""
     trace, queue = profile.trace, profile.of(gpu_queue)
-    majors = [row.get("computeMajor") for row in device_properties(trace) if "NVIDIA" in str(row.get("name"))]
-    if any(isinstance(major, int) and major >= 8 for major in majors):  # Ampere and later have TF32
-        yield from _kernels(profile, "tensor_cores", kernels.is_plain_fp32_product, _TF32)
-    yield from _kernels(profile, "double_precision", kernels.is_double_product, _FLOAT32)
-    yield from _kernels(profile, "layout", kernels.is_layout_change, _layout_speed(profile))
     launched_by = profile.of(launch_sequence).row[queue.point].astype(np.int64)
+    windows = host_slices(trace, {*operators.WINDOWS, operators.CONVOLUTION_BACKWARD}.__contains__)
+    texts = {text for _, text in argument_texts(profile, "input_dims", windows)}
+    has_volumes = any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
+    layout_speed = _GONE_OF_VOLUMES if has_volumes else _GONE
+    rows: list[tuple[FixKind, Bools, Speed, str]] = [
+        ("double_precision", work_named(profile, kernels.is_double_product), _FLOAT32, ""),
+        ("layout", work_named(profile, kernels.is_layout_change), layout_speed, ""),
+    ]
     in_operators: tuple[tuple[FixKind, str], ...] = (
         ("layout", operators.CONTIGUOUS),
         ("casts", operators.CAST),
@@ -102,31 +108,15 @@ def faster_kernels(profile: Profile) -> Iterator[Fix]:
     )
     for kind, operator in in_operators:
         inside = enclosing(trace, launched_by, operator.__eq__) >= 0
-        yield from _fix(profile, kind, np.flatnonzero(inside & profile.of(are_kernels)), _GONE, operator)
+        rows.append((kind, inside & profile.of(are_kernels), _GONE, operator))
+    majors = [row.get("computeMajor") for row in device_properties(trace) if "NVIDIA" in str(row.get("name"))]
+    if any(isinstance(major, int) and major >= 8 for major in majors):  # Ampere and later have TF32
+        rows.insert(0, ("tensor_cores", work_named(profile, kernels.is_plain_fp32_product), _TF32, ""))
     # A program without a backward could keep its weights in the other type; training needs them in float32.
     if not len(host_slices(trace, operators.is_backward)) and not len(host_slices(trace, is_optimizer)):
-        yield from _kernels(profile, "weight_casts", operators.is_generated_cast, _GONE)
-    yield from _deterministic(profile)
-    # How long collectives wait for other ranks is not known here.
-    collectives = np.flatnonzero(profile.of(work_named, is_communication))
-    yield from overlap_collectives(profile, collectives, queue.dur[collectives])
-    yield from _fused_attention(profile)
-    yield from _slow_movers(profile)
-
-
-def _layout_speed(profile: Profile) -> Speed:
-    """Return what would be left of changes of layout: more where volumes are convolved, if shapes were recorded."""
-    rows = host_slices(profile.trace, {*operators.WINDOWS, operators.CONVOLUTION_BACKWARD}.__contains__)
-    texts = {text for _, text in argument_texts(profile, "input_dims", rows)}
-    has_volumes = any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
-    return _GONE_OF_VOLUMES if has_volumes else _GONE
-
-
-def _kernels(
-    profile: Profile, kind: FixKind, matches: Callable[[str], bool], speed: Speed, name: str = ""
-) -> Iterator[Fix]:
-    """Yield faster kernels whose names match."""
-    yield from _fix(profile, kind, np.flatnonzero(work_named(profile, matches)), speed, name)
+        rows.append(("weight_casts", work_named(profile, operators.is_generated_cast), _GONE, ""))
+    for kind, selected, speed, name in rows:
+        yield from _fix(profile, kind, np.flatnonzero(selected), speed, name)
 
 
 def _deterministic(profile: Profile) -> Iterator[Fix]:
@@ -156,8 +146,6 @@ def _deterministic(profile: Profile) -> Iterator[Fix]:
 
 def _slow_movers(profile: Profile) -> Iterator[Fix]:
     """Yield generated kernels that mostly move data, at the device's peak."""
-    if not has_dominant_kernel(profile, _DOMINANT_PERCENT):
-        return
     rows = [
         row
         for row in profile.of(kernel_table).rows
@@ -167,13 +155,14 @@ def _slow_movers(profile: Profile) -> Iterator[Fix]:
     for name, share in reached.items():
         if share < 1:
             speed = Speed(share, (1 + share) / 2, share)
-            yield from _kernels(profile, "roofline", name.__eq__, speed, name)
+            work = np.flatnonzero(work_named(profile, name.__eq__))
+            yield from _fix(profile, "roofline", work, speed, name)
 
 
 def _fused_attention(profile: Profile) -> Iterator[Fix]:
     """Yield attention as one operator: the same operations, and no matrix of weights in memory."""
     parts = profile.of(unfused_attention)
-    peaks = {row.device: row for row in profile.of(device_peaks)[0]} if parts else {}
+    peaks = {row.device: row for row in profile.of(device_peaks)[0]}
     known = [(part, speed) for part in parts if (speed := _attention_speed(profile, part, peaks))]
     forward = [part for part, _ in known if part.way == "forward"]
     if not forward:
@@ -208,6 +197,12 @@ def _line(profile: Profile, part: UnfusedAttention) -> tuple[str, int] | None:
         if frames := profile.of(extern_lines)[launched.device].of(indices[indices >= 0]):
             return frames[-1].file, frames[-1].line  # those of its argument come first
     return None
+
+
+def _all_overlapped(profile: Profile) -> Iterator[Fix]:
+    """Yield all collectives overlapped: how long they wait for other ranks is not known here."""
+    work = np.flatnonzero(profile.of(work_named, is_communication_kernel))
+    return overlap_collectives(profile, work, profile.of(gpu_queue).dur[work])
 
 
 def overlap_collectives(profile: Profile, work: Int64s, last: Int64s) -> Iterator[Fix]:
@@ -250,7 +245,7 @@ def fewer_collectives(profile: Profile) -> Iterator[Fix]:
     left = ceil(moved.sum() / lane.steps / _BUCKET_BYTES) * lane.steps / float(len(calls))
     times = slice_times(profile, np.unique(_with_fsdp_labels(trace, calls)))
     points, _ = points_inside(profile, times)
-    work = np.flatnonzero(points[queue.point] & profile.of(work_named, is_communication))
+    work = np.flatnonzero(points[queue.point] & profile.of(work_named, is_communication_kernel))
     on_host = in_sequence(
         without_host_time((time_inside(profile, times) * (1 - left)).astype(np.int64)),
         with_call_share(points, left),
@@ -294,7 +289,7 @@ def _can_merge(profile: Profile, call: Int64s) -> Bools:
     )
     by_fsdp, by_ddp = (enclosing(trace, call, name) for name in (is_of_fsdp, operators.reduces_gradients))
     mergeable = mask_of(trace.names, lambda name: operation_of(name) in MERGEABLE)[trace.name[call]]
-    computing = profile.of(are_kernels) & ~profile.of(work_named, is_communication)
+    computing = profile.of(are_kernels) & ~profile.of(work_named, is_communication_kernel)
     launches = np.sort(profile.of(launch_sequence).begin[queue.point[computing]])
     before = np.searchsorted(launches, trace.ts[call])
     same = np.concatenate(([False], before[1:] == before[:-1], [False]))
@@ -309,3 +304,12 @@ def _with_fsdp_labels(trace: Trace, call: Int64s) -> Int64s:
         around = np.where(label >= 0, label, around)
         label = enclosing(trace, np.where(label >= 0, trace.parent[label], -1), is_of_fsdp)
     return around
+
+
+GPU_FIXES = (
+    FixMaker(_faster_kernels),
+    FixMaker(_deterministic, occurs(operators.SORTED_INSTEAD.__eq__)),
+    FixMaker(_all_overlapped, occurs(is_communication_kernel)),
+    FixMaker(_fused_attention, lambda profile: profile.of(unfused_attention)),
+    FixMaker(_slow_movers, lambda profile: has_dominant_kernel(profile, _DOMINANT_PERCENT)),
+)

@@ -16,14 +16,15 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     Change,
     Fix,
     FixKind,
+    FixMaker,
     Subject,
     Times,
-    call_kinds,
     compiled_whole,
     graph_times,
     in_sequence,
     launches_kernels,
     longest_call,
+    occurs,
     on_tracks,
     outermost_operator,
     points_inside,
@@ -63,8 +64,9 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_cell, without_direction
 from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torch_function
-from tb_torchcompile_plugin.torch_names.slices import is_free
+from tb_torchcompile_plugin.torch_names.slices import call_kind, is_free, is_optimizer_step
 
+# Chosen by eye on the external programs of docs/what_if.md, which has the host times and their bounds.
 _LOOP = 4  # values per step, each read after the last
 _FEW_LAUNCHES = 8  # between two of them: with more the loop is a program of its own
 _FREED_OFTEN = 2  # calls that allocate for each that frees: with more of them freeing is not the reason
@@ -114,16 +116,25 @@ def _without_causes(profile: Profile) -> Iterator[Fix]:
     ]
     counts = np.bincount(blamed.code, minlength=len(blamed.culprits))
     pieces = np.split(order_of(blamed.code), np.cumsum(counts)[:-1])  # of each culprit
+    # Calls that take long are points, too.
+    trace, lane = profile.trace, profile.of(launch_sequence)
+    kinds = np.array([call_kind(name) for name in trace.names], np.str_)
+    is_call = (lane.row >= 0) & ~lane.launches & ~lane.synchronises
     for kind, fix_id, codes in groups:
         selected = np.sort(np.concatenate([np.zeros(0, np.int64), *(pieces[code] for code in codes)]))
-        yield from _without_host_time(profile, kind, fix_id, selected)
+        calls = is_call & (kinds[trace.name[lane.row]] == kind)
+        yield from _without_host_time(profile, kind, fix_id, selected, calls)
 
 
-def _without_host_time(profile: Profile, kind: FixKind, fix_id: str, selected: Int64s) -> Iterator[Fix]:
-    """Yield the selected pieces without their host time: all of it, or the part beyond the usual of a call."""
+def _without_host_time(
+    profile: Profile, kind: FixKind, fix_id: str, selected: Int64s, calls: Bools
+) -> Iterator[Fix]:
+    """Yield the selected pieces without their host time: all of it, or the part beyond the usual of a call.
+
+    calls: the points that are calls of this kind.
+    """
     pieces, blamed, lane = profile.of(host_segments), profile.of(culprits), profile.of(launch_sequence)
     ns, times = _excess(pieces.take(selected), kind)
-    calls = profile.of(call_kinds) == kind
     if not times and not calls.any():
         return
     if kind == "allocation":
@@ -274,42 +285,39 @@ def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
     Where CUDA graphs are in use, those that are not replayed. Graphs whose sizes change have a fix of their own, as one
     CUDA graph would be recorded for each size.
     """
-    replayed = bool(profile.of(launch_calls).replay.any())
+    lane, replayed = profile.of(launch_sequence), bool(profile.of(launch_calls).replay.any())
+    rows: list[tuple[str, FixKind, Times]] = []
     if profile.of(requested_graphs):
         times = profile.of(not_replayed) if replayed else profile.of(graph_times)
-        yield from _launched_at_once(profile, "cuda_graphs", "graph_capture", times, replayed)
+        rows = [("cuda_graphs", "graph_capture", times)]
     elif not replayed:
-        for fix_id, changing in (("cuda_graphs", False), (DYNAMIC_CUDA_GRAPHS, True)):
-            yield from _launched_at_once(profile, fix_id, "cuda_graphs", profile.of(graph_times, changing))
-
-
-def _launched_at_once(
-    profile: Profile, fix_id: str, kind: FixKind, times: Times, in_use: bool = False
-) -> Iterator[Fix]:
-    """Yield what runs in these times launched as one; `in_use`: it was recorded again, or waited, instead."""
-    lane = profile.of(launch_sequence)
-    inside, first = points_inside(profile, times)
-    if not inside.any():
-        return
-    gone = without_host_time(time_inside(profile, times))
-    busy = inside & ~lane.launches & in_use  # recording, and waiting for the GPU
-    change, conservative, optimistic = (
-        in_sequence(
-            gone,
-            without_waiting(busy & lane.synchronises),
-            with_call_time(busy, 0),
-            with_call_time(inside & lane.launches, np.where(first, replay_ns, 0)),
+        rows = [
+            ("cuda_graphs", "cuda_graphs", profile.of(graph_times, False)),
+            (DYNAMIC_CUDA_GRAPHS, "cuda_graphs", profile.of(graph_times, True)),
+        ]
+    for fix_id, kind, times in rows:
+        inside, first = points_inside(profile, times)
+        if not inside.any():
+            continue
+        gone = without_host_time(time_inside(profile, times))
+        busy = inside & ~lane.launches & replayed  # recording again, and waiting for the GPU
+        change, conservative, optimistic = (
+            in_sequence(
+                gone,
+                without_waiting(busy & lane.synchronises),
+                with_call_time(busy, 0),
+                with_call_time(inside & lane.launches, np.where(first, replay_ns, 0)),
+            )
+            for replay_ns in (_REPLAY_NS, 3 * _REPLAY_NS, _REPLAY_NS // 3)
         )
-        for replay_ns in (_REPLAY_NS, 3 * _REPLAY_NS, _REPLAY_NS // 3)
-    )
-    yield Fix(
-        id=fix_id,
-        kind=kind,
-        change=change,
-        times=int(first.sum()) / lane.steps,
-        conservative=conservative,
-        optimistic=optimistic,
-    )
+        yield Fix(
+            id=fix_id,
+            kind=kind,
+            change=change,
+            times=int(first.sum()) / lane.steps,
+            conservative=conservative,
+            optimistic=optimistic,
+        )
 
 
 def not_replayed(profile: Profile) -> Times:
@@ -370,6 +378,12 @@ def _loops_of(profile: Profile, rows: Int64s) -> list[Int64s]:
 
 
 HOST_FIXES = (
-    *(_without_causes, _without_waits, _without_blocking_copies, _cuda_graphs),
-    *(closed_breaks, fused_optimizer, _whole_sequence, *EAGER_FIXES),
+    FixMaker(_without_causes),
+    FixMaker(_without_waits),
+    FixMaker(_without_blocking_copies, occurs(lambda name: "Pageable" in name)),
+    FixMaker(_cuda_graphs),
+    FixMaker(closed_breaks),
+    FixMaker(fused_optimizer, occurs(is_optimizer_step)),
+    FixMaker(_whole_sequence, occurs(is_cell)),
+    *EAGER_FIXES,
 )

@@ -9,7 +9,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.findings import findings
-from tb_torchcompile_plugin.analysis.causes.fix_words import sentence
+from tb_torchcompile_plugin.analysis.causes.fix_words import words_of
 from tb_torchcompile_plugin.analysis.causes.payback import payback_sentence
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes, step_length
 from tb_torchcompile_plugin.analysis.causes.what_if import why_nothing
@@ -26,14 +26,15 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import (
     time_unit,
 )
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.model.clock import RecordedStepLength, step_clock
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import profiled_steps, unprofiled_step_ns
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
+# Chosen by eye on the recordings.
 _FILLED_PERCENT = 50.0  # GPU busy, from which on a longer GPU step is because the host runs ahead
-_MAX_CONSIDERED = 3
+_MAX_CONSIDERED = 3  # things that were considered, in the overview
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -53,7 +54,7 @@ def overview(profile: Profile) -> Overview:
     # What would not help yet; then, largest gain first, what would help little.
     reasons = [row.title for row in profile.of(findings).findings if not row.advised]
     gains = [
-        f"{sentence(row, of)}: worth {percent(row.predicted.gain_percent)} of {of.one}"
+        f"{words_of(row, of).what}: worth {percent(row.predicted.gain_percent)} of {of.one}"
         for row in profile.of(predicted_fixes)
         if thresholds.considered_percent <= row.predicted.gain_percent < thresholds.gain_percent
     ]
@@ -71,25 +72,20 @@ def headline(profile: Profile) -> str:
     """Return "Step 99.0 ms on the GPU (mean of 3); the host needs 5.71 ms and runs ahead · GPU busy 98.7 % → …"."""
     if profile.trace.notices:  # what is missing may have been there
         return step_sentence(profile, "")
-    verdict = verdict_text(profile.of(findings).findings)
+    first = first_change(profile.of(findings).findings)
+    verdict = first.title if first else ""
     use, clock, unprofiled = profile.of(utilization), profile.of(step_clock), profile.of(_unprofiled)
     if not verdict and use:  # nothing is to be changed: what bounds the steps
         bound = use.verdict.bound
         if clock and unprofiled:
             bound = unprofiled_bound(use.verdict, 1000 * unprofiled.step_us / clock.step)
-        verdict = f" → {bound} bound"
+        verdict = f"{bound} bound"
     return step_sentence(profile, verdict)
 
 
 def step_sentence(profile: Profile, verdict: str) -> str:
-    """Return the sentence about a step with this verdict, " → …" or ""."""
-    return f"{_time(profile)} · {_busy(profile)}{verdict}."
-
-
-def verdict_text(rows: Sequence[Finding]) -> str:
-    """Return " → " and the first finding; "" where that asks for no change."""
-    first = first_change(rows)
-    return f" → {first.title}" if first else ""
+    """Return the sentence about a step, with this verdict unless it is ""."""
+    return f"{_time(profile)} · {_busy(profile)}{f' → {verdict}' if verdict else ''}."
 
 
 def first_change(rows: Sequence[Finding]) -> Finding | None:

@@ -63,13 +63,13 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time, step_ns
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, is_triton
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, has_triton_prefix
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_view
 from tb_torchcompile_plugin.torch_names.records import SYMBOLS
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 
-_MAX_REASONS = 3
-_MIN_MINUTES_S = 120
+_MAX_REASONS = 3  # why compiling does not pay, in one answer; chosen by eye
+_MIN_MINUTES_S = 120  # shorter times are written in seconds; chosen by eye
 _BESIDE = "into a run beside this one, named for it (runs/eager beside runs/compiled)"
 _HOW_TO_KNOW = {
     "eager_predicted": "No eager run was measured: its step is predicted from the operators that generated kernels are "
@@ -86,9 +86,10 @@ Obstacle = Literal[
     "nothing", "library", "memory", "eager", "guards", "breaks", "recompiles", "dynamic", "kernels"
 ]
 LIBRARY: tuple[Category, ...] = ("gemm", "convolution", "attention", "communication")
+# Chosen by eye on the recordings.
 _FULL_PERCENT = 70.0  # of a device's bandwidth: a kernel that reaches it has nothing to gain
 _SHORTEST_NS = 1_500  # of a kernel, however little it does
-_TRITON = [code for code, name in enumerate(CATEGORIES) if is_triton(name)]
+_TRITON = [code for code, name in enumerate(CATEGORIES) if has_triton_prefix(name)]
 
 
 class Assumed(NamedTuple):
@@ -308,7 +309,7 @@ def _on_gpu(profile: Profile) -> Iterator[WhyNot]:
         names = dict.fromkeys(row.category for row in sorted(of_library, key=lambda row: -row.time_us))
         says = f"Kernels of libraries ({', '.join(names)}), which are the same compiled or not, take"
         yield _row(profile, "library", ns / 1000, says, of_library[0].name if of_library else "")
-    generated = [row for row in rows if is_triton(row.category)]
+    generated = [row for row in rows if has_triton_prefix(row.category)]
     full = [row for row in generated if (row.bandwidth_percent or 0.0) >= _FULL_PERCENT]
     if full:
         total_us = sum(row.time_us for row in rows if row.device != "cpu")
@@ -348,7 +349,7 @@ def _unpriced(profile: Profile) -> Iterator[WhyNot]:
     names = sorted({row.symbol for row in events if row.kind in SYMBOLS and row.key.compile_id in ran})
     if names:
         says = f"{plural(len(names), 'size is', 'sizes are')} dynamic: kernels for any size are slower"
-        yield WhyNot("dynamic", None, None, says, ", ".join(names[:3]))
+        yield WhyNot("dynamic", None, None, says, ", ".join(names[: thresholds.MAX_NAMES]))
 
 
 class EagerStep(NamedTuple):
@@ -373,8 +374,18 @@ def uncompiled(profile: Profile) -> EagerStep | None:
     operators, _ = profile.of(_fused)
     if not operators.any():
         return None
+    trace = profile.trace
+    rows = [call.index for call in profile.of(compiled_calls)]
+    rows += [row for row, _ in profile.of(Ownership).backwards]
+    inside = time_inside(profile, slice_times(profile, np.array(rows, np.int64)))
+    aten = mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name]
+    is_operator = aten & mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
+    # Row -1, where nothing was recorded, is the last.
+    by_library = np.append(is_operator, False)[profile.of(host_segments).row]
+    no_wrappers = without_host_time(np.where(by_library, 0, inside))
+    changes = (in_sequence(no_wrappers, _unfused(profile, assumed)) for assumed in (USUAL, LEAST, MOST))
     cost = profile.of(step_cost).recording
-    times = [after_ns(profile, _unfused(profile, assumed), cost) / 1000 for assumed in (USUAL, LEAST, MOST)]
+    times = [after_ns(profile, change, cost) / 1000 for change in changes]
     return EagerStep(
         times[0], min(times), max(times), int(operators.sum()) / profile.of(launch_sequence).steps
     )
@@ -389,22 +400,9 @@ def _unfused(profile: Profile, assumed: Assumed) -> Change:
     launches = np.zeros(len(lane), np.int64)
     np.add.at(launches, queue.point[generated], operators[generated])
     return in_sequence(
-        without_host_time(profile.of(_wrapper_ns)),
         with_call_time(launches > 0, launches * assumed.launch_ns),
         with_durations(np.flatnonzero(generated), dur[generated]),
     )
-
-
-def _wrapper_ns(profile: Profile) -> Int64s:
-    """Return the part of each host segment that compiled code spends outside of a library's operators."""
-    trace = profile.trace
-    rows = [call.index for call in profile.of(compiled_calls)]
-    rows += [row for row, _ in profile.of(Ownership).backwards]
-    inside = time_inside(profile, slice_times(profile, np.array(rows, np.int64)))
-    aten = mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name]
-    is_operator = aten & mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
-    # Row -1, where nothing was recorded, is the last.
-    return np.where(np.append(is_operator, False)[profile.of(host_segments).row], 0, inside)
 
 
 def _fused(profile: Profile) -> tuple[Int64s, Int64s]:

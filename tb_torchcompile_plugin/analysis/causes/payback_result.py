@@ -25,21 +25,20 @@ from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.intervals import union
+from tb_torchcompile_plugin.profile.intervals import to_seconds, union, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import GPU_BOUND_RATIO, StepWindows, bottleneck
-from tb_torchcompile_plugin.profile.units import to_seconds, us
+from tb_torchcompile_plugin.profile.steps import GPU_BOUND_RATIO, PAUSE_RATIO, StepWindows, bottleneck
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.slices import is_graph
 
-_MAX_STEP = 10  # times the median: what takes longer is a pause between two steps
 # From so many steps on, the means of 8 parts show how they vary: they follow one another.
 _PARTS, _MIN_STEPS = 8, 32
-_PROCESS_VARIATION = 0.01  # of a step, by which the means of two processes differ though nothing else does
+# Of a step, by which the means of two processes differ though nothing else does; chosen by eye.
+_PROCESS_VARIATION = 0.01
 _EAGER = {"eager", "uncompiled", "nocompile", "baseline"}
 _COMPILED = {"compiled", "compile", "inductor", "cold", "warm"}
 _MIN_ALIKE, _MAX_ALIKE = 0.5, 1.5  # of the eager run's operations: inductor writes small products itself
-_VAGUE = 0.1  # of a step: two runs that by chance differ by more show nothing
+_VAGUE = 0.1  # of a step: two runs that by chance differ by more show nothing; chosen by eye
 
 Paying = Literal["pays", "never", "unknown"]
 ToldBy = Literal["measured", "eager_predicted", "compiled_predicted", "nothing_ran", "nobody"]
@@ -106,7 +105,7 @@ def steady_steps(profile: Profile) -> SteadySteps:
     durations_ns = profile.data.summary.steps.unrecorded_ns if profile.data else []
     unprofiled = None
     if len(durations_ns) > 1:
-        limit_ns = _MAX_STEP * statistics.median(durations_ns)
+        limit_ns = PAUSE_RATIO * statistics.median(durations_ns)
         kept = [us(ns) for ns in durations_ns if ns <= limit_ns]
         # Of many steps the means of a few parts, so that slow changes do not count as chance.
         size = len(kept) // _PARTS if len(kept) >= _MIN_STEPS else 1

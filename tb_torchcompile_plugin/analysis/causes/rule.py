@@ -1,14 +1,14 @@
 """What is a rule, what does it evaluate, and which fixes gain enough to be a finding?
 
-There is one rule for each kind of fix; their words are those of fix_words.py.
+A rule is a row of a table. There is one for each kind of fix; their words are those of fix_words.py.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, TypedDict, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.eager_fixes import eager_points, given_up
 from tb_torchcompile_plugin.analysis.causes.fix import DYNAMIC_CUDA_GRAPHS, FixKind, changing_graphs
-from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS, next_step, user_line, with_gain, words_of
+from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS, with_gain, words_of
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.compilation_details import (
@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import compilations, p
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Panel, Severity, severity_of
 from tb_torchcompile_plugin.analysis.formatting import at_line, function_at
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import requested_graphs
-from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
+from tb_torchcompile_plugin.analysis.runtime.eager import eager_shares
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skip_reasons, cudagraph_skips
 from tb_torchcompile_plugin.analysis.runtime.memory import HeldMemory, held_memory
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_unit
@@ -40,14 +40,13 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
     compiled_when,
     region_calls,
 )
-from tb_torchcompile_plugin.profile.gpu.launches import ran_packages
+from tb_torchcompile_plugin.profile.gpu.launches import launch_calls, ran_packages
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, union
+from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, share_percent, union
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import profiled_time, step_ns, step_slices
-from tb_torchcompile_plugin.profile.units import share_percent
+from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time, step_ns
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
+from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_user_file
 from tb_torchcompile_plugin.torch_names.slices import is_graph, is_region
 
 if TYPE_CHECKING:
@@ -62,13 +61,13 @@ _IDS: dict[FixKind, str] = {
     "eager": "eager_remainder",
     "tensor_cores": "fp32_matmul",
 }
-_MAX_GRAPHS = 3  # in a sentence
-_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE = 100, 0.25  # guards of one container's elements, share of all guards
+# Guards of one container's elements, share of all guards; by eye.
+_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE = 100, 0.25
 _AS_TENSOR = (
     "What compiled code reads of a list or dict of Python’s is checked element by element in each call: make {source} "
     "a tensor once, as register_buffer does, or read it outside of the compiled function"
 )
-_MANY_CALLS = 4  # of one graph per step, from which on a batch is worth a word
+_MANY_CALLS = 4  # of one graph per step, from which on a batch is worth a word; chosen by eye
 
 Row = TypeVar("Row")
 
@@ -81,7 +80,7 @@ class SpanContext:
         self.summary = profile.summary  # of what the worker compiled
         # Whether nothing is missing in the trace: otherwise it is unknown what it does not hold.
         self.whole = not profile.trace.notices
-        self.steps = len(profile.of(step_slices))  # that the profiler marked
+        self.steps = len(profile.of(StepWindows))  # that the profiler marked
         self.step_count = max(self.steps, 1)  # to divide by: without steps, the span is one
         self.where = "a step" if self.steps else "in this span"  # after a number
         self.paced = profile.of(time_unit)  # what predictions are of: a step, or the span
@@ -89,11 +88,13 @@ class SpanContext:
         # By the clock that is the bottleneck of the steps.
         wall_ns = float(profile.of(step_ns).sum()) if self.steps else self.windows.total_ns
         self.wall_us = wall_ns / 1000
-        eager = profile.of(eager_time)
         # The share of the profiled time of eager operators, on the host or, if more, on the GPUs.
-        self.eager_percent = max(eager.share_percent or 0.0, eager.device_share_percent or 0.0)
+        self.eager_percent = max(share or 0.0 for share in profile.of(eager_shares))
         # Frames that torch runs eager, because it cannot resume them or compiled them too often.
         self.given_up = [row for row in self.rows(problems) if row.given_up]
+        self.replays_graphs = bool(profile.of(launch_calls).replay.any())
+        # Hooks of a profiler that torch compiled.
+        self.hooks = [row for row in self.rows(compilations) if is_profiler_hook(row.function)]
         compiled, again = (self.summary.compilations, self.summary.recompiles) if self.summary else ((), ())
         keys = {(row.key.epoch, row.key.compile_id) for row in again}
         self.recompilations = [row for row in compiled if (row.key.epoch, row.key.compile_id) in keys]
@@ -158,16 +159,15 @@ class Details(TypedDict, total=False):
     advised: bool
 
 
-class Rule:
+class Rule(NamedTuple):
     """One question with a threshold."""
 
-    id: ClassVar[str]  # never changes: people switch rules off by it
-    panel: ClassVar[Panel]
-
-    def __init_subclass__(cls, id: str = "", panel: Panel | None = None) -> None:
-        super().__init_subclass__()
-        if panel:
-            cls.id, cls.panel = id, panel
+    id: str  # never changes: people switch rules off by it
+    panel: Panel
+    # Yields what a span, or the compile data of a worker, shows, most important first.
+    evaluate: Callable[[Rule, Any], Iterator[Finding]]
+    # Where this is false there is nothing to evaluate.
+    applies: Callable[[Any], object] = lambda about: True
 
     def finding(
         self,
@@ -201,20 +201,9 @@ class Rule:
         return replace(finding, **details)
 
 
-class SpanRule(Rule, ABC):
-    """A rule about one profiled span."""
-
-    @abstractmethod
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield what the span shows, most important first."""
-
-
-class CompileRule(Rule, ABC):
-    """A rule that needs no trace."""
-
-    @abstractmethod
-    def evaluate_data(self, data: CompileData) -> Iterator[Finding]:
-        """Yield what the compile data of a worker shows, most important first."""
+def skips_graphs(data: CompileData) -> bool:
+    """Whether torch skipped CUDA graphs that it was asked for."""
+    return bool(data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
 
 
 def called_at(stack: Sequence[Frame]) -> str:
@@ -234,71 +223,62 @@ def named_with_caller(function: str, file: str, line: int | None, caller: str) -
     return f"{named}, called at {caller}," if caller else named
 
 
-class WhatIfRule(SpanRule):
-    """The fixes of one kind whose predicted gain is large enough."""
-
-    def __init__(self, kind: FixKind) -> None:
-        self.id, self.kind, self.panel = _IDS.get(kind, kind), kind, WORDS[kind].panel  # type: ignore[misc]
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield a finding for each, unless another rule says why it would not help."""
-        if self.kind == "cuda_graphs":
-            data = context.profile.data
-            skips = data and (data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
-            if skips or context.profile.of(requested_graphs):
-                return  # inductor was told to use them
-        if self.kind == "eager" and (context.nothing_compiled or context.profile.of(given_up)):
-            return
-        rows = [row for row in context.profile.of(predicted_fixes) if row.kind == self.kind]
-        large = [row for row in rows if row.predicted.gain_percent >= thresholds.gain_percent]
-        fullest = None
-        if self.kind == "recomputed":  # checkpoints save memory
-            devices = context.profile.of(held_memory)
-            fullest = max(devices, key=lambda device: device.share_percent or 0, default=None)
-        if fullest and (fullest.share_percent or 0) >= thresholds.memory_percent:
-            for row in large:  # a step needs its checkpoints
-                title = f"{with_gain(row, context.paced)}, but {fullest.sentence()}"
-                yield self._not_advised(context, row, title, {"times_per_step": row.times})
-            return
-        advised = [row for row in large if row.id != DYNAMIC_CUDA_GRAPHS]
-        yield from (self._advised(context, row, fullest) for row in advised)
-        if large and not advised:
-            symbols = _symbols(context.profile.of(changing_graphs))
-            title = (
-                f"CUDA graphs would launch each compiled graph as one, but sizes change ({', '.join(symbols)}): one "
-                "would be recorded for each"
-            )
-            yield self._not_advised(context, large[0], title, {"symbols": len(symbols)})
-
-    def _not_advised(self, context: SpanContext, row: WhatIf, title: str, evidence: Evidence) -> Finding:
-        return self.finding(context, title, next_step(row), evidence, severity="info", advised=False)
-
-    def _advised(self, context: SpanContext, row: WhatIf, fullest: HeldMemory | None) -> Finding:
-        gain, where = row.predicted.gain_us, user_line(row)
-        title, advice = with_gain(row, context.paced), next_step(row)
-        if self.kind == "cuda_graphs":
-            advice = _cuda_graph_advice(context, advice)
-        elif self.kind == "guards" and (elements := _elements_checked(context)):
-            where = elements.line or where
-            at = f", at {elements.line}" if elements.line else ""
-            title += f"; {elements.many:,} guards compare the elements of {elements.source}{at}"
-            advice = f"{_AS_TENSOR.format(source=elements.source)}. Else: {advice}"
-        elif fullest:
-            advice += f". {fullest.sentence()}"
-        return self.finding(
-            context,
-            title,
-            advice,
-            {
-                "gain_us_per_step": gain,
-                "share_percent": row.predicted.gain_percent,
-                "times_per_step": row.times,
-            },
-            saves_us=gain * context.step_count,
-            by=row,
-            where=[where] if where else [],
-            code=words_of(row).code,
+def _large_gains(kind: FixKind, rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report the fixes of one kind with a large predicted gain, unless another rule says why they would not help."""
+    if kind == "cuda_graphs":
+        data = context.profile.data
+        if (data and skips_graphs(data)) or context.profile.of(requested_graphs):
+            return  # inductor was told to use them
+    if kind == "eager" and (context.nothing_compiled or context.profile.of(given_up)):
+        return
+    rows = [row for row in context.profile.of(predicted_fixes) if row.kind == kind]
+    large = [row for row in rows if row.predicted.gain_percent >= thresholds.gain_percent]
+    fullest = None
+    if kind == "recomputed":  # checkpoints save memory
+        devices = context.profile.of(held_memory)
+        fullest = max(devices, key=lambda device: device.share_percent or 0, default=None)
+    advised = [row for row in large if row.id != DYNAMIC_CUDA_GRAPHS]
+    if fullest and (fullest.share_percent or 0) >= thresholds.memory_percent:
+        for row in large:  # a step needs its checkpoints
+            title = f"{with_gain(row, context.paced)}, but {fullest.sentence()}"
+            yield _not_advised(rule, row, title, {"times_per_step": row.times})
+    elif advised:
+        yield from (_advised(rule, context, row, fullest) for row in advised)
+    elif large:
+        symbols = _symbols(context.profile.of(changing_graphs))
+        title = (
+            f"CUDA graphs would launch each compiled graph as one, but sizes change ({', '.join(symbols)}): one "
+            "would be recorded for each"
         )
+        yield _not_advised(rule, large[0], title, {"symbols": len(symbols)})
+
+
+def _not_advised(rule: Rule, row: WhatIf, title: str, evidence: Evidence) -> Finding:
+    return rule.finding(None, title, words_of(row).next_step, evidence, severity="info", advised=False)
+
+
+def _advised(rule: Rule, context: SpanContext, row: WhatIf, fullest: HeldMemory | None) -> Finding:
+    gain, where, words = row.predicted.gain_us, at_line(row.file, row.line), words_of(row)
+    title, advice = with_gain(row, context.paced), words.next_step
+    if row.kind == "cuda_graphs":
+        advice = _cuda_graph_advice(context, advice)
+    elif row.kind == "guards" and (elements := _elements_checked(context)):
+        where = elements.line or where
+        at = f", at {elements.line}" if elements.line else ""
+        title += f"; {elements.many:,} guards compare the elements of {elements.source}{at}"
+        advice = f"{_AS_TENSOR.format(source=elements.source)}. Else: {advice}"
+    elif fullest:
+        advice += f". {fullest.sentence()}"
+    return rule.finding(
+        context,
+        title,
+        advice,
+        {"gain_us_per_step": gain, "share_percent": row.predicted.gain_percent, "times_per_step": row.times},
+        saves_us=gain * context.step_count,
+        by=row,
+        where=[where] if where else [],
+        code=words.code,
+    )
 
 
 def _elements_checked(context: SpanContext) -> Elements | None:
@@ -324,9 +304,10 @@ def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
         )
     if changing := context.profile.of(changing_graphs):
         names = list(changing)
-        more = f" and {len(names) - _MAX_GRAPHS} more" if len(names) > _MAX_GRAPHS else ""
+        named = ", ".join(names[: thresholds.MAX_NAMES])
+        more = f" and {len(names) - thresholds.MAX_NAMES} more" if len(names) > thresholds.MAX_NAMES else ""
         advice += (
-            f". The sizes of {', '.join(names[:_MAX_GRAPHS])}{more} change ({', '.join(_symbols(changing))}), so set "
+            f". The sizes of {named}{more} change ({', '.join(_symbols(changing))}), so set "
             "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True, or a graph is recorded for each size: "
             f"the prediction leaves {'it' if len(names) == 1 else 'them'} out"
         )
@@ -342,4 +323,8 @@ def _symbols(changing: dict[str, list[str]]) -> list[str]:
     return sorted({symbol for symbols in changing.values() for symbol in symbols})
 
 
-WHAT_IF_RULES: tuple[SpanRule, ...] = tuple(WhatIfRule(kind) for kind in WORDS if kind not in _OTHER_RULES)
+WHAT_IF_RULES = tuple(
+    Rule(_IDS.get(kind, kind), WORDS[kind].panel, partial(_large_gains, kind))
+    for kind in WORDS
+    if kind not in _OTHER_RULES
+)

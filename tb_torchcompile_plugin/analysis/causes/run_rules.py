@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.fix import work_named
 from tb_torchcompile_plugin.analysis.causes.fix_words import step_after
-from tb_torchcompile_plugin.analysis.causes.rule import SpanContext, SpanRule, called_at, named_with_caller
+from tb_torchcompile_plugin.analysis.causes.rule import Rule, SpanContext, called_at, named_with_caller
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import size_advice
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_costs
@@ -84,56 +84,53 @@ class _Break(NamedTuple):
     where: str
 
 
-class GraphBreaks(SpanRule, id="graph_breaks", panel="graph_breaks"):
-    """Graph breaks that cost time in the profiled steps."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding for all of them, at the most expensive one."""
-        costs, by = _break_costs(context), context.best("graph_breaks")
-        known = [us for us in costs.values() if us is not None]
-        us = sum(known) if known else None
-        gain = by.predicted.gain_percent if by else context.share(us)
-        if not costs or gain < thresholds.gain_percent:
-            return
-        worst = max(costs, key=lambda row: costs[row] or 0)
-        # Where the worst of all is in a library, the worst one in the user's own files, too.
-        users = [row for row in costs if row.file and is_user_file(row.file)]
-        own = None
-        if worst.file and worst not in users:
-            own = max(users, key=lambda row: costs[row] or 0, default=None)
-        count = len({row.where for row in costs})
-        breaks = reversed(context.summary.graph_breaks if context.summary else ())
-        by_id = {row.key.compile_id: row for row in breaks}  # the first one of each
-        graph_break = by_id.get(worst.compile_id)
-        caller = "" if not graph_break or is_user_file(worst.file) else called_at(graph_break.stack)
-        also = at_line(own.file, own.line) if own else caller
-        addition = f" ({'the dearest in your own code' if own else 'called'} at {also})" if also else ""
-        row = None
-        if graph_break:
-            number = graph_break.line if graph_break.HasField("line") else ""
-            row = f"graph_breaks:{graph_break.file}:{number}:{graph_break.reason}"
-        evidence: Evidence = {"breaks": count}
-        if us is not None:
-            evidence |= {
-                "host_us_per_step": us / context.step_count,
-                "share_percent": context.share(us),
-                "dearest_us_per_step": max(known) / context.step_count,
-            }
-        advice = _hint(graph_break)
-        if count > 1:
-            advice = f"Begin with the dearest, {worst.where}. {advice}"
-            if own:
-                advice = f"{advice.rstrip('.')}. At {also}: {_hint(by_id.get(own.compile_id))}"
-        yield self.finding(
-            context,
-            _break_title(context, count, f"{worst.where}{addition}", by, us or 0),
-            advice,
-            evidence,
-            saves_us=us,
-            row=row,
-            by=by,
-            where=[worst.where, also] if also else [worst.where],
-        )
+def _graph_breaks(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report graph breaks that cost time in the profiled steps."""
+    costs, by = _break_costs(context), context.best("graph_breaks")
+    known = [us for us in costs.values() if us is not None]
+    us = sum(known) if known else None
+    gain = by.predicted.gain_percent if by else context.share(us)
+    if not costs or gain < thresholds.gain_percent:
+        return
+    worst = max(costs, key=lambda row: costs[row] or 0)
+    # Where the worst of all is in a library, the worst one in the user's own files, too.
+    users = [row for row in costs if row.file and is_user_file(row.file)]
+    own = None
+    if worst.file and worst not in users:
+        own = max(users, key=lambda row: costs[row] or 0, default=None)
+    count = len({row.where for row in costs})
+    breaks = reversed(context.summary.graph_breaks if context.summary else ())
+    by_id = {row.key.compile_id: row for row in breaks}  # the first one of each
+    graph_break = by_id.get(worst.compile_id)
+    caller = "" if not graph_break or is_user_file(worst.file) else called_at(graph_break.stack)
+    also = at_line(own.file, own.line) if own else caller
+    addition = f" ({'the dearest in your own code' if own else 'called'} at {also})" if also else ""
+    row = None
+    if graph_break:
+        number = graph_break.line if graph_break.HasField("line") else ""
+        row = f"graph_breaks:{graph_break.file}:{number}:{graph_break.reason}"
+    evidence: Evidence = {"breaks": count}
+    if us is not None:
+        evidence |= {
+            "host_us_per_step": us / context.step_count,
+            "share_percent": context.share(us),
+            "dearest_us_per_step": max(known) / context.step_count,
+        }
+    advice = _hint(graph_break)
+    if count > 1:
+        advice = f"Begin with the dearest, {worst.where}. {advice}"
+        if own:
+            advice = f"{advice.rstrip('.')}. At {also}: {_hint(by_id.get(own.compile_id))}"
+    yield rule.finding(
+        context,
+        _break_title(context, count, f"{worst.where}{addition}", by, us or 0),
+        advice,
+        evidence,
+        saves_us=us,
+        row=row,
+        by=by,
+        where=[worst.where, also] if also else [worst.where],
+    )
 
 
 def _break_costs(context: SpanContext) -> dict[_Break, float | None]:
@@ -169,129 +166,111 @@ def _hint(graph_break: GraphBreak | None) -> str:
     return next(hints, _FIXES.get(kind, "Move what breaks it out of the compiled function"))
 
 
-class Recompiles(SpanRule, id="recompiles", panel="recompiles"):
-    """Frames that torch compiled again while they were profiled."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding for all of them, at the longest one."""
-        inside = [row for row in context.recompilations if context.compiling_us([row])]
-        us = context.compiling_us(inside)
-        share = context.share(us)
-        if share < thresholds.recompiles_percent:
-            return
-        longest = max(inside, key=lambda row: row.duration_ns)
-        key, caller = longest.key, called_at(longest.stack)
-        ids = {row.key.compile_id for row in inside}
-        reasons = [row for row in context.rows(recompiles) if row.compile_id in ids]
-        guard = next((guard for row in reasons for guard in row.guards), None)
-        row = next((row for row in reasons if row.compile_id == key.compile_id), None)
-        frame = f"{named_with_caller(row.function, row.file, row.line, caller)} " if row else ""
-        where = caller or (at_line(row.file, row.line) if row else "")
-        sizes = context.profile.of(size_advice) if guard and guard.kind in ("tensor_size", "shape") else None
-        advice = (sizes and sizes.sentence) or (guard and guard.advice)
-        yield self.finding(
-            context,
-            f"Torch recompiled {frame}{often(len(inside))} while it was profiled, which took "
-            f"{duration(us)}{failed_guard_clause(guard)}",
-            advice or "See which guard failed, and keep what it checks the same",
-            {"recompiles": len(inside), "compile_us": us, "share_percent": share},
-            saves_us=us,
-            by=context.best("compile"),
-            row=f"recompiles:{key.compile_id},{key.epoch}",
-            where=[where] if where else [],
-            code=sizes.code if sizes else None,
-        )
+def _recompiles(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report frames that torch compiled again while they were profiled."""
+    inside = [row for row in context.recompilations if context.compiling_us([row])]
+    us = context.compiling_us(inside)
+    share = context.share(us)
+    if share < thresholds.recompiles_percent:
+        return
+    longest = max(inside, key=lambda row: row.duration_ns)
+    key, caller = longest.key, called_at(longest.stack)
+    ids = {row.key.compile_id for row in inside}
+    reasons = [row for row in context.rows(recompiles) if row.compile_id in ids]
+    guard = next((guard for row in reasons for guard in row.guards), None)
+    row = next((row for row in reasons if row.compile_id == key.compile_id), None)
+    frame = f"{named_with_caller(row.function, row.file, row.line, caller)} " if row else ""
+    where = caller or (at_line(row.file, row.line) if row else "")
+    sizes = context.profile.of(size_advice) if guard and guard.kind in ("tensor_size", "shape") else None
+    advice = (sizes and sizes.sentence) or (guard and guard.advice)
+    yield rule.finding(
+        context,
+        f"Torch recompiled {frame}{often(len(inside))} while it was profiled, which took "
+        f"{duration(us)}{failed_guard_clause(guard)}",
+        advice or "See which guard failed, and keep what it checks the same",
+        {"recompiles": len(inside), "compile_us": us, "share_percent": share},
+        saves_us=us,
+        by=context.best("compile"),
+        row=f"recompiles:{key.compile_id},{key.epoch}",
+        where=[where] if where else [],
+        code=sizes.code if sizes else None,
+    )
 
 
-class CompileInSteps(SpanRule, id="compile_in_steps", panel="compile_time"):
-    """Compiling for the first time in the profiled steps; recompiling has a rule of its own."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding for all of it."""
-        again, summary = context.recompilations, context.summary
-        if summary:
-            compiling_us = context.compiling_us(summary.compilations)
-        else:
-            compiling_us = context.inside_us(context.profile.of(compiling_in_trace))
-        us = compiling_us - context.compiling_us(again)
-        share = context.share(us)
-        if share < thresholds.compile_percent:
-            return
-        yield self.finding(
-            context,
-            f"{'Compiling for the first time' if again else 'Compiling'} took {duration(us)} of what was profiled, "
-            f"{percent(share)} of it",
-            "Run the model a few times before the profiled steps: schedule(wait=1, warmup=3, active=3)",
-            {"compile_us": us, "share_percent": share},
-            saves_us=us,
-            by=None if again else context.best("compile"),
-            code="schedule(wait=1, warmup=3, active=3)",
-        )
+def _compile_in_steps(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report compiling for the first time in the profiled steps; recompiling has a rule of its own."""
+    again, summary = context.recompilations, context.summary
+    if summary:
+        compiling_us = context.compiling_us(summary.compilations)
+    else:
+        compiling_us = context.inside_us(context.profile.of(compiling_in_trace))
+    us = compiling_us - context.compiling_us(again)
+    share = context.share(us)
+    if share < thresholds.compile_percent:
+        return
+    yield rule.finding(
+        context,
+        f"{'Compiling for the first time' if again else 'Compiling'} took {duration(us)} of what was profiled, "
+        f"{percent(share)} of it",
+        "Run the model a few times before the profiled steps: schedule(wait=1, warmup=3, active=3)",
+        {"compile_us": us, "share_percent": share},
+        saves_us=us,
+        by=None if again else context.best("compile"),
+        code="schedule(wait=1, warmup=3, active=3)",
+    )
 
 
-class AutotuneInSteps(SpanRule, id="autotune_in_steps", panel="compile_time"):
-    """Tuning kernels when they first run; tuning while compiling counts as compiling."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding for all of it."""
-        trace, compiling = context.profile.trace, context.profile.of(compiling_in_trace)
-        tuning = busy(trace, host_slices(trace, is_autotuning, (*CALL_CATS, PYTHON_FUNCTION)))
-        in_compiling = covered_ns(compiling, tuning.starts, tuning.starts + 1) > 0
-        counted_twice = Intervals(tuning.starts[in_compiling], tuning.ends[in_compiling])
-        us = context.inside_us(tuning) - context.inside_us(counted_twice)
-        share = context.share(us)
-        if share < thresholds.autotune_percent:
-            return
-        yield self.finding(
-            context,
-            f"Autotuning kernels took {duration(us)} of what was profiled, {percent(share)} of it",
-            "Run every shape once before the profiled steps; the choices are kept in inductor's cache",
-            {"autotune_us": us, "share_percent": share},
-            saves_us=us,
-        )
+def _autotune_in_steps(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report tuning kernels when they first run; tuning while compiling counts as compiling."""
+    trace, compiling = context.profile.trace, context.profile.of(compiling_in_trace)
+    tuning = busy(trace, host_slices(trace, is_autotuning, (*CALL_CATS, PYTHON_FUNCTION)))
+    in_compiling = covered_ns(compiling, tuning.starts, tuning.starts + 1) > 0
+    counted_twice = Intervals(tuning.starts[in_compiling], tuning.ends[in_compiling])
+    us = context.inside_us(tuning) - context.inside_us(counted_twice)
+    share = context.share(us)
+    if share < thresholds.autotune_percent:
+        return
+    yield rule.finding(
+        context,
+        f"Autotuning kernels took {duration(us)} of what was profiled, {percent(share)} of it",
+        "Run every shape once before the profiled steps; the choices are kept in inductor's cache",
+        {"autotune_us": us, "share_percent": share},
+        saves_us=us,
+    )
 
 
-HOST_RULES: tuple[SpanRule, ...] = (GraphBreaks(), Recompiles(), CompileInSteps(), AutotuneInSteps())
+def _names_disabled(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report generated kernels that all have the same name."""
+    trace, rows = context.profile.trace, context.profile.of(gpu_work).index
+    rows = rows[mask_of(trace.names, is_anonymous)[trace.name[rows]]]
+    share = context.gpu_share(float(trace.dur[rows].sum()) / 1000)
+    if share < thresholds.unnamed_percent:
+        return
+    yield rule.finding(
+        context,
+        f"Kernels without names of their own take {percent(share)} of the GPU time",
+        "Let inductor name its kernels: TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1 (the default since torch 2.6)",
+        {"launches": len(rows), "gpu_share_percent": share},
+        severity="warning",
+        code="TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1",
+    )
 
 
-class NamesDisabled(SpanRule, id="names_disabled", panel="kernels"):
-    """Generated kernels that all have the same name."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding for all of them."""
-        trace, rows = context.profile.trace, context.profile.of(gpu_work).index
-        rows = rows[mask_of(trace.names, is_anonymous)[trace.name[rows]]]
-        share = context.gpu_share(float(trace.dur[rows].sum()) / 1000)
-        if share < thresholds.unnamed_percent:
-            return
-        yield self.finding(
-            context,
-            f"Kernels without names of their own take {percent(share)} of the GPU time",
-            "Let inductor name its kernels: TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1 (the default since torch 2.6)",
-            {"launches": len(rows), "gpu_share_percent": share},
-            severity="warning",
-            code="TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1",
-        )
-
-
-class CudaGraphsOldDriver(SpanRule, id="cudagraphs_old_driver", panel="gpu_utilization"):
-    """An old driver: kernels of graphs made before the profiler first ran are missing, or crash it."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding where CUDA graphs are replayed."""
-        replays, header = context.profile.of(launch_calls).replay, context.profile.trace.metadata
-        driver, runtime = header.get("cuda_driver_version"), header.get("cuda_runtime_version")
-        if not replays.any() or not (_is_old(driver) or _is_old(runtime)):
-            return
-        yield self.finding(
-            context,
-            f"CUDA graphs are profiled with CUDA {runtime} and driver {driver}, older than {thresholds.driver_least}: "
-            "their kernels may be missing",
-            "Call torch.profiler._utils._init_for_cuda_graphs() before the graphs are captured, or update the driver",
-            {"replays": int(replays.sum())},
-            severity="critical",
-            code="torch.profiler._utils._init_for_cuda_graphs()",
-        )
+def _cuda_graphs_old_driver(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report an old driver: kernels of graphs made before the profiler first ran are missing, or crash it."""
+    header = context.profile.trace.metadata
+    driver, runtime = header.get("cuda_driver_version"), header.get("cuda_runtime_version")
+    if not _is_old(driver) and not _is_old(runtime):
+        return
+    yield rule.finding(
+        context,
+        f"CUDA graphs are profiled with CUDA {runtime} and driver {driver}, older than {thresholds.driver_least}: "
+        "their kernels may be missing",
+        "Call torch.profiler._utils._init_for_cuda_graphs() before the graphs are captured, or update the driver",
+        {"replays": int(context.profile.of(launch_calls).replay.sum())},
+        severity="critical",
+        code="torch.profiler._utils._init_for_cuda_graphs()",
+    )
 
 
 def _is_old(version: object) -> bool:
@@ -305,154 +284,132 @@ def _is_old(version: object) -> bool:
     return numbers < (limit if numbers[0] >= 100 else [thresholds.cuda_least // 1000])
 
 
-class EmptyProfile(SpanRule, id="empty_profile", panel="overview"):
-    """A trace without events, without GPU events, or with too few steps."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding; none where the trace was cut off or events were dropped, as they may be missing."""
-        trace = context.profile.trace
-        if trace.is_cut_off:
-            return
-        if not len(trace):
-            yield self.finding(
-                context,
-                "The trace holds 0 events: the profiler was not active",
-                "Let the schedule come to its active steps: call prof.step() at the end of each step, often enough",
-                {"events": 0},
-                severity="critical",
-            )
-        elif trace.notices:
-            return
-        elif trace.metadata.get("deviceProperties") and not len(context.profile.of(gpu_work).index):
-            yield self.finding(
-                context,
-                "The trace holds 0 GPU events, though there is a GPU",
-                "Record them: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]; and run something on it",
-                {"gpu_events": 0, "events": trace.events},
-                severity="warning",
-                code="activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
-            )
-        elif 0 < context.steps < thresholds.steps_least:
-            yield self.finding(
-                context,
-                f"Only {plural(context.steps, 'step')} was profiled: nothing tells a typical step from an outlier",
-                "Profile a few steps: schedule(wait=1, warmup=3, active=3)",
-                {"steps": context.steps},
-                severity="info",
-                code="schedule(wait=1, warmup=3, active=3)",
-            )
-
-
-SETUP_RULES: tuple[SpanRule, ...] = (NamesDisabled(), CudaGraphsOldDriver(), EmptyProfile())
-
-
-class ExposedCommunication(SpanRule, id="communication", panel="gpu_utilization"):
-    """Communication that nothing overlaps."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding for all of it."""
-        used = context.profile.of(utilization)
-        us = used.verdict.communication_us if used else 0.0
-        share = context.share(us)
-        if share < thresholds.communication_percent:
-            return
-        yield self.finding(
+def _empty_profile(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report a trace without events, without GPU events, or with too few steps."""
+    trace = context.profile.trace
+    if trace.is_cut_off:
+        return
+    if not len(trace):
+        yield rule.finding(
             context,
-            f"Communication that nothing overlaps takes {duration(us / context.step_count)} {context.where}, "
-            f"{percent(share)} of it",
-            "Let it overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; and compare ranks, "
-            "for waiting for a slower one looks the same",
-            {"communication_us_per_step": us / context.step_count, "share_percent": share},
-            saves_us=us,
-            by=context.best("communication"),
+            "The trace holds 0 events: the profiler was not active",
+            "Let the schedule come to its active steps: call prof.step() at the end of each step, often enough",
+            {"events": 0},
+            severity="critical",
         )
-
-
-class SlowKernel(SpanRule, id="kernel_low_bandwidth", panel="kernels"):
-    """A generated kernel that mostly moves data, slowly; matrix products are bound by arithmetic instead."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield a finding for each kernel with a large share of the GPU time."""
-        if not has_dominant_kernel(context.profile, thresholds.kernel_percent):
-            return
-        for row in context.profile.of(kernel_table).rows:
-            share, bandwidth = context.gpu_share(row.time_us), row.bandwidth_percent
-            if row.category not in DATA_MOVING_CATEGORIES or share < thresholds.kernel_percent:
-                continue
-            if bandwidth is None or bandwidth >= thresholds.kernel_bandwidth_percent:
-                continue
-            yield self.finding(
-                context,
-                f"{short_kernel(row.name)} takes {percent(share)} of the GPU time at {percent(bandwidth)} of the "
-                "memory bandwidth",
-                'Tune it: torch.compile(model, mode="max-autotune"), or larger tensors; '
-                f"{_where_shown(row.name)} shows its source and launches",
-                {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
-                by=context.best("roofline", row.name),
-                code='torch.compile(model, mode="max-autotune")',
-                saves_us=(row.alone_us or row.time_us) * (1 - bandwidth / 100),
-                row=f"kernels:{row.key}",
-            )
-
-
-class CudaGraphsUsed(SpanRule, id="cuda_graphs_used", panel="cuda_graphs"):
-    """Launches that are left where CUDA graphs are in use."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding for all of them."""
-        profile, calls = context.profile, context.profile.of(launch_calls)
-        if not calls.replay.any():
-            return
-        if not profile.of(graph_runs).replayed.any() and profile.of(requested_graphs):
-            return  # each was launched where it was recorded, and never again: another rule says why
-        counts = [calls.between(begin, end) for begin, end in zip(*context.windows)]
-        replays, launches = sum(row.replays for row in counts), sum(row.launches for row in counts)
-        if not replays or launches == replays:
-            return
-        steps = context.step_count
-        yield self.finding(
+    elif trace.notices:
+        return
+    elif trace.metadata.get("deviceProperties") and not len(context.profile.of(gpu_work).index):
+        yield rule.finding(
             context,
-            f"CUDA graphs are replayed {often(replays / steps)} {context.where}, and "
-            f"{plural_of_mean((launches - replays) / steps, 'launch is', 'launches are')} still made one by one",
-            "What launches them runs eager, or torch skipped CUDA graphs for it: compile it, too",
-            {
-                "replays_per_step": replays / steps,
-                "launches_per_step": (launches - replays) / steps,
-                "launch_call_us_per_step": sum(row.time_ns for row in counts) / 1000 / context.step_count,
-            },
-            severity="info",
-        )
-
-
-class DominantKernel(SpanRule, id="dominant_kernel", panel="kernels"):
-    """A kernel of the user's that takes most of the GPU time, of which the data that it moves is unknown."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield the largest kernel where the GPU is the bottleneck."""
-        profile = context.profile
-        lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
-        if not len(lane):
-            return
-        clock = profile.of(recorded_clock)
-        busy_ns = queue.dur[queue.device == clock.device].sum() / lane.steps
-        if busy_ns < thresholds.gpu_bound_percent / 100 * clock.step:
-            return
-        row = max(profile.of(kernel_table).rows, key=lambda row: row.time_us, default=None)
-        share = context.gpu_share(row.time_us) if row else 0.0
-        if row is None or share < thresholds.dominant_percent:
-            return
-        if row.bandwidth_percent is not None or row.category in _NOT_WRITTEN or _is_torchs(profile, row.name):
-            return
-        yield self.finding(
-            context,
-            f"{short_kernel(row.name)} takes {percent(share)} of the GPU's time, and the GPU sets the pace of a step",
-            "Look at how it reads and writes: neighbouring threads, neighbouring numbers; enough blocks for the whole "
-            f"GPU. {_where_shown(row.name)} shows its launches",
-            {"gpu_share_percent": share, "gpu_us": row.time_us, "launches": row.launches},
+            "The trace holds 0 GPU events, though there is a GPU",
+            "Record them: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]; and run something on it",
+            {"gpu_events": 0, "events": trace.events},
             severity="warning",
-            row=f"kernels:{row.key}",
-            where=[short_kernel(row.name)],
+            code="activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
         )
+    elif 0 < context.steps < thresholds.steps_least:
+        yield rule.finding(
+            context,
+            f"Only {plural(context.steps, 'step')} was profiled: nothing tells a typical step from an outlier",
+            "Profile a few steps: schedule(wait=1, warmup=3, active=3)",
+            {"steps": context.steps},
+            severity="info",
+            code="schedule(wait=1, warmup=3, active=3)",
+        )
+
+
+def _exposed_communication(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report communication that nothing overlaps."""
+    used = context.profile.of(utilization)
+    us = used.verdict.communication_us if used else 0.0
+    share = context.share(us)
+    if share < thresholds.communication_percent:
+        return
+    yield rule.finding(
+        context,
+        f"Communication that nothing overlaps takes {duration(us / context.step_count)} {context.where}, "
+        f"{percent(share)} of it",
+        "Let it overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; and compare ranks, "
+        "for waiting for a slower one looks the same",
+        {"communication_us_per_step": us / context.step_count, "share_percent": share},
+        saves_us=us,
+        by=context.best("communication"),
+    )
+
+
+def _slow_kernel(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report a generated kernel that mostly moves data, slowly; matrix products are bound by arithmetic instead."""
+    for row in context.profile.of(kernel_table).rows:
+        share, bandwidth = context.gpu_share(row.time_us), row.bandwidth_percent
+        if row.category not in DATA_MOVING_CATEGORIES or share < thresholds.kernel_percent:
+            continue
+        if bandwidth is None or bandwidth >= thresholds.kernel_bandwidth_percent:
+            continue
+        yield rule.finding(
+            context,
+            f"{short_kernel(row.name)} takes {percent(share)} of the GPU time at {percent(bandwidth)} of the "
+            "memory bandwidth",
+            'Tune it: torch.compile(model, mode="max-autotune"), or larger tensors; '
+            f"{_where_shown(row.name)} shows its source and launches",
+            {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
+            by=context.best("roofline", row.name),
+            code='torch.compile(model, mode="max-autotune")',
+            saves_us=(row.alone_us or row.time_us) * (1 - bandwidth / 100),
+            row=f"kernels:{row.key}",
+        )
+
+
+def _cuda_graphs_used(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report launches that are left where CUDA graphs are in use."""
+    profile, calls = context.profile, context.profile.of(launch_calls)
+    if not profile.of(graph_runs).replayed.any() and profile.of(requested_graphs):
+        return  # each was launched where it was recorded, and never again: another rule says why
+    counts = [calls.between(begin, end) for begin, end in zip(*context.windows)]
+    replays, launches = sum(row.replays for row in counts), sum(row.launches for row in counts)
+    if not replays or launches == replays:
+        return
+    steps = context.step_count
+    yield rule.finding(
+        context,
+        f"CUDA graphs are replayed {often(replays / steps)} {context.where}, and "
+        f"{plural_of_mean((launches - replays) / steps, 'launch is', 'launches are')} still made one by one",
+        "What launches them runs eager, or torch skipped CUDA graphs for it: compile it, too",
+        {
+            "replays_per_step": replays / steps,
+            "launches_per_step": (launches - replays) / steps,
+            "launch_call_us_per_step": sum(row.time_ns for row in counts) / 1000 / context.step_count,
+        },
+        severity="info",
+    )
+
+
+def _dominant_kernel(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report a kernel of the user's that takes most of the GPU time, of which the data that it moves is unknown."""
+    profile = context.profile
+    lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
+    if not len(lane):
+        return
+    clock = profile.of(recorded_clock)
+    busy_ns = queue.dur[queue.device == clock.device].sum() / lane.steps
+    if busy_ns < thresholds.gpu_bound_percent / 100 * clock.step:
+        return
+    row = max(profile.of(kernel_table).rows, key=lambda row: row.time_us, default=None)
+    share = context.gpu_share(row.time_us) if row else 0.0
+    if row is None or share < thresholds.dominant_percent:
+        return
+    if row.bandwidth_percent is not None or row.category in _NOT_WRITTEN or _is_torchs(profile, row.name):
+        return
+    yield rule.finding(
+        context,
+        f"{short_kernel(row.name)} takes {percent(share)} of the GPU's time, and the GPU sets the pace of a step",
+        "Look at how it reads and writes: neighbouring threads, neighbouring numbers; enough blocks for the whole "
+        f"GPU. {_where_shown(row.name)} shows its launches",
+        {"gpu_share_percent": share, "gpu_us": row.time_us, "launches": row.launches},
+        severity="warning",
+        row=f"kernels:{row.key}",
+        where=[short_kernel(row.name)],
+    )
 
 
 def _is_torchs(profile: Profile, kernel: str) -> bool:
@@ -469,65 +426,81 @@ def _where_shown(kernel: str) -> str:
     return f"tb-torchcompile kernel LOGDIR {kernel}" if kernel.isidentifier() else "Its row in Kernels"
 
 
-class MemoryLimit(SpanRule, id="memory_limit", panel="memory"):
-    """Memory that the caching allocator holds nearly all of: it is what fails to grow."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield a finding for each device."""
-        for device in context.profile.of(held_memory):
-            held, capacity, share = device.held, device.capacity, device.share_percent
-            if held is None or capacity is None or share is None or share < thresholds.memory_percent:
-                continue
-            yield self.finding(
-                context,
-                device.sentence(),
-                "Keep less alive: activation checkpointing (torch.utils.checkpoint), torch.autocast, a smaller batch",
-                {"held_bytes": held, "capacity_bytes": capacity, "share_percent": share},
-                severity="warning",
-            )
+def _memory_limit(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report memory that the caching allocator holds nearly all of: it is what fails to grow."""
+    for device in context.profile.of(held_memory):
+        held, capacity, share = device.held, device.capacity, device.share_percent
+        if held is None or capacity is None or share is None or share < thresholds.memory_percent:
+            continue
+        yield rule.finding(
+            context,
+            device.sentence(),
+            "Keep less alive: activation checkpointing (torch.utils.checkpoint), torch.autocast, a smaller batch",
+            {"held_bytes": held, "capacity_bytes": capacity, "share_percent": share},
+            severity="warning",
+        )
 
 
-class DataParallel(SpanRule, id="data_parallel", panel="gpu_utilization"):
-    """One process that drives several GPUs."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding."""
-        if DATA_PARALLEL not in context.profile.trace.names:
-            return
-        devices = len(np.unique(context.profile.of(gpu_work).device))
-        if devices > 1:
-            yield self.finding(
-                context,
-                f"One process drives {plural(devices, 'GPU')} through DataParallel, which copies the model each time",
-                "Use torch.nn.parallel.DistributedDataParallel: a process for each GPU, started by torchrun",
-                {"devices": devices},
-                severity="warning",
-            )
+def _data_parallel(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report one process that drives several GPUs."""
+    devices = len(np.unique(context.profile.of(gpu_work).device))
+    if devices > 1:
+        yield rule.finding(
+            context,
+            f"One process drives {plural(devices, 'GPU')} through DataParallel, which copies the model each time",
+            "Use torch.nn.parallel.DistributedDataParallel: a process for each GPU, started by torchrun",
+            {"devices": devices},
+            severity="warning",
+        )
 
 
-class SlowBackend(SpanRule, id="slow_backend", panel="gpu_utilization"):
-    """Ranks with GPUs that communicate through the host."""
-
-    def evaluate(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield one finding."""
-        if not len(context.profile.of(gpu_work).index):
-            return
-        info = context.profile.trace.distributed
-        backend, size = str(info.get("backend", "")), info.get("world_size")
-        if not backend or any(name in backend for name in GPU_BACKENDS):
-            return
-        if isinstance(size, int) and size > 1:
-            yield self.finding(
-                context,
-                f"{size} ranks with GPUs communicate through {backend}, by way of the host",
-                'Use the GPUs\' own: torch.distributed.init_process_group("nccl")',
-                {"ranks": size},
-                severity="warning",
-                code='torch.distributed.init_process_group("nccl")',
-            )
+def _slow_backend(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report ranks with GPUs that communicate through the host."""
+    if not len(context.profile.of(gpu_work).index):
+        return
+    info = context.profile.trace.distributed
+    backend, size = str(info.get("backend", "")), info.get("world_size")
+    if not backend or any(name in backend for name in GPU_BACKENDS):
+        return
+    if isinstance(size, int) and size > 1:
+        yield rule.finding(
+            context,
+            f"{size} ranks with GPUs communicate through {backend}, by way of the host",
+            'Use the GPUs\' own: torch.distributed.init_process_group("nccl")',
+            {"ranks": size},
+            severity="warning",
+            code='torch.distributed.init_process_group("nccl")',
+        )
 
 
-GPU_RULES: tuple[SpanRule, ...] = (
-    *(ExposedCommunication(), CudaGraphsUsed(), SlowKernel(), DominantKernel()),
-    *(MemoryLimit(), DataParallel(), SlowBackend()),
+def _has(matches: Callable[[str], bool]) -> Callable[[SpanContext], bool]:
+    """Return the condition that a span has a slice or kernel with such a name."""
+    return lambda context: any(map(matches, context.profile.trace.names))
+
+
+RUN_RULES = (
+    Rule("graph_breaks", "graph_breaks", _graph_breaks),
+    Rule("recompiles", "recompiles", _recompiles, lambda context: context.recompilations),
+    Rule("compile_in_steps", "compile_time", _compile_in_steps),
+    Rule("autotune_in_steps", "compile_time", _autotune_in_steps, _has(is_autotuning)),
+    Rule("communication", "gpu_utilization", _exposed_communication),
+    Rule("cuda_graphs_used", "cuda_graphs", _cuda_graphs_used, lambda context: context.replays_graphs),
+    Rule(
+        "kernel_low_bandwidth",
+        "kernels",
+        _slow_kernel,
+        lambda context: has_dominant_kernel(context.profile, thresholds.kernel_percent),
+    ),
+    Rule("dominant_kernel", "kernels", _dominant_kernel),
+    Rule("memory_limit", "memory", _memory_limit),
+    Rule("data_parallel", "gpu_utilization", _data_parallel, _has(DATA_PARALLEL.__eq__)),
+    Rule("slow_backend", "gpu_utilization", _slow_backend, lambda context: context.profile.trace.distributed),
+    Rule("names_disabled", "kernels", _names_disabled, _has(is_anonymous)),
+    Rule(
+        "cudagraphs_old_driver",
+        "gpu_utilization",
+        _cuda_graphs_old_driver,
+        lambda context: context.replays_graphs,
+    ),
+    Rule("empty_profile", "overview", _empty_profile),
 )

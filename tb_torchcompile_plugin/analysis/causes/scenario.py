@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.causes.fix import Fix, apply_all
-from tb_torchcompile_plugin.analysis.causes.fix_words import SeenIn, next_step, sentence, words_of
+from tb_torchcompile_plugin.analysis.causes.fix_words import SeenIn, words_of
 from tb_torchcompile_plugin.analysis.causes.what_if import (
     WhatIf,
     after_ns,
@@ -122,13 +122,13 @@ def scenario_with(profile: Profile, offer: PossibleFixes, picked: Sequence[str])
         fixes=[
             FixRow(
                 **msgspec.structs.asdict(row),
-                sentence=sentence(row, of),
-                next_step=next_step(row),
-                code=words_of(row).code,
-                panel=words_of(row).panel,
+                sentence=words.what,
+                next_step=words.next_step,
+                code=words.code,
+                panel=words.panel,
                 note="Beside the other picked fixes it brings nothing more." if row.id in needless else "",
             )
-            for row in shown
+            for row, words in zip(shown, [words_of(row, of) for row in shown])
         ],
         left_out=len(rows) - len(shown),
         picked=chosen_ids,

@@ -18,12 +18,13 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     Bools,
     Change,
     Fix,
+    FixMaker,
     Times,
     are_kernels,
     enclosing,
-    fused,
     in_sequence,
-    is_communication,
+    is_communication_kernel,
+    occurs,
     on_tracks,
     points_inside,
     slice_times,
@@ -48,7 +49,7 @@ from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
 from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices, mask_at, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s, joined
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
@@ -59,10 +60,10 @@ from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
 from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_optimizer_step, is_zero_grad
 
+# Chosen by eye on the external programs of docs/what_if.md.
 _BATCHED = 4  # micro-batches of a step, from which on a larger batch is worth a word
 _ALIKE = 0.1  # micro-batches may differ by this share of their launches
 _MIN_CHECKS = 8  # for NaNs in one step: a program may look for a NaN itself, once
-
 
 _FUSED_NS = 150_000  # host time of an optimizer step in a few launches; see docs/what_if.md
 _MANY_LAUNCHES = 20  # of one optimizer step: with fewer there is little to gain
@@ -89,7 +90,7 @@ def micro_batches(profile: Profile) -> list[Int64s]:
     backward[launches] = profile.of(Ownership).is_backward(lane.row[launches].astype(np.int64))
     optimizing, _ = points_inside(profile, profile.of(optimizer_times))
     steps = [_edges(lane.launches, backward, begin, end) for begin, end in pairwise(lane.marks.tolist())]
-    if not steps or len({len(edges) for edges in steps}) > 1 or len(steps[0]) < 3:
+    if not steps or len({len(edges) for edges in steps}) > 1 or len(steps[0]) < 3:  # edges: two micro-batches
         return []
     return [] if any(optimizing[edges[0] : edges[-1]].any() for edges in steps) else steps
 
@@ -109,7 +110,7 @@ def _edges(launches: Bools, backward: Bools, begin: int, end: int) -> Int64s:
 def _one_batch(profile: Profile) -> Iterator[Fix]:
     """Yield the micro-batches of a step as one: those of its kernels that do not fill the GPU take no longer."""
     steps, lane, queue = profile.of(micro_batches), profile.of(launch_sequence), profile.of(gpu_queue)
-    count = len(steps[0]) - 1 if steps else 0
+    count = len(steps[0]) - 1
     calls = host_slices(profile.trace, lambda name: is_group_call(name) and operation_of(name) in PAIRED)
     if count < _BATCHED or len(calls):
         return  # a stage of a pipeline needs several micro-batches, which keep the other stages busy
@@ -118,14 +119,14 @@ def _one_batch(profile: Profile) -> Iterator[Fix]:
         first[edges[0] : edges[1]] = True
         others[edges[1] : edges[-1]] = True
     work = np.flatnonzero(
-        first[queue.point] & profile.of(are_kernels) & ~profile.of(work_named, is_communication)
+        first[queue.point] & profile.of(are_kernels) & ~profile.of(work_named, is_communication_kernel)
     )
     pieces, dropped = profile.of(host_segments), np.flatnonzero(others[queue.point])
     gone = in_sequence(
         without_host_time(np.where(others[pieces.point], pieces.ns, 0)),
         without_waiting(others),
         with_call_time(others, 0),
-        fused(dropped, 0),
+        with_durations(dropped, 0, fused=True),
     )
     change, conservative, optimistic = (
         in_sequence(
@@ -149,7 +150,7 @@ def _reduced_once(profile: Profile) -> Iterator[Fix]:
     early = np.zeros(len(lane), bool)
     for edges in steps:
         early[edges[0] : edges[-2]] = True
-    work = np.flatnonzero(early[queue.point] & profile.of(work_named, is_communication))
+    work = np.flatnonzero(early[queue.point] & profile.of(work_named, is_communication_kernel))
     rows = lane.row[queue.point[work]].astype(np.int64)
     call = enclosing(profile.trace, rows, is_group_call)
     reducing = (enclosing(profile.trace, rows, operators.reduces_gradients) >= 0) & (call >= 0)
@@ -197,7 +198,7 @@ def _backward_once(profile: Profile) -> Iterator[Fix]:
     repeated: list[int] = []
     for code, pairs in grouped(ownership.backwards, lambda pair: pair[1]).items():
         rows = sorted((row for row, _ in pairs), key=trace.ts.__getitem__)
-        forward = forwards[ownership.name(code) or ""]
+        forward = forwards[ownership.names[code]]
         times, rest = divmod(len(rows), forward) if forward else (0, 0)
         if times > 1 and not rest:
             repeated += (row for index, row in enumerate(rows) if index % times)
@@ -211,16 +212,18 @@ def _backward_once(profile: Profile) -> Iterator[Fix]:
 
 def _checkpointed(profile: Profile) -> Iterator[Fix]:
     """Yield forwards kept in memory that checkpoints compute again in the backward, eager or compiled."""
-    eager, compiled = profile.of(recomputing), profile.of(recomputed)
-    rows = [part.rows[0] for part in compiled]
-    # From the first heavy operator to the last. At most from the heavy one of the gradient before to the one after:
-    # cheap kernels in between may belong to either.
-    likely = on_tracks(profile, rows, [part.begin for part in compiled], [part.end for part in compiled])
-    widest = on_tracks(
-        profile, rows, [part.earliest for part in compiled], [part.latest for part in compiled]
+    trace, compiled = profile.trace, profile.of(recomputed)
+    likely, heavy, widest = (list(profile.of(recomputing)) for _ in range(3))
+    for part in compiled:
+        # From the first heavy operator to the last. At most from the heavy one of the gradient before to the one after:
+        # cheap kernels in between may belong to either.
+        likely.append((part.rows[0], part.begin, part.end))
+        heavy += ((row, int(trace.ts[row]), int(trace.ts[row] + trace.dur[row])) for row in part.rows)
+        widest.append((part.rows[0], part.earliest, part.latest))
+    times, least, most = (
+        on_tracks(profile, *np.array(moments, np.int64).reshape(-1, 3).T)
+        for moments in (likely, heavy, widest)
     )
-    heavy = slice_times(profile, np.array([row for part in compiled for row in part.rows], np.int64))
-    times = _merged(eager, likely)
     inside, first = points_inside(profile, times)
     if not inside.any():
         return
@@ -233,19 +236,13 @@ def _checkpointed(profile: Profile) -> Iterator[Fix]:
         subject=("torch.utils.checkpoint", frame.file if frame else "", frame.line if frame else 0),
         change=_without(profile, times),
         times=int(first.sum()) / profile.of(launch_sequence).steps,
-        conservative=_without(profile, _merged(eager, heavy)) if compiled else None,
-        optimistic=_without(profile, _merged(eager, widest)) if compiled else None,
+        conservative=_without(profile, least) if compiled else None,
+        optimistic=_without(profile, most) if compiled else None,
     )
 
 
-def _merged(*parts: Times) -> Times:
-    """Return when each thread ran any of these."""
-    tracks = {track for times in parts for track in times}
-    return {track: joined(*(times[track] for times in parts if track in times)) for track in tracks}
-
-
-def recomputing(profile: Profile) -> Times:
-    """Return when checkpoints computed a forward again.
+def recomputing(profile: Profile) -> list[tuple[int, int, int]]:
+    """Return (slice of the thread, begin, end) of each forward that a checkpoint computed again.
 
     The function that does it, where stacks were recorded. Otherwise what a checkpoint's own node does before the
     backward inside it, and operators of a forward with which a node begins.
@@ -253,31 +250,21 @@ def recomputing(profile: Profile) -> Times:
     trace = profile.trace
     functions = host_slices(trace, operators.is_checkpoint_recompute, (PYTHON_FUNCTION,))
     if len(functions):
-        return slice_times(profile, functions)
+        begins, dur = trace.ts[functions], trace.dur[functions]
+        return list(zip(functions.tolist(), begins.tolist(), (begins + dur).tolist()))
     nodes = host_slices(trace, operators.is_node)
     ends: dict[int, int] = {}
     for row in host_slices(trace, operators.CHECKPOINT_BACKWARD.__eq__).tolist():
         begin, end = int(trace.ts[row]), int(trace.ts[row] + trace.dur[row])
         begins = trace.ts[nodes[trace.track[nodes] == trace.track[row]]]
         ends[row] = int(begins[(begins > begin) & (begins < end)].min(initial=end))
-    forwards = profile.of(_forwards_in_nodes)
-    rows = [*ends, *forwards]
-    return on_tracks(
-        profile, rows, [int(trace.ts[row]) for row in rows], [*ends.values(), *forwards.values()]
-    )
-
-
-def _forwards_in_nodes(profile: Profile) -> dict[int, int]:
-    """Return the backward nodes that begin with a forward, and when its last operator ends."""
-    trace = profile.trace
     rows = host_slices(trace, operators.is_forward_only)
     # Operators that a user's own backward calls were not recorded for autograd, and have no sequence number.
     rows = rows[trace.sequence[rows] >= 0]
     nodes = enclosing(trace, rows, operators.is_plain_node)
-    ends: dict[int, int] = {}
     for node, row in zip(nodes[nodes >= 0].tolist(), rows[nodes >= 0].tolist()):
         ends[node] = max(ends.get(node, 0), int(trace.ts[row] + trace.dur[row]))
-    return ends
+    return [(row, int(trace.ts[row]), end) for row, end in ends.items()]
 
 
 def _not_zeroed(profile: Profile) -> Iterator[Fix]:
@@ -325,7 +312,7 @@ def fused_optimizer(profile: Profile) -> Iterator[Fix]:
         in_sequence(
             gone,
             with_call_time(inside & lane.launches, np.where(first, _FUSED_NS, 0)),
-            fused(work, (data_ns * passes).astype(np.int64)),
+            with_durations(work, (data_ns * passes).astype(np.int64), fused=True),
         )
         for passes in (_FUSED_PASSES, 1.0)
     )
@@ -494,4 +481,11 @@ def _sparse(
     return in_sequence(*changes)
 
 
-AUTOGRAD_FIXES = _without_anomaly_mode, _backward_once, _checkpointed, _not_zeroed, _one_batch, _reduced_once
+AUTOGRAD_FIXES = (
+    FixMaker(_without_anomaly_mode, occurs(operators.NAN_CHECKS[0].__eq__)),
+    FixMaker(_backward_once, lambda profile: profile.of(Ownership).backwards),
+    FixMaker(_checkpointed, lambda profile: profile.of(recomputing) or profile.of(recomputed)),
+    FixMaker(_not_zeroed, occurs(is_zero_grad)),
+    FixMaker(_one_batch, lambda profile: profile.of(micro_batches)),
+    FixMaker(_reduced_once, lambda profile: profile.of(micro_batches)),
+)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix, FixKind
-from tb_torchcompile_plugin.analysis.causes.gpu_fixes import faster_kernels, fewer_collectives
+from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix, FixKind, FixMaker, occurs
+from tb_torchcompile_plugin.analysis.causes.gpu_fixes import GPU_FIXES, fewer_collectives
 from tb_torchcompile_plugin.analysis.causes.host_fixes import HOST_FIXES
 from tb_torchcompile_plugin.analysis.causes.training_fixes import AUTOGRAD_FIXES, sparse_embedding
 from tb_torchcompile_plugin.analysis.finding import Predicted
@@ -18,7 +17,7 @@ from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.model.clock import clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
-from tb_torchcompile_plugin.profile.model.model import Replayed, model, replay
+from tb_torchcompile_plugin.profile.model.model import model, replay
 from tb_torchcompile_plugin.profile.model.profiler_overhead import (
     AS_RECORDED,
     ProfilerOverhead,
@@ -27,6 +26,8 @@ from tb_torchcompile_plugin.profile.model.profiler_overhead import (
 )
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import unprofiled_step_ns
+from tb_torchcompile_plugin.torch_names.collectives import PARAM_COMMS
+from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward
 
 MAX_ERROR_PERCENT = 2.0  # difference of the replayed step from the recorded one; see docs/what_if.md
 
@@ -56,29 +57,29 @@ def why_nothing(profile: Profile) -> str | None:
 def replay_error_percent(profile: Profile) -> float:
     """Return how far the replayed length of a step is from the recorded one."""
     recorded_ns = profile.of(recorded_clock).step
-    replayed_ns = clock(profile.of(launch_sequence), profile.of(gpu_queue), profile.of(replayed)).step
+    replayed_ns = clock(profile.of(launch_sequence), profile.of(gpu_queue), replay(profile.of(model))).step
     return 100 * abs(replayed_ns - recorded_ns) / recorded_ns
 
 
-def replayed(profile: Profile) -> Replayed:
-    """Return the steps as they were recorded, replayed."""
-    return replay(profile.of(model))
-
-
-_FIX_MAKERS = (*AUTOGRAD_FIXES, fewer_collectives, *HOST_FIXES, sparse_embedding, faster_kernels)
+_FIX_MAKERS = (
+    *AUTOGRAD_FIXES,
+    FixMaker(fewer_collectives, occurs(PARAM_COMMS.__eq__)),
+    *HOST_FIXES,
+    FixMaker(sparse_embedding, occurs(is_embedding_backward)),
+    *GPU_FIXES,
+)
 
 
 def fixes(profile: Profile) -> list[Fix]:
-    """Return all candidates, each with an id of its own; most of them would bring nothing. [] without launches."""
+    """Return all candidates, each with an id of its own; most of them would bring nothing. [] without launches.
+
+    An id is a single line. Those that occur again are numbered, as two functions may be in one line.
+    """
     if len(profile.of(launch_sequence)) < 2:
         return []
-    return with_unique_ids(fix for make in _FIX_MAKERS for fix in make(profile))
-
-
-def with_unique_ids(candidates: Iterable[Fix]) -> list[Fix]:
-    """Number the ids that occur again, as two functions may be in one line; make each id a single line."""
+    makers = [maker for maker in _FIX_MAKERS if maker.applies(profile)]
     counts, rows = Counter[str](), []
-    for fix in candidates:
+    for fix in (fix for maker in makers for fix in maker.make(profile)):
         name = " ".join((fix.id or fix.kind).split())
         counts[name] += 1
         rows.append(replace(fix, id=name if counts[name] == 1 else f"{name}#{counts[name]}"))

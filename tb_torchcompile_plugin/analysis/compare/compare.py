@@ -45,10 +45,9 @@ from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import covered_ns
+from tb_torchcompile_plugin.profile.intervals import covered_ns, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
 
@@ -196,7 +195,7 @@ def _by_category(profile: Profile, whole: bool) -> dict[Category, tuple[int, int
     sums = np.zeros((2, len(CATEGORIES)), np.int64)
     for rows in profile.of(kernel_launches):
         if rows.device != "cpu":
-            counted = whole | (windows.launching(profile.trace, rows.launch) >= 0)
+            counted = whole | (launching(windows.windows, profile.trace, rows.launch) >= 0)
             np.add.at(sums[0], rows.category[counted], rows.dur[counted])
             np.add.at(sums[1], rows.category[counted], 1)
     return {name: (ns, count) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count}

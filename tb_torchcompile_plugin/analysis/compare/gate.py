@@ -14,7 +14,6 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, Measur
 from tb_torchcompile_plugin.analysis.formatting import joined_names, plural
 
 Verdict = Literal["passed", "failed", "unknown", "not_comparable"]
-_MAX_CAUSES = 3
 
 
 class GateFigure(msgspec.Struct, frozen=True):
@@ -66,7 +65,7 @@ def gate(base: Sequence[MeasuredRun], head: MeasuredRun, settings: GateSettings)
         on=", ".join(filter(None, (*head.devices, head.torch and f"torch {head.torch}"))),
         differences=[*differences.values()],
         conditions=conditions,
-        causes=list(dict.fromkeys(causes))[:_MAX_CAUSES],
+        causes=list(dict.fromkeys(causes))[: gate_judge.MAX_CAUSES],
         figures=[_figure(name, base, head) for name in METRICS],
         notes=[*_notes(base, head)],
         options=[word for option in (*fail_on, *allow) for word in option],

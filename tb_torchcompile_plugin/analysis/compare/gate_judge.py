@@ -31,6 +31,7 @@ from tb_torchcompile_plugin.analysis.compare.pairs import change_percent, pair
 from tb_torchcompile_plugin.analysis.formatting import duration, plural, signed, size
 from tb_torchcompile_plugin.compile_log.counts import COUNTS
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.profile.intervals import NORMAL_DEVIATIONS
 from tb_torchcompile_plugin.reader.arrays import grouped
 
 _CONDITION = re.compile(
@@ -49,12 +50,11 @@ _TEXTS: dict[Unit, Callable[[float], str]] = {
 ALLOWED = ("unknown", "gpu", "torch", "world-size")
 _KEYS = {"fail_on", "allow", "name"}  # of the table [gate]
 
-_CHANCE = 0.01  # that a change of nothing is larger than its noise
+_CHANCE = 0.01  # that a change of nothing is larger than its noise (docs/gate.md)
 _MAX_LOG_SPREAD = 50.0  # of ratios between runs; beyond that everything is noise, and exp would overflow
 _ROBUST_FROM = 20  # steps; of fewer, the outliers cannot be recognised (chosen by eye)
-_OF_NORMAL = 1.4826  # standard deviations in a median absolute deviation of a normal distribution
 
-_MAX_CAUSES = 3
+MAX_CAUSES = 3  # of one condition, and of a report: a few lines; chosen by eye
 _MAX_CHARS = 80  # of a name in a sentence
 _MORE_RUNS = "Give several runs as BASE, or save them in one baseline"
 
@@ -326,7 +326,7 @@ def _causes(condition: Condition, base: MeasuredRun, head: MeasuredRun) -> list[
         for run in (base, head)
     )
     rises = {key: _sum(items) - _sum(before.get(key, [])) for key, items in after.items()}
-    largest = sorted((key for key in rises if rises[key] > 0), key=lambda key: -rises[key])[:_MAX_CAUSES]
+    largest = sorted((key for key in rises if rises[key] > 0), key=lambda key: -rises[key])[:MAX_CAUSES]
     return [_cause(condition.metric, before.get(key, []), after[key]) for key in largest]
 
 
@@ -388,7 +388,7 @@ def spread(samples: Sequence[int]) -> float | None:
     if len(samples) < 2:
         return None
     center = median(samples)
-    robust = _OF_NORMAL * median(abs(sample - center) for sample in samples)
+    robust = NORMAL_DEVIATIONS * median(abs(sample - center) for sample in samples)
     return robust if len(samples) >= _ROBUST_FROM else max(robust, stdev(samples))
 
 
@@ -404,7 +404,7 @@ def noise_bounds(value: int, samples: Sequence[int]) -> tuple[int, int] | None:
 def student_t(freedom: int, chance: float = _CHANCE) -> float:
     """Return beyond which Student's t is with this chance, on both sides together."""
     low, high = 0.0, pi / 2  # of its angle
-    for _ in range(60):
+    for _ in range(60):  # halvings: more than a double can tell apart
         angle = (low + high) / 2
         low, high = (angle, high) if _inside_angle(angle, freedom) < 1 - chance else (low, angle)
     return sqrt(freedom) * tan(low)

@@ -35,7 +35,7 @@ from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_names, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, step_ns
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching, step_ns
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import name_across_runs
 
@@ -224,7 +224,7 @@ def _by_kind(profiles: list[Profile], count: int) -> dict[str, Int64s]:
     for profile in profiles:
         windows, names = profile.of(StepWindows), profile.trace.names
         for rows in profile.of(kernel_launches):
-            step = windows.launching(profile.trace, rows.launch)
+            step = launching(windows.windows, profile.trace, rows.launch)
             inside = (step >= 0) & (step < count)
             for name in np.unique(rows.name[inside]).tolist():
                 selected = inside & (rows.name == name)
@@ -371,6 +371,7 @@ def _thinned(samples: list[int], most: int) -> list[int]:
 def load(path: str) -> list[MeasuredRun]:
     """Read a baseline. Raises UserError where it cannot be read, is damaged or is of a newer format."""
     try:
+        # a file of a newer version may be larger: it is refused for its version then
         baseline = pb.Baseline.FromString(_read(path, 4 * MAX_BYTES))
     except DecodeError:
         baseline = pb.Baseline()

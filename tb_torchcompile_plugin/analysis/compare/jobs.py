@@ -34,8 +34,7 @@ from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import compared_steps, late
 from tb_torchcompile_plugin.job.steps import job_lengths, job_steps, marked_steps
-from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 
@@ -234,7 +233,7 @@ def _excess_us(job: Job, shared_names: set[str]) -> dict[_Reason, float]:
                 file = basename(blamed.file)
                 file = blamed.file if file in shared_names else file
                 name, where = name.replace(blamed.file, file), f"{file}:{blamed.line}"
-            sums[job.numbers[row.place], blamed.cause, name, where] += ns
+            sums[job.numbers[row.rank_index], blamed.cause, name, where] += ns
     return {key: us(ns) / steps for key, ns in sums.items()}
 
 

@@ -24,10 +24,9 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, numbers, pair
 from tb_torchcompile_plugin.profile.columns import codes_of, host_slices
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import kernels as kernel_names
@@ -114,7 +113,7 @@ def step_launches(profile: Profile, *, whole: bool = False) -> list[Step]:
             continue
         step = np.zeros(len(rows.index), np.int64)
         if windows:
-            step = windows.launching(profile.trace, rows.launch)
+            step = launching(windows.windows, profile.trace, rows.launch)
         for number, launch in zip(step.tolist(), _gpu_launches(profile.trace, rows)):
             if number >= 0:
                 steps[number].append(launch)
@@ -151,7 +150,7 @@ def _launch(kernel: str, operator: str, category: kernel_names.Category) -> Laun
     """Return what names show of a launch; `unit` is 0 where the operator groups its launches, otherwise -1."""
     of_library = is_library_operator(operator)
     short = operator.partition("::")[2] if of_library else kernel_names.fused_operators(kernel)
-    kind = kernel_names.without_number(kernel) if kernel_names.is_generated_name(kernel) else kernel
+    kind = kernel_names.without_number(kernel) if kernel_names.has_triton_prefix(kernel) else kernel
     family = (landmark_of(operator) if of_library else None) or _FAMILY.get(category, "")
     return Launch(kind, kernel, short, family, 0 if of_library else -1, category, 0)
 
@@ -165,14 +164,14 @@ def match_kernels(a: list[Step], b: list[Step]) -> list[KernelDifference]:
     kinds = common_kinds if 2 * alike > sum(map(len, typical)) else None
     marks_a, marks_b = (_units(step, kinds).landmarks for step in typical)
     common = [mark for mark, other in zip(marks_a, _aligned(marks_a, marks_b)) if other >= 0]
-    by_place: dict[int, _Pair] = defaultdict(lambda: ([], []))
+    by_position: dict[int, _Pair] = defaultdict(lambda: ([], []))
     for side, steps in enumerate((a, b)):
         for step in steps:
-            for place, launches in _placed(step, _units(step, kinds), common):
-                by_place[place][side].extend(launches)
+            for position, launches in _placed(step, _units(step, kinds), common):
+                by_position[position][side].extend(launches)
     pairs_of_kinds: dict[tuple[frozenset[str], frozenset[str]], list[_Pair]] = defaultdict(list)
-    for place, both in sorted(by_place.items()):
-        for part in _parts(both, is_landmark=place % 2 == 1):
+    for position, both in sorted(by_position.items()):
+        for part in _parts(both, is_landmark=position % 2 == 1):
             pairs_of_kinds[_kinds(part[0]), _kinds(part[1])].append(part)
     rows = [_difference(pairs, len(a), len(b)) for pairs in pairs_of_kinds.values()]
     return sorted(rows, key=lambda row: (-abs(row.delta_us), row.category, row.a.kernels))
@@ -208,11 +207,11 @@ def _units(step: Step, kinds: frozenset[str] | None) -> _Units:
 def _placed(step: Step, units: _Units, landmarks: list[Landmark]) -> Iterator[tuple[int, Step]]:
     """Yield (place, launches): landmark n is place 2n + 1, what runs before it is in place 2n."""
     aligned = iter(_aligned(units.landmarks, landmarks))
-    place = 0
+    position = 0
     for mark, start, end in zip(units.marks, units.bounds, units.bounds[1:]):
         landmark = next(aligned) if mark else -1
-        yield (2 * landmark + 1 if landmark >= 0 else place), step[start:end]
-        place = max(place, 2 * landmark + 2)
+        yield (2 * landmark + 1 if landmark >= 0 else position), step[start:end]
+        position = max(position, 2 * landmark + 2)
 
 
 def _aligned(a: list[Landmark], b: list[Landmark]) -> list[int]:

@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.analysis.runtime.operators import OperatorKind, oper
 from tb_torchcompile_plugin.profile.gpu.launches import Device
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.python_frames import wraps_module
 from tb_torchcompile_plugin.torch_names.slices import without_key
 
@@ -129,7 +129,7 @@ def _operator_sums(profile: Profile, whole: bool) -> _Sums:
 
 
 def _steps(profile: Profile, whole: bool) -> int:
-    return 1 if whole else len(profile.of(step_slices))
+    return 1 if whole else len(profile.of(StepWindows))
 
 
 def _modules(a: Profile, b: Profile, whole: bool) -> list[ModuleDifference]:

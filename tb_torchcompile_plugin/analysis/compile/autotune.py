@@ -12,10 +12,10 @@ import msgspec
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import Direction, Key, direction_of, key_of, optional_number
-from tb_torchcompile_plugin.profile.units import to_seconds
+from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names import records as phases
+from tb_torchcompile_plugin.torch_names import records
 from tb_torchcompile_plugin.torch_names.kernels import without_number
 
 _Generated: TypeAlias = dict[tuple[Key, str], tuple[pb.Graph, pb.GeneratedKernel]]  # by compilation and name
@@ -44,7 +44,7 @@ def autotune(data: CompileData) -> list[Autotune]:
     summary = data.summary
     pairs = [(graph, kernel) for graph in summary.graphs for kernel in graph.kernels]
     generated: _Generated = {(key_of(pair[0].key), pair[1].name): pair for pair in pairs}
-    roots = phases.COMPILING_BACKWARD | phases.FRAME_ROOTS
+    roots = records.COMPILING_BACKWARD | records.FRAME_ROOTS
     root_spans = (span for span in summary.spans if span.name in roots)
     compile_spans = grouped(root_spans, lambda span: key_of(span.key))
     rows = [
@@ -82,7 +82,7 @@ def _by_choice(
     ends: dict[tuple[Key, int], int] = {}  # of the outermost span on each thread
     for span in sorted(summary.spans, key=lambda row: (row.start_ns, -row.duration_ns)):
         key = key_of(span.key)
-        if phases.phase_of(span.name) != "autotune" or span.start_ns < ends.get((key, span.thread), 0):
+        if records.phase_of(span.name) != "autotune" or span.start_ns < ends.get((key, span.thread), 0):
             continue
         ends[key, span.thread] = span.start_ns + span.duration_ns
         kernel = _kernel_of(span, generated)
@@ -97,10 +97,10 @@ def _kernel_of(span: pb.PhaseSpan, generated: _Generated) -> str:
     if span.kernel:
         name = without_number(span.kernel)
         return name if (key, span.kernel) not in generated and (key, name) in generated else span.kernel
-    if span.name.startswith(phases.AUTOTUNER):
+    if span.name.startswith(records.AUTOTUNER):
         return "a Triton kernel (torch does not say which)"
-    operator = phases.tuned_operator(span.name)  # torch 2.11 does not record for which shapes it compiles
-    return f"{operator} (compiling the templates)" if phases.compiles_templates(span.name) else operator
+    operator = records.tuned_operator(span.name)  # torch 2.11 does not record for which shapes it compiles
+    return f"{operator} (compiling the templates)" if records.compiles_templates(span.name) else operator
 
 
 def _timed(
@@ -115,7 +115,7 @@ def _timed(
     around = [span for span in begun if first.start_ns < span.start_ns + span.duration_ns]
     compiled: Direction | None = None
     if around:  # a backward may be compiled inside its frame
-        is_backward = any(span.name in phases.COMPILING_BACKWARD for span in around)
+        is_backward = any(span.name in records.COMPILING_BACKWARD for span in around)
         compiled = "backward" if is_backward else "forward"
     # What torch records of the templates that it tried: {"num_choices", "best_kernel", "best_time", …}.
     text = next((span.choices for span in spans if span.choices), "{}")

@@ -26,7 +26,7 @@ from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Direction, Key, forward_compilations, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, Compilation, CompileKey, PhaseSpan
-from tb_torchcompile_plugin.profile.units import to_seconds
+from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import Memoized
@@ -38,7 +38,7 @@ Kind = Literal["cold", "warm", "bypassed", "mixed"]
 FrameVersion: TypeAlias = tuple[str, int, str, int]  # file, line, function, and which version of it
 _NumberedLookup: TypeAlias = tuple[int, CacheResult]  # its index among all lookups, and the lookup
 
-_AOT, _FX = "aotautograd", "fx_graph"
+_AOT, FX = "aotautograd", "fx_graph"
 _KIND_OF: dict[str, Kind] = {"hit": "warm", "miss": "cold", "bypass": "bypassed"}
 
 
@@ -103,7 +103,7 @@ class Start(NamedTuple):
 class Starts(Memoized):
     """One process, and those that it is compared with: the ranks of its run first, then other runs."""
 
-    mine: Start
+    own: Start
     others: tuple[Start, ...]
 
 
@@ -206,7 +206,7 @@ def _spent_ns(data: CompileData) -> dict[int, int]:
 
 def _spent_by_compilation(misses: list[_NumberedLookup], spans: list[PhaseSpan]) -> dict[int, int]:
     """Match the misses of one compilation with its timed functions; both are in order of time."""
-    graphs = [(number, row) for number, row in misses if row.cache == _FX]
+    graphs = [(number, row) for number, row in misses if row.cache == FX]
     fx_spans = [span for span in spans if span.name in FX_COMPILES]
     taken = [row.time_taken_ns if row.HasField("time_taken_ns") else None for _, row in graphs]
     if len(fx_spans) == len(graphs):
@@ -258,13 +258,13 @@ def lookup_numbers(data: CompileData) -> dict[LookupId, int]:
 def start_rows(starts: Starts) -> tuple[StartRow, ...]:
     """Return the process in view, then those that it is compared with."""
     rows = []
-    for start in (starts.mine, *starts.others):
+    for start in (starts.own, *starts.others):
         data = start.data
         start_window = data.of(window)
         has_end = start_window is not None and start_window.until_step
         results = [lookup.result for lookup, _ in data.of(timed_lookups)]
         kinds = {_KIND_OF.get(result) for result in results} or {None}
-        common = common_frame_times(starts.mine.data, data)
+        common = common_frame_times(starts.own.data, data)
         would_save = data.of(would_save_ns)
         rows.append(
             StartRow(
@@ -287,16 +287,16 @@ def start_rows(starts: Starts) -> tuple[StartRow, ...]:
     return tuple(rows)
 
 
-def common_frame_times(mine: CompileData, other: CompileData) -> list[tuple[int, int]]:
+def common_frame_times(own: CompileData, other: CompileData) -> list[tuple[int, int]]:
     """Return the times (ns) that each frame took in both processes, of those that both compiled."""
     other_times = other.of(frame_times_ns)
-    return [(ns, other_times[frame]) for frame, ns in mine.of(frame_times_ns).items() if frame in other_times]
+    return [(ns, other_times[frame]) for frame, ns in own.of(frame_times_ns).items() if frame in other_times]
 
 
-def have_same_keys(mine: CompileData, other: CompileData) -> bool:
+def have_same_keys(own: CompileData, other: CompileData) -> bool:
     """Return whether both made some of the same lookups, all with the same keys."""
-    numbers, other_numbers = mine.of(lookup_numbers), other.of(lookup_numbers)
-    rows, other_rows = mine.of(timed_lookups), other.of(timed_lookups)
+    numbers, other_numbers = own.of(lookup_numbers), other.of(lookup_numbers)
+    rows, other_rows = own.of(timed_lookups), other.of(timed_lookups)
     common = numbers.keys() & other_numbers.keys()
     return bool(common) and all(
         rows[numbers[lookup]][0].key == other_rows[other_numbers[lookup]][0].key for lookup in common

@@ -21,7 +21,6 @@ from tb_torchcompile_plugin.torch_names.caches import CODE, KeyPart, part_of, ti
 _DifferingPart: TypeAlias = tuple[str, KeyPart | None, KeyPart | None]  # name, here, in the other process
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
-_FX_CACHE = "fx_graph"
 _COMPILED_FIRST = "not the key: it was compiled here first"
 _LAST = 1 << 30  # sorts after any number of differing parts
 _MAX_VALUE_CHARS = 60  # longer values are cut off in a sentence; no recorded source
@@ -38,7 +37,7 @@ class KeyMismatch(NamedTuple):
 
 def differences(starts: cache_lookups.Starts) -> dict[int, KeyMismatch]:
     """Map misses, by their index in `timed_lookups`, to the difference from the nearest process with this lookup."""
-    data = starts.mine.data
+    data = starts.own.data
     lookups = data.of(cache_lookups.timed_lookups)
     rows = {}
     for lookup_id, number in data.of(cache_lookups.lookup_numbers).items():
@@ -52,23 +51,23 @@ def _nearest(
     starts: cache_lookups.Starts, lookup_id: cache_lookups.LookupId, lookup: CacheLookup
 ) -> KeyMismatch | None:
     """Prefer a process with the same key, then the one that differs in the fewest parts."""
-    mine = starts.mine
+    own = starts.own
     candidates: list[tuple[int, KeyMismatch]] = []
     for other in starts.others:
         found = _lookup(other.data, lookup_id)
         if found is None:
             continue
-        environment, other_environment = mine.data.summary.environment, other.data.summary.environment
+        environment, other_environment = own.data.summary.environment, other.data.summary.environment
         had_entry = other_environment.written_ns <= environment.recording_start_ns
         if found.result == "hit":
             had_entry = other_environment.recording_start_ns < environment.written_ns
-        process = (other.name, other.run == mine.run, bool(had_entry))
+        process = (other.name, other.run == own.run, bool(had_entry))
         if found.key == lookup.key:
-            what = _same_key(mine, other, found.result)
+            what = _same_key(own, other, found.result)
             rank = _LAST if what == _COMPILED_FIRST else 0
             candidates.append((rank, KeyMismatch(what, *process)))
-        elif parts := _differing_parts(mine.data, other.data, lookup_id):
-            what = _describe(parts, mine.data, other.data, lookup_id)
+        elif parts := _differing_parts(own.data, other.data, lookup_id):
+            what = _describe(parts, own.data, other.data, lookup_id)
             candidates.append((len(parts), KeyMismatch(what, *process)))
     return min(candidates, key=lambda candidate: candidate[0])[1] if candidates else None
 
@@ -78,9 +77,9 @@ def _lookup(data: CompileData, lookup_id: cache_lookups.LookupId) -> CacheLookup
     return None if number is None else data.of(cache_lookups.timed_lookups)[number][0]
 
 
-def _same_key(mine: cache_lookups.Start, other: cache_lookups.Start, result: str) -> str:
+def _same_key(own: cache_lookups.Start, other: cache_lookups.Start, result: str) -> str:
     """Explain a miss with the key of another process: another place to look for the entry, or who compiled first."""
-    environment, other_environment = mine.data.summary.environment, other.data.summary.environment
+    environment, other_environment = own.data.summary.environment, other.data.summary.environment
     if environment.written_ns <= other_environment.recording_start_ns:
         return _COMPILED_FIRST
     folder, other_folder = (row.variables.get(_CACHE_FOLDER) for row in (environment, other_environment))
@@ -94,13 +93,13 @@ def _same_key(mine: cache_lookups.Start, other: cache_lookups.Start, result: str
 
 
 def _differing_parts(
-    mine: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId
+    own: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId
 ) -> list[_DifferingPart]:
     """Return the parts that differ, the code of the graph first.
 
     AOTAutograd's keys have no recorded parts; those of the FX graph inside, which they come from, stand for them.
     """
-    parts, other_parts = (_parts(data, lookup_id) for data in (mine, other))
+    parts, other_parts = (_parts(data, lookup_id) for data in (own, other))
     if not parts or not other_parts:
         return []
     rows = [(name, parts.get(name), other_parts.get(name)) for name in {**parts, **other_parts}]
@@ -109,7 +108,7 @@ def _differing_parts(
 
 
 def _parts(data: CompileData, lookup_id: cache_lookups.LookupId) -> dict[str, KeyPart]:
-    lookup = _lookup(data, lookup_id._replace(cache=_FX_CACHE))
+    lookup = _lookup(data, lookup_id._replace(cache=cache_lookups.FX))
     return {} if lookup is None or lookup.artifact is None else data.of(key_parts, lookup.artifact)
 
 
@@ -138,12 +137,12 @@ def key_parts(data: CompileData, artifact: int) -> dict[str, KeyPart]:
 
 
 def _describe(
-    parts: list[_DifferingPart], mine: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId
+    parts: list[_DifferingPart], own: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId
 ) -> str:
     name, part, other_part = parts[0]
     more = f", and {plural(len(parts) - 1, 'more part')} of the key" if len(parts) > 1 else ""
     if name == CODE:
-        line, operators = _code_line(mine, other, lookup_id)
+        line, operators = _code_line(own, other, lookup_id)
         return f"{title_of(name)}{line}{more}{operators}"
     values = [
         "not there"
@@ -155,14 +154,14 @@ def _describe(
     return f"{title_of(name)}{comparison}{more}"
 
 
-def _code_line(mine: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId) -> tuple[str, str]:
+def _code_line(own: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId) -> tuple[str, str]:
     """Return the first line of the program whose operators differ, and these operators."""
-    operators, other_operators = (_graph(data, lookup_id) for data in (mine, other))
+    operators, other_operators = (_graph(data, lookup_id) for data in (own, other))
     if not operators or not other_operators:
         return "", ""
     line = ""
-    for (text, place), (other_text, _) in zip_longest(operators, other_operators, fillvalue=("", "")):
-        line = place or line
+    for (text, line_of_node), (other_text, _) in zip_longest(operators, other_operators, fillvalue=("", "")):
+        line = line_of_node or line
         if text != other_text:
             # Behind "  #", as torch quotes code, so that it stays out of files without code.
             quoted = f"  # {text or 'nothing'} here, {other_text or 'nothing'} there"
@@ -172,7 +171,7 @@ def _code_line(mine: CompileData, other: CompileData, lookup_id: cache_lookups.L
 
 def _graph(data: CompileData, lookup_id: cache_lookups.LookupId) -> list[tuple[str, str]]:
     """Return the operators of a graph as AOTAutograd hands it to inductor, each with the line of the program."""
-    lookup = _lookup(data, lookup_id._replace(cache=_FX_CACHE))
+    lookup = _lookup(data, lookup_id._replace(cache=cache_lookups.FX))
     if lookup is None:
         return []
     texts = [
@@ -185,12 +184,12 @@ def _graph(data: CompileData, lookup_id: cache_lookups.LookupId) -> list[tuple[s
         graph = read_payload(data, texts[lookup_id.graph]) if len(texts) > lookup_id.graph else ""
     except UserError:
         return []
-    rows, place = [], ""
+    rows, line_of_node = [], ""
     for line in graph.splitlines():
         if match := NODE_PLACE.match(line):
-            place = at_line(match[1], int(match[2]))
+            line_of_node = at_line(match[1], int(match[2]))
         elif NO_PLACE.match(line):
-            place = ""
+            line_of_node = ""
         elif " = " in (text := line.partition(";")[0].strip()) or text.startswith("return "):
-            rows.append((text, place))
+            rows.append((text, line_of_node))
     return rows

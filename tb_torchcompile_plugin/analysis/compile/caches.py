@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.compile_log.record import (
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult as CacheMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.compile_log.summary_pb2 import KeyDifference as DifferenceMessage
-from tb_torchcompile_plugin.profile.units import to_seconds
+from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import cache_lookup

@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.compile_log.record import Direction, direction_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileKey, CompileSummary
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts
-from tb_torchcompile_plugin.profile.units import to_seconds
+from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names import graph_breaks as names
 from tb_torchcompile_plugin.torch_names.artifacts import GUARDS
@@ -358,5 +358,5 @@ def most_guarded_container(checks: Iterable[Guard]) -> Elements | None:
         return None
     ((container, count),) = Counter(container for container, _ in elements).most_common(1)
     lines = Counter(line for other, line in elements if other == container)
-    place = names.TREE_PLACE.search(lines.most_common(1)[0][0])
-    return Elements(container, count, at_line(place["file"], int(place["line"])) if place else "")
+    match = names.TREE_PLACE.search(lines.most_common(1)[0][0])
+    return Elements(container, count, at_line(match["file"], int(match["line"])) if match else "")

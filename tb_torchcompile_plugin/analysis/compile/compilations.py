@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.compile_log.record import (
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts, frames, owners
-from tb_torchcompile_plugin.profile.units import to_seconds
+from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time, is_export
 from tb_torchcompile_plugin.torch_names.graph_breaks import UNSUPPORTED, is_limit, skips_frame

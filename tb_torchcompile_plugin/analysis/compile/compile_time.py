@@ -13,13 +13,13 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration, percent
+from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, to_seconds, union, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_slices
-from tb_torchcompile_plugin.profile.units import to_seconds, us
+from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.arrays import Codes, grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.caches import is_export
@@ -122,7 +122,7 @@ def compile_overlap(profile: Profile) -> CompileOverlap | None:
     if trace.base_ns + first < EPOCH_FROM_NS or len(timed) < len(summary.compilations):
         return None
     threads = _by_thread(timed, trace.base_ns)
-    steps = profile.of(step_slices)
+    steps = profile.of(StepWindows).rows
     in_steps = _covered(threads, trace.ts[steps], trace.ts[steps] + trace.dur[steps])
     return CompileOverlap(
         in_span_us=us(_covered(threads, np.array([first]), np.array([last])).sum()),
@@ -149,8 +149,8 @@ def overlap_headline(profile: Profile) -> str:
     if overlap is None:
         return ""
     if overlap.steps and overlap.in_steps_us is not None:
-        more = len(overlap.steps) - 3
-        names = ", ".join(overlap.steps[:3]) + (f" and {more} more" if more > 0 else "")
+        more = len(overlap.steps) - MAX_NAMES
+        names = ", ".join(overlap.steps[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
         steps = "step" if len(overlap.steps) == 1 else "steps"
         return f"{duration(overlap.in_steps_us)} of it fell into the profiled {steps} {names}."
     if overlap.in_steps_us == 0:

@@ -18,11 +18,11 @@ from tb_torchcompile_plugin.compile_log.record import (
     optional_number,
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction, PhaseSpan
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.graph_breaks import skip_reason
+from tb_torchcompile_plugin.torch_names.graph_breaks import short_skip_reason
 from tb_torchcompile_plugin.torch_names.python_frames import traceback_frames
 from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON, CUDAGRAPH_TIME, SYMBOLS
 from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, RECORDING
@@ -262,6 +262,6 @@ def skipped_graphs(data: CompileData) -> list[SkippedGraph]:
             ids = {row.key.compile_id for row in summary.compilations if (row.file, row.function) in quoted}
             compile_id = ids.pop() if len(ids) == 1 else ""
         file, line_number = (lines[-1].file, lines[-1].line) if lines else ("", None)
-        rows[SkippedGraph(compile_id, skip_reason(text), file, line_number, text.strip())] = None
+        rows[SkippedGraph(compile_id, short_skip_reason(text), file, line_number, text.strip())] = None
     with_id = {(row.reason, row.file, row.line) for row in rows if row.compile_id}
     return [row for row in rows if row.compile_id or (row.reason, row.file, row.line) not in with_id]

@@ -36,6 +36,7 @@ from tb_torchcompile_plugin.analysis.formatting import (
     plural,
 )
 from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
@@ -439,7 +440,7 @@ def _headline(sizes: list[SizeThatCame], symbols: list[DynamicSymbol], guards: l
     if names:
         distinct = sorted({row.size for row in sizes if row.served == "dynamic"})
         occurred = f"; {plural(len(distinct), 'size')} came ({listed_numbers(distinct)})" if distinct else ""
-        return f"{joined_names(names[:3])} {'is' if len(names) == 1 else 'are'} dynamic{occurred}."
+        return f"{joined_names(names[:MAX_NAMES])} {'is' if len(names) == 1 else 'are'} dynamic{occurred}."
     fixed = len({row.symbol for row in symbols})
     if fixed:
         return f"No size stayed dynamic: {plural(fixed, 'symbol')} of the compiled graphs were fixed to one value."
@@ -448,7 +449,8 @@ def _headline(sizes: list[SizeThatCame], symbols: list[DynamicSymbol], guards: l
 
 def size_advice(profile: Profile) -> Advice | None:
     """Say what keeps torch from compiling for each size; None where it does not."""
-    if profile.data is None:
+    data = profile.data
+    if data is None or not (data.summary.recompiles or data.of(dynamic_compilations)):
         return None
     # The coarsest padding that adds little data.
     rows = [row for row in profile.of(padded_sizes) if row.more_percent <= _MAX_MORE_PERCENT]
@@ -459,7 +461,7 @@ def size_advice(profile: Profile) -> Advice | None:
             f"; or pad {best.source} to multiples of {best.multiple}: {plural(best.left, 'size')} instead of "
             f"{best.sizes}, with {percent(best.more_percent)} more data"
         )
-    failed = next((row for row in profile.data.of(dynamic_guards) if row.recompiles), None)
+    failed = next((row for row in data.of(dynamic_guards) if row.recompiles), None)
     if failed is not None:
         line = at_line(failed.file, failed.line)
         sentence = (

@@ -23,10 +23,9 @@ from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.regions import Break, BreakLine, region_calls, resumes
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Intervals
+from tb_torchcompile_plugin.profile.intervals import Intervals, share_percent, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import Step, StepWindows, profiled_steps
-from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind
@@ -310,14 +309,14 @@ def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
 
 
 def _cost(
-    profile: Profile, ids: tuple[str, str], gaps: list[Break], gpu: Intervals | None, place: BreakLine
+    profile: Profile, ids: tuple[str, str], gaps: list[Break], gpu: Intervals | None, location: BreakLine
 ) -> GraphBreakCost:
     host = regions.break_host_ns(profile, gaps)
     idle = None if gpu is None else regions.break_host_ns(profile, gaps, gpu)
     first, _ = profile.trace.window()
     overhead = sum(gap.resumed.overhead_ns for gap in gaps)
     steps = profile.of(StepWindows)
-    step_of_gap = steps.of(np.array([gap.start for gap in gaps], np.int64))
+    step_of_gap = within(steps.windows, np.array([gap.start for gap in gaps], np.int64))
     in_steps = []
     for step, name in enumerate(steps.names):
         is_inside = step_of_gap == step
@@ -334,8 +333,8 @@ def _cost(
     return GraphBreakCost(
         compile_id=ids[0],
         resume_compile_id=ids[1],
-        file=place.file,
-        line=place.line,
+        file=location.file,
+        line=location.line,
         calls=len(gaps),
         host_us=us(host.sum()),
         resume_guard_us=us(sum(gap.resumed.guard_ns for gap in gaps)),

@@ -26,9 +26,9 @@ from tb_torchcompile_plugin.compile_log.record import forward_compilations
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
+from tb_torchcompile_plugin.profile.intervals import us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped
 
 _MAX_CLOCK_DIFFERENCE_NS = 1_000_000_000  # the log's clock and the trace's differ by milliseconds at most
@@ -95,7 +95,7 @@ def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, c
 def step_around(profile: Profile, time_ns: int) -> str | None:
     """Return the profiled step that contains a time of the trace; None outside of all."""
     steps = profile.of(StepWindows)
-    step = int(steps.of(np.array([time_ns], np.int64))[0])
+    step = int(within(steps.windows, np.array([time_ns], np.int64))[0])
     return steps.names[step] if step >= 0 else None
 
 

@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.analysis.formatting import (
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Key, forward_compilations, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, Compilation
-from tb_torchcompile_plugin.profile.units import to_seconds
+from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import caches as names
@@ -99,14 +99,14 @@ class _CallNode:
 
 def startup(starts: cache_lookups.Starts) -> StartUp:
     """Describe the start-up of the process in view; without compilations only a sentence says so."""
-    data, rows = starts.mine.data, starts.of(cache_lookups.start_rows)
+    data, rows = starts.own.data, starts.of(cache_lookups.start_rows)
     lookups = list(data.of(cache_lookups.start_lookups))
     for number, mismatch in starts.of(differences).items():
         lookups[number] = msgspec.structs.replace(lookups[number], differs=mismatch.what, than=mismatch.than)
     return StartUp(
         says=tuple(_sentences(starts)),
         parts=data.of(startup_parts.start_parts),
-        starts=tuple(row for row in rows if row.common or row.run == starts.mine.run),
+        starts=tuple(row for row in rows if row.common or row.run == starts.own.run),
         start_lookups=tuple(lookups),
         compiled_lines=starts.of(compiled_lines),
     )
@@ -114,7 +114,7 @@ def startup(starts: cache_lookups.Starts) -> StartUp:
 
 def start_findings(starts: cache_lookups.Starts) -> list[Finding]:
     """Return a finding where another process of the logdir shows the cause of a miss. A first run has none."""
-    data = starts.mine.data
+    data = starts.own.data
     avoidable = {number: row for number, row in starts.of(differences).items() if row.avoidable}
     saved_ns = data.of(cache_lookups.would_save_ns)
     if not avoidable or saved_ns is None or to_seconds(saved_ns) < thresholds.cold_start_s:
@@ -148,7 +148,7 @@ def start_findings(starts: cache_lookups.Starts) -> list[Finding]:
 
 
 def _sentences(starts: cache_lookups.Starts) -> Iterator[str]:
-    data = starts.mine.data
+    data = starts.own.data
     start = data.of(startup_parts.window)
     if start is None:
         yield _NO_COMPILATION
@@ -182,7 +182,7 @@ def _headline(data: CompileData, *, until_step: bool) -> str:
 
 
 def _missed(starts: cache_lookups.Starts) -> Iterator[str]:
-    data = starts.mine.data
+    data = starts.own.data
     rows = [row for row in data.of(cache_lookups.start_lookups) if row.graph is not None]
     missed = sum(row.result == "miss" for row in rows)
     would_save = data.of(cache_lookups.would_save_ns)
@@ -200,13 +200,12 @@ def _missed(starts: cache_lookups.Starts) -> Iterator[str]:
 
 def _measured(starts: cache_lookups.Starts) -> Iterator[str]:
     """Compare a cold with a warm start that has the same keys: not at the same time, and the nearest in time."""
-    mine, rows = starts.mine, starts.of(cache_lookups.start_rows)
+    own, rows = starts.own, starts.of(cache_lookups.start_rows)
     is_warm = rows[0].kind == "warm"
     candidates = [
-        (start, mine) if is_warm else (mine, start)
+        (start, own) if is_warm else (own, start)
         for row, start in zip(rows[1:], starts.others)
-        if {row.kind, rows[0].kind} == {"cold", "warm"}
-        and cache_lookups.have_same_keys(mine.data, start.data)
+        if {row.kind, rows[0].kind} == {"cold", "warm"} and cache_lookups.have_same_keys(own.data, start.data)
     ]
     if not candidates:
         return
@@ -234,7 +233,7 @@ def _distance(cold: cache_lookups.Start, warm: cache_lookups.Start) -> tuple[boo
 
 def _missed_alone(starts: cache_lookups.Starts) -> Iterator[str]:
     """Name the ranks of this run that missed where others hit."""
-    rows = [row for row in starts.of(cache_lookups.start_rows) if row.run == starts.mine.run]
+    rows = [row for row in starts.of(cache_lookups.start_rows) if row.run == starts.own.run]
     missed = sorted(row.rank for row in rows if row.misses and row.rank is not None)
     hit = sorted(row.rank for row in rows if row.hits and not row.misses and row.rank is not None)
     if missed and hit:
@@ -258,7 +257,7 @@ def _settings(data: CompileData) -> Iterator[str]:
 
 def _compiled_by_each_rank(starts: cache_lookups.Starts) -> Iterator[str]:
     """Say what to do where the ranks of the run in view missed for the same frames."""
-    in_run = [start for start in (starts.mine, *starts.others) if start.run == starts.mine.run]
+    in_run = [start for start in (starts.own, *starts.others) if start.run == starts.own.run]
     pairs = ((start.rank, start) for start in in_run if start.rank is not None)
     ranked = sorted(pairs, key=lambda pair: pair[0])
     if len(ranked) < 2:
@@ -311,7 +310,7 @@ def _transferred(row: CacheTransfer) -> str:
 
 def compiled_lines(starts: cache_lookups.Starts) -> tuple[CompiledLine, ...]:
     """Return the call tree of all compilations with a time of the process in view."""
-    root = starts.mine.data.of(_tree)
+    root = starts.own.data.of(_tree)
     elsewhere = starts.of(_longest_elsewhere)
     rows: list[CompiledLine] = []
     pending = [(-1, *child) for child in reversed(root.longest_first())]

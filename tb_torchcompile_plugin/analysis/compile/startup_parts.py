@@ -16,7 +16,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Key, key_of, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
-from tb_torchcompile_plugin.profile.units import to_seconds
+from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import records
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import tensor_bytes
+from tb_torchcompile_plugin.analysis.thresholds import MAX_NAME_CHARS
 from tb_torchcompile_plugin.job.instances import calls, rows_of_calls
 from tb_torchcompile_plugin.job.job import OneRank, TracedJob
 from tb_torchcompile_plugin.job.overlap import overlap
@@ -27,9 +28,8 @@ from tb_torchcompile_plugin.profile.columns import (
     values_at,
 )
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names.collectives import collective
@@ -37,7 +37,6 @@ from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 
 Bandwidth = Literal["exact", "at_least"]
 _CONSIDERABLE_PERCENT = 2.0  # of a step; less is not worth a sentence (chosen by eye on the recordings)
-_NAME = 60  # characters of a kernel in a sentence
 
 
 class Collective(msgspec.Struct, frozen=True):
@@ -87,7 +86,7 @@ def collectives(profile: Profile) -> Collectives:
 
 def rank_collectives(about: OneRank) -> Collectives:
     """Return the collectives of one rank of a job, with waiting separated from transferring."""
-    own, times = about.job.of(calls).of_rank(about.place), about.job.of(waits)
+    own, times = about.job.of(calls).of_rank(about.rank_index), about.job.of(waits)
     transfer, unknown = times.transfer[own], times.unknown[own]
     matched = np.flatnonzero(transfer >= 0)
     return _collectives(about.profile, about.of(rows_of_calls)[matched], transfer[matched], unknown[matched])
@@ -156,17 +155,17 @@ def overlap_rows(job: TracedJob) -> list[OverlapRow]:
     rows = []
     for launches in groups_of_equal(np.flatnonzero(ran.beside), ran.kernel):
         kernel = ran.kernels[int(ran.kernel[launches[0]])]
-        known = launches[ran.alone[launches] >= 0]
+        timed = launches[ran.alone[launches] >= 0]
         row = OverlapRow(
             name=kernel.name,
             compile_id=kernel.compile_id,
             grid=kernel.grid,
             beside=len(launches),
-            known=len(known),
-            alone_us=float(np.median(ran.alone[known])) / 1000 if len(known) else None,
-            beside_us=float(np.median(ran.dur[known if len(known) else launches])) / 1000,
+            known=len(timed),
+            alone_us=float(np.median(ran.alone[timed])) / 1000 if len(timed) else None,
+            beside_us=float(np.median(ran.dur[timed if len(timed) else launches])) / 1000,
             wait_percent=100 * float(ran.waited[launches].sum() / ran.covered[launches].sum()),
-            loss_us=float((ran.dur[known] - ran.alone[known]).sum()) / 1000 / steps if len(known) else None,
+            loss_us=float((ran.dur[timed] - ran.alone[timed]).sum()) / 1000 / steps if len(timed) else None,
         )
         rows.append(row)
     return sorted(rows, key=lambda row: (row.loss_us is None, -(row.loss_us or 0.0)))
@@ -190,5 +189,5 @@ def overlap_headline(job: TracedJob) -> str | None:
     assert most.alone_us is not None
     return (
         f"Kernels that run beside a collective take {duration(loss)} a step longer than alone, {percent(share)} of it: "
-        f"{most.name[:_NAME]} takes {duration(most.beside_us)} beside one, {duration(most.alone_us)} alone."
+        f"{most.name[:MAX_NAME_CHARS]} takes {duration(most.beside_us)} beside one, {duration(most.alone_us)} alone."
     )

@@ -11,12 +11,11 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.fix import FixKind
-from tb_torchcompile_plugin.analysis.causes.fix_words import next_step, sentence, step_change
-from tb_torchcompile_plugin.analysis.causes.fix_words import user_line as place_of_fix
+from tb_torchcompile_plugin.analysis.causes.fix_words import step_after, words_of
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, severity_of
-from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, percent
+from tb_torchcompile_plugin.analysis.formatting import at_line, duration, listed_numbers, percent
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks import outliers
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
@@ -96,8 +95,8 @@ def _symptoms(job: Job) -> dict[int, dict[str, str]]:
 def waiting_ranks(job: Job) -> list[int]:
     """Return the ranks whose collectives mostly wait: their lengths do not show what they move."""
     call_table, times = job.of(calls), job.of(waits)
-    waited = np.bincount(call_table.place, np.maximum(times.wait, 0), len(job.digests))
-    took = np.bincount(call_table.place, call_table.dur, len(job.digests))
+    waited = np.bincount(call_table.rank_index, np.maximum(times.wait, 0), len(job.digests))
+    took = np.bincount(call_table.rank_index, call_table.dur, len(job.digests))
     return [rank for rank, share in zip(job.numbers, waited / np.maximum(took, 1)) if share > _WAITING]
 
 
@@ -114,7 +113,7 @@ def _uneven_stages(job: Job) -> list[Finding]:
     finding = Finding(
         rule="uneven_stages",
         title=f"Rank {rank} holds the longest stage of the pipeline: it computes {duration(own_us)} at each step, "
-        f"a stage in the mean {duration(mean_us)}; with even stages a step takes {step_change(predicted)}",
+        f"a stage in the mean {duration(mean_us)}; {step_after(predicted, 'with even stages')}",
         row=f"ranks:{rank}",
         next_step="Move layers from this stage to the others: split the model by measured time and not by the "
         "number of layers, or give each rank several smaller stages (ScheduleInterleaved1F1B)",
@@ -128,7 +127,7 @@ def _late(job: Job) -> list[Finding]:
     lateness: Counter[int] = Counter()
     for row in job.of(late):
         if row.parts:
-            lateness[row.place] += row.lateness
+            lateness[row.rank_index] += row.lateness
     if not lateness:
         return []
     first, most = lateness.most_common(1)[0]
@@ -150,10 +149,12 @@ def _one_late(job: Job, index: int, predicted: Predicted) -> Finding:
     compiled = job.of(why_late.late_compile, index) if main.cause in why_late.COMPILING else None
     waited = waited_us(job, [index])
     own = None if main.cause in why_late.EXPLANATORY else job.of(_own_cause, index, predicted.gain_percent)
-    line = main.where or (compiled.where if compiled else None) or (own and place_of_fix(own)) or None
+    line = (
+        main.where or (compiled.where if compiled else None) or (own and at_line(own.file, own.line)) or None
+    )
     words = f"it {why_late.main_reason_words(row, compared_steps(job))}"
     if own:
-        words = sentence(own)[:1].lower() + sentence(own)[1:]
+        words = words_of(own).what[:1].lower() + words_of(own).what[1:]
     evidence: Evidence = {"waited_us_per_step": waited, "excess_us": row.excess_us, "last": row.instances}
     if compiled:
         words += why_late.compiled_words(compiled, rank)
@@ -162,9 +163,9 @@ def _one_late(job: Job, index: int, predicted: Predicted) -> Finding:
     return Finding(
         rule="late_rank",
         title=f"Rank {rank} comes last, and the others wait {duration(waited)} a step for it: {words}; "
-        f"as early as its peers, a step takes {step_change(predicted)}",
+        f"{step_after(predicted, 'as early as its peers,')}",
         row=f"ranks:{rank}",
-        next_step=next_step(own) if own else advised,
+        next_step=words_of(own).next_step if own else advised,
         where=[f"rank {rank}", *([line] if line else [])],
         **gain_fields(job, predicted, **evidence),
     )
@@ -197,7 +198,8 @@ def _rotating(job: Job, indices: list[int], predicted: Predicted) -> Finding:
     return Finding(
         rule="ranks_take_turns",
         title=f"Ranks take turns at coming last ({listed_numbers(ranks)}), and the others wait: "
-        f"in the main one {words}; if all came at once, a step would take {step_change(predicted)}",
+        f"in the main one {words}; if all came at once, a step would take "
+        f"{duration(predicted.after_us)} instead of {duration(predicted.step_us)}",
         row=None,
         next_step=why_late.advice(main),
         where=[main.where] if main.where else [],
@@ -208,8 +210,8 @@ def _rotating(job: Job, indices: list[int], predicted: Predicted) -> Finding:
 def _exposed_transfers(job: Job) -> list[Finding]:
     """Find transfers that nothing overlaps; unless more of that communication may be waiting than is transfer."""
     steps = [steps for steps in job.of(job_steps) if steps is not None]
-    known = sum(int((rank.exposed_transfer - rank.exposed_unknown).sum()) for rank in steps)
-    if job.missing or known <= 0:
+    certain_ns = sum(int((rank.exposed_transfer - rank.exposed_unknown).sum()) for rank in steps)
+    if job.missing or certain_ns <= 0:
         return []
     share = float(np.mean([rank.exposed_transfer.sum() / max(rank.span.sum(), 1) for rank in steps])) * 100
     if share < thresholds.communication_percent:

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.waits import blame
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.intervals import us
 
 # Rows that fit a page; above _MAX_RANKS ranks, tables are cut (the map has all ranks).
 _MAX_RANKS = 64
@@ -93,7 +93,9 @@ def _tables(job: Job, whole: bool) -> dict[str, list[Any]]:
 
 def _shown(job: Job) -> list[int]:
     """Return the indices of the ranks to show: outliers, those that the others wait for most, the first ones."""
-    slowest = [index for row in job.of(outliers) if isinstance(row.what, Slow) for index in row.what.places]
+    slowest = [
+        index for row in job.of(outliers) if isinstance(row.what, Slow) for index in row.what.rank_indices
+    ]
     latest = np.argsort(-job.of(blame).caused_by(len(job.digests)), kind="stable")[:_MAX_LATEST].tolist()
     return list(dict.fromkeys([*slowest[: _MAX_RANKS // 2], *latest, *range(_MAX_RANKS)]))[:_MAX_RANKS]
 

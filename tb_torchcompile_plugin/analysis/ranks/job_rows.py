@@ -21,8 +21,7 @@ from tb_torchcompile_plugin.job.late import Late, late
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.waits import blame, is_complete, waits
 from tb_torchcompile_plugin.profile.columns import sums
-from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.collectives import Operation, bus_factor
 
@@ -134,7 +133,7 @@ class LateRank(msgspec.Struct, frozen=True):
 
 
 class OutlierRow(msgspec.Struct, frozen=True):
-    """A rank, a host or a link of many that is slow, or ranks that compiled something else than most."""
+    """A rank, a host or a link of many that is slow, or ranks that compiled other code than most."""
 
     kind: OutlierKind
     name: str  # "rank 37", "node0011", "node0018 and node0019"
@@ -208,9 +207,9 @@ def rank_rows(job: Job) -> list[RankRow]:
         "unknown_us": times.unknown,
         "unmatched_us": np.where(times.wait >= 0, 0, call_table.dur),
     }
-    totals = {name: sums(call_table.place, column, count) for name, column in columns.items()}
+    totals = {name: sums(call_table.rank_index, column, count) for name, column in columns.items()}
     totals["late_us"] = job.of(blame).caused_by(count)
-    last = sums(call_table.place, times.last.astype(np.int64), count)
+    last = sums(call_table.rank_index, times.last.astype(np.int64), count)
     return [
         RankRow(
             rank=digest.rank,
@@ -281,8 +280,8 @@ def _collective(job: Job, numbers: Int64s) -> CollectiveRow:
         algbw_gb_s=rate,
         busbw_gb_s=None if rate is None else rate * bus_factor(kind.operation, size),
         end_skew_us_p95=us(np.sort(skew)[-1 - len(skew) // 20]),
-        **_spread(job, "wait", call_table.place[rows], times.wait[rows]),
-        **_spread(job, "transfer", call_table.place[rows], times.transferred[rows]),
+        **_spread(job, "wait", call_table.rank_index[rows], times.wait[rows]),
+        **_spread(job, "transfer", call_table.rank_index[rows], times.transferred[rows]),
     )
 
 
@@ -322,7 +321,7 @@ def late_ranks(job: Job) -> list[LateRank]:
 def late_rows(job: Job, lates: Iterable[Late]) -> list[LateRank]:
     """Return why ranks came last at these collectives, rank by rank, most excess first."""
     rows = []
-    for index, of_rank in grouped(lates, lambda late_: late_.place).items():
+    for index, of_rank in grouped(lates, lambda late_: late_.rank_index).items():
         excess, usual = Counter[LateAttribution](), Counter[LateAttribution]()
         for late_ in of_rank:
             excess.update(late_.parts)

@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS
 from tb_torchcompile_plugin.analysis.compile.recompiles import FailedGuard, recompiles
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, LateReason
+from tb_torchcompile_plugin.analysis.thresholds import MAX_NAME_CHARS, MAX_NAMES
 from tb_torchcompile_plugin.compile_log.record import (
     Key,
     forward_compilations,
@@ -43,8 +44,6 @@ _CLOCK_S = 0.01  # by which the clocks of the log and the trace may differ
 _MIN_RATIO = 1.5  # to the time of the peers; below it, the host is slower at everything
 _MIN_RATIO_OF_ALL = 10  # the same for what all ranks do in each step
 _MIN_SHARE = 0.05  # of the largest part of a matter, for another part to be mentioned
-_MAX_NAMES = 3  # in one sentence
-_MAX_CHARS = 60  # of a name in a sentence
 
 _DOES: dict[str, str] = {
     "nothing": "does nothing that was recorded for {time}",
@@ -160,7 +159,7 @@ def _windows(job: Job, index: int, lates: Iterable[Late]) -> Iterator[tuple[floa
     base = job.digests[index].base_ns
     for row in lates:
         compiles = any(blamed.cause in COMPILING and ns > 0 for blamed, ns in row.parts.items())
-        if row.place == index and compiles:
+        if row.rank_index == index and compiles:
             yield (row.begin + base) / 1e9 - _CLOCK_S, (row.end + base) / 1e9 + _CLOCK_S
 
 
@@ -245,7 +244,7 @@ def _joined(reasons: list[LateReason]) -> LateReason:
     distinct = ", ".join(dict.fromkeys(filter(None, names))).split(", ")
     return LateReason(
         reasons[0].cause,
-        ", ".join(distinct[:_MAX_NAMES]),
+        ", ".join(distinct[:MAX_NAMES]),
         next((reason.where for reason in reasons if reason.where), None),
         sum(reason.excess_us for reason in reasons),
         sum(reason.usual_us for reason in reasons),
@@ -257,7 +256,7 @@ def reason_words(row: LateReason, steps: int) -> str:
     time = f"{duration(row.excess_us / max(steps, 1))} a step"
     words = _DOES.get(row.cause, "spends {time} more in {name}{where}")
     where = f" at {row.where}" if row.where else ""
-    return words.format(time=time, name=row.name[:_MAX_CHARS] or row.cause, where=where)
+    return words.format(time=time, name=row.name[:MAX_NAME_CHARS] or row.cause, where=where)
 
 
 def main_reason_words(row: LateRank, steps: int) -> str:

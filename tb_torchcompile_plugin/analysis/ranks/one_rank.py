@@ -13,7 +13,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.findings import Findings, findings, sort_findings
 from tb_torchcompile_plugin.analysis.causes.gpu_fixes import overlap_collectives
-from tb_torchcompile_plugin.analysis.causes.overview import headline_with_compile, step_sentence, verdict_text
+from tb_torchcompile_plugin.analysis.causes.overview import first_change, headline_with_compile, step_sentence
 from tb_torchcompile_plugin.analysis.causes.scenario import (
     PossibleFixes,
     Scenario,
@@ -59,7 +59,7 @@ def rank_offer(about: OneRank) -> PossibleFixes:
     if not own.fixes or profile.of(why_nothing) or not len(about.job.of(instances)):
         return own
     removed = {"communication", *(OF_COLLECTIVES if about.rank in about.job.of(waiting_ranks) else ())}
-    ns = about.job.of(waits).transferred[about.job.of(calls).of_rank(about.place)]
+    ns = about.job.of(waits).transferred[about.job.of(calls).of_rank(about.rank_index)]
     work = indices_in(profile.of(gpu_queue).row, about.of(rows_of_calls)[ns > 0])
     added = list(overlap_collectives(profile, work[work >= 0], ns[ns > 0][work >= 0]))
     rows = [predict_fix(profile, fix) for fix in added]
@@ -74,10 +74,8 @@ def rank_findings(about: OneRank) -> RankFindings:
     job, profile = about.job, about.profile
     own = profile.of(findings)
     rest = [row for row in own.findings if not is_symptom(job, about.rank, row)]
-    verdict, words = verdict_text(rest), _waiting_words(about)
-    if words:
-        verdict = f" → {words}{verdict.replace(' → ', '; ', 1)}"
-    step = step_sentence(profile, verdict)
+    first, words = first_change(rest), _waiting_words(about)
+    step = step_sentence(profile, "; ".join(filter(None, (words, first.title if first else ""))))
     return RankFindings(
         sort_findings([*job.of(job_findings), *rest]), own.rules, headline_with_compile(profile, step), step
     )
@@ -86,8 +84,8 @@ def rank_findings(about: OneRank) -> RankFindings:
 def _waiting_words(about: OneRank) -> str:
     """Return "waits for rank 1 for 98.2 % of its steps", or "" where its waits do not matter."""
     job = about.job
-    steps, blamed = job.of(job_steps)[about.place], job.of(blame)
-    most = blamed.of(about.place)
+    steps, blamed = job.of(job_steps)[about.rank_index], job.of(blame)
+    most = blamed.of(about.rank_index)
     if steps is None or not len(most):
         return ""
     share = 100 * int(steps.exposed_wait.sum()) / max(int(steps.span.sum()), 1)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.fix_words import step_change
+from tb_torchcompile_plugin.analysis.causes.fix_words import step_after
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, prediction, severity_of
 from tb_torchcompile_plugin.analysis.formatting import (
     duration,
@@ -40,11 +40,12 @@ from tb_torchcompile_plugin.job.late import Late, compared_steps, late
 from tb_torchcompile_plugin.job.overlap import hideable_share
 from tb_torchcompile_plugin.job.steps import job_lengths, job_steps
 from tb_torchcompile_plugin.job.waits import blame
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.model.gpu_queue import OVERLAP_GAIN
-from tb_torchcompile_plugin.profile.units import us
 
+# Chosen by eye on the recordings, except for the ratio.
 FEW_RANKS = 8  # up to so many, each rank is shown; of more, the outliers
-_UNIFORM_PERCENT = 33.0  # gain from which a host that is slower at everything is a finding (chosen by eye)
+_UNIFORM_PERCENT = 33.0  # gain from which a host that is slower at everything is a finding
 _MAX_GAIN_RATIO = 1.1  # of the replayed gain to the chain's: the most that replaying the same jobs gave
 _MAX_OUTLIERS = 10  # of each kind, that are compared with each other
 _MAX_HOSTS = 4  # that one sentence names
@@ -93,7 +94,9 @@ def if_early(job: Job, indices: list[int]) -> Predicted | None:
         variants = [True, False] if more else [True]
         return _replayed(job, *(changes_without_excess(job, indices, shared) for shared in variants))
     share = chain.saved_share(job, indices)
-    return _shorter(job.of(now_ns), share, chain.explained([row for row in lates if row.place in indices]))
+    return _shorter(
+        job.of(now_ns), share, chain.explained([row for row in lates if row.rank_index in indices])
+    )
 
 
 def _shorter(now: float, share: float, known: float) -> Predicted | None:
@@ -101,6 +104,7 @@ def _shorter(now: float, share: float, known: float) -> Predicted | None:
     if not now or share >= 1:
         return None
     shares = (share, share * known, share * _MAX_GAIN_RATIO)
+    # a step that takes no time at all would be no prediction
     return prediction(now, *(now * (1 - min(value, 0.999)) for value in shares))
 
 
@@ -183,7 +187,7 @@ def outliers(job: Job) -> list[Outlier]:
     slowest += job.of(chain.slow_links)[:_MAX_OUTLIERS]
     candidates = []
     for what in slowest:
-        why = job.of(chain.why_slow, what.places[0]) if isinstance(what, Slow) else []
+        why = job.of(chain.why_slow, what.rank_indices[0]) if isinstance(what, Slow) else []
         candidates.append(_Candidate(what, why, chain.explained(why) if isinstance(what, Slow) else 1.0))
     candidates.sort(key=lambda candidate: -_saved(job, [candidate]))
     saved, now, rows = 0.0, job.of(now_ns), []
@@ -205,7 +209,7 @@ def _saved(job: Job, candidates: Sequence[_Candidate]) -> float:
         if isinstance(candidate.what, SlowLink):
             links.append(candidate.what)
         else:
-            shares |= dict.fromkeys(candidate.what.places, candidate.explained)
+            shares |= dict.fromkeys(candidate.what.rank_indices, candidate.explained)
     return chain.saved_without(job, shares, links)
 
 
@@ -224,15 +228,15 @@ def outlier_findings(job: Job) -> list[Finding]:
 def _finding(job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
     description = _described(job, outlier)
     is_link = description.kind == "link"
-    fixed = "as fast as elsewhere" if is_link else "as early as its peers"
+    fixed = "as fast as elsewhere," if is_link else "as early as its peers,"
     hidden = "" if outlier.first else ", once what hides it is mended"
     return Finding(
         rule={"link": "slow_link", "host": "slow_host"}.get(description.kind, "late_rank"),
-        title=f"{description.words}; {fixed}, a step takes {step_change(predicted)}{hidden}",
-        row=None if is_link else f"ranks:{job.numbers[outlier.what.places[0]]}",
+        title=f"{description.words}; {step_after(predicted, fixed)}{hidden}",
+        row=None if is_link else f"ranks:{job.numbers[outlier.what.rank_indices[0]]}",
         next_step=description.next_step,
         where=description.where,
-        **gain_fields(job, predicted, ranks=len(outlier.what.places), **description.evidence),
+        **gain_fields(job, predicted, ranks=len(outlier.what.rank_indices), **description.evidence),
     )
 
 
@@ -244,13 +248,13 @@ def outlier_rows(job: Job) -> list[OutlierRow]:
     for outlier in job.of(outliers):
         row, predicted = _described(job, outlier), outlier.predicted
         gain_us = predicted.step_us - predicted.after_us if predicted else None
-        ranks = sorted(job.numbers[index] for index in outlier.what.places)
+        ranks = sorted(job.numbers[index] for index in outlier.what.rank_indices)
         shown = ranks[:_MAX_RANKS]
         rows.append(OutlierRow(row.kind, row.name, shown, len(ranks), row.words, row.longer_us, gain_us))
     rows.sort(key=lambda row: -(row.gain_us or 0.0))
     for different in job.of(compiled_differently):
-        ranks = [job.numbers[index] for index in different.places]
-        name = _hosts(chain.hosts_of(job, different.places))
+        ranks = [job.numbers[index] for index in different.rank_indices]
+        name = _hosts(chain.hosts_of(job, different.rank_indices))
         name = name or f"rank{'s' if len(ranks) > 1 else ''} {listed_numbers(ranks)}"
         words = f"{name[:1].upper()}{name[1:]} compiled otherwise: {different.words}"
         rows.append(OutlierRow("compiled", name, ranks[:_MAX_RANKS], len(ranks), words, None, None))
@@ -265,10 +269,13 @@ def _described(job: Job, outlier: Outlier) -> _Description:
 
 def _described_ranks(job: Job, what: Slow, why: LateRank | None) -> _Description:
     """Describe a rank ("Rank 37 is late by 4.53 ms a step, …: it runs Python …"), or a host by its slowest rank."""
-    rank, longer_us = job.numbers[what.places[0]], what.ns / 1000 / compared_steps(job)
+    rank, longer_us = job.numbers[what.rank_indices[0]], what.ns / 1000 / compared_steps(job)
     main, does = why_late.main_cause(why) if why else None, _does(job, what, why)
     line = [main.where] if main and main.where else []
-    evidence: Evidence = {"longer_us_per_step": longer_us, "waited_us_per_step": waited_us(job, what.places)}
+    evidence: Evidence = {
+        "longer_us_per_step": longer_us,
+        "waited_us_per_step": waited_us(job, what.rank_indices),
+    }
     if what.host is None:
         words = f"Rank {rank} is late by {duration(longer_us)} a step, and the others wait for it"
         words += f": it {does}" if does else ""
@@ -276,7 +283,7 @@ def _described_ranks(job: Job, what: Slow, why: LateRank | None) -> _Description
         return _Description(
             "rank", f"rank {rank}", words, [f"rank {rank}", *line], next_step, longer_us, evidence
         )
-    ranks = f"with {plural(len(what.places), 'rank')} ({_ranks(job, what)})"
+    ranks = f"with {plural(len(what.rank_indices), 'rank')} ({_ranks(job, what)})"
     words = f"Host {what.host} is late by {duration(longer_us)} a step, {ranks}, and the others wait for it"
     words += f": rank {rank} {does}" if does else ""
     next_step = (
@@ -290,7 +297,7 @@ def _does(job: Job, what: Slow, why: LateRank | None) -> str:
     """Return what the slowest of its ranks does beyond its peers; "" where unknown."""
     if why is None:
         return ""
-    index = what.places[0]
+    index = what.rank_indices[0]
     compiles = why_late.main_cause(why).cause in why_late.COMPILING
     compiled = why_late.compiled_before(job, index, job.of(chain.why_slow, index)) if compiles else None
     words = why_late.compiled_words(compiled, job.numbers[index]) if compiled else ""
@@ -322,7 +329,7 @@ def _described_link(job: Job, link: SlowLink) -> _Description:
 
 
 def _ranks(job: Job, what: Slow | SlowLink) -> str:
-    return listed_numbers(sorted(job.numbers[index] for index in what.places))
+    return listed_numbers(sorted(job.numbers[index] for index in what.rank_indices))
 
 
 def _hosts(names: list[str]) -> str:

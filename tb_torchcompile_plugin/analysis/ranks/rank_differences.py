@@ -1,4 +1,4 @@
-"""Which ranks of a job compiled something else than the others? A rank that compiles alone makes the others wait.
+"""Which ranks of a job compiled other code than the others? A rank that compiles alone makes the others wait.
 
 Ranks are compared by compile id. torch counts these in each process, so equal programs have equal ids.
 """
@@ -128,9 +128,9 @@ def _groups(key: _Key, facts: dict[int, dict[_Key, str]]) -> list[RankGroup]:
 
 
 class CompiledDifferently(NamedTuple):
-    """Ranks that compiled something else than most, all in the same way."""
+    """Ranks that compiled other code than most, all in the same way."""
 
-    places: list[int]  # indices of the ranks in the job
+    rank_indices: list[int]  # indices of the ranks in the job
     words: str  # "compiled forward (0/1), which the others did not"
 
 
@@ -143,6 +143,7 @@ def compiled_differently(job: Job) -> list[CompiledDifferently]:
     Empty where fewer than three ranks have compile data, or fewer than half of them agree.
     """
     facts = {index: row for index, digest in enumerate(job.digests) if (row := digest.of(_digest_facts))}
+    # of two ranks that differ neither is the odd one
     if len(facts) < 3:
         return []
     usual, count = Counter(facts.values()).most_common(1)[0]
@@ -150,7 +151,7 @@ def compiled_differently(job: Job) -> list[CompiledDifferently]:
         return []
     others = grouped((index for index in facts if facts[index] != usual), facts.__getitem__)
     rows = [CompiledDifferently(indices, _words(own, usual)) for own, indices in others.items()]
-    return sorted(rows, key=lambda row: -len(row.places))
+    return sorted(rows, key=lambda row: -len(row.rank_indices))
 
 
 def _digest_facts(digest: RankDigest) -> _Facts:

@@ -239,13 +239,13 @@ def _launched_calls(job: TracedJob, name: str) -> Int64s:
     for index, rank in enumerate(job.ranks):
         if span := _on_host(rank.profile, name):
             begin[index], end[index] = (time + rank.profile.trace.base_ns for time in span)
-    launch, ranks = call_table.launch, call_table.place
+    launch, ranks = call_table.launch, call_table.rank_index
     return np.flatnonzero((launch >= begin[ranks]) & (launch < end[ranks]))
 
 
 def _blame(view: _View, rows: Int64s) -> _Blame:
     """Sum up the waits of these calls; a rank is late if the waiting matters and most of it is for that rank."""
-    ranks, times = view.job.of(calls).place, view.job.of(waits)
+    ranks, times = view.job.of(calls).rank_index, view.job.of(waits)
     waited, caused, last = np.zeros((3, len(view.job.ranks)), np.int64)
     waiting = rows[times.awaited[rows] >= 0]
     np.add.at(waited, ranks[waiting], times.wait[waiting])
@@ -401,14 +401,14 @@ def _calls_in_view(view: _View) -> Int64s:
 def _step_calls(view: _View, shown: list[int]) -> tuple[list[JoinedCollective], Int64s]:
     """Return the longest collectives in a view on the ranks at these indices, and the calls of the others."""
     call_table, rows = view.job.of(calls), _calls_in_view(view)
-    rows = rows[np.isin(call_table.place[rows], shown)]
+    rows = rows[np.isin(call_table.rank_index[rows], shown)]
     instance = view.job.of(instances).of_call[rows]
     _, collective = np.unique(np.where(instance >= 0, instance, -1 - rows), return_inverse=True)
     chosen = np.isin(collective, _longest(collective, call_table.dur[rows]))
     rest, rows, collective = rows[~chosen], rows[chosen], collective[chosen]
-    order = np.lexsort((call_table.place[rows], collective))
+    order = np.lexsort((call_table.rank_index[rows], collective))
     rows, collective = rows[order], collective[order]
-    lines = _lines(view.job.of(waits), call_table.place[rows], rows)
+    lines = _lines(view.job.of(waits), call_table.rank_index[rows], rows)
     members = np.split(rows, np.flatnonzero(np.diff(collective)) + 1)
     joined = [_joined(view, rows, lines) for rows in members if len(rows)]
     return sorted(joined, key=lambda row: row.start_us), rest
@@ -459,7 +459,7 @@ def _call(view: _View, row: int, line: int) -> JoinedCall:
     call_table, times, numbers = view.job.of(calls), view.job.of(waits), view.job.numbers
     wait, unknown, awaited = (int(column[row]) for column in (times.wait, times.unknown, times.awaited))
     return JoinedCall(
-        rank=numbers[int(call_table.place[row])],
+        rank=numbers[int(call_table.rank_index[row])],
         row=int(view.job.of(trace_rows)[row]),
         start_ns=int(times.begin[row]) - view.zero,
         dur_ns=int(call_table.dur[row]),
@@ -475,7 +475,7 @@ def _call(view: _View, row: int, line: int) -> JoinedCall:
 def _calls_line(job: TracedJob, index: int, rows: Int64s) -> _Line:
     """Return those of the calls `rows` that ran on this rank."""
     call_table, base_ns = job.of(calls), job.digests[index].base_ns
-    rows = rows[call_table.place[rows] == index]
+    rows = rows[call_table.rank_index[rows] == index]
     operations: list[str] = [call_table.kind_of(row).operation for row in rows.tolist()]
     distinct, code = np.unique(np.array(operations, str), return_inverse=True)
     kinds = [("communication", str(name)) for name in distinct]

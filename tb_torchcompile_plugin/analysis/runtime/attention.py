@@ -88,6 +88,8 @@ class _UnsupportedError(Exception):
 
 def unfused_attention(profile: Profile) -> list[UnfusedAttention]:
     """Return each attention once, in queue order, of sizes that have a forward and no unsupported one."""
+    if not any(map(operators.softmax_direction, profile.trace.names)):
+        return []
     by_work: dict[tuple[int, ...], UnfusedAttention] = {}
     unsupported: list[int] = []
     for calls, index in _softmaxes(profile):
@@ -105,8 +107,6 @@ def _softmaxes(profile: Profile) -> Iterator[tuple[list[_OpCall], int]]:
     """Yield the calls around each softmax that is not part of fused attention, and its index among them."""
     trace = profile.trace
     is_softmax = mask_of(trace.names, lambda name: operators.softmax_direction(name) is not None)
-    if not is_softmax.any():
-        return
     is_fused = mask_of(trace.names, operators.is_fused_attention)[trace.name]
     streams, operator = profile.of(gpu_queue).stream, profile.of(launching_operators)
     for stream in np.unique(streams):

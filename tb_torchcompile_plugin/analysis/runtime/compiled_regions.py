@@ -31,10 +31,17 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
 )
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, subtract, union
+from tb_torchcompile_plugin.profile.intervals import (
+    Intervals,
+    covered_ns,
+    share_percent,
+    subtract,
+    union,
+    us,
+    within,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
-from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.slices import BACKWARD_GRAPH
 
@@ -158,7 +165,7 @@ def _calls_in_steps(steps: StepWindows, calls: list[RegionCall]) -> list[RegionC
     """Return the calls that begin in a profiled step; all where there are no steps."""
     if not len(steps):
         return calls
-    step_of = steps.of(np.array([call.begin for call in calls], np.int64))
+    step_of = within(steps.windows, np.array([call.begin for call in calls], np.int64))
     return [call for call, step in zip(calls, step_of) if step >= 0]
 
 
@@ -185,7 +192,7 @@ def coverage(profile: Profile) -> Coverage:
     trace, roots, steps = profile.trace, profile.of(EagerRoots), profile.of(StepWindows)
     launched, eager = roots.launched_ns(steps), 0
     for part in (roots.outside, roots.in_regions):
-        in_steps = part.where(steps.of(part.start) >= 0) if len(steps) else part
+        in_steps = part.where(within(steps.windows, part.start) >= 0) if len(steps) else part
         eager += int(in_steps.device_ns.sum())
     ownership, windows = profile.of(Ownership), profile.of(profiled_time)
     slices = np.array([row for row, _ in (*ownership.regions, *ownership.backwards)], np.int64)
@@ -282,7 +289,7 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
     guards, overhead = sum(call.guard_ns for call in in_steps), sum(call.overhead_ns for call in in_steps)
     graphs = sum(call.graph_ns for call in in_steps)
     rows = np.array([row for row, _ in profile.of(Ownership).backwards], np.int64)
-    backward = int(trace.dur[rows[steps.of(trace.ts[rows]) >= 0] if len(steps) else rows].sum())
+    backward = int(trace.dur[rows[within(steps.windows, trace.ts[rows]) >= 0] if len(steps) else rows].sum())
     beside = share_percent(guards + overhead, guards + overhead + graphs + backward)
     return CallOverhead(
         window="steps" if len(steps) else "span",

@@ -20,9 +20,8 @@ from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.columns import by_track
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu_work import busy
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.torch_names.artifacts import PARALLEL, VECTORS
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 

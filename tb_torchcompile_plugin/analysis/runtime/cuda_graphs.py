@@ -34,6 +34,7 @@ from tb_torchcompile_plugin.analysis.formatting import (
     significant,
 )
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import median_us
+from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log.record import (
     Direction,
     Reason,
@@ -46,14 +47,13 @@ from tb_torchcompile_plugin.profile.columns import groups_of_equal
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches, launch_calls
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_ns, unprofiled_step_ns
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
-from tb_torchcompile_plugin.torch_names.slices import is_capture
+from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, is_capture, is_of_cuda_graph
 
 Graph = tuple[str, Direction]  # compile id and direction
-_MAX_NAMES = 3  # in a sentence
 NOT_REPLAYED: tuple[GraphState, ...] = ("recorded_again", "new_sizes", "waiting", "partly")
 _WHY_AGAIN: dict[Reason, str] = {
     "size": "sizes that it had not seen",
@@ -133,20 +133,23 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
 
 def requested_graphs(profile: Profile) -> list[Graph]:
     """Return what is to run as CUDA graphs, by the trace, the log and torch's own objects."""
-    runs, names = profile.of(graph_runs), profile.of(Ownership).names
-    uses = (runs.launches > 0) | (runs.preparations > 0) | runs.recorded
-    named: set[Graph] = {
-        (names[code], "backward" if backward else "forward")
-        for code, backward in zip(runs.compile_id[uses].tolist(), runs.backward[uses].tolist())
-        if code >= 0
-    }
+    named: set[Graph] = set()
+    if any(map(is_of_cuda_graph, profile.trace.names)):
+        runs, names = profile.of(graph_runs), profile.of(Ownership).names
+        uses = (runs.launches > 0) | (runs.preparations > 0) | runs.recorded
+        named = {
+            (names[code], "backward" if backward else "forward")
+            for code, backward in zip(runs.compile_id[uses].tolist(), runs.backward[uses].tolist())
+            if code >= 0
+        }
     if profile.data is not None:
         named |= {
             (row.key.compile_id, direction_of(row.direction)) for row in profile.data.of(graph_functions)
         }
         named |= {(row.compile_id, "forward") for row in profile.data.of(skipped_graphs) if row.compile_id}
         if not named:
-            named = {(row.key.compile_id, "forward") for row in profile.data.of(logged_graphs).preparations}
+            spans = profile.data.summary.spans
+            named = {(row.key.compile_id, "forward") for row in spans if row.name == NEW_FUNCTION}
 
     def order(graph: Graph) -> tuple[list[int], bool]:
         numbers = [part.strip("!") for part in graph[0].split("/")]
@@ -171,7 +174,7 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
     frame = next((row for (_, name), row in reversed([*frames]) if name == compile_id), None)
     times = [row.recording_us for row in recordings or () if row.recording_us is not None]
     spent = sum(times) if recordings is not None and len(times) == len(recordings) else None
-    # An unprofiled step, else the median of the profiled ones: some may have compiled.
+    # An unprofiled step, otherwise the median of the profiled ones: some may have compiled.
     unprofiled = profile.data.of(unprofiled_step_ns) if profile.data else None
     step = unprofiled / 1000 if unprofiled else median_us(profile.of(step_ns))
     return GraphedFunction(
@@ -265,7 +268,7 @@ def _why_recorded(recordings: Sequence[GraphRecording]) -> str:
         rows = [row for row in recordings if row.reason == reason]
         names = list(dict.fromkeys(name for row in rows for name in row.inputs))
         where = next((at_line(row.file, row.line) for row in rows if row.file), "")
-        shown = ", ".join(names[:_MAX_NAMES]) + (" …" if len(names) > _MAX_NAMES else "")
+        shown = ", ".join(names[:MAX_NAMES]) + (" …" if len(names) > MAX_NAMES else "")
         inputs, at = f" ({shown})" if shown else "", f" at {where}" if where else ""
         sentences.append(f"{_WHY_AGAIN[reason]}, {often(times)}{inputs}{at}")
     return "; ".join(sentences)
@@ -348,7 +351,7 @@ def _headline(rows: Sequence[GraphedFunction]) -> str:
         return "CUDA graphs are not used: torch.compile was not told to."
     unused = [row for row in rows if row.state in (*NOT_REPLAYED, "skipped")]
     if unused:
-        return "CUDA graphs do not serve all: " + "; ".join(map(complaint, unused[:_MAX_NAMES])) + "."
+        return "CUDA graphs do not serve all: " + "; ".join(map(complaint, unused[:MAX_NAMES])) + "."
     replaying = [row for row in rows if row.replay_us is not None]
     if not replaying:
         return "CUDA graphs are on; none was replayed in this span."
@@ -357,7 +360,7 @@ def _headline(rows: Sequence[GraphedFunction]) -> str:
     names = list(dict.fromkeys(map(_name, replaying)))
     were = "was" if len(names) == 1 else "were"
     return (
-        f"CUDA graphs serve: {joined_names(names[:_MAX_NAMES])} {were} replayed {often(calls)}, "
+        f"CUDA graphs serve: {joined_names(names[:MAX_NAMES])} {were} replayed {often(calls)}, "
         f"which saved {plural(launches, 'launch', 'launches')}."
     )
 

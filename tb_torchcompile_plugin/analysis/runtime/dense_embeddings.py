@@ -66,7 +66,8 @@ class _Fill(NamedTuple):
 
 def dense_embeddings(profile: Profile) -> list[DenseEmbedding]:
     """Return the embeddings of which a step looks up a small part, the largest first; [] where unknown."""
-    if not len(profile.of(_lookups)):
+    computes_gradient = any(map(operators.is_embedding_backward, profile.trace.names))
+    if not computes_gradient or not len(profile.of(_lookups)):
         return []
     is_communication = mask_of(profile.trace.names, lambda name: category_of(name) == "communication")
     if is_communication[profile.trace.name[profile.of(gpu_queue).row]].any():
@@ -87,8 +88,6 @@ def _lookups(profile: Profile) -> Int64s:
     """Return the slices that compute a dense gradient of an embedding which could be sparse."""
     trace = profile.trace
     computes_gradient = mask_of(trace.names, operators.is_embedding_backward)
-    if not computes_gradient.any():
-        return np.zeros(0, np.int64)
     rows = np.unique(
         first_ancestor(trace.parent, profile.of(launching_operators), computes_gradient[trace.name])
     )

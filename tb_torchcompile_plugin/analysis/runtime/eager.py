@@ -15,10 +15,9 @@ from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.profile.columns import Cover, distinct, host_slices, mask_of, sums
 from tb_torchcompile_plugin.profile.compiled.eager_roots import EagerRoots, Roots
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
+from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
-from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
@@ -79,20 +78,31 @@ class EagerTime(msgspec.Struct, frozen=True):
     ops: list[EagerOp]
 
 
+def eager_shares(profile: Profile) -> tuple[float | None, float | None]:
+    """Return the share of the steps in which any thread ran eager operators, and their share of the GPU time."""
+    roots, steps, windows = profile.of(EagerRoots), profile.of(StepWindows), profile.of(profiled_time)
+    share = share_percent(covered_ns(roots.running, *windows).sum(), windows.total_ns)
+    if not len(profile.of(gpu_work).index):
+        return share, None
+    outside = roots.outside
+    device_ns = (
+        outside.device_ns[within(steps.windows, outside.start) >= 0] if len(steps) else outside.device_ns
+    )
+    return share, share_percent(int(device_ns.sum()), roots.launched_ns(steps))
+
+
 def eager_time(profile: Profile) -> EagerTime:
     """Return what ran eager. Operators: most host time first, those in regions last."""
     trace, roots, steps = profile.trace, profile.of(EagerRoots), profile.of(StepWindows)
     outside, inside = (
-        part.where(steps.of(part.start) >= 0) if len(steps) else part
+        part.where(within(steps.windows, part.start) >= 0) if len(steps) else part
         for part in (roots.outside, roots.in_regions)
     )
     windows = profile.of(profiled_time)
     running = covered_ns(roots.running, *windows)
-    device = int(outside.device_ns.sum())
     gpu = len(profile.of(gpu_work).index) > 0
-    host, share = us(outside.host_ns.sum()), share_percent(running.sum(), windows.total_ns)
-    device_share = share_percent(device, roots.launched_ns(steps)) if gpu else None
-    step_of = steps.of(outside.start)
+    host, (share, device_share) = us(outside.host_ns.sum()), profile.of(eager_shares)
+    step_of = within(steps.windows, outside.start)
     by_step = zip(
         steps.names,
         sums(step_of, outside.host_ns, len(steps)),
@@ -106,7 +116,7 @@ def eager_time(profile: Profile) -> EagerTime:
         calls=len(outside.row),
         host_us=host,
         share_percent=share,
-        device_us=us(device) if gpu else None,
+        device_us=us(outside.device_ns.sum()) if gpu else None,
         device_share_percent=device_share,
         in_region_us=us(inside.host_ns.sum()),
         stacks=len(trace.select(cat=PYTHON_FUNCTION)) > 0,

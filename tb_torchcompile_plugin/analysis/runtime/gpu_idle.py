@@ -11,12 +11,11 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause
 from tb_torchcompile_plugin.profile.columns import codes_of, sums
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, busy_intervals, causes_of
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, us, within
 from tb_torchcompile_plugin.profile.model.attribution import Attribution, Attributions, attributions_of
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 _DECADES_US = (1, 10, 100, 1_000, 10_000, 100_000)
@@ -191,7 +190,9 @@ def longest_gaps(profile: Profile, device: int, gaps: Gaps, most: int) -> list[I
     steps = profile.of(StepWindows)
     longest = gaps.take(np.argsort(gaps.starts - gaps.ends, kind="stable")[:most])
     causes = causes_of(longest, profile.of(ThreadActivity))
-    names = [steps.names[step] if step >= 0 else None for step in steps.of(longest.starts).tolist()]
+    names = [
+        steps.names[step] if step >= 0 else None for step in within(steps.windows, longest.starts).tolist()
+    ]
     return [
         _gap(profile.trace, device, longest, index, causes[index], name) for index, name in enumerate(names)
     ]

@@ -29,10 +29,9 @@ from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_g
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import launching, step_slices
-from tb_torchcompile_plugin.profile.units import share_percent, us
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
 ON_DEVICE: tuple[Bound, ...] = ("compute", "copy", "communication")
@@ -230,7 +229,7 @@ def gpus(profile: Profile) -> list[Gpu]:
 
 def utilization(profile: Profile) -> Utilization | None:
     """Return what each device did in each step, and the verdict; None without GPU events."""
-    trace, work, steps = profile.trace, profile.of(gpu_work), profile.of(step_slices)
+    trace, work, steps = profile.trace, profile.of(gpu_work), profile.of(StepWindows).rows
     if not len(work.index):
         return None
     if len(steps):

@@ -17,16 +17,17 @@ from tb_torchcompile_plugin.profile.columns import Mask, groups_of_equal, mask_o
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, step_ns
-from tb_torchcompile_plugin.profile.units import share_percent, us
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching, step_ns
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, is_anonymous, is_triton
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, has_triton_prefix, is_anonymous
 
 _KEY_NAME, _KEY_GRAPH = 100, 12  # characters of name and graph in a key, which stands in addresses
 # Generated code that mostly moves data: templates multiply matrices.
-DATA_MOVING_CATEGORIES = tuple(name for name in CATEGORIES if is_triton(name) and name != "triton_template")
+DATA_MOVING_CATEGORIES = tuple(
+    name for name in CATEGORIES if has_triton_prefix(name) and name != "triton_template"
+)
 
 
 class KernelCategory(msgspec.Struct, frozen=True):
@@ -108,6 +109,7 @@ def short_name(name: str) -> str:
     """Return a name that fits into a key: of a long one the start and a hash."""
     if len(name) <= _KEY_NAME:
         return name
+    # 40 characters of _KEY_NAME: enough to recognise a kernel; chosen by eye
     return f"{name[:40]}~{blake2s(name.encode(), digest_size=5).hexdigest()}"
 
 
@@ -148,7 +150,7 @@ def step_categories(profile: Profile) -> list[StepCategory]:
     steps, length = profile.of(StepWindows), profile.of(step_ns)
     figures = []  # of each device: time (ns) and number of the launches of each step (row) and category (column)
     for rows in profile.of(kernel_launches):
-        step_of = steps.launching(profile.trace, rows.launch)
+        step_of = launching(steps.windows, profile.trace, rows.launch)
         time, count = np.zeros((2, len(steps), len(CATEGORIES)), np.int64)
         cells = step_of[step_of >= 0], rows.category[step_of >= 0]
         np.add.at(time, cells, rows.dur[step_of >= 0])
@@ -177,7 +179,7 @@ def distinct_kernels(profile: Profile) -> int:
 
 
 def unnamed_triton(profile: Profile) -> tuple[int, int]:
-    """Return the time (ns) of kernels called `triton_`, as torch was told, and of those whose launch has a name."""
+    """Return the time (ns) of kernels called `triton_`, as torch was asked to, and of those whose launch has a name."""
     is_unnamed = mask_of(profile.trace.names, is_anonymous)
     total = named = 0
     for rows in profile.of(kernel_launches):
@@ -192,7 +194,7 @@ def launched_in_steps(profile: Profile, rows: Launches) -> Mask:
     steps = profile.of(StepWindows)
     if not len(steps):
         return np.ones(len(rows.index), bool)
-    return steps.launching(profile.trace, rows.launch) >= 0
+    return launching(steps.windows, profile.trace, rows.launch) >= 0
 
 
 def alone_ns(trace: Trace, rows: Launches, groups: list[Int64s], counted: Mask) -> Int64s:

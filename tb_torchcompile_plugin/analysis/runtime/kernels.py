@@ -51,10 +51,9 @@ from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu.idle import idle_before
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, groups, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_ns
-from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, defined_name
@@ -72,7 +71,7 @@ class Kernels(msgspec.Struct, frozen=True):
     peaks: list[DevicePeak]
     no_bytes: str  # which kernels of the first GPU the roofline's charts leave out, "" for none
     no_flop: str
-    unnamed_us: float  # time of Triton kernels that torch was told not to name
+    unnamed_us: float  # time of Triton kernels that torch was asked not to name
     named_us: float  # of these, whose launch has a name
     warnings: list[Notice]
 
@@ -226,7 +225,7 @@ def _device_rows(profile: Profile, rows: Launches, work: Work) -> Iterator[Kerne
 
 
 def _direction(profile: Profile, kernel: KernelName, rows: Launches, indices: Int64s) -> Direction | None:
-    """Return the direction of its graph, else of the launch; unknown in eager code that is not backward."""
+    """Return the direction of its graph, otherwise of the launch; unknown in eager code that is not backward."""
     graph = profile.of(generated_code).graph(kernel.compile_id, kernel.graph_key)
     if graph is not None:
         return graph.direction
@@ -238,7 +237,7 @@ def _direction(profile: Profile, kernel: KernelName, rows: Launches, indices: In
 def _lines(
     trace: Trace, rows: Launches, indices: Int64s, code: DefinedKernel | None, externs: ExternLines
 ) -> tuple[list[Frame], LineOrigin | None]:
-    """Return the user's lines that torch wrote into the trace, else those in the generated code."""
+    """Return the user's lines that torch wrote into the trace, otherwise those in the generated code."""
     if texts := trace.texts.get("stack"):
         codes = np.unique(codes_of(trace, "stack", rows.index[indices]))
         if recorded := stack_lines(texts[code] for code in codes if code >= 0):

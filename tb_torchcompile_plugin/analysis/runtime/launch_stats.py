@@ -11,10 +11,9 @@ import numpy as np
 from tb_torchcompile_plugin.profile.columns import groups_of_equal, mask_of
 from tb_torchcompile_plugin.profile.gpu.launches import LaunchCalls, launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_SKIPS
@@ -39,7 +38,7 @@ class CudaGraphs(msgspec.Struct, frozen=True):
     replays: int  # calls that launched a whole graph
     gpu_events: int  # that ran as part of graphs
     gpu_time_percent: float | None  # of the summed GPU event time
-    skips: int | None  # how often inductor used no graph though told to; None where not recorded
+    skips: int | None  # how often inductor used no graph though asked to; None where not recorded
     skip_reasons: list[str] | None  # in torch's words, as far as it records them
 
 
@@ -143,7 +142,7 @@ def cudagraph_skips(data: CompileData) -> int | None:
 
 
 def cudagraph_skip_reasons(data: CompileData) -> list[str]:
-    """Return why inductor did not use CUDA graphs though told to, each reason once."""
+    """Return why inductor did not use CUDA graphs though asked to, each reason once."""
     rows = (*data.summary.compilations, *data.summary.runtime_metrics)
     reasons = (skip_reason(row.metrics) for row in rows)
     return list(dict.fromkeys(filter(None, reasons)))

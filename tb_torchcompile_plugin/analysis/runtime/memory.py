@@ -11,13 +11,12 @@ from tb_torchcompile_plugin.analysis.formatting import device_name, duration, pe
 from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, mask_of, sums, values_at
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Device
-from tb_torchcompile_plugin.profile.gpu_work import device_property
+from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.host.host_tree import HostTree, bounds_in, host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import CPU_TYPES, DEVICE_TYPES
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor_where
 from tb_torchcompile_plugin.torch_names.operators import only_allocates
@@ -249,8 +248,8 @@ def _device(trace: Trace, events: Moments, device: int, inside: Mask, at_peak: M
 
 def _capacities(trace: Trace) -> dict[int, int]:
     """Return the memory of each device, by the trace's header."""
-    sizes = device_property(trace, "totalGlobalMem")
-    return {device: size for device, size in sizes.items() if isinstance(size, int)}
+    sizes = ((row.get("id"), row.get("totalGlobalMem")) for row in device_properties(trace))
+    return {device: size for device, size in sizes if isinstance(device, int) and isinstance(size, int)}
 
 
 def _extremes(ts: Int64s, curves: list[Int64s]) -> Int64s:
@@ -313,7 +312,7 @@ def _allocations(profile: Profile, events: Moments, allocated: Int64s, at_peak: 
             step=_name(steps.names, step),
             at_peak=bool(at_peak[row]),
         )
-        for row, step in zip(rows.tolist(), steps.of(events.ts[rows]).tolist())
+        for row, step in zip(rows.tolist(), within(steps.windows, events.ts[rows]).tolist())
     ]
 
 

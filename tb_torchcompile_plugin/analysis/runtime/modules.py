@@ -25,8 +25,8 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree, merged_stacks
 from tb_torchcompile_plugin.profile.host.operator_calls import forwards, operator_calls
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
@@ -170,7 +170,7 @@ def _called_modules(profile: Profile) -> list[_Node]:
 
 
 def _graph_modules(profile: Profile, ran_by: dict[str, int]) -> dict[int | str, dict[str, _Node]]:
-    """Return by the module that ran a graph, else by the compiled frame, the modules that the graph names, by path."""
+    """Return the modules that a graph names, by path: by the module that ran it, otherwise by the compiled frame."""
     frames: dict[str, str] = {}
     for (_, compile_id), row in forward_compilations(profile.summary).items() if profile.summary else ():
         frames[compile_id] = f"{without_resume(row.function)} ({row.file.rpartition('/')[2]})"

@@ -26,10 +26,9 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import operator_calls, site_names
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import uses_tensor_cores
 from tb_torchcompile_plugin.torch_names.operators import (
@@ -51,7 +50,7 @@ from tb_torchcompile_plugin.torch_names.slices import (
 OperatorKind = Literal["operator", "label", "runtime", "overhead"]
 _KINDS: tuple[OperatorKind, ...] = ("operator", "label", "runtime", "overhead")
 _KIND_OF_CAT: dict[str, int] = {OPERATOR: 0, LABEL: 1, OVERHEAD: 3}
-_RUNTIME = 2
+_RUNTIME = 2  # index of "runtime" in _KINDS
 _MAX_FLOPS = 1 << 56  # no call does as many; sums of them fit into 64 bits
 _Parts = tuple[Int64s, Sequence[str]]  # what calls are split by: each call's code, -1 for none, and the texts
 _COUNTED = (*FLOP_FACTORS, *FLOP_ELEMENTWISE, CONVOLUTION)
@@ -120,7 +119,7 @@ def operators(profile: Profile, split: str | None = None) -> Operators:
 def step_operators(profile: Profile) -> list[Operator]:
     """Return the rows of calls that begin in profiled steps, most self time on the host first."""
     called = profile.trace.ts[profile.of(operator_calls).index]
-    in_step = profile.of(StepWindows).of(called) >= 0
+    in_step = within(profile.of(StepWindows).windows, called) >= 0
     return [row for row in _rows(profile, (np.where(in_step, 0, -1), ("step",))) if row.part]
 
 

@@ -17,10 +17,9 @@ from tb_torchcompile_plugin.profile.host.host_tree import (
     plain_names,
 )
 from tb_torchcompile_plugin.profile.host.operator_calls import program_ns
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_program_function, resumed_from
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_step
 

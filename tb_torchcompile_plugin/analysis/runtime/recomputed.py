@@ -1,6 +1,6 @@
 """Find where a compiled backward computes its forward again, as a checkpoint inside the graph asks for.
 
-Inductor computes products of matrices, convolutions and attention again only when told to. Attention and convolutions
+Inductor computes products of matrices, convolutions and attention again only when asked to. Attention and convolutions
 have backwards of another name: if they run forward in a backward, that is certain. A product has two gradients at most:
 of more products, those are no gradients that look like forward by operator, sizes and kernels.
 """
@@ -87,7 +87,7 @@ def _recomputed(
     profile: Profile, name: str, forwards: list[_Graph], backwards: list[_Graph]
 ) -> Iterator[Recomputed]:
     """Yield what the backwards of one compilation compute again."""
-    asks_for_checkpoints = profile.data is not None and bool(profile.data.of(checkpoint_lines, name))
+    data = profile.data
     forward_keys = {call.key for graph in forwards for call in graph.heavy}
     # Of the forward that does most: others may be cut off, and DDP splits a graph into several.
     products = max(graph.products for graph in forwards)
@@ -96,21 +96,23 @@ def _recomputed(
         stretches = [list(calls) for is_forward, calls in runs if is_forward]
         # A backward without a gradient by name may be a library's, which calls a forward or more products.
         has_gradient = any(call.kind == "gradient" for call in graph.heavy)
-        is_certain = has_gradient and any(map(_has_forward, stretches))
-        if is_certain or asks_for_checkpoints:
-            extra = graph.products - 2 * products
-            for calls in _chosen(stretches, extra if extra >= _MIN_EXTRA_PRODUCTS else 0):
-                begin, end = calls[0].begin, calls[-1].end
-                yield Recomputed(
-                    compile_id=graph.compile_id,
-                    rows=[call.row for call in calls],
-                    begin=begin,
-                    end=end,
-                    earliest=max(
-                        (call.end for call in graph.heavy if call.end <= begin), default=graph.begin
-                    ),
-                    latest=min((call.begin for call in graph.heavy if call.begin >= end), default=graph.end),
-                )
+        has_forward = any(map(_has_forward, stretches))
+        is_certain = has_gradient and has_forward
+        extra = graph.products - 2 * products
+        extra = extra if extra >= _MIN_EXTRA_PRODUCTS else 0
+        # The texts of graphs are read only where they decide.
+        if not is_certain and not ((has_forward or extra) and data and data.of(checkpoint_lines, name)):
+            continue
+        for calls in _chosen(stretches, extra):
+            begin, end = calls[0].begin, calls[-1].end
+            yield Recomputed(
+                compile_id=graph.compile_id,
+                rows=[call.row for call in calls],
+                begin=begin,
+                end=end,
+                earliest=max((call.end for call in graph.heavy if call.end <= begin), default=graph.begin),
+                latest=min((call.begin for call in graph.heavy if call.begin >= end), default=graph.end),
+            )
 
 
 def _has_forward(stretch: list[_Heavy]) -> bool:

@@ -1,7 +1,7 @@
 """Measure how close a kernel comes to what its device can do: bandwidth and arithmetic achieved, against the peaks.
 
-Bytes and operations are those that inductor computed or a copy recorded, else an estimate from recorded shapes. More
-than 100 % is possible and stays: a kernel whose data is in a cache is not bound by the device's memory.
+Bytes and operations are those that inductor computed or a copy recorded, otherwise an estimate from recorded shapes.
+More than 100 % is possible and stays: a kernel whose data is in a cache is not bound by the device's memory.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ from tb_torchcompile_plugin.profile.columns import (
 )
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_names
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.devices import Peak, peak_of
 from tb_torchcompile_plugin.torch_names.kernels import (
@@ -42,7 +41,7 @@ from tb_torchcompile_plugin.torch_names.kernels import (
     PRODUCTS,
     Category,
     gradient_of,
-    is_triton,
+    has_triton_prefix,
     launches,
     may_multiply,
     multiplies_three_times,
@@ -55,7 +54,7 @@ Precision = Literal["fp32", "tf32", "bf16"]
 
 # arithmetic beyond this share of the peak is not the kernel's own; clocks vary, a judgement
 _MAX_OF_PEAK = 1.1
-_TRITON = [code for code, name in enumerate(CATEGORIES) if is_triton(name)]
+_TRITON = [code for code, name in enumerate(CATEGORIES) if has_triton_prefix(name)]
 _COPIES = [CATEGORIES.index("memcpy"), CATEGORIES.index("memset")]
 _FAMILY: dict[Category, Family] = {
     "gemm": "library",
@@ -137,24 +136,28 @@ def launched_work(profile: Profile) -> list[Work]:
         work = Work(np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, bool), types)
         copies = np.isin(rows.category, _COPIES)
         work.bytes[copies] = values_of(trace, "bytes", rows.index)[copies]
-        _add_estimates(trace, rows, work)
+        # Which launches may do the operations of a product.
+        kernels, kernel_of = distinct(rows.name, rows.category)
+        able = [may_multiply(trace.names[name], CATEGORIES[code]) for name, code in kernels.T.tolist()]
+        multiplies = np.array(able, bool)[kernel_of]
+        _add_estimates(trace, rows, multiplies, work)
         # Without any operation inductor does not count them for this kernel.
         generated = np.isin(rows.category, _TRITON)
         gb, flop = values_of(trace, "kernel_num_gb", rows.op), values_of(trace, "kernel_flop", rows.op)
         recorded = generated & (gb > 0)
         work.bytes[recorded] = gb[recorded] * 1e9
         work.estimated[recorded] = False
-        counted = generated & (flop > 0) & _multiply(trace, rows)
+        counted = generated & (flop > 0) & multiplies
         work.flop[counted] = flop[counted]
         all_work.append(work)
     return all_work
 
 
-def _add_estimates(trace: Trace, rows: Launches, work: Work) -> None:
+def _add_estimates(trace: Trace, rows: Launches, multiplies: Mask, work: Work) -> None:
     """Add what recorded shapes give; launches of equal shapes are estimated once."""
     dims, types = codes_of(trace, "input_dims", rows.op), work.types
     called = np.where(rows.op >= 0, trace.name[rows.op], -1).astype(np.int64)
-    main = _is_main(trace, rows)
+    main = _is_main(trace, rows, multiplies)
     columns = dims, types, called, rows.name, codes_of(trace, "grid", rows.index)
     for indices in groups_of_equal(np.flatnonzero(dims >= 0), *columns):
         first = indices[0]
@@ -174,14 +177,7 @@ def _add_estimates(trace: Trace, rows: Launches, work: Work) -> None:
         work.flop[indices] = np.nan if flop is None else flop
 
 
-def _multiply(trace: Trace, rows: Launches) -> Mask:
-    """Return which launches may do the operations of a product."""
-    kernels, kernel_of = distinct(rows.name, rows.category)
-    able = [may_multiply(trace.names[name], CATEGORIES[code]) for name, code in kernels.T.tolist()]
-    return np.array(able, bool)[kernel_of]
-
-
-def _is_main(trace: Trace, rows: Launches) -> Mask:
+def _is_main(trace: Trace, rows: Launches, multiplies: Mask) -> Mask:
     """Return which launch of an operator computes its result.
 
     Of several kernels of a family that is the longest: others prepare the result or sum it up. Two of ATen's own share
@@ -195,7 +191,7 @@ def _is_main(trace: Trace, rows: Launches) -> Mask:
     is_backward = mask_of(trace.names, CONVOLUTION_BACKWARD.__eq__)
     of_two = np.where(rows.op >= 0, is_backward[trace.name[rows.op]], False)
     is_aten = family == families.index("aten")
-    able = (family > 0) & (is_aten | _multiply(trace, rows))
+    able = (family > 0) & (is_aten | multiplies)
     indices = np.flatnonzero(able & (rows.op >= 0) & (~of_two | (gradient > 0)))
     main = np.zeros(len(rows.index), bool)
     if len(indices):

@@ -74,9 +74,9 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.generated_code.output_code import GeneratedKernels, generated_kernels
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import Step, profiled_steps, step_slices
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.steps import Step, StepWindows, profiled_steps
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.records import Phase
@@ -203,7 +203,7 @@ def span_report(profile: Profile) -> Span:
         warnings=warnings,
         events=trace.events,
         wall_us=us(last - first),
-        profiled_us=us(trace.dur[profile.of(step_slices)].sum()) if profile.of(profiled_steps) else None,
+        profiled_us=us(trace.dur[profile.of(StepWindows).rows].sum()) if profile.of(profiled_steps) else None,
         gpu=profile.of(gpus),
         steps=profile.of(profiled_steps),
         kernel_categories=profile.of(kernel_categories),

@@ -23,17 +23,10 @@ from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, causes_in, i
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
+from tb_torchcompile_plugin.profile.intervals import NORMAL_DEVIATIONS, Int64s, Intervals, covered_ns, us
 from tb_torchcompile_plugin.profile.model.launch_sequence import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import (
-    StepWindows,
-    bottleneck,
-    bottleneck_windows,
-    step_ns,
-    step_slices,
-)
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.steps import StepWindows, bottleneck, bottleneck_windows, step_ns
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_autotuning, is_garbage_collection
@@ -48,7 +41,6 @@ _T95 = [float(number) for number in _T95_TEXT.split()]
 SLOW_PERCENT = 10
 SLOW_DEVIATIONS = 3
 _MIN_STEPS = 3  # of fewer steps none is typical
-_SCALE = 1.4826  # of a normal distribution: standard deviation over median absolute deviation
 _MIN_EXPLAINED = 0.5  # share of the excess that a reason explains at least
 
 # Share of a step spent compiling from which on it is not a steady one; a judgement without a recorded source.
@@ -117,8 +109,8 @@ class SlowStep(msgspec.Struct, frozen=True):
     row: int  # among the steps
     excess_us: float  # time beyond the median step
     times_median: float
-    # `gc` or `autotune`, where recorded; `recompile` or `compile`; else the part that grew most. None where none of
-    # them explains half of the excess.
+    # `gc` or `autotune`, where recorded; `recompile` or `compile`; otherwise the part that grew most. None where
+    # none of them explains half of the excess.
     reason: Reason | None
     explained_us: float | None
     compile_ids: list[str]  # of recompiles
@@ -222,7 +214,7 @@ def noise_us(a: StepTimes, b: StepTimes) -> float | None:
 def step_breakdowns(profile: Profile) -> list[StepBreakdown]:
     """Return one row per profiled step, in its window on the host; [] without a schedule."""
     steps = profile.of(StepWindows)
-    return _breakdowns(profile, steps.names, Intervals(steps.starts, steps.ends))
+    return _breakdowns(profile, steps.names, steps.windows)
 
 
 def bottleneck_breakdowns(profile: Profile) -> list[StepBreakdown]:
@@ -318,7 +310,7 @@ def slow_from_us(walls_us: Sequence[float]) -> float | None:
     """Return from which time on a step is slow; None where there are too few steps, or most take no time."""
     if len(walls_us) < _MIN_STEPS or not (median := statistics.median(walls_us)):
         return None
-    deviation = _SCALE * statistics.median(abs(wall - median) for wall in walls_us)
+    deviation = NORMAL_DEVIATIONS * statistics.median(abs(wall - median) for wall in walls_us)
     return median + max(median * SLOW_PERCENT / 100, SLOW_DEVIATIONS * deviation)
 
 
@@ -343,7 +335,7 @@ def _growth(
 
 def _named_us(profile: Profile, is_wanted: Callable[[str], bool]) -> list[float]:
     """Return for each step how long slices of such names ran on its thread."""
-    trace, rows = profile.trace, profile.of(step_slices)
+    trace, rows = profile.trace, profile.of(StepWindows).rows
     cover = Cover(trace, np.flatnonzero(mask_of(trace.names, is_wanted)[trace.name]))
     times: Int64s = np.zeros(len(rows), np.int64)
     for same in groups_of_equal(np.arange(len(rows)), trace.track[rows]):

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration
-from tb_torchcompile_plugin.profile.intervals import covered_ns, union
+from tb_torchcompile_plugin.profile.intervals import covered_ns, union, us
 from tb_torchcompile_plugin.profile.model.attribution import HostCauseKind, culprits
 from tb_torchcompile_plugin.profile.model.clock import clock, gpu_windows, step_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -24,7 +24,6 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import (
 from tb_torchcompile_plugin.profile.model.model import Model, Replayed, replay
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import profiled_step_ns, unprofiled_step_ns
-from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.slices import call_kind
 
 # Culprits that have parts of their own, and their least share of the host's time; judgements without a recorded source.
@@ -81,6 +80,7 @@ def step_picture(profile: Profile, changed: Model, like: Sequence[HostPart] = ()
         named = largest[:_MAX_NAMED]
     host = _by_cause(spent, named)
     keys = sorted(host, key=lambda key: (order.index(key) if key in order else len(order), -host[key]))
+    # ns: less is what sums of floats are off by
     if (longer := step * steps - sum(host.values())) > 0.01:
         keys.append(_GPU_CLOCK)
         host[_GPU_CLOCK] = longer

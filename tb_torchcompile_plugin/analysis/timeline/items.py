@@ -27,9 +27,9 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
 )
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, NOTHING, ThreadActivity
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices, steps_by_gpu
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.steps import StepWindows, steps_by_gpu
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.records import phase_of
 
@@ -49,7 +49,7 @@ def item_lanes(profile: Profile, origin: int) -> Iterator[tuple[LaneKind, str, l
     trace = profile.trace
     steps = [
         Item(trace.names[trace.name[row]], int(trace.ts[row]) - origin, int(trace.dur[row]), "step", int(row))
-        for row in profile.of(step_slices)
+        for row in profile.of(StepWindows).rows
     ]
     lanes: list[tuple[LaneKind, str, list[Item]]] = [
         ("steps", "Steps", steps),

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.profile import level_of_detail as detail
+from tb_torchcompile_plugin.profile import level_of_detail
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.level_of_detail import MergedSlices
 from tb_torchcompile_plugin.reader.memo import cached_once
@@ -111,7 +111,7 @@ class ItemSlices:
         self.start, self.dur, self._load_items = start, dur, items
         self.line = packed(start, start + dur)
         order = np.argsort(self.line, kind="stable")
-        self._singles = detail.singles(self.line[order], start[order], dur[order], order)
+        self._singles = level_of_detail.singles(self.line[order], start[order], dur[order], order)
 
     @classmethod
     def of(cls, items: list[Item]) -> ItemSlices:
@@ -141,7 +141,7 @@ class ItemSlices:
 
     def runs(self, start: int, end: int, shift: int) -> MergedSlices:
         """Return the runs of level `shift` that touch [start, end)."""
-        return detail.touching(detail.merged(self._singles, shift), start, end)
+        return level_of_detail.touching(level_of_detail.merged(self._singles, shift), start, end)
 
     def name_codes(self, rows: Int64s) -> Int64s:
         """Return the names of rows as indices into `texts`."""
@@ -243,20 +243,20 @@ class TraceRows:
 
     def runs(self, track: int, start: int, end: int, shift: int) -> MergedSlices:
         """Return the runs of level `shift` of one track that touch [start, end), by (group, start)."""
-        level, window = detail.coarsest(self._levels, shift), (start, end, shift)
+        level, window = level_of_detail.coarsest(self._levels, shift), (start, end, shift)
         near = level.window(self._groups(track), *window) if level else self._slices(track, *window)
-        return detail.touching(detail.merged(near, shift), start, end)
+        return level_of_detail.touching(level_of_detail.merged(near, shift), start, end)
 
     def touching(self, track: int, start: int, end: int) -> Int64s:
         """Return the rows of one track that touch [start, end)."""
-        rows: Int64s = detail.touching(self._slices(track, start, end, 0), start, end).row
+        rows: Int64s = level_of_detail.touching(self._slices(track, start, end, 0), start, end).row
         return rows
 
     def _groups(self, track: int) -> range:
         return range(int(self.first_group[track]), int(self.first_group[track + 1]))
 
     @cached_once
-    def _levels(self) -> list[detail.Level]:
+    def _levels(self) -> list[level_of_detail.Level]:
         """Computed once, because browsers ask for several windows at a time."""
         if len(self.trace) < _MIN_SLICES_FOR_LEVELS:
             return []
@@ -264,7 +264,7 @@ class TraceRows:
             self._singles(np.array([group]), [self.order[self.bounds[group] : self.bounds[group + 1]]])
             for group in range(self.groups)
         )
-        return list(detail.levels(groups, self.groups, self.end - self.origin))
+        return list(level_of_detail.levels(groups, self.groups, self.end - self.origin))
 
     def _slices(self, track: int, start: int, end: int, shift: int) -> MergedSlices:
         first, last = self.trace.track_bounds[track : track + 2].tolist()
@@ -277,11 +277,11 @@ class TraceRows:
             rows.append(self.order[max(low - 1, begin) : high])  # the one that began before may still run
         return self._singles(np.array(self._groups(track)), rows)
 
-    def _singles(self, groups: Int64s, rows_of: list[detail.Integers]) -> MergedSlices:
+    def _singles(self, groups: Int64s, rows_of: list[level_of_detail.Integers]) -> MergedSlices:
         """Return the rows of each group as runs of one slice."""
         group = np.repeat(groups.astype(np.int32), [len(rows) for rows in rows_of])
         rows = np.concatenate([np.zeros(0, np.int32), *rows_of])
-        return detail.singles(group, self.trace.ts[rows] - self.origin, self.trace.dur[rows], rows)
+        return level_of_detail.singles(group, self.trace.ts[rows] - self.origin, self.trace.dur[rows], rows)
 
 
 def crossing_rows(trace: Trace) -> tuple[Int64s, Int64s]:

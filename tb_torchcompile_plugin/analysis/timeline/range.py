@@ -13,8 +13,7 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import COLORS, Color, TrackS
 from tb_torchcompile_plugin.analysis.timeline.timeline import Fact, Timeline, busy_fact, time_fact
 from tb_torchcompile_plugin.profile.columns import distinct, indices_in
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, union
-from tb_torchcompile_plugin.profile.units import share_percent, us
+from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, union, us
 
 _MAX_ROWS = 50  # rows of the tables of kernels and of operators
 _MAX_FACTS = 8  # threads, kernels and host slices shown first; no recorded source

@@ -23,7 +23,7 @@ _MAX_RELATED = 20  # slices listed in one group; no recorded source
 
 
 class SliceRef(msgspec.Struct, frozen=True):
-    """A slice that is somewhere else on the timeline."""
+    """A slice at another position of the timeline."""
 
     row: int
     lane: int

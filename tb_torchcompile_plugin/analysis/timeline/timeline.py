@@ -30,11 +30,10 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import (
 from tb_torchcompile_plugin.analysis.timeline.layout import Points, layout, user_kernels
 from tb_torchcompile_plugin.errors import BadRequest, visible
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.level_of_detail import MergedSlices, aligned, shift_for
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching
 from tb_torchcompile_plugin.reader.arrays import Codes
 from tb_torchcompile_plugin.reader.memo import Memo, cached_once
 
@@ -121,7 +120,7 @@ class Timeline:
         elif not has_unix_time(self.profile, self.origin):
             why = "the trace's clock is not Unix time"
             notes.append(f"Phases of compilation and recompiles have no place: {why}")
-        names = [trace.names[code] for code in trace.name[self.profile.of(step_slices)]]
+        names = [trace.names[code] for code in trace.name[self.profile.of(StepWindows).rows]]
         slices = sum(lane.slices for lane in self.lanes if lane.kind != "counter")
         return TimelineLanes(
             headline=f"{plural(slices, 'slice')} on {plural(len(self.lanes), 'lane')}.",
@@ -183,7 +182,7 @@ class Timeline:
         """Return start and end of a profiled step with the GPU work that it launched."""
         starts, ends = self._steps
         trace, work = self.profile.trace, self.profile.of(gpu_work)
-        step = self.profile.of(StepWindows).launching(trace, trace.launch_of()[work.index])
+        step = launching(self.profile.of(StepWindows).windows, trace, trace.launch_of()[work.index])
         launched = work.index[step == index]
         finished = trace.ts[launched] + trace.dur[launched] - self.origin
         end = int(ends[index])
@@ -210,7 +209,7 @@ class Timeline:
 
     @cached_once
     def _steps(self) -> tuple[Int64s, Int64s]:
-        rows = self.profile.of(step_slices)
+        rows = self.profile.of(StepWindows).rows
         starts = self.profile.trace.ts[rows] - self.origin
         return starts, starts + self.profile.trace.dur[rows]
 

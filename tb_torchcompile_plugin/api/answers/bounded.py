@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.errors import WrongArgument
 
-AFTER = "AFTER"  # where the mended program is recorded
+AFTER = "AFTER"  # where the fixed program is recorded
 
 
 class CommandHints(Protocol):
@@ -78,7 +78,8 @@ class Commands:
         return f"tb-torchcompile report {self._logdir} --full"
 
 
-_DECIMALS = 6
+# Chosen by eye.
+_DECIMALS = 6  # of a number: shares of a microsecond and of a percent stay
 _LONGEST = 4096  # items of a list
 _TEXT, _PER_ITEM = 80, 100  # characters of a text: at least, and more for each item that lists may have
 _COUNTED = 12  # lists of which is said how much they lost
@@ -227,7 +228,7 @@ def bounded(tables: Iterable[Table], ask: AnswerLimits, headline: str, more: Com
     whole = [_whole(table, skipped) for table, skipped in _wanted(list(tables), ask)]
     counts = [len(table.rows) if ask.top is None else min(ask.top, len(table.rows)) for table in whole]
     of = _Fitting(whole, counts, headline, more, sys.maxsize if ask.most_bytes is None else ask.most_bytes)
-    return of.made(counts) if of.fits(counts) else _fitting(of)
+    return of.cut_to(counts) if of.fits(counts) else _fitting(of)
 
 
 def size(answer: msgspec.Struct) -> int:
@@ -295,7 +296,7 @@ class _Fitting(NamedTuple):
     more: CommandHints
     most_bytes: int
 
-    def made(self, limits: Sequence[int]) -> Bounded:
+    def cut_to(self, limits: Sequence[int]) -> Bounded:
         """Return so many rows of the first tables, and none of the others."""
         cuts = [_cut(whole, limit, self.more) for whole, limit in zip(self.whole, limits)]
         left = self.whole[len(limits) :]
@@ -309,7 +310,7 @@ class _Fitting(NamedTuple):
         return [min(most, count) for count in self.counts[:tables]]
 
     def fits(self, limits: Sequence[int]) -> bool:
-        return size(self.made(limits)) <= self.most_bytes
+        return size(self.cut_to(limits)) <= self.most_bytes
 
 
 def _fitting(of: _Fitting) -> Bounded:
@@ -317,7 +318,7 @@ def _fitting(of: _Fitting) -> Bounded:
     tables = most(len(of.counts), lambda many: of.fits(of.level(many, 1)))
     if tables == 0:
         limits = [0] if of.fits([0]) else []
-        answer = of.made(limits)
+        answer = of.cut_to(limits)
         if size(answer) > of.most_bytes:
             raise TooFewBytes(
                 f"{of.most_bytes} bytes hold no answer", next_step=f"Allow {size(answer)} or more"
@@ -327,4 +328,4 @@ def _fitting(of: _Fitting) -> Bounded:
     for index, count in enumerate(of.counts[:tables]):
         before, after = least[:index], least[index + 1 :]
         least[index] = most(count, lambda many, a=before, b=after: of.fits([*a, many, *b]))  # type: ignore[misc]
-    return of.made(least)
+    return of.cut_to(least)

@@ -181,9 +181,9 @@ class Logdir:
     def report(self, run: str = "") -> Report:
         """Return the report on this run, on all for "". Raises NoSuchRun."""
         with self._lock:
-            look = self.session.look()
-            only = [listed.run for listed, _ in look.runs] == [run]  # which is the same as all of them
-            wanted, files = ReportFilter("" if only else run), _files(look, run)
+            listing = self.session.look()
+            only = [listed.run for listed, _ in listing.runs] == [run]  # which is the same as all of them
+            wanted, files = ReportFilter("" if only else run), _files(listing, run)
             if self._kept is None or self._kept[:2] != (wanted, files):
                 self._kept = wanted, files, whole_report(self.session, self._progress, wanted)
             return self._kept[2]
@@ -198,9 +198,9 @@ class Logdir:
         return shown(self.session, self.report(address(id).run), id, asking)
 
 
-def _files(look: Listing, run: str) -> tuple[File, ...]:
+def _files(listing: Listing, run: str) -> tuple[File, ...]:
     """Return all files that a report is computed from."""
-    workers = [worker for listed, workers in look.runs if run in ("", listed.run) for worker in workers]
+    workers = [worker for listed, workers in listing.runs if run in ("", listed.run) for worker in workers]
     return tuple(
         file
         for worker in workers

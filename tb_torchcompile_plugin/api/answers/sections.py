@@ -214,6 +214,7 @@ def chosen(sections: Collection[str]) -> list[str]:
     for section in sections:
         selected = [name for name in every if name == section or name.startswith(f"{section}.")]
         if not selected:
+            # names and a likeness, chosen by hand: a misspelt section is found, unlike ones are not offered
             near = difflib.get_close_matches(section, every, 4, 0.4) or every[:8]
             raise NoSuchSection(
                 f"there is no section {section!r}",

@@ -85,7 +85,7 @@ def seen_at(place: Address, row: msgspec.Struct | None) -> tuple[str, str]:
     return panel, f"{table}:{key(row)}" if key and row is not None else ""
 
 
-_NEAR = 4
+_NEAR = 4  # ids that an error names; chosen by eye
 
 
 class HowToVerify(msgspec.Struct, frozen=True):
@@ -136,6 +136,7 @@ def nearest(ids: Sequence[str], id: str) -> list[str]:
     """Return the most similar ids, of the same section if there is one of that name."""
     section = id.split("/", 4)[3:4]
     candidates = [other for other in ids if other.split("/", 4)[3:4] == section] or list(ids)
+    # a likeness chosen by hand: ids of one section are alike in most characters
     return difflib.get_close_matches(id, candidates, _NEAR, 0.3) or candidates[:_NEAR]
 
 

@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
 
 CODE_LEFT_OUT = "left out of this file (--no-code)"
-# What torch writes behind a guard, wherever that is told: the line that asked for it, and its stack.
+# What torch writes behind a guard, wherever a guard is shown: the line that asked for it, and its stack.
 _QUOTED = re.compile(r"\s{2,}# .*", re.DOTALL)
 
 
@@ -68,7 +68,7 @@ def without_code(answer: Any) -> Any:
 Texts: TypeAlias = dict[str, str]
 Advance: TypeAlias = Callable[[Progress], None]
 
-_SOON_S = 0.02
+_SOON_S = 0.02  # between questions for an answer that is being computed; chosen by hand
 # What says how much of an answer is wanted, and not which: the file answers it with the one that it has.
 _ANY = {
     "timeline_window": {"lanes"},
@@ -224,7 +224,7 @@ def _fixes_of_ranks(reader: RouteReader, ids: Texts) -> Iterator[Texts]:
         yield from _fixes("rank_what_if", reader, rank)
 
 
-# By route, beside the question without any.
+# By route, in addition to the question without any.
 VALUES: Mapping[str, Values] = {
     "compilation": lambda reader, ids: (texts for texts in _compilations(reader, ids) if texts["compile_id"]),
     "guards": lambda reader, ids: (texts for texts in _compilations(reader, ids) if texts["compile_id"]),

@@ -90,6 +90,7 @@ def reasons(code: bool) -> dict[str, str]:
     return why
 
 
+# Bytes of the file, by hand: runs of 2 to 20 MB of traces make files of 2 to 8 MB (docs/export.md).
 TIMELINE_BYTES = 8_000_000
 _COMPARED = 3  # other spans of the same run
 PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was picked
@@ -177,7 +178,7 @@ class Export:
         yield from self._details(WORKER, {"run": run, "worker": worker})
         yield from self._details(SPAN_OR_WORKER, _span_texts(run, worker, span))
         before = self.pack.bytes
-        self.holds.append(Held("Panels", f"{plural(len(self.pack.places), 'answer')}, {size(before)}"))
+        self.holds.append(Held("Panels", f"{plural(len(self.pack.locations), 'answer')}, {size(before)}"))
         if span:
             yield from self._details(SPAN, _span_texts(run, worker, span))
             yield from self._job(run, span)
@@ -215,7 +216,7 @@ class Export:
         if self.run.ranks < 2:
             return
         ids = {"run": run, "span": span}
-        before = len(self.pack.places)
+        before = len(self.pack.locations)
         if (job := self.reader.keep("job", ids)) is None:
             return
         yield from self._once(ids, SIDE_BY_SIDE)
@@ -225,13 +226,15 @@ class Export:
         yield from self.pack.take()
         self._same_job(ids, job.map.spans)
         self.holds.append(
-            Held(f"The job of {plural(job.ranks, 'rank')}", plural(len(self.pack.places) - before, "answer"))
+            Held(
+                f"The job of {plural(job.ranks, 'rank')}", plural(len(self.pack.locations) - before, "answer")
+            )
         )
 
     def _same_job(self, ids: Texts, spans: list[str]) -> None:
         prefix = f"\x1f{ids['run']}\x1f{ids['span']}"
         jobs = {route.name for route in ROUTES.values() if route.subject in (JOB, RANK, SIDE_BY_SIDE)}
-        for key in list(self.pack.places):
+        for key in list(self.pack.locations):
             name, _, rest = key.partition("\x1f")
             if name in jobs and f"\x1f{rest}".startswith(prefix):
                 for span in spans:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 _CHUNK_BYTES = 1 << 19  # before they are compressed: what is decompressed for one answer
-_LEVEL = 6
+_LEVEL = 6  # zlib's default
 _GZIP = 31  # zlib's word for its own window with gzip's header
 
 
@@ -57,7 +57,7 @@ class Pack:
     """
 
     def __init__(self) -> None:
-        self.places: dict[str, Location] = {}
+        self.locations: dict[str, Location] = {}
         self.bytes = 0  # of all blocks so far
         self._known: dict[bytes, Location] = {}
         self._open: dict[str, Body] = {}
@@ -65,12 +65,12 @@ class Pack:
         self._ready: list[bytes] = []
 
     def __contains__(self, key: str) -> bool:
-        return key in self.places or key in self._open
+        return key in self.locations or key in self._open
 
     def add(self, key: str, body: Body) -> None:
         """Add a body. One that is there already is not written again."""
         if (location := self._known.get(_digest(body))) is not None:
-            self.places[key] = location
+            self.locations[key] = location
             return
         self._open[key] = body
         self._open_bytes += len(body.data)
@@ -81,8 +81,8 @@ class Pack:
         """Give the same answer to another question."""
         if of in self._open:
             self.close()
-        if of in self.places:
-            self.places.setdefault(key, self.places[of])
+        if of in self.locations:
+            self.locations.setdefault(key, self.locations[of])
 
     def close(self) -> None:
         """Write what is open as a chunk, so that what comes next is not decompressed with it."""
@@ -95,7 +95,7 @@ class Pack:
         for key, start in chunk.starts.items():
             body = chunk.bodies[key]
             location = Location(self._chunks, start, len(body.data), body.type, body.status)
-            self.places[key] = self._known[_digest(body)] = location
+            self.locations[key] = self._known[_digest(body)] = location
         block = b'<script type="application/octet-stream+base64" data-chunk="%d">%s</script>\n'
         self._ready.append(block % (self._chunks, chunk.block))
         self.bytes += len(self._ready[-1])
@@ -108,7 +108,7 @@ class Pack:
 
     def index(self) -> bytes:
         """Return where everything lies."""
-        return msgspec.json.encode(self.places)
+        return msgspec.json.encode(self.locations)
 
 
 def chunk_of(bodies: dict[str, Body]) -> Chunk:

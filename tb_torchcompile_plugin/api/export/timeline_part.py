@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.api.export.ask import RouteReader, Texts, body_of, k
 from tb_torchcompile_plugin.api.export.page import Body, Chunk, chunk_of
 from tb_torchcompile_plugin.errors import WrongArgument
 
-BUCKETS = 1024
+BUCKETS = 1024  # of a tile; the tab asks for the same tiles
 _OVERVIEW = 3  # levels of which all tiles are there
 
 
@@ -96,6 +96,7 @@ class Tiles:
 Entry = tuple[str, Body]
 
 _TOGETHER = 1 << 18  # bytes that are compressed together
+# Chosen by hand.
 _DETAILS = 4_000  # slices whose details are there
 _SEARCHED = 300  # names that links search the timeline for
 _HITS = 50  # of each; they are counted all the same

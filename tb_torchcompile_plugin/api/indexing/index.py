@@ -35,7 +35,7 @@ def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
     """
     check(logdir)
     root, target = _absolute(logdir), _absolute(out) if out else ""
-    look = Catalog([("", root)]).look()
+    listing = Catalog([("", root)]).look()
     there: dict[Ids, File] = {}
     if is_remote(target or root):  # to look for a local file is cheap
         there = {
@@ -44,8 +44,8 @@ def plan(logdir: str, out: str = "") -> tuple[list[Order], list[Notice]]:
             for worker in workers
             for span, file in worker.digests.items()
         }
-    notices, orders = list(look.notices), []
-    for run, workers in look.runs:
+    notices, orders = list(listing.notices), []
+    for run, workers in listing.runs:
         folder = run.folder if not target else target if run.run == "." else os.path.join(target, run.run)
         for worker in workers:
             nameable = [span for span in worker.spans if span.span.isdigit()]

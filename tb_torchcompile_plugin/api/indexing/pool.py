@@ -198,7 +198,7 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 
 
 _log = logging.getLogger(__name__)
-_PATIENCE_S = 30
+_PATIENCE_S = 30  # until a scheduler answers; chosen by hand
 _KILLED = "KilledWorker"  # the class is in distributed, which need not be there
 _NOT_INSTALLED = "Run: pip install 'tb-torchcompile-plugin[cluster]'"
 

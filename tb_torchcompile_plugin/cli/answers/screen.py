@@ -114,8 +114,8 @@ def _verdict(answer: FirstAnswer, first: RunFinding) -> str:
 
 def _in_one_line(row: RunFinding, width: int) -> str:
     """Return its title with its place and its prediction, which are kept where the title is too long."""
-    place = next((where for where in row.where if where not in row.title), "")
-    at = f" ({place})" if place else ""
+    location = next((where for where in row.where if where not in row.title), "")
+    at = f" ({location})" if location else ""
     if len(row.title + at) <= width:
         return row.title + at
     step = row.predicted

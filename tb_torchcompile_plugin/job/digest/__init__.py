@@ -1,1 +1,1 @@
-"""What a job asks of one of its ranks, small enough to lie beside its trace: a digest."""
+"""Digests: what a job needs of one of its ranks, in a small file next to the trace."""

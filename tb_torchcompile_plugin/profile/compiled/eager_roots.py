@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.profile.intervals import (
     within,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching
 from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.operators import node_name
 
@@ -79,31 +79,24 @@ class EagerRoots:
     def launched_ns(self, steps: StepWindows) -> int:
         """Return the summed time of all GPU events launched in the steps, or in the span where there are none."""
         is_known = self._launches >= 0
-        inside = steps.launching(self._trace, self._launches) >= 0 if len(steps) else is_known
+        inside = launching(steps.windows, self._trace, self._launches) >= 0 if len(steps) else is_known
         return int(self._gpu_ns[inside].sum())
 
     def _roots(self, ops: Int64s, compiled: Cover) -> tuple[Roots, Intervals]:
+        """Return the outermost of these operators, and when they ran outside of compiled code."""
         launches = np.flatnonzero((self._launches >= 0) & ~compiled.holds(self._launches))
         tracks = self._trace.track[self._launches[launches]]
-        parts = [
-            self._on_track(of_track, compiled.on(track), launches[tracks == track])
-            for track, of_track in by_track(self._trace, ops)
-        ]
-        if not parts:
-            empty = np.zeros(0, np.int64)
-            return Roots(*[empty] * len(Roots._fields)), Intervals(empty, empty)
-        roots, own = zip(*parts)
-        return Roots(*map(np.concatenate, zip(*roots))), joined(*own)
-
-    def _on_track(self, ops: Int64s, compiled: Intervals, launches: Int64s) -> tuple[Roots, Intervals]:
-        """Return the roots of one thread and when they ran.
-
-        ops: in order of time. launches: which GPU events it launched outside of compiled code.
-        """
-        start, reach = self._trace.ts[ops], np.maximum.accumulate(self._trace.ts[ops] + self._trace.dur[ops])
-        first = np.flatnonzero(np.append(True, start[1:] >= reach[:-1]))
-        begin, end = start[first], reach[np.append(first[1:], len(ops)) - 1]
-        own = subtract(union(begin, end), compiled)
-        root = within(Intervals(begin, end), self._trace.ts[self._launches[launches]])
-        device = sums(root, self._gpu_ns[launches], len(first))
-        return Roots(ops[first], begin, end, covered_ns(own, begin, end), device), own
+        empty = np.zeros(0, np.int64)
+        roots, running = [Roots(*[empty] * len(Roots._fields))], [Intervals(empty, empty)]
+        for track, rows in by_track(self._trace, ops):  # rows in order of time
+            start = self._trace.ts[rows]
+            reach = np.maximum.accumulate(start + self._trace.dur[rows])
+            first = np.flatnonzero(np.append(True, start[1:] >= reach[:-1]))
+            begin, end = start[first], reach[np.append(first[1:], len(rows)) - 1]
+            own = subtract(union(begin, end), compiled.on(track))
+            launched = launches[tracks == track]
+            root = within(Intervals(begin, end), self._trace.ts[self._launches[launched]])
+            device = sums(root, self._gpu_ns[launched], len(first))
+            roots.append(Roots(rows[first], begin, end, covered_ns(own, begin, end), device))
+            running.append(own)
+        return Roots(*map(np.concatenate, zip(*roots))), joined(*running)

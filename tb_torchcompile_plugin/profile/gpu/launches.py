@@ -1,6 +1,6 @@
 """Which kernels ran, of which category, which compilation launched them, and what did launching cost?
 
-GPU work by device; on the CPU inductor's C++ kernels, where torch was told to name them. The categories of a device
+GPU work by device; on the CPU inductor's C++ kernels, where torch was asked to name them. The categories of a device
 sum to its summed GPU event time exactly, and so do its kernel rows.
 
 A launch is one call into the CUDA or HIP runtime or driver that put work on a GPU; the replay of a CUDA graph is one.
@@ -133,7 +133,7 @@ def _names(trace: Trace, index: Int64s, parent: Int64s) -> Int64s:
     anonymous = [code for code in np.unique(names).tolist() if kernels.is_anonymous(trace.names[code])]
     if not anonymous:
         return names
-    generated = [code for code, name in enumerate(trace.names) if kernels.is_generated_name(name)]
+    generated = [code for code, name in enumerate(trace.names) if kernels.has_triton_prefix(name)]
     caller = np.where(parent >= 0, trace.name[parent], -1)
     return np.where(np.isin(names, anonymous) & np.isin(caller, generated), caller, names)
 

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, ways_up
-from tb_torchcompile_plugin.reader.trace.serial import narrow
+from tb_torchcompile_plugin.reader.trace.table import narrow
 from tb_torchcompile_plugin.torch_names.python_frames import is_program_function, is_user_function
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION
 

@@ -121,7 +121,12 @@ class ThreadActivity:
 def _first_match(layers: dict[str, Intervals]) -> Activity:
     """Return the first cause at each moment. What runs inside a graph belongs to the graph: it is not eager."""
     times = np.sort(np.concatenate([edge for layer in layers.values() for edge in layer]), kind="stable")
-    on = {kind: _covers(layer, times) for kind, layer in layers.items()}
+    on: dict[str, Mask] = {}  # at which times a layer covers the next moment
+    for kind, layer in layers.items():
+        change = np.zeros(len(times), np.int32)
+        change[np.searchsorted(times, layer.starts)] = 1
+        change[np.searchsorted(times, layer.ends)] -= 1
+        on[kind] = np.cumsum(change) > 0
     conditions = [
         on["compile"],
         on["communication"],
@@ -137,11 +142,3 @@ def _first_match(layers: dict[str, Intervals]) -> Activity:
         cause[conditions[code]] = code
     changed = np.diff(cause, prepend=-1) != 0
     return Activity(times[changed], cause[changed])
-
-
-def _covers(layer: Intervals, times: Int64s) -> Mask:
-    """Return at which times a layer covers the next moment; times: in order, among them the edges of the layer."""
-    change = np.zeros(len(times) + 1, np.int32)
-    change[np.searchsorted(times, layer.starts)] = 1
-    change[np.searchsorted(times, layer.ends)] -= 1
-    return np.asarray(np.cumsum(change[:-1]) > 0)

@@ -61,7 +61,7 @@ HostCauseKind = Literal[
     CallKind,
 ]
 CAUSES: tuple[HostCauseKind, ...] = get_args(HostCauseKind)
-_UNNAMED = -1
+_UNNAMED = -1  # no cause follows from the name
 _NOTHING, _PYTHON, _LIBRARY = range(3)
 _COMPILE, _AUTOTUNING = CAUSES.index("compile"), CAUSES.index("autotuning")
 # Everything inside of these is part of them; autotuning is not counted as the compilation that it is a part of.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask
+from tb_torchcompile_plugin.profile.columns import Mask, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import (
@@ -23,8 +23,8 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import (
 )
 from tb_torchcompile_plugin.profile.profile import Profile
 
-CALL_NS = 5_000  # what a call takes that does not wait, where no other tells
-_RETURN_NS = 20_000  # a call comes back this long after what it waited for, at most
+CALL_NS = 5_000  # of a call that does not wait, where no other call shows it; chosen by eye
+_RETURN_NS = 20_000  # a call comes back this long after what it waited for, at most; chosen by eye
 
 
 class Model(NamedTuple):
@@ -56,6 +56,7 @@ def model(profile: Profile) -> Model:
     usual = int(np.median(length[lane.launches])) if lane.launches.any() else CALL_NS
     waits, latest = _awaited(lane, queue)
     waited = latest > lane.begin
+    # a tenth of a long call, as its end may be late by more; chosen by eye
     prompt = lane.end - latest <= np.maximum(_RETURN_NS, length // 10)
     waits &= (lane.synchronises | (waited & prompt))[:, None]
     waiting = np.asarray(waits.any(axis=1))
@@ -67,7 +68,7 @@ def model(profile: Profile) -> Model:
     return Model(
         host=pieces.ns,
         piece_point=pieces.point,
-        before=apart - summed(pieces.point, pieces.ns, len(lane)),
+        before=apart - sums(pieces.point, pieces.ns, len(lane)),
         own=np.where(held, np.minimum(length, usual), length),
         waits=waits,
         returns=np.where(held, lane.end - ready, np.minimum(np.maximum(lane.end - ready, 0), CALL_NS)),
@@ -82,13 +83,6 @@ def model(profile: Profile) -> Model:
         free=queue.free,
         begin=int(lane.begin[0]) if len(lane) else 0,
     )
-
-
-def summed(point: Int64s, ns: Int64s, points: int) -> Int64s:
-    """Return by point the sum of the pieces that lead to it."""
-    sums = np.zeros(points, np.int64)
-    np.add.at(sums, point, ns)
-    return sums
 
 
 def _awaited(lane: LaunchSequence, queue: GpuQueue) -> tuple[Mask, Int64s]:
@@ -111,6 +105,7 @@ def _targets(lane: LaunchSequence, queue: GpuQueue, usual: int, waits: Mask) -> 
     It waits until the queue has room.
     """
     target = np.full(len(lane), -1, np.int64)
+    # 10 times as long as usual; chosen by eye on the recordings
     slow = np.flatnonzero(lane.launches & ~waits & (lane.end - lane.begin > 10 * usual))
     if not len(slow) or not len(queue):
         return target
@@ -139,7 +134,7 @@ def replay(model: Model, not_done_before: Int64s | None = None) -> Replayed:
     Until a call waits the host's times are sums: only the calls that do and the work between two of them are walked.
     not_done_before: by piece of work the time before which something outside of the model does not let it end.
     """
-    led = model.before + summed(model.piece_point, model.host, len(model.before))
+    led = model.before + sums(model.piece_point, model.host, len(model.before))
     end = model.begin + np.cumsum(led + model.own)
     begin = end - model.own
     held = np.full(len(model.point), model.begin) if not_done_before is None else not_done_before

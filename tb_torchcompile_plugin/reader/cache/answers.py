@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote
+from tb_torchcompile_plugin.reader.cache import store
 from tb_torchcompile_plugin.reader.cache.cache import (
     ANSWERS,
     cache_directory,
@@ -26,7 +27,6 @@ from tb_torchcompile_plugin.reader.cache.cache import (
     name_of,
     write_whole,
 )
-from tb_torchcompile_plugin.reader.cache.store import is_worth_storing
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.torch_names.devices import VARIABLE as PEAKS
 
@@ -78,7 +78,7 @@ class AnswerStore:
         is_on_disk = bool(source.files)
         if is_on_disk and self._large_files_only:
             first = source.files[0]
-            is_on_disk = not is_remote(first.path) and is_worth_storing(first.size)
+            is_on_disk = not is_remote(first.path) and first.size >= store.WORTH_STORING
         answer = load(question, kind, source) if is_on_disk else None
         if answer is None and compute is not None:
             answer = compute()

@@ -78,12 +78,13 @@ def filling(root: Path) -> Iterator[Path]:
     try:
         yield temporary
     finally:
-        # after a move there is nothing left to remove; else the maps outlive their files
+        # after a move there is nothing left to remove; otherwise the maps outlive their files
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def move(temporary: Path, entry: Path, valid: Callable[[], bool]) -> None:
     """Rename the temporary directory to the entry. A valid entry of a faster process stays, a damaged one goes."""
+    # other processes may put an entry there meanwhile; chosen by hand
     for _ in range(3):
         try:
             temporary.rename(entry)

@@ -21,12 +21,13 @@ from tb_torchcompile_plugin.logdir.discovery import copy_name
 from tb_torchcompile_plugin.logdir.filesystem import File
 from tb_torchcompile_plugin.reader.cache import cache
 from tb_torchcompile_plugin.reader.cache.store import open_trace
+from tb_torchcompile_plugin.reader.torch_trace.structured_log import EDGE_BYTES
 from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cancel, Cancelled, Trace
 
-_BLOCK = 1 << 20
+# Chosen by hand.
+_BLOCK = 1 << 20  # bytes of one request
 _AT_ONCE = 8  # requests; what is held in memory is as many blocks
 _TRIES = 3  # a file that changes while it is fetched is fetched again
-_EDGE = 512 << 10
 _log = logging.getLogger(__name__)
 
 
@@ -70,10 +71,10 @@ def ends(file: File) -> Iterator[str]:
 def _ends(file: File) -> bytes:
     if not file.size:
         return b""
-    if file.size <= 2 * _EDGE:
+    if file.size <= 2 * EDGE_BYTES:
         return filesystem.read_range(file.path, 0, file.size)
-    head = filesystem.read_range(file.path, 0, _EDGE)
-    return head + b"\n" + filesystem.read_range(file.path, file.size - _EDGE, file.size)
+    head = filesystem.read_range(file.path, 0, EDGE_BYTES)
+    return head + b"\n" + filesystem.read_range(file.path, file.size - EDGE_BYTES, file.size)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -22,21 +22,20 @@ from isal import isal_zlib
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.cache import cache
 from tb_torchcompile_plugin.reader.cache.cache import cache_directory, max_cache_bytes
-from tb_torchcompile_plugin.reader.trace.ingest import Result, ingest
 from tb_torchcompile_plugin.reader.trace.kineto import (
     Advance,
     BytesRead,
     Cancel,
     Trace,
+    ingest,
     make_trace,
     read_trace,
 )
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
-from tb_torchcompile_plugin.reader.trace.serial import load_column
-from tb_torchcompile_plugin.reader.trace.table import Contents
+from tb_torchcompile_plugin.reader.trace.table import Contents, load_column
 
 FORMAT_VERSION = 7
-_WORTH_STORING = 4 << 20  # smaller traces are read as fast as their entry
+WORTH_STORING = 4 << 20  # bytes; smaller traces are read as fast as their entry
 _BLOCK = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -83,18 +82,13 @@ def is_stored(path: str) -> bool:
     return key is not None and (cache_directory() / key / "contents.json").is_file()
 
 
-def is_worth_storing(size: int) -> bool:
-    """Whether opening a trace of so many bytes from the cache is faster than reading it."""
-    return size >= _WORTH_STORING
-
-
 def _key(path: str) -> str | None:
     """Return the entry's name; None where the file is not there or too small to be stored."""
     try:
         status = os.stat(path)
     except OSError:
         return None
-    if not is_worth_storing(status.st_size):
+    if status.st_size < WORTH_STORING:
         return None
     identity = [os.path.realpath(path), status.st_size, status.st_mtime_ns, FORMAT_VERSION]
     return cache.name_of(identity)
@@ -146,21 +140,15 @@ def _read_and_store(
     path: str, entry: Path, progress: Advance | None, cancelled: Cancel | None, workers: int | None
 ) -> Trace:
     with cache.filling(entry.parent) as temporary:
-        result = ingest(path, progress, cancelled, workers, CHUNK_BYTES, temporary)
+        trace, contents = ingest(path, progress, cancelled, workers, CHUNK_BYTES, temporary)
         if _key(path) == entry.name:
-            _seal(result, temporary)
+            sums = {name: _checksum(temporary / f"{name}.npy") for name in trace.columns}
+            metadata = json.dumps(trace.metadata)
+            stored = _Stored(FORMAT_VERSION, path, contents, metadata, trace.notices, sums)
+            (temporary / "contents.json").write_bytes(msgspec.json.encode(stored))
             cache.move(temporary, entry, lambda: _load(entry, "") is not None)
     cache.evict(entry.parent, entry.name)
-    columns = result.columns
     with contextlib.suppress(OSError, ValueError):  # somebody may have removed the entry already
         # by the names that the files have now, so that it is noticed when they are cut off
-        columns = {name: load_column(entry, name) for name in columns}
-    return make_trace(path, columns, result.contents, result.metadata, result.notices)
-
-
-def _seal(result: Result, directory: Path) -> None:
-    sums = {name: _checksum(directory / f"{name}.npy") for name in result.columns}
-    stored = _Stored(
-        FORMAT_VERSION, result.path, result.contents, json.dumps(result.metadata), result.notices, sums
-    )
-    (directory / "contents.json").write_bytes(msgspec.json.encode(stored))
+        return replace(trace, columns={name: load_column(entry, name) for name in trace.columns})
+    return trace

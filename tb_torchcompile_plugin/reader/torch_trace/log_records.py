@@ -22,6 +22,7 @@ from tb_torchcompile_plugin.reader.trace.source import max_inflated_bytes
 from tb_torchcompile_plugin.torch_names.records import CONFIG_FIELDS, METRICS, PAYLOAD_MD5
 
 CHUNK = 4 << 20
+_GZIP = b"\x1f\x8b"  # the first bytes
 HEAD = re.compile(rb"[VDIWEC]\d{4} \d\d:\d\d:\d\d(?:\.\d+)? +(?P<pid>\d+) [^\]\n]*?\] ?(?P<json>\{[^\n]*)")
 
 
@@ -35,7 +36,7 @@ def content(file: IO[bytes]) -> Iterator[bytes]:
     Raises CutOffError after the last good byte: gzip.open would throw away what it has read before the damage.
     """
     chunk = file.read(CHUNK)
-    if chunk[:2] == b"\x1f\x8b":
+    if chunk[:2] == _GZIP:
         yield from _inflated(chunk, file)
         return
     while chunk:
@@ -69,7 +70,7 @@ def _inflated(chunk: bytes, file: IO[bytes]) -> Iterator[bytes]:
 def is_gzip(path: str) -> bool:
     """Whether a file begins as a gzip does."""
     with open_binary(path) as file:
-        return file.read(2) == b"\x1f\x8b"
+        return file.read(2) == _GZIP
 
 
 def cannot_open(path: str, error: OSError) -> UserError:
@@ -138,8 +139,9 @@ def payload_at(path: str, offset: int, size: int, name: str) -> str:
 def _bytes_at(path: str, offset: int, size: int) -> bytes:
     """Return a part of a log. Of a gz everything before has to be decompressed."""
     with open_binary(path) as file:
-        if not is_gzip(path):
-            file.seek(offset)
+        is_gzip = file.read(2) == _GZIP
+        file.seek(0 if is_gzip else offset)
+        if not is_gzip:
             return file.read(size)
         data = b""
         with contextlib.suppress(CutOffError):

@@ -36,8 +36,8 @@ _NO_REASON = "torch 2.4 does not log the reason"
 def add_unlogged(summary: pb.CompileSummary) -> None:
     """Complete the summary of a log of torch 2.4, which has no artifacts and no spans; others stay as they are.
 
-    A function that resumes after a graph break tells where the graph broke, why the frame before it was started over
-    tells the reason, and each compilation of a frame but the first is a recompile.
+    A function that resumes after a graph break shows where the graph broke, the frame before it that was started over
+    shows the reason, and each compilation of a frame but the first is a recompile.
     """
     if any(kind == CHROMIUM_EVENT or artifact_name(kind) for kind in summary.records.by_kind):
         return
@@ -64,9 +64,11 @@ OnBytes = Callable[[int, int], None]
 
 _RANK = re.compile(rb'^V[^\n]*"rank": (\d+)', re.MULTILINE)
 _TIME = re.compile(rb'"ts": ?(\d+(?:\.\d+)?)')
-_EDGE = 512 << 10
+# Chosen by hand.
+# Of the beginning and of the end of a log, in which its rank and its times are looked for.
+EDGE_BYTES = 512 << 10
 _MOST_DAMAGES = 200_000  # by then seconds have gone by for nothing
-_MOST_RECORD = 128 << 20
+_MOST_RECORD = 128 << 20  # bytes; what is larger is a damaged file, not a record
 _LARGEST_PID = 1 << 22  # of Linux; torch 2.4 writes the thread instead, a number far above
 
 
@@ -89,7 +91,7 @@ def read_log(path: str, progress: OnBytes | None = None) -> CompileSummary:
 
 
 def log_identity(path: str) -> LogIdentity:
-    """Return rank (by file name, else by the records), process id and time range, from the ends of the file.
+    """Return rank (by file name, otherwise by the records), process id and time range, from the ends of the file.
 
     Of a gz only the beginning is read: its end_ns is None. Raises UserError if it cannot be opened.
     """
@@ -97,7 +99,7 @@ def log_identity(path: str) -> LogIdentity:
         head, tail = _head(path), b""
         if not log_records.is_gzip(path):
             with open_binary(path) as file:
-                file.seek(max(0, os.path.getsize(path) - _EDGE))
+                file.seek(max(0, os.path.getsize(path) - EDGE_BYTES))
                 tail = file.read()
     except OSError as error:
         raise log_records.cannot_open(path, error) from error
@@ -111,7 +113,7 @@ def log_identity(path: str) -> LogIdentity:
 
 
 def rank_of(path: str, head: bytes = b"") -> int | None:
-    """Return the rank in the file name, else the first that a record names. Where they disagree the name is right."""
+    """Return the rank in the file name, otherwise the first in a record. The name is right where they differ."""
     named = log_rank(os.path.basename(path))
     match = _RANK.search(head) if named is None else None
     return int(match[1]) if match else named
@@ -142,7 +144,7 @@ def _head(path: str) -> bytes:
     with open_binary(path) as file, contextlib.suppress(log_records.CutOffError):
         for piece in log_records.content(file):
             head += piece
-            if len(head) >= _EDGE:
+            if len(head) >= EDGE_BYTES:
                 break
     return head
 

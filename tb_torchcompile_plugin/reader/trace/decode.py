@@ -19,8 +19,9 @@ import numpy as np
 
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.memo import Memo
-from tb_torchcompile_plugin.reader.trace.codes import (
+from tb_torchcompile_plugin.reader.trace.events import (
     ARGS_FIELDS,
+    EXACT_FROM,
     FLOW,
     KIND_NAMES,
     LAST_SLICE_KIND,
@@ -30,23 +31,21 @@ from tb_torchcompile_plugin.reader.trace.codes import (
     Columns,
     Combo,
     Dictionaries,
-    combo_of,
-    numbers,
-    real,
-)
-from tb_torchcompile_plugin.reader.trace.events import (
-    EXACT_FROM,
     Event,
     ExactEvent,
+    combo_of,
     decode_common_events,
     decode_events,
     decode_exact_events,
     event_from_text,
     exact_ns,
+    load_object,
+    numbers,
+    real,
+    repair_object,
     whole,
 )
 from tb_torchcompile_plugin.reader.trace.layout.layout import Layout, ParsedEvents
-from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.source import open_source
 
 _MOMENTS = {MEMORY: "memory", FLOW: "flow"}
@@ -132,7 +131,7 @@ class Decoder:
             return batch
         try:
             events = [event_from_text(text) for text in parsed.texts]
-            odd = self._batch(events, _exact_stamps(events))
+            odd = self._batch(events)
         except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError):
             return None
         if any(kind in _MOMENTS for kind, _, _ in odd.columns):
@@ -159,10 +158,15 @@ class Decoder:
 
     def feed_exact(self, events: Sequence[ExactEvent]) -> None:
         """Add events whose time stamps are text."""
-        self._add(self._batch(events, _exact_stamps(events)))
+        self._add(self._batch(events))
 
-    def _batch(self, events: Sequence[Event], stamps: tuple[Array, Array]) -> _Batch:
+    def _batch(self, events: Sequence[Any], stamps: tuple[Array, Array] | None = None) -> _Batch:
+        """Return the codes of events. stamps: their times in ns, and where there are none; by default as written."""
         count = len(events)
+        if stamps is None:
+            exact = [exact_ns(bytes(event.ts)) for event in events]
+            missing = np.array([stamp is None for stamp in exact], bool)
+            stamps = np.array([stamp or 0 for stamp in exact], np.int64), missing
         codes = np.fromiter(map(self.combos.__getitem__, map(combo_of, events)), np.int32, count)
         kinds = self.combos.kinds[codes]
         batch = _Batch(codes, *stamps, np.zeros(count, np.int64), np.zeros(count, bool), [], [])
@@ -234,12 +238,6 @@ class Decoder:
             self.lose(why, count=int((is_slice & lost).sum()))
             kept &= ~lost
         return kept
-
-
-def _exact_stamps(events: Sequence[ExactEvent]) -> tuple[Array, Array]:
-    stamps = [exact_ns(bytes(event.ts)) for event in events]
-    missing = np.array([stamp is None for stamp in stamps], bool)
-    return np.array([stamp or 0 for stamp in stamps], np.int64), missing
 
 
 def _select(events: Sequence[Any], mask: Array) -> list[Any]:
@@ -327,7 +325,7 @@ class Vocabulary:
     texts: dict[str, list[bytes]] = field(default_factory=dict)
 
     def learn_words(self, combos: list[Combo], texts: dict[str, list[bytes]]) -> None:
-        """Add what a decoder in another process has learnt since it last told."""
+        """Add what a decoder in another process has learnt since its last message."""
         self.combos.extend(combos)
         for name, words in texts.items():
             self.texts.setdefault(name, []).extend(words)

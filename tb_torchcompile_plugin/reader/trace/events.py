@@ -1,18 +1,40 @@
-"""One trace event as a typed record, and the ways to get one out of JSON text.
+"""One trace event: as a typed record, out of JSON text that may need repair, and as codes.
 
 `Event` names every field that becomes a column; msgspec skips all others unbuilt. Values that vary in type
 between writers (`stream` as int or string, `null` ids) stay untyped here and are cleaned per column.
+
+(ph, cat, name, pid, tid) of an event is its *combo*. It determines the kind of event, and with it the args that become
+columns. Combos and texts get codes that are private to the dictionaries that gave them; `table` brings those of
+several together.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import re
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from itertools import islice, pairwise
+from operator import attrgetter
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from tb_torchcompile_plugin.torch_names.slices import Cat
+from tb_torchcompile_plugin.torch_names.collectives import PARAM_COMMS
+from tb_torchcompile_plugin.torch_names.kernels import category_of
+from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION as CONVOLUTION_NAME
+from tb_torchcompile_plugin.torch_names.slices import (
+    FORWARD_BACKWARD,
+    GPU_CATS,
+    KERNEL,
+    MEMORY_MOMENT,
+    PYTHON_FUNCTION,
+    RUNTIME_CATS,
+    Cat,
+)
 
 Raw = msgspec.Raw
 _NO_TEXT = Raw(b"")
@@ -225,3 +247,248 @@ def _text(value: Any) -> str | None:
 
 def _hashable(value: Any) -> Any:
     return str(value) if isinstance(value, (list, dict)) else value
+
+
+# What profilers are known to write wrongly. Each repair is tried on top of the ones before, in this order, until the
+# text decodes to an object.
+_NOT_A_NUMBER = re.compile(
+    rb"([:\[,]\s*)(?:[-+]?(?:inf(?:inity)?|nan(?:\([^)\"]*\))?)|N/A)(?=\s*[,}\]])", re.IGNORECASE
+)
+_COMMA_DECIMAL = re.compile(rb'(":\s*-?\d+),(\d+)(?=\s*(?:[}\]]|,\s*"))')
+_INNER_MINUS = re.compile(rb"(:\s*)-?(\d+)\.-(\d+)")
+_BACKSLASH = re.compile(rb'\\(u[0-9a-fA-F]{4}|["\\/bfnrt])|\\')
+_NAME_START = re.compile(rb'"name"\s*:\s*"')
+_NAME_END = re.compile(rb'"\s*(?:,\s*"(?:pid|tid|ts|dur|ph|cat|args|id|s|bp)"\s*:|\})')
+_NAME_ENDS = 8  # positions where a name may end that are tried; chosen by hand
+_BARE_QUOTE = re.compile(rb'(?<!\\)"')
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+Repair = Callable[[bytes], bytes]
+
+
+def _quotes_in_name(text: bytes) -> bytes:
+    """End the name at the first place that looks like an end of it and makes the whole text decode."""
+    start = _NAME_START.search(text)
+    if start is None:
+        return text
+    at = start.end()
+    for end in islice(_NAME_END.finditer(text, at), _NAME_ENDS):
+        mended = text[:at] + _BARE_QUOTE.sub(b'\\"', text[at : end.start()]) + text[end.start() :]
+        if load_object(mended) is not None:
+            return mended
+    return text
+
+
+def _quotes_anywhere(text: bytes) -> bytes:
+    """A quote ends a string only before , : } ] and starts one only after { , : [."""
+    out, inside = [], False
+    pieces = _BARE_QUOTE.split(text)
+    for before, after in pairwise(pieces):
+        out.append(before)
+        structural = after.lstrip()[:1] in (b",", b":", b"}", b"]") or not after.strip()
+        closes = inside and structural
+        opens = not inside and before.rstrip()[-1:] in (b"{", b",", b":", b"[")
+        out.append(b'"' if closes or opens else b'\\"')
+        inside = inside != (closes or opens)
+    return b"".join([*out, pieces[-1]])
+
+
+REPAIRS: tuple[tuple[str, Repair], ...] = (
+    ("numbers that are inf, nan or N/A", lambda text: _NOT_A_NUMBER.sub(rb"\1null", text)),
+    ("decimal commas", lambda text: _COMMA_DECIMAL.sub(rb"\1.\2", text)),
+    # Kineto prints the thousandths of a negative number with their sign, padded to three characters
+    (
+        "a minus sign inside a number",
+        lambda text: _INNER_MINUS.sub(lambda m: m[1] + b"-%s.%03d" % (m[2], int(m[3])), text),
+    ),
+    (
+        "backslashes that escape nothing",
+        lambda text: _BACKSLASH.sub(lambda m: m[0] if m[1] else b"\\\\", text),
+    ),
+    ("quotes inside a name", _quotes_in_name),
+    ("quotes inside a text", _quotes_anywhere),
+)
+
+
+def exact(text: str) -> Decimal | float:
+    """Return a fraction with all its digits; infinite past any float: as an integer it would fill the memory."""
+    number = float(text)
+    return Decimal(text) if math.isfinite(number) else number
+
+
+def load_object(text: bytes, number: Callable[[str], Any] = exact) -> dict[str, Any] | None:
+    """Return the object that `text` is, leniently: control characters, invalid UTF-8, NaN and lone surrogates pass.
+
+    number: what fractions become.
+    """
+    try:
+        value = json.loads(text.decode("utf-8", "replace"), strict=False, parse_float=number)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    return _without_surrogates(value) if _ESCAPED_SURROGATE.search(text) else value
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SURROGATES.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value
+
+
+def repair_object(text: bytes, number: Callable[[str], Any] = exact) -> tuple[dict[str, Any], str] | None:
+    """Return the object in broken text, and what was repaired last; None where no repair helps."""
+    for what, repair in REPAIRS:
+        mended = repair(text)
+        if mended != text:
+            value = load_object(mended, number)
+            if value is not None:
+                return value, what
+            text = mended
+    return None
+
+
+Array = npt.NDArray[Any]
+Combo = tuple[Any, Any, Any, Any, Any]  # ph, cat, name, pid, tid
+Columns = tuple[int, Array, dict[str, Array]]  # kind, places of events, and what their args hold, by field
+combo_of = attrgetter("ph", "cat", "name", "pid", "tid")
+
+GPU, RUNTIME, PYTHON, HOST, CONVOLUTION, COLLECTIVE, PARAMETERS, META, MEMORY, FLOW, UNUSED = range(11)
+LAST_SLICE_KIND = PARAMETERS
+
+TEXT_FIELDS = (
+    *("grid", "block", "stack", "input_types", "input_dims", "concrete_inputs"),
+    *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
+)
+FLOATS: dict[str, Any] = {"occupancy": np.float32, "kernel_num_gb": np.float64, "kernel_flop": np.float64}
+
+_LAUNCH_FIELDS = ("correlation", "external")
+_DEVICE_FIELDS = (*_LAUNCH_FIELDS, "device", "stream")
+_HOST_FIELDS = (
+    *(*_DEVICE_FIELDS, "sequence", "forward_thread", "kernel_num_gb", "kernel_flop"),
+    *("input_types", "input_dims"),
+)
+_GPU_FIELDS = (*_DEVICE_FIELDS, "registers", "shared_memory", "occupancy", "bytes", "grid", "block", "stack")
+COLLECTIVE_FIELDS = (
+    *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
+    *("collective_seq", "in_elements", "out_elements", "source_rank", "destination_rank"),
+)
+
+# what each kind of slice may carry; the table is also what `Trace` offers as columns
+SLICE_FIELDS: dict[int, tuple[str, ...]] = {
+    GPU: _GPU_FIELDS,
+    RUNTIME: _LAUNCH_FIELDS,
+    PYTHON: ("python_id", "python_parent", "python_module"),
+    HOST: _HOST_FIELDS,
+    # the one operator whose work does not follow from its shapes alone
+    CONVOLUTION: (*_HOST_FIELDS, "concrete_inputs"),
+    # the kernels of collectives, and what c10d says of each where it is called
+    COLLECTIVE: (*_GPU_FIELDS, *COLLECTIVE_FIELDS),
+    PARAMETERS: (*_HOST_FIELDS, *COLLECTIVE_FIELDS),
+}
+MEMORY_FIELDS = ("memory_bytes", "total_allocated", "total_reserved", "address", "device_type", "device_id")
+ARGS_FIELDS = {**SLICE_FIELDS, MEMORY: MEMORY_FIELDS}
+
+KIND_NAMES = {
+    GPU: "gpu",
+    RUNTIME: "runtime",
+    PYTHON: "python",
+    HOST: "host",
+    CONVOLUTION: "convolution",
+    COLLECTIVE: "collective",
+    PARAMETERS: "parameters",
+}
+
+_KIND_OF_CAT = {
+    **dict.fromkeys(GPU_CATS, GPU),
+    **dict.fromkeys(RUNTIME_CATS, RUNTIME),
+    PYTHON_FUNCTION: PYTHON,
+}
+_KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, PARAM_COMMS: PARAMETERS}
+
+
+def kind_of(ph: Any, cat: Any, name: Any) -> int:
+    """Return the kind of an event, from its phase, category and name."""
+    if ph == "X":
+        if cat == KERNEL and category_of(str(name)) == "communication":
+            return COLLECTIVE
+        return _KIND_OF_CAT.get(cat, _KIND_OF_NAME.get(name, HOST))
+    if ph == "M":
+        return META
+    if ph in ("i", "I") and name == MEMORY_MOMENT:
+        return MEMORY
+    return FLOW if ph in ("s", "f") and cat == FORWARD_BACKWARD else UNUSED
+
+
+class Combos(dict[Combo, int]):
+    """Combo → code, codes in order of first appearance. `kinds[code]` is the kind of event."""
+
+    def __init__(self) -> None:
+        self.kinds: Array = np.zeros(1024, np.int8)
+        self.phases: dict[str, int] = {}
+        self.phase_codes: Array = np.zeros(1024, np.int16)
+
+    def __missing__(self, key: Combo) -> int:
+        code = len(self)
+        if code == len(self.kinds):
+            self.kinds = np.concatenate([self.kinds, np.zeros_like(self.kinds)])
+            self.phase_codes = np.concatenate([self.phase_codes, np.zeros_like(self.phase_codes)])
+        self.kinds[code] = kind_of(key[0], key[1], key[2])
+        self.phase_codes[code] = self.phases.setdefault(key[0], len(self.phases))
+        self[key] = code
+        return code
+
+
+class Interner(dict[bytes, int]):
+    """JSON text → code. It starts with the empty text, whose code is -1."""
+
+    def __missing__(self, key: bytes) -> int:
+        code = self[key] = len(self) - 1
+        return code
+
+
+class Dictionaries:
+    """The dictionaries of one decoder; they live as long as it."""
+
+    def __init__(self) -> None:
+        self.combos = Combos()
+        self.interners = {name: Interner({b"": -1}) for name in TEXT_FIELDS}
+
+    def column(self, args: Sequence[Any], name: str, attribute: str = "") -> Array:
+        """Return what each of `args` holds of that name: a number, or the code of a text; -1 where it has none.
+
+        attribute: the name that it has in `args`, where that is another one.
+        """
+        attribute = attribute or name
+        if name in FLOATS:
+            with np.errstate(over="ignore"):  # what is too large for a column is infinite there
+                return numbers(args, name, FLOATS[name], real)
+        if name in self.interners:
+            texts = map(bytes, map(attrgetter(attribute), args))
+            values = np.fromiter(map(self.interners[name].__getitem__, texts), np.int32, len(args))
+        else:
+            values = numbers(args, attribute, np.int64, whole)
+        old_name = f"{attribute}_old"
+        if old_name in ARG_NAMES and (values < 0).any():
+            return np.where(values < 0, self.column(args, name, old_name), values)
+        return values
+
+
+def numbers(items: Sequence[Any], name: str, dtype: Any, clean: Callable[[Any], Any]) -> Array:
+    """Return an attribute of each item as numbers, by `clean` where numpy alone cannot."""
+    get = attrgetter(name)
+    try:
+        return np.fromiter(map(get, items), dtype, len(items))
+    except (TypeError, ValueError, OverflowError):
+        return np.array([clean(value) for value in map(get, items)], dtype)
+
+
+def real(value: Any) -> float:
+    """Return a number; nan for all that is none."""
+    number = finite(value)
+    return np.nan if number is None else number

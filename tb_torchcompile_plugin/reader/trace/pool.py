@@ -26,10 +26,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from tb_torchcompile_plugin.reader.trace.codes import Combo
 from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder, Piece, Vocabulary, spool_part
-from tb_torchcompile_plugin.reader.trace.segment import NO_LIMIT, SegmentReader, Stop
-from tb_torchcompile_plugin.reader.trace.serial import Outcome, Task, read_tail, without_gc
+from tb_torchcompile_plugin.reader.trace.events import Combo
+from tb_torchcompile_plugin.reader.trace.segment import (
+    NO_LIMIT,
+    Outcome,
+    SegmentReader,
+    Stop,
+    Task,
+    without_gc,
+)
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 
 _LENGTH = struct.Struct("<Q")
@@ -58,8 +64,6 @@ class SegmentReport:
     part: DecodedPart
     combos: list[Combo] = field(default_factory=list)
     texts: dict[str, list[bytes]] = field(default_factory=dict)
-    tail: bytes | None = None
-    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def receive(stream: IO[bytes]) -> Any:
 
 
 class SegmentWorker:
-    """Reads the segments it is told to."""
+    """Reads the segments that it is asked for."""
 
     def __init__(self, job: Assignment, out: IO[bytes]) -> None:
         self._job, self._out = job, out
@@ -111,8 +115,7 @@ class SegmentWorker:
         self._consumed += max(0, self._source.consumed(stop.offset) - self._origin)
         self._events += self._decoder.part.events
         part = spool_part(self._decoder.take(), self._job.spool)
-        tail = read_tail(self._source, stop)
-        self._report(SegmentReport(index, start, stop, part, tail=tail, problem=self._source.problem))
+        self._report(SegmentReport(index, start, stop, part))
         return stop.state == "more"
 
     def read_stripes(self, first: int, step: int) -> None:
@@ -280,7 +283,7 @@ class _Assembly:
 
     def run(self) -> Outcome:
         begin, segment = self._task.head.start, self._task.segment
-        stop, tail, problem = Stop("more", begin), None, ""
+        stop = Stop("more", begin)
         last = max(self._reports, default=-1)
         try:
             for index in itertools.count():
@@ -288,16 +291,12 @@ class _Assembly:
                 report, vocabulary = self._reports.get(index, (None, None))
                 if report is not None and vocabulary is not None and report.start == stop.offset:
                     self._pieces.append(Piece(report.part, vocabulary))
-                    stop, tail, problem = report.stop, report.tail, report.problem
+                    stop = report.stop
                 elif stop.offset < limit:
                     stop = self._read_again(stop.offset, limit if index < last else NO_LIMIT)
-                    tail, problem = None, ""
                 if stop.state != "more":
                     break
-            if self._again and self._pieces[-1].vocabulary is self._again[2]:
-                source = self._again[3]
-                tail, problem = read_tail(source, stop), source.problem
-            return Outcome(self._pieces, stop, tail, problem)
+            return Outcome(self._pieces, stop)
         finally:
             if self._again:
                 self._again[3].close()

@@ -1,4 +1,4 @@
-"""Read the events of one segment of the file into a decoder: fast in chunks, slowly where a chunk does not decode.
+"""Read the event array segment by segment into a decoder: fast in chunks, slowly where a chunk does not decode.
 
 A chunk is cut at a separator, `}, {"key":`. In valid JSON a raw `"` cannot stand inside a string, so a separator
 is structural. Only its depth may be wrong, and then the chunk does not decode. By induction every chunk that
@@ -8,24 +8,33 @@ only, never on chunks, so the result is the same for every chunk size and every 
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.reader.trace.decode import Decoder
-from tb_torchcompile_plugin.reader.trace.events import ExactEvent, event_from_object, event_from_text
-from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_object
-from tb_torchcompile_plugin.reader.trace.source import Source
+from tb_torchcompile_plugin.errors import TorchCompilePluginError
+from tb_torchcompile_plugin.reader.trace.decode import Decoder, Piece, Vocabulary, spool_part
+from tb_torchcompile_plugin.reader.trace.events import (
+    ExactEvent,
+    event_from_object,
+    event_from_text,
+    load_object,
+    repair_object,
+)
+from tb_torchcompile_plugin.reader.trace.source import Head, Source
 
 CHUNK_BYTES = 2 << 20  # what is read at all places of it at once outweighs what numpy costs a call
-_SMALL_CHUNK = 4 << 10
+_SMALL_CHUNK = 4 << 10  # bytes: of less that does not decode, events are read one by one; chosen by hand
 _WINDOWS = tuple(16 << (10 + 3 * k) for k in range(5))  # 16 KiB … 64 MiB, how far one event is followed
-MAX_TAIL = 64 << 20
-NO_LIMIT = 1 << 62
+MAX_TAIL = 64 << 20  # bytes behind the events, where metadata may be; chosen by hand
+NO_LIMIT = 1 << 62  # an offset beyond all files
 
 _KEY = rb'\s*"[^"\\]{1,64}"\s*:'
 SEPARATOR = re.compile(rb"\}\s*,\s*(\{)(?=" + _KEY + rb")")
@@ -36,7 +45,7 @@ _RESYNC = re.compile(rb"[^:\[\s]\s*(\{)(?=" + _KEY + rb')|(\])(?=\s*(?:\}|,\s*")
 _BETWEEN = b" \t\n\r\f\v,"
 _NAME = rb'"name"'
 _ENDS_IN_NAME = re.compile(_NAME + rb'\s*:\s*"[^"\\]*"\s*\}\Z')
-_CANDIDATES = 4
+_CANDIDATES = 4  # places where a broken event may end that are tried; chosen by hand
 # of a JSON value, as latin-1: so a character is a byte, whatever the text holds
 _scan = json.JSONDecoder(strict=False).raw_decode
 
@@ -63,6 +72,8 @@ class Stop:
 
     state: str
     offset: int
+    tail: bytes | None = None  # what follows the `]`; None where it was not reached
+    problem: str = ""  # why the file ended early, "" if it did not
 
 
 class SegmentReader:
@@ -101,10 +112,14 @@ class SegmentReader:
             position, size, shrunk = stop.offset, self._chunk, False
             tick(position)
             if stop.state != "going":
+                if stop.state == "end":
+                    stop.tail = self._source.read(stop.offset + 1, MAX_TAIL)
+                stop.problem = self._source.problem
                 return stop
 
     def _feed(self, text: bytes, end: int, offset: int) -> bool:
         """Return False, with nothing added, where the chunk does not decode."""
+        # 64 bytes: more than white space between a name and the end of its event; chosen by hand
         tail = text[max(end - 64, 0) : end - 1].rstrip()
         if tail[-1:] in (b'"', b"") and _ends_in_name(text[:end]) and self._is_torn(offset + end):
             return False
@@ -158,6 +173,7 @@ class SegmentReader:
             if step is not None:
                 break
         else:
+            # the last bytes stay, as an event may begin in them; chosen by hand
             step = ScanStep("skip", 0, max(len(text) - 256, 1), problem=GARBAGE)
         return step._replace(start=position + step.start, next=position + step.next)
 
@@ -212,6 +228,7 @@ def _decide(text: bytes, complete: bool) -> ScanStep | None:
 
 def _ran_out(text: bytes, at: int, error: json.JSONDecodeError) -> bool:
     """Whether the value may be sound and `text` only too short."""
+    # 16 bytes: an error so near to the end may be of a value that goes on; chosen by hand
     return error.pos >= len(text) - at - 16 or error.msg.startswith("Unterminated")
 
 
@@ -300,3 +317,113 @@ def _is_object(text: bytes, at: int) -> bool:
         return text[following : following + 1] == b"{" and _scan(text[following:].decode("latin-1"))[1] > 0
     except (ValueError, RecursionError):
         return False
+
+
+class Cancelled(TorchCompilePluginError):
+    """Reading ended because the caller asked for it."""
+
+
+@dataclass(frozen=True)
+class BytesRead:
+    """How far reading is. seconds_left: an estimate, None while there is none."""
+
+    file: str
+    bytes_read: int
+    bytes_total: int
+    events: int
+    seconds_left: float | None
+
+
+Advance = Callable[[BytesRead], None]
+Cancel = Callable[[], bool]  # asked now and then; true ends the reading with `Cancelled`
+
+
+@dataclass
+class Outcome:
+    """What came of the event array."""
+
+    pieces: list[Piece]  # in file order
+    stop: Stop  # where it stopped
+
+
+class Meter:
+    """Reports how far reading is, at most every `_EVERY` seconds, and asks whether to go on."""
+
+    _EVERY = 0.1
+
+    def __init__(self, path: str, total: int, progress: Advance | None, cancelled: Cancel | None) -> None:
+        self._path, self._total = path, total
+        self._progress, self._cancelled = progress, cancelled
+        self._start = time.monotonic()
+        self._last = 0.0
+
+    def check(self) -> None:
+        """Raise Cancelled if the caller wants no more."""
+        if self._cancelled is not None and self._cancelled():
+            raise Cancelled(f"reading {self._path} was cancelled")
+
+    def at(self, consumed: int, events: int) -> None:
+        """Report that so many bytes of the file and events are read."""
+        self.check()
+        now = time.monotonic()
+        if self._progress is None or now - self._last < self._EVERY:
+            return
+        self._last = now
+        elapsed = now - self._start
+        left = elapsed * (self._total - consumed) / consumed if consumed and elapsed > 0.2 else None
+        self._progress(BytesRead(self._path, min(consumed, self._total), self._total, events, left))
+
+    def at_end(self, events: int, seconds_left: float | None) -> None:
+        """Report that all is read. seconds_left: None while the tables are still to come, for an unknown time."""
+        if self._progress is not None:
+            self._progress(BytesRead(self._path, self._total, self._total, events, seconds_left))
+
+
+class Task(NamedTuple):
+    """What is read, and how: `segment` bytes after another, decoded `chunk_bytes` at a time."""
+
+    source: Source
+    head: Head
+    meter: Meter
+    chunk_bytes: int
+    segment: int
+
+
+def read_in_process(task: Task, spool: str = "") -> Outcome:
+    """Read the event array in this process, one segment after the other, its parts into the file `spool`, if named."""
+    source, head, meter, chunk_bytes, segment = task
+    decoder = Decoder()
+    reader = SegmentReader(source, decoder, chunk_bytes)
+    vocabulary = Vocabulary()
+    pieces: list[Piece] = []
+    stop = Stop("more", head.start)
+    limit = head.start
+    with without_gc():
+        while stop.state == "more":
+            limit = max(limit, stop.offset) + segment
+            stop = reader.run(
+                stop.offset,
+                limit,
+                lambda offset: meter.at(
+                    source.consumed(offset), decoder.part.events + sum(piece.part.events for piece in pieces)
+                ),
+            )
+            pieces.append(Piece(decoder.take(), vocabulary))
+            if spool:
+                with contextlib.suppress(OSError):  # what cannot be moved stays in memory
+                    spool_part(pieces[-1].part, spool)
+    vocabulary.learn(decoder)
+    return Outcome(pieces, stop)
+
+
+@contextlib.contextmanager
+def without_gc() -> Iterator[None]:
+    """Collect no garbage inside the context."""
+    # millions of short-lived objects and no cycles among them: collecting would cost as much as decoding
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

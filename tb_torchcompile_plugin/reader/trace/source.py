@@ -1,4 +1,4 @@
-"""Bytes of a trace file by offset, whether it is plain or gzip: `read(offset, count)`.
+"""Bytes of a trace file by offset, whether it is plain or gzip, and what stands around its event array.
 
 A plain file is read at random. A gzip stream is inflated forwards and keeps only what was asked for last,
 so offsets must not fall behind the previous call's. Both stop at the size the file had when it was opened:
@@ -7,17 +7,23 @@ a file that grows is read up to there, one that shrinks ends early.
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Protocol, cast
+import re
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
 
 from isal import isal_zlib
 
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import open_regular
+from tb_torchcompile_plugin.reader.trace.events import load_object, repair_object
 
+# Far more than any trace that was recorded: what inflates to more was made to fill memory (docs/reliability.md).
 MAX_INFLATED_BYTES = 64 << 30
 _LIMIT_VARIABLE = "TB_TORCHCOMPILE_MAX_INFLATED_BYTES"
 _IsalError = cast(type[Exception], isal_zlib.error)
+# Bytes of gzip that are read, and of text that is inflated, at once; chosen by hand.
 _INPUT_BYTES = 128 << 10
 _OUTPUT_BYTES = 256 << 10
 _OTHER_FORMATS = {
@@ -198,3 +204,104 @@ class GzipSource:
     def close(self) -> None:
         """Close the file."""
         self._raw.close()
+
+
+_MAX_HEAD = 32 << 20  # bytes before the first event, at most; chosen by hand
+# a text of any length takes no memory: nothing in it is tried in two ways
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
+_BOM = re.compile(rb"\A\0*(?:\xef\xbb\xbf)?")
+_ARRAY = re.compile(rb"\s*:\s*(\[)")
+_ANYWHERE = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BASE_NS = re.compile(rb'"baseTimeNanoseconds"\s*:\s*"?(\d+)')
+_EVENT_KEY = re.compile(rb'"ph"\s*:')
+
+
+@dataclass(frozen=True)
+class Head:
+    """`start`: the offset behind the `[` of the event array. `text`: what stands before it, "" for a bare array."""
+
+    start: int
+    text: bytes
+
+
+@dataclass
+class Surroundings:
+    """metadata: every top-level key but traceEvents. second_document_events: events found behind the document."""
+
+    metadata: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
+    second_document_events: int = 0
+
+
+def find_head(source: Source) -> Head:
+    """Find where the events start. Raises UserError for a file that holds no trace."""
+    count = 64 << 10
+    while True:
+        text = source.read(0, count)
+        complete = len(text) < count
+        start = _array_start(text)
+        if start is None and complete:
+            match = _ANYWHERE.search(text)
+            start = match.end() if match else None
+        if start is not None:
+            return Head(start, _BOM.sub(b"", text[: start - 1]))
+        if complete or count >= _MAX_HEAD:
+            raise _no_trace(source, text)
+        count *= 8
+
+
+def _no_trace(source: Source, text: bytes) -> UserError:
+    if not text:
+        problem, step = source.problem or "the file holds nothing", "Record the trace again"
+    elif text.lstrip()[:1] in (b"{", b"["):
+        problem = (
+            "this JSON file holds no traceEvents; it is no profiler trace, or it is cut off before its events"
+        )
+        step = "If the profiler is still writing it, try again later"
+    else:
+        problem, step = (
+            "this is no profiler trace: it is not JSON",
+            "Give a *.pt.trace.json or *.pt.trace.json.gz file",
+        )
+    return UserError(problem, file=source.path, next_step=step)
+
+
+def _array_start(text: bytes) -> int | None:
+    """Return the offset behind the `[`, of the document itself or of its traceEvents; None where there is none."""
+    body = _BOM.sub(b"", text).lstrip()
+    if body[:1] == b"[":
+        start = text.index(b"[") + 1
+        return start if text[start:].lstrip()[:1] in (b"{", b"]") else None
+    if body[:1] != b"{":
+        return None
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        first = token.group(0)[:1]
+        if first != b'"':
+            depth += 1 if first in (b"{", b"[") else -1
+        elif depth == 1 and token.group(0) == b'"traceEvents"' and (array := _ARRAY.match(text, token.end())):
+            return array.end(1)
+    return None
+
+
+def read_surroundings(head: Head, tail: bytes | None) -> Surroundings:
+    """Read the metadata before the array and behind its `]` (None where the file is cut off before it)."""
+    if not head.text.strip():
+        return Surroundings(problem="something follows the event array" if tail and tail.strip() else "")
+    text = head.text + (b"[]}" if tail is None else b"[]" + tail)
+    start = len(text) - len(text.lstrip())
+    try:
+        end = start + json.JSONDecoder(strict=False).raw_decode(text[start:].decode("latin-1"))[1]
+    except (ValueError, RecursionError):
+        repaired = repair_object(text, float)
+        metadata = dict((repaired and repaired[0]) or load_object(head.text + b"[]}", float) or {})
+        if base := _BASE_NS.search(text):
+            metadata.setdefault("baseTimeNanoseconds", int(base.group(1)))
+        around = Surroundings(metadata, "the metadata around the events is damaged or cut off")
+    else:
+        rest = text[end:].strip(b" \t\r\n\0")
+        problem = "something follows the end of the trace and was ignored" if rest else ""
+        metadata = load_object(text[:end], float) or {}
+        around = Surroundings(metadata, problem, len(_EVENT_KEY.findall(rest)))
+    around.metadata.pop("traceEvents", None)
+    return around

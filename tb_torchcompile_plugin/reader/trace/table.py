@@ -7,14 +7,16 @@ Names, categories, tracks and texts are numbered in sorted order: the table depe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tb_torchcompile_plugin.errors import visible
-from tb_torchcompile_plugin.reader.trace.codes import (
+from tb_torchcompile_plugin.reader.trace.decode import Piece
+from tb_torchcompile_plugin.reader.trace.events import (
     COLLECTIVE_FIELDS,
     FLOATS,
     KIND_NAMES,
@@ -23,9 +25,7 @@ from tb_torchcompile_plugin.reader.trace.codes import (
     TEXT_FIELDS,
     Array,
 )
-from tb_torchcompile_plugin.reader.trace.decode import Piece
 from tb_torchcompile_plugin.reader.trace.nest import nest
-from tb_torchcompile_plugin.reader.trace.serial import Sink, narrow
 from tb_torchcompile_plugin.torch_names.kernels import without_descriptor
 from tb_torchcompile_plugin.torch_names.slices import KERNEL
 
@@ -290,7 +290,7 @@ def _as_text(value: Any) -> str:
     return visible(value) if isinstance(value, str) else "" if value is None else str(value)
 
 
-_IDS_END = 1 << 63
+_IDS_END = 1 << 63  # beyond all int64
 
 
 def _as_id(value: Any) -> int | str:
@@ -305,3 +305,48 @@ def _normal(text: bytes) -> str:
     except ValueError:
         return text.decode("utf-8", "replace")
     return value if isinstance(value, str) else json.dumps(value)
+
+
+_NARROW = np.iinfo(np.int32)
+
+
+def narrow(values: Array) -> Array:
+    """Return codes, ids or rows (-1: none) as int32, in half of the room, where all fit, otherwise as they are.
+
+    Not for what is counted with: numbers of 32 bits overflow in silence.
+    """
+    fit = not len(values) or (values.min() >= _NARROW.min and values.max() <= _NARROW.max)
+    return values.astype(np.int32, copy=False) if fit else values
+
+
+class Sink:
+    """Where finished columns go: into memory, or into one .npy file each, read back as memory maps."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory
+        self.columns: dict[str, Array] = {}
+
+    def put(self, name: str, dtype: Any, count: int, blocks: Iterable[Array]) -> None:
+        """Take over a column of `count` values, block by block."""
+        if self._directory is None:
+            self.columns[name] = np.concatenate([np.zeros(0, dtype), *blocks])
+            return
+        with open(self._directory / f"{name}.npy", "wb") as file:
+            descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+            np.lib.format.write_array_header_1_0(
+                file, {"descr": descr, "fortran_order": False, "shape": (count,)}
+            )
+            for block in blocks:
+                file.write(np.ascontiguousarray(block).data)
+        self.columns[name] = load_column(self._directory, name)
+
+
+def load_column(directory: Path, name: str) -> Array:
+    """Return a column that a `Sink` wrote, as a read-only memory map (an empty one as an array)."""
+    path = directory / f"{name}.npy"
+    try:
+        # as a plain array: those of the class memmap take six times as long to give a single element
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except ValueError:
+        # an empty array cannot be mapped; any other damage fails here once more
+        return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]  # numpy types it Any

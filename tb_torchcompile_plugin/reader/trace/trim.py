@@ -13,12 +13,12 @@ from isal import isal_zlib
 
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.trace.decode import file_identity
+from tb_torchcompile_plugin.reader.trace.events import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.repair import load_object, repair_object
 from tb_torchcompile_plugin.reader.trace.source import Source, open_source
 
 Flags = npt.NDArray[np.bool_]
-_BLOCK = 256 << 10
+_BLOCK = 256 << 10  # bytes that are compressed at once; chosen by hand
 _ROUNDING_NS = 1  # a float of µs may be off by as much
 
 
@@ -35,7 +35,7 @@ def trimmed(trace: Trace, start: int, end: int, path: str) -> Iterator[bytes]:
     """Return as gzip a trace that holds every event of `trace` that touches [start, end], and all its metadata.
 
     start, end: ns as in `Trace.ts`. Events are kept as they were written, in the file's order; one that is no valid
-    JSON is mended. path: where the file is. Raises UserError at once if it is not the one that was read.
+    JSON is repaired. path: where the file is. Raises UserError at once if it is not the one that was read.
     """
     source = open_source(path)
     if file_identity(path) != tuple(trace.file):

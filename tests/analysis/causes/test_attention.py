@@ -1,6 +1,6 @@
 """Attention that is written out is recognised by its operators and shapes, and what fused attention would bring."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import pytest
 
 from mendable import fix, kinds
 from profiles import profile_with, spans_in
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import findings, span_findings
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.runtime.attention import unfused_attention
@@ -197,7 +198,7 @@ def test_it_is_told_from_a_twentieth_of_a_step_on(tmp_path: Path, rest_us: float
     assert ("attention" in {row.rule for row in rows}) == speaks
 
 
-def test_gpt2_with_attention_spelt_out(recording: Callable[[str], Path]) -> None:
+def test_gpt2_with_attention_spelt_out(recording: Recording) -> None:
     """tests/data/2.11.0/attention: measured without a profiler 29.2 ms a step, and 24.4 with the fused one."""
     (span,) = spans_in(recording("attention"))
     rows = span.of(findings).findings

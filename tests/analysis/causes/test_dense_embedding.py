@@ -1,6 +1,6 @@
 """An embedding whose gradient is dense though few of its rows are looked up, and what a sparse one would bring."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,6 +8,7 @@ import pytest
 
 from mendable import fix, kinds
 from profiles import profile_with, spans_in
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import findings, span_findings
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.runtime.dense_embeddings import dense_embeddings
@@ -250,7 +251,7 @@ def test_nothing_is_said_of_a_small_table(tmp_path: Path) -> None:
     assert all(row.predicted.gain_percent < 5 for row in rows)
 
 
-def test_a_click_through_model_with_a_large_table(recording: Callable[[str], Path]) -> None:
+def test_a_click_through_model_with_a_large_table(recording: Recording) -> None:
     """tests/data/2.11.0/dense_embedding: measured without a profiler 9.79 ms a step, and 3.10 with SparseAdam."""
     (span,) = spans_in(recording("dense_embedding"))
     rows = span.of(findings).findings

@@ -1,10 +1,10 @@
 """What an eager run is told where the same program was recorded compiled beside it."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.payback import payback
 from tb_torchcompile_plugin.analysis.finding import Finding
@@ -20,13 +20,13 @@ def finding(folder: Path, run: str) -> tuple[Finding | None, float | None]:
     return (rows[0] if rows else None), profile.of(payback).gain[0].compiled_us
 
 
-def test_where_compiling_pays_its_step_is_the_measured_one(recording: Callable[[str], Path]) -> None:
+def test_where_compiling_pays_its_step_is_the_measured_one(recording: Recording) -> None:
     row, compiled_us = finding(recording("pays"), "pointwise_chain/eager")
     assert row and row.predicted and row.predicted.after_us == compiled_us
     assert row.severity == "critical" and row.fix is None
 
 
 @pytest.mark.parametrize("program", ["recurrent_cell", "tiny_linear_training"])
-def test_where_it_does_not_nobody_is_told_to_compile(recording: Callable[[str], Path], program: str) -> None:
+def test_where_it_does_not_nobody_is_told_to_compile(recording: Recording, program: str) -> None:
     row, compiled_us = finding(recording("pays"), f"{program}/eager")
     assert row is None and compiled_us

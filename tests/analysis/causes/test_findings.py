@@ -11,6 +11,7 @@ import pytest
 from mendable import accumulated, moved
 from mendable import steps as of_a_ms
 from profiles import data_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.compile_rules import COMPILE_RULES
 from tb_torchcompile_plugin.analysis.causes.findings import (
@@ -22,7 +23,7 @@ from tb_torchcompile_plugin.analysis.causes.findings import (
     sort_findings,
     span_findings,
 )
-from tb_torchcompile_plugin.analysis.finding import Finding, prediction
+from tb_torchcompile_plugin.analysis.finding import Finding, Severity, prediction
 from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.api.report import read_report, whole_report
 from tb_torchcompile_plugin.api.session import Session
@@ -591,9 +592,7 @@ def test_a_backend_of_the_host(tmp_path: Path, backend: str, ranks: int, fires: 
     assert "slow_backend" not in by_rule(tmp_path, [slice_("aten::mm", 0, 1)], distributedInfo=info)
 
 
-def test_cheap_breaks_are_left_alone(
-    recording: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cheap_breaks_are_left_alone(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without them a step of `breaks` would take 41.8 % less."""
     for threshold, fires in ((41.0, True), (42.0, False)):
         monkeypatch.setattr(thresholds, "gain_percent", threshold)
@@ -798,7 +797,7 @@ def test_caches_that_did_not_help() -> None:
     assert bypassed.title.endswith(": it holds a custom op")
 
 
-def test_findings_of_a_recording(recording: Callable[[str], Path]) -> None:
+def test_findings_of_a_recording(recording: Recording) -> None:
     """Every break in `breaks` is known to cost what the chain of graphs says; launching its graphs costs more."""
     session = Session([("", str(recording("breaks")))])
     report = whole_report(session)
@@ -813,7 +812,7 @@ def test_findings_of_a_recording(recording: Callable[[str], Path]) -> None:
     assert [row.rule for row in answer.findings] == [row.rule for row in report.findings]
 
 
-def test_cuda_graphs_silence_the_rule_that_asks_for_them(recording: Callable[[str], Path]) -> None:
+def test_cuda_graphs_silence_the_rule_that_asks_for_them(recording: Recording) -> None:
     folder = recording("small_batch")
     rules = {
         mode: {row.rule for row in read_report(str(folder / mode)).findings}
@@ -824,21 +823,22 @@ def test_cuda_graphs_silence_the_rule_that_asks_for_them(recording: Callable[[st
     assert "launch_bound" not in rules["cudagraphs"]
 
 
-def test_most_time_to_save_comes_first() -> None:
-    def finding(rule: str, saves_us: float | None, severity: Any) -> Finding:
-        return Finding(rule, severity, "", {}, saves_us, "overview", None, "")
+def finding(
+    rule: str, gain_percent: float = 0, severity: Severity = "warning", saves_us: float | None = None
+) -> Finding:
+    """One that says nothing. gain_percent: of a step, as predicted; 0 for no prediction."""
+    predicted = prediction(100, 100 - gain_percent) if gain_percent else None
+    return Finding(rule, severity, "", {}, saves_us, "overview", None, "", predicted)
 
-    rows = [finding("a", None, "info"), finding("b", 5, "info"), finding("c", 9, "info")]
-    rows.append(finding("d", None, "critical"))
+
+def test_most_time_to_save_comes_first() -> None:
+    rows = [finding("a", severity="info"), finding("b", saves_us=5, severity="info")]
+    rows += [finding("c", saves_us=9, severity="info"), finding("d", severity="critical")]
     assert [row.rule for row in sort_findings(rows)] == ["c", "b", "d", "a"]
 
 
 def test_what_is_wrong_with_a_program_comes_before_what_would_make_any_faster() -> None:
     """From 15 % of a step on, and 30 % of what the generic advice brings."""
-
-    def finding(rule: str, gain: float) -> Finding:
-        predicted = prediction(100, 100 - gain)
-        return Finding(rule, "critical", "", {}, None, "overview", None, "", predicted)
 
     def first(generic: float, specific: float) -> str:
         return sort_findings([finding("launch_bound", generic), finding("synchronise", specific)])[0].rule
@@ -853,11 +853,7 @@ def test_what_is_wrong_with_a_program_comes_before_what_would_make_any_faster() 
 def test_what_nobody_can_act_on_stands_behind_what_can_be_mended() -> None:
     """But before what is worth nothing, or several times less."""
 
-    def finding(rule: str, gain: float) -> Finding:
-        predicted = prediction(100, 100 - gain) if gain else None
-        return Finding(rule, "warning", "", {}, None, "overview", None, "", predicted)
-
-    rows = [finding("nothing", 12), finding("frame_given_up", 11), finding("cache_missed", 0)]
+    rows = [finding("nothing", 12), finding("frame_given_up", 11), finding("cache_missed")]
     rows.append(finding("launch_bound", 6))
     order = ["frame_given_up", "launch_bound", "nothing", "cache_missed"]
     assert [row.rule for row in sort_findings(rows)] == order
@@ -868,13 +864,8 @@ def test_what_nobody_can_act_on_stands_behind_what_can_be_mended() -> None:
 
 
 def test_each_run_keeps_its_order_whatever_others_show() -> None:
-    def run(*gains: tuple[str, float]) -> list[Finding]:
-        return [
-            Finding(rule, "info", "", {}, None, "overview", None, "", prediction(100, 100 - gain))
-            for rule, gain in gains
-        ]
-
-    one, other = run(("late_rank", 30), ("data_loading", 35)), run(("python", 60), ("nothing", 10))
+    one = [finding("late_rank", 30), finding("data_loading", 35)]
+    other = [finding("python", 60), finding("nothing", 10)]
     rows = merge_findings([one, other])
     assert [row.rule for row in rows] == ["python", "late_rank", "data_loading", "nothing"]
     assert merge_findings([one]) == one and merge_findings([]) == []
@@ -883,11 +874,6 @@ def test_each_run_keeps_its_order_whatever_others_show() -> None:
 @pytest.mark.parametrize(("of_all", "first"), [(45, "late_rank"), (55, "small_collectives")])
 def test_what_all_ranks_suffer_from_comes_before_the_late_one(of_all: float, first: str) -> None:
     """Where it brings considerably more: what a late rank is late by is most of what mending it brings."""
-
-    def finding(rule: str, gain_percent: float) -> Finding:
-        return Finding(
-            rule, "warning", "", {}, None, "overview", None, "", predicted=prediction(100, 100 - gain_percent)
-        )
 
     assert sort_findings([finding("late_rank", 40), finding("small_collectives", of_all)])[0].rule == first
     turns = sort_findings([finding("ranks_take_turns", 40), finding("launch_bound", of_all)])[0].rule

@@ -1,13 +1,14 @@
 """pays/: which run is held against which, what compiling cost, what a step gains, and when the two are even."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from profiles import data_of, profile_of, profile_with
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.payback import answer as answered
 from tb_torchcompile_plugin.analysis.causes.payback import payback, uncompiled
@@ -238,15 +239,13 @@ def test_steps_that_compile_do_not_tell_how_long_one_takes_eager(tmp_path: Path)
     )
 
 
-def test_nor_do_steps_that_only_the_loop_tells_where_one_tunes_kernels(
-    recording: Callable[[str], Path],
-) -> None:
+def test_nor_do_steps_that_only_the_loop_tells_where_one_tunes_kernels(recording: Recording) -> None:
     """36.4 ms in the mean of 6, as the first call tuned a kernel: that was predicted to take 28.7 ms eager."""
     profile = profile_of(next(recording("recompiles").glob("*.pt.trace.json")))
     assert profile.of(payback).gain[0].verdict == "unknown"
 
 
-def test_nor_does_a_span_that_compiles_and_has_no_steps(recording: Callable[[str], Path]) -> None:
+def test_nor_does_a_span_that_compiles_and_has_no_steps(recording: Recording) -> None:
     """20 s of compiling and two calls: it was told that a step takes 14.1 s, and 13.8 s eager."""
     profile = profile_of(next(recording("resnet18_compile").glob("*.pt.trace.json")))
     assert profile.of(payback).gain[0].verdict == "unknown"
@@ -283,9 +282,7 @@ def test_pauses_are_no_steps(tmp_path: Path) -> None:
     assert noted and noted.mean_us == 100 and noted.steps == 8
 
 
-def test_the_run_beside_is_read_with_the_one_that_is_asked_for(
-    recording: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_the_run_beside_is_read_with_the_one_that_is_asked_for(recording: Recording, tmp_path: Path) -> None:
     """Each side says the same of both, in the tab and in a report; and an eager step is predicted near the other's."""
     for name in ("resnet18", "resnet18_eager"):
         shutil.copytree(recording(name), tmp_path / name)

@@ -1,7 +1,6 @@
 """what_if/: checkpoints inside of compiled graphs, whose backward computes anew what its forward had computed."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,9 @@ import pytest
 from exam.test_findings import findings_of, share
 from mendable import fix, kinds, steps
 from profiles import data_of, profile_with
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
-from tb_torchcompile_plugin.analysis.causes.fix_words import sentence
+from tb_torchcompile_plugin.analysis.causes.fix_words import words_of
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Artifact, CompileKey, CompileSummary, Payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -63,7 +63,7 @@ BACK = (*GRADIENTS, f"{ATTENTION}_backward", *GRADIENTS, *GRADIENTS)
 def test_attention_in_a_compiled_backward_is_computed_anew_with_what_is_around_it(tmp_path: Path) -> None:
     """From the first product to the last: of the kernel before them nothing tells that a backward needs it not."""
     row = fix(profile_with(tmp_path, trained(LAYER, (*LAYER, *BACK))), "recomputed")
-    assert (row.times, sentence(row)) == (
+    assert (row.times, words_of(row).what) == (
         1,
         "Checkpoints compute the forward once more in the backward, once a step",
     )
@@ -162,7 +162,7 @@ def test_more_products_than_gradients_need_are_computed_anew(tmp_path: Path) -> 
 
 def test_the_captured_graph_tells_where_a_checkpoint_is_asked_for(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, trained(LAYER, (*LAYER, *BACK)), captured())
-    assert sentence(fix(profile, "recomputed")).endswith("in the backward, once a step at model.py:14")
+    assert words_of(fix(profile, "recomputed")).what.endswith("in the backward, once a step at model.py:14")
 
 
 H200 = {"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150 * 10**9}
@@ -193,7 +193,7 @@ def test_where_memory_is_full_checkpoints_are_what_a_step_needs(tmp_path: Path) 
     assert row.title.endswith("instead of 1.00 ms, but torch holds 140 GB of GPU 0, 93.3 % of its memory")
 
 
-def test_checkpoints_that_nobody_needs_come_first(recording: Callable[[str], Path]) -> None:
+def test_checkpoints_that_nobody_needs_come_first(recording: Recording) -> None:
     """Of somebody who knew none of the rules: layers of a Llama that transformers puts checkpoints around."""
     folder = recording("recomputed")
     (row,) = json.loads((folder / "measured.json").read_text())["programs"]

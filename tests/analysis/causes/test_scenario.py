@@ -1,6 +1,5 @@
 """what_if/: the picture sums to the step, fixes are told apart, and several of them bring no more than there is."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,16 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles import data_of, profile_of, profile_with
+from profiles import data_of, key_of, profile_of, profile_with
+from recordings import Recording
+from tb_torchcompile_plugin.analysis.causes import what_if
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
+from tb_torchcompile_plugin.analysis.causes.fix import FixMaker
 from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario, predicted_fixes, scenario
-from tb_torchcompile_plugin.analysis.causes.what_if import fixes, replayed, step_cost, with_unique_ids
+from tb_torchcompile_plugin.analysis.causes.what_if import fixes, replay_error_percent, step_cost
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause, HostPart, Picture
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.profile.model.model import Replayed
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.memo import answers_of, key_of
+from tb_torchcompile_plugin.reader.memo import answers_of
 from traces import Event, in_steps, kernel, launch, slice_
 
 RECORDINGS = ("breaks", "resnet18", "resnet18_eager", "handler_breaks", "kernels", "ddp", "recompiles")
@@ -52,7 +53,7 @@ def part(answer: Picture | None, cause: HostCause) -> float:
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_parts_of_every_picture_sum_to_the_step(recording: Callable[[str], Path], name: str) -> None:
+def test_parts_of_every_picture_sum_to_the_step(recording: Recording, name: str) -> None:
     for path in sorted(recording(name).rglob("*.trace.json")):
         profile = profile_of(path)
         answer = profile.of(scenario)
@@ -73,7 +74,7 @@ def test_parts_of_every_picture_sum_to_the_step(recording: Callable[[str], Path]
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18"])
-def test_one_fix_together_is_that_fix_alone(recording: Callable[[str], Path], name: str) -> None:
+def test_one_fix_together_is_that_fix_alone(recording: Recording, name: str) -> None:
     for path in sorted(recording(name).rglob("*.trace.json")):
         profile = profile_of(path)
         for row in profile.of(predicted_fixes):
@@ -185,15 +186,12 @@ def test_ids_that_are_none_are_told(tmp_path: Path) -> None:
     assert (answer.picked, answer.unknown) == (["garbage"], ["no such fix"])
 
 
-def test_fixes_of_one_id_are_told_apart(tmp_path: Path) -> None:
-    (fix, *_) = fixes(looped(tmp_path))
+def test_fixes_of_one_id_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = looped(tmp_path)
+    (fix, *_) = fixes(profile)
     odd = replace(fix, id="two\nlines")
-    assert [one.id for one in with_unique_ids([fix, odd, fix, fix])] == [
-        fix.id,
-        "two lines",
-        f"{fix.id}#2",
-        f"{fix.id}#3",
-    ]
+    monkeypatch.setattr(what_if, "_FIX_MAKERS", [FixMaker(lambda _: iter([fix, odd, fix, fix]))])
+    assert [one.id for one in fixes(profile)] == [fix.id, "two lines", f"{fix.id}#2", f"{fix.id}#3"]
 
 
 def test_findings_and_what_if_price_the_fixes_once(tmp_path: Path) -> None:
@@ -230,9 +228,7 @@ def test_without_the_calls_that_launched_nothing_is_predicted(tmp_path: Path) ->
 
 def test_where_the_replay_misses_nothing_is_predicted(tmp_path: Path) -> None:
     profile = looped(tmp_path)
-    times = replayed(profile)
-    late = Replayed(2 * times.begin, *times[1:])
-    answers_of(profile).get(key_of(replayed), lambda: late)
+    answers_of(profile).get(key_of(replay_error_percent), lambda: 50.0)
     assert "% off" in nothing(scenario(profile))
     assert not [row for row in span_findings(profile) if row.predicted]
 

@@ -6,7 +6,7 @@ import shutil
 import msgspec
 import pytest
 
-from profiles import data_of, profile_in, profile_of, spans_in
+from profiles import data_of, ns, profile_in, profile_of, profile_with, spans_in
 from tb_torchcompile_plugin.analysis.compare.compare import compare, compare_report, full_report
 from tb_torchcompile_plugin.analysis.compare.pairs import InWords, Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
@@ -15,9 +15,7 @@ from tb_torchcompile_plugin.api.catalog import newest_span
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
-from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import profiled_steps
-from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import kernel, launch, slice_, write_trace
 
 
@@ -40,10 +38,6 @@ def comparison(profiles):
 @pytest.fixture(scope="module")
 def tables(profiles):
     return compare_tables(Sides(*map(make_side, profiles)))
-
-
-def ns(time_us):
-    return round(time_us * 1000)
 
 
 def test_the_parts_of_a_step_sum_to_it(profiles):
@@ -272,7 +266,6 @@ def test_notes_tell_what_else_differs(tmp_path):
         ("b", "2.13.0", "NVIDIA H100", [kernel("k", 10, 5)]),
         ("c", "2.13.0", "", []),
     ):
-        (tmp_path / name).mkdir()
         step = slice_("ProfilerStep#1", 0, 100, "user_annotation")
         properties = [{"id": 0, "name": device}] if device else []
         write_trace(tmp_path / name, [step, *events], deviceProperties=properties)
@@ -298,27 +291,19 @@ def test_what_recording_slowed_differently_is_told(tmp_path, noted, says):
     """By the handler's notes of steps that nobody recorded: recorded ones take 100 µs on both sides."""
     sides = []
     for name, unrecorded_us in zip("ab", noted):
-        (tmp_path / name).mkdir()
         steps = [slice_(f"ProfilerStep#{n}", 100 * n, 100, "user_annotation") for n in range(3)]
-        write_trace(tmp_path / name, steps)
         summary = CompileSummary()
         if unrecorded_us:
             summary.steps.unrecorded_ns.extend([1000 * unrecorded_us] * 3)
             summary.steps.recorded_ns.extend([100_000] * 3)
         data = data_of(summary)
-        sides.append(Side(profile_with_data(tmp_path / name, data), data))
+        sides.append(Side(profile_with(tmp_path / name, steps, data), data))
     line = "While nobody records a step of B takes 80.0 µs, one of A 40.0 µs (+100 %)"
     assert any(note.startswith(line) for note in compare(*sides).notes) == says
 
 
-def profile_with_data(folder, data):
-    (path,) = folder.glob("*.json")
-    return Profile(read_trace(str(path), workers=1), data)
-
-
 def test_peaks_of_memory(tmp_path):
     for name, size in (("a", 512), ("b", 2048)):
-        (tmp_path / name).mkdir()
         args = {"Bytes": size, "Device Type": 1, "Device Id": 0, "Addr": 1, "Total Allocated": size}
         moment = slice_("[memory]", 10, 0) | {"ph": "i", "args": args | {"Total Reserved": 4096}}
         write_trace(tmp_path / name, [slice_("aten::mm", 0, 50), moment])
@@ -329,15 +314,15 @@ def test_peaks_of_memory(tmp_path):
     assert row.words[0] == InWords("Peak memory, GPU 0", "512 B", "2.05 kB", "+1.54 kB (+300 %)")
 
 
-def test_modules_stand_beside_one_another_without_what_compile_wraps_them_in(tmp_path):
-    def module(name, ts, dur):
-        return slice_(f"nn.Module: {name}", ts, dur, "python_function")
+def module(name, ts, dur):
+    return slice_(f"nn.Module: {name}", ts, dur, "python_function")
 
+
+def test_modules_stand_beside_one_another_without_what_compile_wraps_them_in(tmp_path):
     for name, events in (
         ("a", [module("Net_0", 0, 100), module("Linear_0", 10, 20)]),
         ("b", [module("OptimizedModule_0", 0, 90), module("Net_0", 10, 70)]),
     ):
-        (tmp_path / name).mkdir()
         write_trace(tmp_path / name, events)
     rows = compare_tables(Sides(*(make_side(profile_in(tmp_path / name)) for name in "ab"))).modules
     assert [(row.path, row.host_us.a, row.host_us.b) for row in rows] == [
@@ -348,10 +333,6 @@ def test_modules_stand_beside_one_another_without_what_compile_wraps_them_in(tmp
 
 def test_a_module_called_with_and_without_compile_is_one_row(tmp_path):
     """Trained compiled, evaluated eager."""
-
-    def module(name, ts, dur):
-        return slice_(f"nn.Module: {name}", ts, dur, "python_function")
-
     compiled = [module("OptimizedModule_0", 0, 90), module("Net_0", 10, 70)]
     write_trace(tmp_path, [*compiled, module("Net_0", 100, 5)])
     side = make_side(profile_in(tmp_path))
@@ -428,7 +409,6 @@ def test_the_command(recording, capsys, tmp_path):
 
 def test_without_steps_whole_spans_are_compared(tmp_path, capsys):
     for name, dur in (("a", 5), ("b", 9)):
-        (tmp_path / name).mkdir()
         write_trace(tmp_path / name, [kernel("k", 0, dur)])
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -1,14 +1,12 @@
 """Autotuning as torch tells it: spans, kernel information, and statistics of the templates that were tried."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from compile_records import artifact, envelope, mark
+from compile_records import artifact, envelope, mark, summary_of
 from profiles import data_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.compile.autotune import Autotune, autotune, autotuning_headline
-from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary import load
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -26,12 +24,7 @@ STATS = {"num_choices": 19, "num_triton_choices": 18, "best_kernel": "triton_mm_
 
 
 def compile_data(records: list[Record]) -> CompileData:
-    log = CompileLog()
-    for record in records:
-        log.add(record)
-    summary = log.summary()
-    assert not summary.records.unreadable
-    return data_of(summary)
+    return data_of(summary_of(records, readable=True))
 
 
 def rows(records: list[Record]) -> list[Autotune]:
@@ -160,7 +153,7 @@ def test_statistics_that_are_no_json_are_left_out() -> None:
     assert [(row.kernel, row.configs, row.choice) for row in choices] == [("mm", None, None)]
 
 
-def test_the_times_of_a_recording_are_those_of_its_spans(recording: Callable[[str], Path]) -> None:
+def test_the_times_of_a_recording_are_those_of_its_spans(recording: Recording) -> None:
     """All of `breaks` autotunes at run time. The sum is that of the marks in the log, paired by hand."""
     (log,) = recording("breaks").glob("*.log")
     choices = autotune(data_of(read_log(str(log))))
@@ -180,9 +173,7 @@ def test_the_times_of_a_recording_are_those_of_its_spans(recording: Callable[[st
     assert abs(sum(row.time_s or 0 for row in choices) * 1e6 - total) < 1
 
 
-def test_max_autotune_on_a_gpu_the_same_from_the_summary_and_from_the_log(
-    recording: Callable[[str], Path],
-) -> None:
+def test_max_autotune_on_a_gpu_the_same_from_the_summary_and_from_the_log(recording: Recording) -> None:
     """Numbers as torch printed them while it recorded ("AUTOTUNE mm(768x1024, 1024x256)", 21 choices)."""
     folder = recording("max_autotune")
     (stored,), (log,) = folder.glob("*.pb"), folder.glob("log/*.log")

@@ -1,16 +1,16 @@
 """Lookups in the compile caches: whose they are, what they saved, and why they missed."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import compile_records
 from compile_records import artifact, envelope, mark
 from live import HAS_TORCH, run, summaries
 from profiles import data_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.compile.caches import CacheLookup, cache_lookups, time_saved_s
-from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
@@ -31,13 +31,8 @@ def looked_up(*records: Record, source: bool = True) -> list[CacheLookup]:
 
 
 def summary_of(*records: Record, source: bool = True) -> CompileSummary:
-    log = CompileLog(source=source, payloads=True)
-    for compile_id in ("0/0", "1/0", "2/0"):
-        log.add(Record(envelope("dynamo_start", {"stack": []}, compile_id)))
-    for record in records:
-        log.add(record)
-    assert not log.unreadable
-    return log.summary()
+    begun = [Record(envelope("dynamo_start", {"stack": []}, name)) for name in ("0/0", "1/0", "2/0")]
+    return compile_records.summary_of([*begun, *records], readable=True, source=source, payloads=True)
 
 
 def test_a_miss_names_the_parts_of_the_key_that_are_new() -> None:
@@ -112,9 +107,7 @@ def test_capture_summary_keeps_names_and_no_values() -> None:
     assert all((row.before, row.now) == (None, None) for row in rows[1].differences)
 
 
-def test_every_lookup_of_a_recording_leads_to_the_text_of_its_record(
-    recording: Callable[[str], Path],
-) -> None:
+def test_every_lookup_of_a_recording_leads_to_the_text_of_its_record(recording: Recording) -> None:
     (log,) = recording("breaks").glob("*.log")
     summary = read_log(str(log))
     rows = cache_lookups(data_of(summary))
@@ -127,7 +120,7 @@ def test_every_lookup_of_a_recording_leads_to_the_text_of_its_record(
     assert time_saved_s(data_of(summary)) == 0.398395635
 
 
-def test_the_graphs_of_ddp_are_told_apart(recording: Callable[[str], Path]) -> None:
+def test_the_graphs_of_ddp_are_told_apart(recording: Recording) -> None:
     """4/1 compiles its backwards inside the frame; DDPOptimizer made two graphs of it."""
     log = next(iter(sorted(recording("ddp").glob("*rank_0*.log"))))
     graphs = [row for row in cache_lookups(data_of(read_log(str(log)))) if row.cache == "fx_graph"]

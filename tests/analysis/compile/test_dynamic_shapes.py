@@ -1,23 +1,17 @@
 """Which sizes came: against programs that cycle through known ones, and in made-up records."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from profiles import GraphProgram, data_of, graph_programs, profile_with
+from profiles import GraphProgram, data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import DynamicShapeReport, dynamic_shapes
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from traces import slice_
 
 SIZE = "L['x'].size()[0]"
-
-
-@pytest.fixture(scope="module")
-def programs(recording: Callable[[str], Path]) -> dict[str, GraphProgram]:
-    return graph_programs(recording("graphs"))
 
 
 def calls(report: DynamicShapeReport) -> dict[int, int | None]:
@@ -60,18 +54,23 @@ def test_a_size_that_is_specialised_again_names_its_line(programs: dict[str, Gra
     assert row.where == ["graphs.py:266"]
 
 
-def test_nothing_is_guessed_of_two_dynamic_sizes(tmp_path: Path) -> None:
-    summary = CompileSummary()
-    for number, symbol in enumerate(("s1", "s2")):
-        event = summary.shape_events.add(kind="create_symbol", symbol=symbol, value="8")
-        event.key.compile_id, event.source = "0/0", f"L['x'].size()[{number}]"
-    shapes: dict[str, Any] = {"Input Dims": [[8, 9], [9, 4]]}
+def multiplied(folder: Path, dims: object, summary: CompileSummary) -> DynamicShapeReport:
+    """What is said of one compiled product of these dimensions."""
+    shapes: dict[str, Any] = {"Input Dims": dims}
     events = [
         slice_("Torch-Compiled Region: 0/0", 0, 50),
         slice_("## Call CompiledFxGraph k ##", 5, 40),
         slice_("aten::mm", 10, 5, **shapes),
     ]
-    report = profile_with(tmp_path, events, data_of(summary)).of(dynamic_shapes)
+    return profile_with(folder, events, data_of(summary)).of(dynamic_shapes)
+
+
+def test_nothing_is_guessed_of_two_dynamic_sizes(tmp_path: Path) -> None:
+    summary = CompileSummary()
+    for number, symbol in enumerate(("s1", "s2")):
+        event = summary.shape_events.add(kind="create_symbol", symbol=symbol, value="8")
+        event.key.compile_id, event.source = "0/0", f"L['x'].size()[{number}]"
+    report = multiplied(tmp_path, [[8, 9], [9, 4]], summary)
     assert [(row.sizes, row.calls, row.origin) for row in report.symbols] == [(None, None, "asked")] * 2
     assert report.sizes == () and report.padded == ()
 
@@ -89,11 +88,5 @@ def test_sizes_that_no_tensor_has_are_none(tmp_path: Path, dims: object) -> None
     recompile = summary.recompiles.add()
     recompile.key.compile_id = "0/1"
     recompile.reasons.append("0/0: tensor 'x' size mismatch at index 0. expected s0, actual 4")
-    shapes: dict[str, Any] = {"Input Dims": dims}
-    events = [
-        slice_("Torch-Compiled Region: 0/0", 0, 50),
-        slice_("## Call CompiledFxGraph k ##", 5, 40),
-        slice_("aten::mm", 10, 5, **shapes),
-    ]
-    report = profile_with(tmp_path, events, data_of(summary)).of(dynamic_shapes)
+    report = multiplied(tmp_path, dims, summary)
     assert report.sizes == () and [row.sizes for row in report.symbols] == [None]

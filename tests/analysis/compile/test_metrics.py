@@ -2,12 +2,11 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from profiles import data_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.compile.compilation_details import metrics
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileKey, CompileSummary
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
@@ -17,7 +16,7 @@ KINDS = ("compilation_metrics", "bwd_compilation_metrics")
 
 
 @pytest.mark.parametrize("program", ["breaks", "recompiles", "ddp"])
-def test_every_field_that_torch_wrote_is_there(recording: Callable[[str], Path], program: str) -> None:
+def test_every_field_that_torch_wrote_is_there(recording: Recording, program: str) -> None:
     """The log's own JSON is the reference: all of its fields but nulls, and the settings, which are texts."""
     for log in recording(program).glob("*.log"):
         summary = read_log(str(log))

@@ -1,14 +1,13 @@
 """The columns of the icicle: every span once, in a row of its own."""
 
 from collections import defaultdict
-from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from profiles import data_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.compile.compile_time import WORKERS, PhaseSpans, phase_spans
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary, PhaseSpan
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
@@ -84,7 +83,7 @@ def test_nothing_compiled() -> None:
 
 @pytest.mark.parametrize("program", ["breaks", "resnet18", "recompiles", "ddp"])
 def test_every_span_of_a_recording_is_drawn_once_and_none_covers_another(
-    recording: Callable[[str], Path], program: str
+    recording: Recording, program: str
 ) -> None:
     for log in recording(program).glob("*.log"):
         summary = read_log(str(log))

@@ -2,10 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
-from compile_records import START_US, a_compilation, artifact, envelope, mark
+from compile_records import START_US, a_compilation, artifact, envelope, mark, summary_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.compile.cache_lookups import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import StartUp, start_findings, startup
 from tb_torchcompile_plugin.analysis.compile.startup_parts import TimePiece, parts_ns, pieces, start_parts
@@ -13,11 +13,10 @@ from tb_torchcompile_plugin.api.export.ask import without_code
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary import save
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, FirstStep
-from tb_torchcompile_plugin.profile.units import to_seconds
+from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 from tb_torchcompile_plugin.torch_names.caches import COMPILE_ON_ONE_RANK
@@ -48,7 +47,6 @@ def process(
     folder: str = "/cache",
 ) -> CompileSummary:
     """One frame: two seconds of Dynamo, then AOTAutograd with inductor inside it, or hits that load for a while."""
-    log = CompileLog(payloads=True)
     inside_s = load_s if hit else aot_s
     begin, end = 1 * S, (1 + inside_s) * S
     parts = [code, setting]
@@ -66,7 +64,7 @@ def process(
             if hit
             else (
                 cached("aotautograd", "miss", f"a{key}", [], cache_status_detailed="full_miss"),
-                artifact("aot_inference_graph", GRAPH.format(code, code[2])),
+                Record(envelope("aot_inference_graph", {}), GRAPH.format(code, code[2])),
                 mark("B", "fx_codegen_and_compile", begin + S),
                 mark("E", "fx_codegen_and_compile", begin + 6 * S),
                 cached("fx_graph", "miss", f"f{key}", parts, time_taken_ns=5 * 10**9),
@@ -80,12 +78,7 @@ def process(
             )
         ),
     ]
-    for record in records:
-        if record.metadata.get("artifact", {}).get("name") == "aot_inference_graph":
-            record = Record(envelope("aot_inference_graph", {}), record.payload)
-        log.add(record)
-    assert not log.unreadable
-    summary = log.summary()
+    summary = summary_of(records, readable=True, payloads=True)
     environment = summary.environment
     environment.process_start_ns = START_NS - 9 * 10**9
     environment.imported_ns = START_NS - 4 * 10**9
@@ -141,11 +134,9 @@ def test_every_nanosecond_belongs_to_one_part() -> None:
 
 
 def test_what_lies_between_and_loading_are_parts_and_later_compilations_are_not() -> None:
-    log = CompileLog()
-    for at in (0, 5000, 90_000):
-        for record in a_compilation(f"{at // 5000}/0", at):
-            log.add(record)
-    summary = log.summary()
+    summary = summary_of(
+        record for at in (0, 5000, 90_000) for record in a_compilation(f"{at // 5000}/0", at)
+    )
     summary.steps.first.append(
         FirstStep(start_ns=START_NS - 3_000_000, end_ns=START_NS + 6_500_000, compiled=True)
     )
@@ -163,7 +154,7 @@ def test_what_lies_between_and_loading_are_parts_and_later_compilations_are_not(
     }
 
 
-def test_phases_of_a_start_up_are_those_of_its_compilations(recording: Callable[[str], Path]) -> None:
+def test_phases_of_a_start_up_are_those_of_its_compilations(recording: Recording) -> None:
     """Of a real process in which no compilation ran inside of another one: what the spans say is what rows say."""
     summary = read_log(str(next(recording("breaks").rglob("dedicated_log_torch_trace*"))))
     rows = Counter[str]()
@@ -181,10 +172,7 @@ def test_without_times_it_says_so() -> None:
 
 
 def test_a_log_counts_from_its_first_compilation() -> None:
-    log = CompileLog()
-    for record in a_compilation():
-        log.add(record)
-    said = answer(start("r", log.summary()))
+    said = answer(start("r", summary_of(a_compilation())))
     assert said.says[-2].startswith(
         "When the process began is not known: this counts from the first compilation."
     )

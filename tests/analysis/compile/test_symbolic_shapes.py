@@ -1,14 +1,12 @@
 """Symbols, what they were fixed to, and what guards them."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from compile_records import START_US, envelope
+from compile_records import START_US, envelope, summary_of
 from profiles import data_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.compile.recompiles import SymbolicShapes, symbolic_shapes
-from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 
@@ -30,12 +28,7 @@ def change(**arguments: Any) -> Record:
 
 
 def shapes(records: list[Record], *, source: bool = True) -> SymbolicShapes:
-    log = CompileLog(source=source)
-    log.files[1] = "/train.py"
-    for one in records:
-        log.add(one)
-    summary = log.summary()
-    assert not summary.records.unreadable
+    summary = summary_of([Record({"str": ["/train.py", 1]}), *records], readable=True, source=source)
     return symbolic_shapes(data_of(summary), 0, "0/0")
 
 
@@ -91,7 +84,7 @@ def test_without_source_nothing_names_the_users_variables() -> None:
     assert answer.symbols[0].value == "16"
 
 
-def test_the_shapes_of_a_recording(recording: Callable[[str], Path]) -> None:
+def test_the_shapes_of_a_recording(recording: Recording) -> None:
     (log,) = recording("recompiles").glob("*.log")
     answer = symbolic_shapes(data_of(read_log(str(log))), 0, "0/1")
     assert [(row.symbol, row.value, row.source) for row in answer.symbols] == [

@@ -1,12 +1,10 @@
 """Jobs by their digests alone tell what their traces tell: the same numbers, to the last digit, and the same blame."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import msgspec
 import pytest
 
 from jobs import job_in
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
@@ -50,7 +48,7 @@ JOBS = (
 
 
 @pytest.fixture(scope="module", params=JOBS)
-def both(request: pytest.FixtureRequest, recording: Callable[[str], Path]) -> tuple[JobReport, JobReport]:
+def both(request: pytest.FixtureRequest, recording: Recording) -> tuple[JobReport, JobReport]:
     """What a recorded job tells by its traces, and by what was written of its digests."""
     traced = job_in(recording("jobs") / request.param)
     copies = (
@@ -65,7 +63,7 @@ def both(request: pytest.FixtureRequest, recording: Callable[[str], Path]) -> tu
     return traced.of(job_report), Job(tuple(copies), traced.unread).of(job_report)
 
 
-def test_these_are_all_jobs_that_were_recorded(recording: Callable[[str], Path]) -> None:
+def test_these_are_all_jobs_that_were_recorded(recording: Recording) -> None:
     assert sorted(path.name for path in recording("jobs").iterdir() if path.is_dir()) == list(JOBS)
 
 

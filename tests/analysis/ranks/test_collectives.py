@@ -2,13 +2,13 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from jobs import PG, Does, launched, metadata_of, training, written
 from profiles import profile_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, collectives, rank_collectives
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.errors import NotFound
@@ -107,7 +107,7 @@ def test_without_communication_there_is_none(tmp_path: Path) -> None:
     assert rows_of(write_trace(tmp_path, [slice_("aten::mm", 0, 1)])) == []
 
 
-def test_two_ranks_from_their_raw_events(recording: Callable[[str], Path]) -> None:
+def test_two_ranks_from_their_raw_events(recording: Recording) -> None:
     """The n-th label launched the n-th kernel, and both ranks put in the same bytes."""
     sizes = []
     for trace in sorted(recording("ddp").glob("*.trace.json")):

@@ -7,6 +7,7 @@ import pytest
 
 from jobs import BASE, Does, host, job_in, launched, training
 from profiles import data_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom, job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
@@ -159,7 +160,7 @@ def test_autotuning_alone_names_the_operator_and_what_to_do(tmp_path: Path) -> N
     assert is_symptom(made, 2, symptom) and not is_symptom(made, 0, symptom)
 
 
-def test_a_recorded_recompile_tells_what_its_kernels_took_to_tune(recording: Callable[[str], Path]) -> None:
+def test_a_recorded_recompile_tells_what_its_kernels_took_to_tune(recording: Recording) -> None:
     made = job_in(recording("jobs") / "lone_recompile")
     (row,) = made.of(late_ranks)
     tuned = [cause for cause in row.causes if cause.cause == "autotuning"]

@@ -1,11 +1,11 @@
 """What one rank of a job is told: for whom it waits and how long, and not to overlap what only waits."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from jobs import TRANSFER, Does, job_in, training
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario, scenario
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
@@ -69,9 +69,7 @@ def test_the_report_tells_a_rank_the_same(tmp_path: Path) -> None:
         assert span.what_if == rank_what_if(one_rank(made, one.rank))
 
 
-def test_a_recorded_rank_that_waits_computes_nothing_that_could_bound_it(
-    recording: Callable[[str], Path],
-) -> None:
+def test_a_recorded_rank_that_waits_computes_nothing_that_could_bound_it(recording: Recording) -> None:
     made = job_in(recording("jobs") / "lone_recompile")
     waits = made.ranks[0].profile
     verdict = waits.of(gpu_utilization).verdict

@@ -1,10 +1,9 @@
 """Ranks of one job that were compiled otherwise than the rest."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 from profiles import data_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank, rank_differences
 from tb_torchcompile_plugin.api.report import whole_report
 from tb_torchcompile_plugin.api.session import Session
@@ -71,7 +70,7 @@ def test_collectives_and_the_order_of_execution() -> None:
     assert ([1], "could not be read") in differences(one, broken)[0][2]
 
 
-def test_two_real_ranks(recording: Callable[[str], Path]) -> None:
+def test_two_real_ranks(recording: Recording) -> None:
     """Of torch 2.8: rank 1 alone was given another size."""
     session = Session([("", str(recording("old_logs") / "2.8.0"))])
     answer = rank_differences(session.ranks("ddp"))

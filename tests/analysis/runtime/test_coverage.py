@@ -1,9 +1,9 @@
 """Test how much of the profiled time runs compiled, and why the rest does not."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from profiles import data_of, profile_of, profile_with
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import Coverage, coverage
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -38,7 +38,6 @@ def test_unknown_is_none(tmp_path: Path) -> None:
 def test_why_an_operator_ran_eager(tmp_path: Path) -> None:
     def why(function: str) -> str | None:
         folder = tmp_path / function.partition(": ")[2]
-        folder.mkdir()
         (row,) = [
             row for row in eager_time(profile_with(folder, step(function))).ops if row.name == "aten::mul"
         ]
@@ -48,7 +47,7 @@ def test_why_an_operator_ran_eager(tmp_path: Path) -> None:
     assert why("pytorch_lightning/profilers/pytorch.py(72): _start_recording_forward") == "profiler_hook"
 
 
-def test_breaks_leave_a_part_eager(recording: Callable[[str], Path]) -> None:
+def test_breaks_leave_a_part_eager(recording: Recording) -> None:
     (path,) = recording("breaks").rglob("*.pt.trace.json")
     profile = profile_of(path)
     share = coverage(profile)

@@ -1,11 +1,11 @@
 """Test cpu.py: threads that worked, and what generated code shows of its kernels."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from profiles import profile_with, spans_in
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.cpu import _threads_asked_for as asked_for
 from tb_torchcompile_plugin.analysis.runtime.cpu import cpu
 from traces import AUTOGRAD, MAIN, slice_
@@ -32,7 +32,7 @@ def test_an_empty_trace_says_so_alone(tmp_path: Path) -> None:
     assert (answer.threads, answer.cpu_kernels) == ((), ())
 
 
-def test_generated_code_tells_vectors_and_threads(recording: Callable[[str], Path]) -> None:
+def test_generated_code_tells_vectors_and_threads(recording: Recording) -> None:
     """This machine had no compiler flags for vectors: all of its loops are scalar, and short."""
     (profile,) = spans_in(recording("compiled_loop"))
     answer = cpu(profile)

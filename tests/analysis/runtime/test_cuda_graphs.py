@@ -1,11 +1,8 @@
 """Test cuda_graphs.py, against programs that counted what torch did and against torch's own objects."""
 
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from profiles import GraphProgram, counted, data_of, graph_programs, profile_with
+from profiles import GraphProgram, counted, data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import CudaGraphReport
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import cuda_graphs
@@ -31,11 +28,6 @@ NOT_SERVED = {
     "mutated_input": ("cudagraphs_skipped", "graphs.py:131"),
     "host_op_skipped": ("cudagraphs_skipped", "graphs.py:149"),
 }
-
-
-@pytest.fixture(scope="module")
-def programs(recording: Callable[[str], Path]) -> dict[str, GraphProgram]:
-    return graph_programs(recording("graphs"))
 
 
 def witnessed(report: CudaGraphReport) -> dict[str, int | None]:

@@ -1,6 +1,5 @@
 """Test gpu_idle.py: idle time in the steps by culprit, to the nanosecond."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 from profiles import profile_in, profile_with
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import HeldUp, idle_culprits
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_base
@@ -54,7 +54,7 @@ def test_without_launches_nothing_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "small_batch"])
-def test_rows_of_a_device_sum_to_its_idle_time(recording: Callable[[str], Path], name: str) -> None:
+def test_rows_of_a_device_sum_to_its_idle_time(recording: Recording, name: str) -> None:
     for folder in {path.parent for path in recording(name).rglob("*.trace.json*")}:
         if len(list(folder.glob("*.pt.trace.json*"))) != 1:
             continue

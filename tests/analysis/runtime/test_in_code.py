@@ -1,9 +1,7 @@
 """Test kernels.py: the kernels of an output code with their calls, lines and times."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 from profiles import spans_in
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.kernels import code_kernels, kernel_table
 from tb_torchcompile_plugin.generated_code.output_code import lines_of_calls, parse_definitions
 from tb_torchcompile_plugin.reader.compile_data import read_payload
@@ -28,7 +26,7 @@ def test_calls_are_found_by_what_the_code_calls_a_kernel() -> None:
     assert called == ["triton_poi_fused_0.run(buf0, stream=stream0)", "mine_1.run(buf2)", "cpp_fused_1(buf1)"]
 
 
-def test_the_kernels_of_a_code_have_the_times_of_their_rows(recording: Callable[[str], Path]) -> None:
+def test_the_kernels_of_a_code_have_the_times_of_their_rows(recording: Recording) -> None:
     """One name may stand in several codes: each has its own."""
     (profile,) = spans_in(recording("resnet18"))
     assert profile.data is not None

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import profile_of, spans_in
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, alone_ns, kernel_categories
 from tb_torchcompile_plugin.analysis.runtime.kernels import (
     KernelDetails,
@@ -40,7 +41,7 @@ Open = Callable[[str], list[Profile]]
 
 
 @pytest.fixture(scope="module")
-def opened(recording: Callable[[str], Path]) -> Open:
+def opened(recording: Recording) -> Open:
     """Recording → its spans, each read once."""
     return cache(lambda name: spans_in(recording(name)))
 
@@ -294,7 +295,7 @@ def test_a_queue_moves_no_work_from_step_to_step(tmp_path: Path) -> None:
     assert [row.wall_time_percent for row in rows] == [100, 100, 100], "of the GPU's clock"
 
 
-def test_categories_are_those_that_inductor_prints(opened: Open, recording: Callable[[str], Path]) -> None:
+def test_categories_are_those_that_inductor_prints(opened: Open, recording: Recording) -> None:
     """`python <output code> -p` prints its own table, in ms of one of the hundred runs; docs/kernels.md shows it."""
     (span,) = opened("p_table")
     output = (recording("p_table") / "p_table.txt").read_text()

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
 from profiles import spans_in
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import idle_causes
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
@@ -38,7 +38,7 @@ Open = Callable[[str], Profile]
 
 
 @pytest.fixture(scope="module")
-def opened(recording: Callable[[str], Path]) -> Open:
+def opened(recording: Recording) -> Open:
     """Mode → its span, read once."""
     return cache(lambda mode: spans_in(recording("kernels") / mode)[0])
 
@@ -103,7 +103,7 @@ def test_without_shapes_the_output_code_tells_bytes_and_operations(opened: Open)
 
 
 def test_attention_is_counted_as_torch_counts_it_less_what_a_mask_hides(
-    opened: Open, recording: Callable[[str], Path]
+    opened: Open, recording: Recording
 ) -> None:
     counted = json.loads((recording("kernels") / "attention" / "flops.json").read_text())
     trace = opened("attention").trace

@@ -7,7 +7,7 @@ import pytest
 from profiles import profile_of, profile_with
 from tb_torchcompile_plugin.analysis.runtime.python import python as python_time
 from tb_torchcompile_plugin.profile.host.host_tree import calling_tracks
-from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.profile.steps import StepWindows
 from traces import AUTOGRAD, launch, slice_, step
 
 
@@ -113,7 +113,7 @@ def test_the_parts_are_all_host_time_of_threads_that_called(recording):
     made = profile_of(file)
     trace, answer, own = made.trace, python_time(made), made.trace.self_ns
     here = made.of(calling_tracks)[trace.track]
-    recorded_us = (own[here].sum() - own[made.of(step_slices)].sum()) / 1000
+    recorded_us = (own[here].sum() - own[made.of(StepWindows).rows].sum()) / 1000
     assert sum(part.self_us for part in answer.parts) * 3 == pytest.approx(recorded_us)
     assert own.min() >= 0
     assert len(answer.functions) > 100

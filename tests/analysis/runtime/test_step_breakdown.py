@@ -6,7 +6,6 @@ import random
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 import pytest
 
 from live import fresh_recorder, needs_torch, torch_before
-from profiles import profile_of, profile_with
+from profiles import ns, profile_of, profile_with
+from recordings import Recording
 from tb_torchcompile_plugin import tensorboard_trace_handler
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import (
     StepBreakdown,
@@ -43,17 +43,13 @@ def report(folder: Path, events: list[Event], data: CompileData | None = None) -
     return step_breakdown(profile_with(folder, events, data))
 
 
-def ns(time_us: float) -> int:
-    return round(time_us * 1000)
-
-
 def parts(row: StepBreakdown) -> dict[tuple[str, str], int]:
     return {(part.kind, part.part): ns(part.time_us) for part in row.parts}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager"])
-def test_every_moment_of_a_step_by_brute_force(recording: Callable[[str], Path], name: str) -> None:
+def test_every_moment_of_a_step_by_brute_force(recording: Recording, name: str) -> None:
     """From the JSON alone: at each moment what runs on the GPU, else what the thread does that launches next."""
     (path,) = recording(name).glob("*.trace.json")
     rows = step_breakdowns(profile_of(path))
@@ -209,7 +205,6 @@ def test_without_steps_and_gpu_the_busiest_thread_is_the_window(tmp_path: Path) 
     events = [slice_("aten::add", 0, 5), slice_("aten::mm", 10, 20, tid=7), slice_("aten::mm", 40, 20, tid=7)]
     window = window_breakdown(profile_with(tmp_path, events))
     assert window and parts(window) == {("host", "break_eager"): 40_000, ("host", "nothing_launched"): 10_000}
-    (tmp_path / "none").mkdir()
     nothing = profile_with(tmp_path / "none", [slice_("f", 0, 5, "user_annotation")])
     assert window_breakdown(nothing) is None
 

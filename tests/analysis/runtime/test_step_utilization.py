@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from profiles import profile_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import (
     ON_DEVICE,
     GpuUtilization,
@@ -223,7 +224,7 @@ def test_the_longest_gaps_say_what_the_thread_did(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager"])
 def test_numbers_of_recordings_add_up(
-    recording: Callable[[str], Path], expected: Callable[[str], dict[str, Any]], name: str
+    recording: Recording, expected: Callable[[str], dict[str, Any]], name: str
 ) -> None:
     answer = recorded(recording(name))
     (known,) = expected(name)["traces"].values()
@@ -243,7 +244,7 @@ def test_numbers_of_recordings_add_up(
 
 
 @pytest.fixture(scope="module")
-def small_batch(recording: Callable[[str], Path]) -> dict[str, GpuUtilization]:
+def small_batch(recording: Recording) -> dict[str, GpuUtilization]:
     folder = recording("small_batch")
     return {mode: recorded(folder / mode) for mode in ("eager", "compiled", "cudagraphs")}
 
@@ -261,7 +262,7 @@ def test_a_small_batch_is_launch_bound_until_cuda_graphs_are_used(
 
 
 def test_cuda_graphs_make_a_step_as_short_as_predicted_and_no_shorter(
-    small_batch: dict[str, GpuUtilization], recording: Callable[[str], Path]
+    small_batch: dict[str, GpuUtilization], recording: Recording
 ) -> None:
     """On the H200: 199.6 µs predicted from the compiled run, 225.5 µs measured without the profiler."""
     predicted = [row.verdict.least_us for row in small_batch["compiled"].steps]

@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from profiles import profile_of, spans_in
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.timeline import lanes as lane_rows
 from tb_torchcompile_plugin.analysis.timeline.lanes import COLORS, ItemSlices, TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import MAX_RECTANGLES, Timeline, Window
@@ -95,7 +95,7 @@ def check_window(
 
 
 @pytest.fixture(scope="module")
-def breaks(recording: Callable[[str], Path]) -> Path:
+def breaks(recording: Recording) -> Path:
     (path,) = recording("breaks").glob("*.pt.trace.json")
     return path
 
@@ -193,7 +193,7 @@ def test_a_slice_is_found_where_a_window_shows_it(breaks: Path) -> None:
 
 class TestLanes:
     def test_each_step_of_the_recording_has_five_nested_regions_and_four_breaks(
-        self, recording: Callable[[str], Path]
+        self, recording: Recording
     ) -> None:
         timeline = session_timeline(recording("breaks"))
         regions = timeline.slices[lane_of(timeline, "regions")]
@@ -215,7 +215,7 @@ class TestLanes:
         ]
         assert costs == [636_703, 523_926, 505_275]
 
-    def test_both_ranks_of_a_distributed_run_have_their_spans(self, recording: Callable[[str], Path]) -> None:
+    def test_both_ranks_of_a_distributed_run_have_their_spans(self, recording: Recording) -> None:
         opened_spans = spans_in(recording("ddp"))
         assert [Path(opened.trace.path).name.partition(".")[0] for opened in opened_spans] == [
             "rank0",
@@ -229,9 +229,7 @@ class TestLanes:
             nccl = [name for name in opened.trace.names if name.startswith("ncclDevKernel")]
             assert nccl
 
-    def test_a_profiled_compilation_shows_its_phases_and_autotuning(
-        self, recording: Callable[[str], Path]
-    ) -> None:
+    def test_a_profiled_compilation_shows_its_phases_and_autotuning(self, recording: Recording) -> None:
         timeline = session_timeline(recording("resnet18_compile"))
         items = timeline.slices[lane_of(timeline, "phases")]
         assert isinstance(items, ItemSlices)
@@ -248,9 +246,7 @@ class TestLanes:
         window = timeline.window(0, timeline.duration, 16384, [lane_of(timeline, "phases")])
         assert int(window.rectangles.runs.size.sum()) == len(inside)
 
-    def test_what_was_compiled_before_the_trace_has_negative_times(
-        self, recording: Callable[[str], Path]
-    ) -> None:
+    def test_what_was_compiled_before_the_trace_has_negative_times(self, recording: Recording) -> None:
         timeline = session_timeline(recording("breaks"))
         phases = timeline.slices[lane_of(timeline, "phases")]
         assert isinstance(phases, ItemSlices)
@@ -322,9 +318,7 @@ class TestLanes:
         layout = timeline_of(write_trace(tmp_path, [])).describe()
         assert (layout.lanes, layout.duration_ns, layout.home) == ([], 0, [0, 0])
 
-    def test_lanes_that_are_missing_are_explained(
-        self, tmp_path: Path, recording: Callable[[str], Path]
-    ) -> None:
+    def test_lanes_that_are_missing_are_explained(self, tmp_path: Path, recording: Recording) -> None:
         assert session_timeline(recording("breaks")).describe().notes == []
         (note,) = timeline_of(write_trace(tmp_path, [slice_("a", 3, 5)])).describe().notes
         assert "No compile summary or log" in note

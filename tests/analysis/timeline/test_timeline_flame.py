@@ -2,7 +2,6 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,6 +9,8 @@ import numpy as np
 import pytest
 from test_timeline import session_timeline, timeline_of
 
+from profiles import key_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.timeline import flame
 from tb_torchcompile_plugin.analysis.timeline.flame import FlameFrame, FlameThread, timeline_flame
 from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices, TrackSlices
@@ -18,7 +19,7 @@ from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.profile.host.thread_activity import ThreadActivity
-from tb_torchcompile_plugin.reader.memo import answers_of, key_of
+from tb_torchcompile_plugin.reader.memo import answers_of
 from traces import kernel, slice_, write_trace
 
 EVENTS = [
@@ -34,7 +35,7 @@ EVENTS = [
 
 
 @pytest.fixture(scope="module")
-def breaks(recording: Callable[[str], Path]) -> Timeline:
+def breaks(recording: Recording) -> Timeline:
     return session_timeline(recording("breaks"))
 
 
@@ -155,7 +156,7 @@ def by_hand(timeline: Timeline, lane: int, start: int, end: int) -> dict[tuple[s
     return sums
 
 
-def test_a_timeline_is_listed_before_it_is_known_what_took_its_gaps(recording: Callable[[str], Path]) -> None:
+def test_a_timeline_is_listed_before_it_is_known_what_took_its_gaps(recording: Recording) -> None:
     timeline = session_timeline(recording("breaks"))
     timeline.describe()
     (idle,) = (lane for lane in timeline.lanes if lane.later)

@@ -3,7 +3,6 @@
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from test_timeline import lane_of, session_timeline, timeline_of
 
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
 from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
@@ -31,7 +31,7 @@ def slice_of(timeline: Timeline, name: str) -> TimelineSlice:
 
 
 @pytest.fixture(scope="module")
-def breaks(recording: Callable[[str], Path]) -> Timeline:
+def breaks(recording: Recording) -> Timeline:
     return session_timeline(recording("breaks"))
 
 
@@ -104,7 +104,7 @@ class TestSlice:
 
     @pytest.mark.parametrize("name", ["resnet18_eager", "breaks"])
     def test_both_ends_of_every_arrow_of_a_recording_know_each_other(
-        self, recording: Callable[[str], Path], name: str
+        self, recording: Recording, name: str
     ) -> None:
         (path,) = recording(name).glob("*.pt.trace.json")
         timeline = timeline_of(path)
@@ -238,7 +238,7 @@ class TestRange:
         assert [one.busy_ns for one in answer.threads] == [32_000]
 
     def test_ranges_of_a_recording_are_what_the_file_gives(
-        self, breaks: Timeline, recording: Callable[[str], Path]
+        self, breaks: Timeline, recording: Recording
     ) -> None:
         (path,) = recording("breaks").glob("*.pt.trace.json")
         events = file_slices(path, breaks.origin)

@@ -12,6 +12,7 @@ import pytest
 from werkzeug.test import Client
 
 from profiles import profile_of
+from recordings import Recording
 from served import ROOT, SPAN, ask_span, error_of, make_client, make_plugin, wait_for
 from tb_torchcompile_plugin.analysis.runtime import span_report as report
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Gpu, gpus
@@ -22,7 +23,7 @@ from traces import slice_, write_trace
 
 
 @pytest.fixture(scope="module")
-def client(recording: Callable[[str], Path]) -> Client:
+def client(recording: Recording) -> Client:
     opened = make_client(make_plugin(recording("breaks")))
     assert ask_span(opened, SPAN).status_code == 200
     return opened
@@ -96,7 +97,7 @@ def test_times_travel_exactly_in_the_shortest_type(reach: int, dtype: str) -> No
     assert columns["dur"].tolist() == [5, 5, 5]
 
 
-def test_a_window_travels_as_it_was_made(client: Client, recording: Callable[[str], Path]) -> None:
+def test_a_window_travels_as_it_was_made(client: Client, recording: Recording) -> None:
     (path,) = recording("breaks").glob("*.pt.trace.json")
     timeline = profile_of(path).of(Timeline)
     lanes = range(len(timeline.lanes))
@@ -167,7 +168,7 @@ class TestOtherRoutes:
         assert answer["gpu"][0]["busy_ns"] / 1000 == numbers["busy_us"]
         assert answer["gpu"][0]["kernels"] == numbers["gpu_events"]
 
-    def test_the_trace_itself(self, client: Client, recording: Callable[[str], Path]) -> None:
+    def test_the_trace_itself(self, client: Client, recording: Recording) -> None:
         response = client.get(f"{ROOT}/trace_file", query_string=SPAN)
         path = next(recording("breaks").glob("*.pt.trace.json"))
         assert response.data == path.read_bytes()
@@ -222,7 +223,7 @@ class TestOtherRoutes:
 
 
 def test_the_timeline_does_not_wait_for_the_report_of_the_span(
-    recording: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = threading.Event()
 

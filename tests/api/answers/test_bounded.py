@@ -2,13 +2,12 @@
 
 import json
 import shlex
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from recordings import Recording
 from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Commands, TooFewBytes, bounded
 from tb_torchcompile_plugin.api.answers.sections import NoSuchSection, Table, chosen, schema, tables
 from tb_torchcompile_plugin.api.report import Report, read_report
@@ -21,7 +20,7 @@ ASK = Commands("runs", "", 10)
 
 
 @pytest.fixture(scope="module")
-def logdir(recording: Callable[[str], Path]) -> str:
+def logdir(recording: Recording) -> str:
     return str(recording("breaks"))
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from browser.rank_traces import write_job
+from recordings import Recording
 from tb_torchcompile_plugin.api.answers.bounded import Commands
 from tb_torchcompile_plugin.api.answers.search import Logdir
 from tb_torchcompile_plugin.api.answers.sections import LEVELS, Address, NoSuchId, address, encoded, tables
@@ -27,10 +27,10 @@ ODD = ["-", "--", "a/b", "%2F", "a b", "void f<T, 4>(T&&)", "a~2", "ü#?&=", "'\
 
 
 @pytest.fixture(scope="module")
-def reports(recording: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
-    job = tmp_path_factory.mktemp("job")
-    write_job(job, ranks=3, steps=3, late=1)
-    folders = {"job": job} | {name: recording(name) for name in ("breaks", "max_autotune", "old_logs")}
+def reports(recording: Recording, late_job: Callable[[int], Path]) -> dict[str, Report]:
+    folders = {"job": late_job(3)} | {
+        name: recording(name) for name in ("breaks", "max_autotune", "old_logs")
+    }
     return {name: read_report(str(folder)) for name, folder in folders.items()}
 
 
@@ -106,7 +106,7 @@ def test_every_list_of_rows_is_identified(reports: dict[str, Report]) -> None:
         assert without <= {"warnings"}
 
 
-def test_each_id_leads_back_to_its_row(recording: Callable[[str], Path]) -> None:
+def test_each_id_leads_back_to_its_row(recording: Recording) -> None:
     logdir = Logdir(Session([("", str(recording("breaks")))]))
     for table in tables(logdir.report()):
         for id, row in zip(table.ids, table.rows):
@@ -115,7 +115,7 @@ def test_each_id_leads_back_to_its_row(recording: Callable[[str], Path]) -> None
                 assert (shown.id, shown.section, shown.row) == (id, table.section, msgspec.to_builtins(row))
 
 
-def test_ids_are_the_same_the_next_time(recording: Callable[[str], Path], reports: dict[str, Report]) -> None:
+def test_ids_are_the_same_the_next_time(recording: Recording, reports: dict[str, Report]) -> None:
     again = read_report(str(recording("breaks")))
     assert [one.ids for one in tables(again)] == [one.ids for one in tables(reports["breaks"])]
 
@@ -123,7 +123,6 @@ def test_ids_are_the_same_the_next_time(recording: Callable[[str], Path], report
 def test_a_kernel_of_any_name_is_found_again(tmp_path: Path) -> None:
     names = ["a/b c", "void f<T, 4>(T&&)::{lambda}", "x" * 1500, "x" * 1499 + "y", "~2", "%20"]
     events = [slice_("op", 0, 900)] + [kernel(name, 10 * at, 2) for at, name in enumerate(names, 1)]
-    (tmp_path / "a run").mkdir()
     write_trace(tmp_path / "a run", events, "w.1.pt.trace.json")
     logdir = Logdir(Session([("", str(tmp_path))]))
     (table,) = [one for one in tables(logdir.report()) if one.section == "kernels"]

@@ -1,11 +1,11 @@
 """What `show` tells of a kernel, a graph break and a finding; and where the tab shows them."""
 
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
+from recordings import Recording
 from tb_torchcompile_plugin.api.answers.bounded import Commands
 from tb_torchcompile_plugin.api.answers.search import Logdir
 from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table, tables
@@ -21,7 +21,7 @@ ASK = Commands("runs")
 
 
 @pytest.fixture(scope="module")
-def logdir(recording: Callable[[str], Path]) -> Logdir:
+def logdir(recording: Recording) -> Logdir:
     return Logdir(Session([("", str(recording("breaks")))]))
 
 
@@ -40,11 +40,8 @@ def test_a_finding_says_how_to_verify_it(logdir: Logdir) -> None:
     assert shown.row["evidence"]["breaks"] == 4 and shown.row["predicted"]["after_us"] < 3600
 
 
-def test_of_several_runs_the_one_that_is_meant_is_compared(
-    recording: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_of_several_runs_the_one_that_is_meant_is_compared(recording: Recording, tmp_path: Path) -> None:
     (tmp_path / "a run").symlink_to(recording("breaks"))
-    (tmp_path / "b").mkdir()
     write_trace(tmp_path / "b", [slice_("aten::mm", 0, 5)], "w.1.pt.trace.json")
     both = Logdir(Session([("", str(tmp_path))]))
     (finding, *_) = table(both, "findings").ids

@@ -9,14 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from browser.rank_traces import write_job
 from tb_torchcompile_plugin.api.indexing import index, pool
 from tb_torchcompile_plugin.cli.command import main
 
@@ -98,16 +97,9 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.close()
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("job")
-    write_job(folder, ranks=4, steps=3, late=1)
-    return folder
-
-
 @pytest.fixture
-def job(recorded: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(recorded, tmp_path / "logdir"))
+def job(late_job: Callable[[int], Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(late_job(4), tmp_path / "logdir"))
 
 
 def names(job: Path) -> list[str]:

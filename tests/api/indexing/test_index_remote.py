@@ -1,6 +1,7 @@
 """api: `index` of a logdir in a store, whose traces are fetched, read and forgotten one by one."""
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -8,13 +9,10 @@ from unittest.mock import Mock
 import fsspec
 import pytest
 
-from browser.rank_traces import write_job
 from served import s3_server
-from tb_torchcompile_plugin.api.indexing import index
-from tb_torchcompile_plugin.api.indexing import pool as attempt
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.logdir import filesystem
-from terminal import Run, command_line
+from terminal import Run, indexing
 
 pytestmark = pytest.mark.slow
 
@@ -22,11 +20,8 @@ BUCKET = "s3://digests"
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("job")
-    (folder / "run").mkdir()
-    write_job(folder / "run", ranks=2, steps=3, late=1)
-    return folder
+def job(late_job: Callable[[int], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(late_job(2), tmp_path_factory.mktemp("logdir") / "run")).parent
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +48,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(
-        index, "in_processes", lambda orders, workers: ((one, attempt.attempt(one)) for one in orders)
-    )
-    return command_line(capsys, "index")
+    return indexing(capsys, monkeypatch)
 
 
 def upload(store: Any, folder: Path, target: str) -> None:

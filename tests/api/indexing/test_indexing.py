@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from browser.rank_traces import write_job
 from jobs import job_in
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.api.indexing import index, pool
@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.job.digest.make import digest
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, columns_from_message
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.logdir.filesystem import local_file
-from terminal import Run, command_line
+from terminal import Run, indexing
 from traces import slice_, write_trace
 
 pytestmark = pytest.mark.slow
@@ -36,27 +36,16 @@ DIGEST = "rank{0}.179500000000000000{0}.pt.digest.pb"
 DEADLY = "killed"  # the worker of this name
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("job")
-    write_job(folder, ranks=3, steps=3, late=1)
-    return folder
-
-
 @pytest.fixture
-def job(recorded: Path, tmp_path: Path) -> Path:
+def job(late_job: Callable[[int], Path], tmp_path: Path) -> Path:
     """Three ranks in a run of a logdir."""
-    shutil.copytree(recorded, tmp_path / "logdir" / "run")
+    shutil.copytree(late_job(3), tmp_path / "logdir" / "run")
     return tmp_path / "logdir"
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """`index` in this process: processes have tests of their own."""
-    monkeypatch.setattr(
-        index, "in_processes", lambda orders, workers: ((one, attempt.attempt(one)) for one in orders)
-    )
-    return command_line(capsys, "index")
+    return indexing(capsys, monkeypatch)
 
 
 def names(folder: Path) -> list[str]:
@@ -271,23 +260,13 @@ class TestProcesses:
 
     def test_none_outlives_a_command_that_was_killed(self, tmp_path: Path) -> None:
         write_trace(tmp_path, [slice_(f"op{at}", at, 1) for at in range(200_000)])
-        command = [
-            sys.executable,
-            "-m",
-            "tb_torchcompile_plugin.cli",
-            "index",
-            str(tmp_path),
-            "--workers",
-            "1",
-        ]
-        running = subprocess.Popen(command)
         children: list[int] = []
-        while not children:
-            time.sleep(0.05)
-            children = [pid for pid in children_of(running.pid) if "spawn_main" in command_of(pid)]
-        time.sleep(0.3)
-        running.send_signal(signal.SIGKILL)
-        running.wait()
+        with begun(tmp_path) as running:
+            while not children:
+                time.sleep(0.05)
+                children = [pid for pid in children_of(running.pid) if "spawn_main" in command_of(pid)]
+            time.sleep(0.3)
+            running.send_signal(signal.SIGKILL)
         until = time.monotonic() + 180
         while any(map(command_of, children)) and time.monotonic() < until:
             time.sleep(0.1)
@@ -337,10 +316,6 @@ def command_of(pid: int) -> str:
         return ""
 
 
-def orders_of(job: Path) -> list[Order]:
-    return index.plan(str(job))[0]
-
-
 def test_a_pool_that_breaks_between_two_goes_on(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process may be killed when it is at nothing."""
     made = pool._pool
@@ -354,15 +329,11 @@ def test_a_pool_that_breaks_between_two_goes_on(job: Path, monkeypatch: pytest.M
         return executor
 
     monkeypatch.setattr(pool, "_pool", pool_)
-    outcomes = list(in_processes(orders_of(job), 1))
+    outcomes = list(in_processes(index.plan(str(job))[0], 1))
     assert [outcome for _, outcome in outcomes] == [Attempted("written")] * 3
 
 
 def test_orders_carry_no_more_than_a_digest_needs(job: Path) -> None:
     (first, *_), _ = index.plan(str(job))
     assert first.worker.spans == [] and first.worker.digests == {}
-    assert first == replace_worker(first)
-
-
-def replace_worker(order: Order) -> Order:
-    return order._replace(worker=replace(order.worker))
+    assert first == first._replace(worker=replace(first.worker))

@@ -18,7 +18,6 @@ OBEYED = "\x1b\x9b\x07\u202e\u2066\0"
 def hostile_logdir(root: Path) -> Path:
     """One run with a trace and a log."""
     folder = root / f"run {IN_A_PATH}"
-    folder.mkdir(parents=True)
     write_trace(folder, _events(), f"w {IN_A_PATH}.1.pt.trace.json", **_header())
     log = b"".join(line(record) for record in _records())
     (folder / "dedicated_log_torch_trace_rank_0_a.log").write_bytes(log)

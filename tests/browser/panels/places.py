@@ -1,10 +1,10 @@
 """Where each panel has much to show, and the logdir that holds it: of committed recordings alone."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.finding import Panel
 from traces import slice_, write_trace
 
@@ -38,7 +38,7 @@ def place(panel: Panel) -> dict[str, str]:
     return {"panel": panel, **_PLACES.get(panel, {"run": "resnet18"})}
 
 
-def fill(logdir: Path, recording: Callable[[str], Path]) -> Path:
+def fill(logdir: Path, recording: Recording) -> Path:
     """The runs of all places, and one in which next to nothing was recorded."""
     for name in RECORDINGS:
         shutil.copytree(recording(name), logdir / name)
@@ -52,5 +52,4 @@ def fill(logdir: Path, recording: Callable[[str], Path]) -> Path:
 
 
 def _write_bare(folder: Path) -> None:
-    folder.mkdir()
     write_trace(folder, [slice_("aten::mm", 3, 4)])

@@ -1,7 +1,5 @@
 """All jobs of the exam."""
 
-from __future__ import annotations
-
 from exam.jobs import blind, communication, healthy, late, uneven
 from exam.jobs.blind import both as _both
 from exam.jobs.blind import communication as _communication

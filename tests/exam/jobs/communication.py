@@ -1,7 +1,5 @@
 """Nobody is late: the ranks wait for the wire."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch
@@ -21,8 +19,6 @@ LOOPS, MIB = 30, 2**20
     "communication",
     "ddp",
     "communication:exposed",
-    "all_reduce",
-    "AllReduce",
     mending="buckets of 25 MiB, sent as bfloat16 while the backward goes on",
 )
 def exposed_communication(rank: Rank, mended: bool) -> Step:
@@ -34,8 +30,6 @@ def exposed_communication(rank: Rank, mended: bool) -> Step:
     "communication",
     "ddp",
     "communication:exposed",
-    "all_reduce",
-    "AllReduce",
     mending="buckets of 25 MiB, sent while the backward goes on",
 )
 def gradients_in_one_bucket(rank: Rank, mended: bool) -> Step:

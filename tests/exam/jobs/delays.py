@@ -3,8 +3,6 @@
 python3 -m exam.jobs.delays cuda:1    # multiplies matrices until its parent is gone
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Nothing is wrong: the ranks are as fast as each other, and the GPUs compute while they send."""
 
-from __future__ import annotations
-
 from exam.jobs.job import Rank, job
 from exam.jobs.parallel import batch, ddp, fsdp, layers, linear_layers, tensor_parallel, training
 from exam.program import Step

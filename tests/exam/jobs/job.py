@@ -1,7 +1,5 @@
 """A job of the exam: a program of several ranks, one planted cause, and a twin without it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -29,7 +27,6 @@ class Job:
     family: str
     parallel: str  # ddp, fsdp2, tp; "" for none
     cause: str  # "" where nothing is wrong
-    where: tuple[str, ...]  # a finding is to name one of them
     mending: str
     build: Build
     late_rank: int | None = None  # who makes the others wait; None: nobody, or each in turn
@@ -46,7 +43,7 @@ class Job:
 
     def described(self, backend: str, ranks: int) -> dict[str, Any]:
         """What the job says of itself, for `measured.json`."""
-        said = ("name", "family", "parallel", "healthy", "cause", "where", "mending", "late_rank")
+        said = ("name", "family", "parallel", "healthy", "cause", "mending", "late_rank")
         return {
             **{word: getattr(self, word) for word in said},
             "line": planted_line(self.name, self.build),
@@ -59,14 +56,12 @@ class Job:
 JOBS: dict[str, Job] = {}
 
 
-def job(
-    family: str, parallel: str, cause: str, *where: str, mending: str = "", **how: Any
-) -> Callable[[Build], Build]:
+def job(family: str, parallel: str, cause: str, *, mending: str = "", **how: Any) -> Callable[[Build], Build]:
     """Registers the decorated function under its own name."""
 
     def register(build: Build) -> Build:
         name: str = build.__name__
-        JOBS[name] = Job(name, family, parallel, cause, where, mending, build, **how)
+        JOBS[name] = Job(name, family, parallel, cause, mending, build, **how)
         return build
 
     return register

@@ -1,7 +1,5 @@
 """One rank comes late, because its host is slow."""
 
-from __future__ import annotations
-
 import gc
 from itertools import count
 
@@ -19,15 +17,7 @@ from exam.programs.models import train_step
 LATE_S, IN_TURN_S = 0.018, 0.010
 
 
-@job(
-    "late rank",
-    "ddp",
-    "late:python",
-    "Python",
-    "nothing recorded",
-    mending="the Python is left out",
-    late_rank=1,
-)
+@job("late rank", "ddp", "late:python", mending="the Python is left out", late_rank=1)
 def python_late_rank(rank: Rank, mended: bool) -> Step:
     train = training(ddp(rank, layers(rank)), batch(rank, 32))
     late = rank.number == 1 and not mended
@@ -40,15 +30,7 @@ def python_late_rank(rank: Rank, mended: bool) -> Step:
     return step
 
 
-@job(
-    "late rank",
-    "fsdp2",
-    "late:python",
-    "augment",
-    mending="the Python is left out",
-    late_rank=1,
-    recorded=STACKS,
-)
+@job("late rank", "fsdp2", "late:python", mending="the Python is left out", late_rank=1, recorded=STACKS)
 def python_late_rank_with_stacks(rank: Rank, mended: bool) -> Step:
     train = training(fsdp(rank, layers(rank)), batch(rank, 32))
     late = rank.number == 1 and not mended
@@ -64,16 +46,7 @@ def python_late_rank_with_stacks(rank: Rank, mended: bool) -> Step:
     return step
 
 
-@job(
-    "late rank",
-    "ddp",
-    "late:input",
-    "enumerate(DataLoader)",
-    "tokenize",
-    "__getitem__",
-    mending="the texts are tokenized once, before training",
-    late_rank=1,
-)
+@job("late rank", "ddp", "late:input", mending="the texts are tokenized once, before training", late_rank=1)
 def late_loader(rank: Rank, mended: bool) -> Step:
     length, width, rows = rank.pick(512, 64), rank.pick(1024, 16), 16
     texts = Texts(length, before=mended or rank.number != 1)
@@ -89,16 +62,7 @@ def late_loader(rank: Rank, mended: bool) -> Step:
     return step
 
 
-@job(
-    "late rank",
-    "tp",
-    "late:gc",
-    "gc.collect",
-    "garbage",
-    mending="no collection in the loop",
-    late_rank=0,
-    recorded=STACKS,
-)
+@job("late rank", "tp", "late:gc", mending="no collection in the loop", late_rank=0, recorded=STACKS)
 def garbage_on_one_rank(rank: Rank, mended: bool) -> Step:
     x = batch(rank, 8, width=2048)
     train = training(tensor_parallel(rank, linear_layers(rank, 3, 2048)), x)
@@ -115,7 +79,7 @@ def garbage_on_one_rank(rank: Rank, mended: bool) -> Step:
     return step
 
 
-@job("late rank", "tp", "late:python", "nothing recorded", mending="the Python is left out", late_rank=0)
+@job("late rank", "tp", "late:python", mending="the Python is left out", late_rank=0)
 def python_late_rank_of_split_layers(rank: Rank, mended: bool) -> Step:
     x = batch(rank, 8, width=2048)
     train = training(tensor_parallel(rank, linear_layers(rank, 3, 2048)), x)
@@ -129,16 +93,7 @@ def python_late_rank_of_split_layers(rank: Rank, mended: bool) -> Step:
     return step
 
 
-@job(
-    "late rank",
-    "ddp",
-    "late:sync",
-    "aten::item",
-    "aten::_local_scalar_dense",
-    "item",
-    mending="rank 1 does not log",
-    late_rank=1,
-)
+@job("late rank", "ddp", "late:sync", mending="rank 1 does not log", late_rank=1)
 def sync_on_one_rank(rank: Rank, mended: bool) -> Step:
     model = ddp(rank, linear_layers(rank, 6, 1024))
     train, late = training(model, batch(rank, 16)), rank.number == 1 and not mended
@@ -154,7 +109,7 @@ def sync_on_one_rank(rank: Rank, mended: bool) -> Step:
     return step
 
 
-@job("late rank", "ddp", "late:rotating", "Python", "nothing recorded", mending="the Python is left out")
+@job("late rank", "ddp", "late:rotating", mending="the Python is left out")
 def rotating(rank: Rank, mended: bool) -> Step:
     train, turns = training(ddp(rank, layers(rank)), batch(rank, 32)), count()
     losses: list[float] = []

@@ -1,7 +1,5 @@
 """Models spread over the ranks, compiled, and the loop that trains them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

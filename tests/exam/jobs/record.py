@@ -4,8 +4,6 @@ PYTHONPATH=.:tests python3 -m exam.jobs.record --out /tmp/jobs                  
 PYTHONPATH=.:tests python3 -m exam.jobs.record --out /tmp/jobs --cpu --quick    # a check that they run
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """All ranks of one job, planted or mended: started, watched, and ended together; each in a process of its own."""
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import multiprocessing

@@ -1,7 +1,5 @@
 """One rank comes late, because it has more to do: to compile, to compute, or on a GPU that is shared."""
 
-from __future__ import annotations
-
 from itertools import count
 from typing import Any
 
@@ -36,8 +34,6 @@ def unlimited_recompiles() -> None:
     "uneven",
     "ddp",
     "late:recompile",
-    "size mismatch",
-    "pooled",
     mending="texts of one length",
     late_rank=1,
     recorded=FEWER,
@@ -63,8 +59,6 @@ def lone_recompile(rank: Rank, mended: bool) -> Step:
     "uneven",
     "ddp",
     "late:autotuning",
-    "autotuning",
-    "pooled",
     mending="texts of one length",
     late_rank=1,
     recorded=Recorded(steps=2),
@@ -89,30 +83,13 @@ def tuning_on_one_rank(rank: Rank, mended: bool) -> Step:
     return step
 
 
-@job(
-    "uneven",
-    "fsdp2",
-    "late:work",
-    "more work",
-    "longer sequences",
-    mending="samples are shared out by their length",
-    late_rank=1,
-)
+@job("uneven", "fsdp2", "late:work", mending="samples are shared out by their length", late_rank=1)
 def uneven_work(rank: Rank, mended: bool) -> Step:
     planted = 512 if rank.number == 0 else 3584
     x = batch(rank, 48, 2048 if mended else planted)  # planted: uneven_work
     return training(fsdp(rank, layers(rank)), x)
 
 
-@job(
-    "uneven",
-    "ddp",
-    "late:slow_gpu",
-    "slower kernels",
-    "GPU",
-    mending="nobody else uses the GPU",
-    late_rank=1,
-    beside=neighbour,
-)
+@job("uneven", "ddp", "late:slow_gpu", mending="nobody else uses the GPU", late_rank=1, beside=neighbour)
 def slow_gpu(rank: Rank, mended: bool) -> Step:
     return training(ddp(rank, layers(rank)), batch(rank, 48))

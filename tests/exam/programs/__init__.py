@@ -1,7 +1,5 @@
 """All programs of the exam, by family: each module adds its own, those of `blind` with them."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pkgutil import walk_packages
 

@@ -1,7 +1,5 @@
 """GPU memory that is asked of the driver at each step."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import torch
@@ -9,17 +7,8 @@ import torch
 from exam.program import SHAPES, STACKS, Machine, Step, program
 from exam.programs.models import mlp, no_grad, trainer
 
-DRIVER = ("cudaMalloc", "cudaFree", "cudaHostAlloc")
 
-
-@program(
-    "allocator",
-    "allocator:empty_cache",
-    *DRIVER,
-    "empty_cache",
-    mending="no torch.cuda.empty_cache()",
-    recorded=STACKS,
-)
+@program("allocator", "allocator:empty_cache", mending="no torch.cuda.empty_cache()", recorded=STACKS)
 def emptying_the_cache(machine: Machine, mended: bool) -> Step:
     width = machine.pick(1024, 16)
     train = trainer(
@@ -39,8 +28,6 @@ def emptying_the_cache(machine: Machine, mended: bool) -> Step:
 @program(
     "allocator",
     "allocator:no_caching",
-    *DRIVER,
-    "PYTORCH_NO_CUDA_MEMORY_CACHING",
     mending="without PYTORCH_NO_CUDA_MEMORY_CACHING=1 in the environment",
     environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
 )
@@ -53,8 +40,6 @@ def no_caching(machine: Machine, mended: bool) -> Step:
 @program(
     "allocator",
     "allocator:retry",
-    *DRIVER,
-    "max_split_size_mb",
     mending="a buffer of the largest length serves all lengths, and large blocks may be split",
     recorded=SHAPES,
     environment={"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:256"},

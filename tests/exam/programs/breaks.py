@@ -1,7 +1,5 @@
 """Dynamo gives up inside the model: graph breaks, frames that it skips, code that it is told to leave alone."""
 
-from __future__ import annotations
-
 import sys
 
 import torch
@@ -24,7 +22,7 @@ class Talking(Block):
         return x + functional.gelu(self.up(x))[:, : x.shape[1]]
 
 
-@program("graph breaks", "graph_breaks", "print", mending="no print in the model")
+@program("graph breaks", "graph_breaks", mending="no print in the model")
 def printing_in_each_block(machine: Machine, mended: bool) -> Step:
     width = machine.pick(256, 16)
     blocks = [Talking(width) for _ in range(machine.pick(24, 3))]
@@ -50,14 +48,7 @@ class Clamped(nn.Module):
         return torch.where(x.abs().max() > 1e4, x / 2, x).cos()
 
 
-@program(
-    "graph breaks",
-    "graph_breaks",
-    "item",
-    "aten::item",
-    mending="torch.where in place of .item() and if",
-    recorded=STACKS,
-)
+@program("graph breaks", "graph_breaks", mending="torch.where in place of .item() and if", recorded=STACKS)
 def branching_on_an_item(machine: Machine, mended: bool) -> Step:
     width = machine.pick(256, 16)
     blocks = [Clamped(width, on_host=not mended) for _ in range(machine.pick(20, 3))]
@@ -82,14 +73,7 @@ class Rotating(nn.Module):
         return x + torch.tanh(self.rotate(self.linear(x), 0.1))  # planted: disabled_helper
 
 
-@program(
-    "graph breaks",
-    "graph_breaks",
-    "rotate",
-    "torch.compiler.disable",
-    mending="without torch.compiler.disable",
-    recorded=SHAPES,
-)
+@program("graph breaks", "graph_breaks", mending="without torch.compiler.disable", recorded=SHAPES)
 def disabled_helper(machine: Machine, mended: bool) -> Step:
     width = machine.pick(256, 16)
     blocks = [Rotating(width, disabled=not mended) for _ in range(machine.pick(20, 3))]
@@ -120,7 +104,6 @@ class Sampler(nn.Module):
 @program(
     "skipped frames",
     "skipped_frame",
-    "forward",
     mending="torch.where in place of the branch, so that dynamo can trace the loop",
 )
 def branch_in_a_loop(machine: Machine, mended: bool) -> Step:
@@ -149,9 +132,6 @@ class Stretching(nn.Module):
 @program(
     "skipped frames",
     "graph_breaks",
-    "stretch",
-    "torch.compiler.disable",
-    "coverage",
     mending="without torch.compiler.disable on the part that takes the time",
     recorded=STACKS,
 )

@@ -1,7 +1,5 @@
 """Copies between the host's memory and the GPU's."""
 
-from __future__ import annotations
-
 import torch
 
 from exam.program import SHAPES, STACKS, Machine, Step, program
@@ -13,7 +11,6 @@ H2D = ("Memcpy HtoD", "aten::copy_", "aten::_to_copy", "aten::to")
 @program(
     "copies",
     "copy:unpinned",
-    *H2D,
     mending="the batch lies in pinned memory and is copied without waiting",
     recorded=SHAPES,
 )
@@ -31,9 +28,7 @@ def unpinned_batches(machine: Machine, mended: bool) -> Step:
     return step
 
 
-@program(
-    "copies", "copy:host_to_device", *H2D, mending="the table stays on the GPU between steps", recorded=STACKS
-)
+@program("copies", "copy:host_to_device", mending="the table stays on the GPU between steps", recorded=STACKS)
 def table_copied_each_step(machine: Machine, mended: bool) -> Step:
     width = machine.pick(256, 16)
     model = torch.compile(mlp(machine, 2, width))
@@ -49,16 +44,7 @@ def table_copied_each_step(machine: Machine, mended: bool) -> Step:
     return no_grad(step)
 
 
-@program(
-    "copies",
-    "copy:device_to_host",
-    "Memcpy DtoH",
-    "aten::copy_",
-    "aten::_to_copy",
-    "aten::to",
-    "cpu",
-    mending="only the number that is used is copied",
-)
+@program("copies", "copy:device_to_host", mending="only the number that is used is copied")
 def hidden_states_to_the_host(machine: Machine, mended: bool) -> Step:
     width = machine.pick(512, 16)
     model = torch.compile(mlp(machine, 2, width))

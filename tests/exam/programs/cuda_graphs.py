@@ -1,7 +1,5 @@
 """CUDA graphs that are on, and do not serve."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import torch
@@ -12,15 +10,7 @@ from exam.program import SHAPES, Machine, Step, program
 from exam.programs.models import Block, mlp, no_grad
 
 
-@program(
-    "CUDA graphs",
-    "cuda_graphs:rerecord",
-    "cudaGraphInstantiate",
-    "cudaStreamBeginCapture",
-    "dynamic",
-    mending="inputs are padded to one length",
-    recorded=SHAPES,
-)
+@program("CUDA graphs", "cuda_graphs:rerecord", mending="inputs are padded to one length", recorded=SHAPES)
 def recording_each_length(machine: Machine, mended: bool) -> Step:
     width, longest = machine.pick(128, 16), 4096
     model = torch.compile(mlp(machine, machine.pick(12, 2), width), mode="reduce-overhead", dynamic=True)
@@ -54,13 +44,7 @@ class Counting(nn.Module):
         return result
 
 
-@program(
-    "CUDA graphs",
-    "cuda_graphs:skipped",
-    "mutated inputs",
-    "mutat",
-    mending="the state is not changed in place",
-)
+@program("CUDA graphs", "cuda_graphs:skipped", mending="the state is not changed in place")
 def mutated_input(machine: Machine, mended: bool) -> Step:
     width = machine.pick(128, 16)
     plain = Counting(width, machine.pick(32, 2), in_place=not mended).to(machine.device)
@@ -78,7 +62,7 @@ class OnTheHost(Counting):
         return result
 
 
-@program("CUDA graphs", "cuda_graphs:skipped", "cpu device", "cpu", mending="the tensor lies on the GPU")
+@program("CUDA graphs", "cuda_graphs:skipped", mending="the tensor lies on the GPU")
 def host_tensor_in_the_graph(machine: Machine, mended: bool) -> Step:
     width = machine.pick(128, 16)
     model = OnTheHost(width, machine.pick(32, 2), in_place=False).to(machine.device, torch.bfloat16)

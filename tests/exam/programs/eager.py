@@ -1,7 +1,5 @@
 """The model is compiled; what comes after it is not, and takes longer."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -20,7 +18,7 @@ def focal_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return -(weights * logarithms).sum(-1).mean() - 0.01 * entropy
 
 
-@program("eager remainder", "eager:loss", "focal_loss", mending="the loss is compiled", recorded=STACKS)
+@program("eager remainder", "eager:loss", mending="the loss is compiled", recorded=STACKS)
 def loss_left_eager(machine: Machine, mended: bool) -> Step:
     width, words = machine.pick(512, 16), machine.pick(16384, 32)
     head = torch.nn.Linear(width, words, device=machine.device, dtype=torch.bfloat16)
@@ -50,11 +48,7 @@ def boxes(raw: Tensor) -> Tensor:
 
 
 @program(
-    "eager remainder",
-    "eager:postprocessing",
-    "boxes",
-    mending="the post-processing is compiled",
-    recorded=SHAPES,
+    "eager remainder", "eager:postprocessing", mending="the post-processing is compiled", recorded=SHAPES
 )
 def postprocessing_left_eager(machine: Machine, mended: bool) -> Step:
     width = machine.pick(256, 16)

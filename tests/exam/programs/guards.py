@@ -1,7 +1,5 @@
 """A graph so small that checking whether it may be used takes longer than it."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -9,13 +7,7 @@ from exam.program import Machine, Step, program
 from exam.programs.models import no_grad
 
 
-@program(
-    "guards",
-    "guards",
-    "TorchDynamo Cache Lookup",
-    "guards",
-    mending="the sum of the settings is a number that is computed before",
-)
+@program("guards", "guards", mending="the sum of the settings is a number that is computed before")
 def thousands_of_settings(machine: Machine, mended: bool) -> Step:
     settings = {f"weight_{i}": i % 7 for i in range(machine.pick(3000, 20))}
     fixed = float(sum(settings.values()))
@@ -34,13 +26,7 @@ def thousands_of_settings(machine: Machine, mended: bool) -> Step:
     return no_grad(step)
 
 
-@program(
-    "guards",
-    "guards",
-    "TorchDynamo Cache Lookup",
-    "guards",
-    mending="one stacked tensor in place of a thousand",
-)
+@program("guards", "guards", mending="one stacked tensor in place of a thousand")
 def thousands_of_parameters(machine: Machine, mended: bool) -> Step:
     # A list in the caller's hands: of a module's own parameters torch checks next to nothing.
     count = 1 if mended else machine.pick(1000, 10)

@@ -1,7 +1,5 @@
 """Nothing is wrong: the GPU works all the time, on kernels that are as fast as can be expected."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Python that runs while the GPU waits."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import io
@@ -35,13 +33,7 @@ def training(machine: Machine) -> Step:
     return trainer(machine, mlp(machine, 4, machine.pick(512, 16)), machine.randn(64, machine.pick(512, 16)))
 
 
-@program(
-    "host Python",
-    "host:python",
-    "edit_distance",
-    mending="the metric is computed after training",
-    recorded=STACKS,
-)
+@program("host Python", "host:python", mending="the metric is computed after training", recorded=STACKS)
 def metric_in_python(machine: Machine, mended: bool) -> Step:
     train, predicted = training(machine), "abcdefgh" * machine.pick(20, 2)
 
@@ -53,14 +45,7 @@ def metric_in_python(machine: Machine, mended: bool) -> Step:
     return step
 
 
-@program(
-    "host Python",
-    "host:unrecorded",
-    "nothing recorded",
-    "Python",
-    mending="the bookkeeping is left out",
-    recorded=STOCK,
-)
+@program("host Python", "host:unrecorded", mending="the bookkeeping is left out", recorded=STOCK)
 def bookkeeping_without_stacks(machine: Machine, mended: bool) -> Step:
     train, seen = training(machine), {f"sample {i}": i for i in range(machine.pick(20_000, 200))}
 
@@ -75,13 +60,7 @@ def bookkeeping_without_stacks(machine: Machine, mended: bool) -> Step:
     return step
 
 
-@program(
-    "host Python",
-    "host:python",
-    "log_history",
-    mending="the log is written at the end of an epoch",
-    recorded=STACKS,
-)
+@program("host Python", "host:python", mending="the log is written at the end of an epoch", recorded=STACKS)
 def logging_each_step(machine: Machine, mended: bool) -> Step:
     train, history = training(machine), [i / 7 for i in range(machine.pick(20_000, 100))]
     log = io.StringIO()
@@ -105,9 +84,6 @@ def backward(model: Any, x: torch.Tensor) -> None:
 @program(
     "host Python",
     "eager:per_parameter_loop",
-    "clip_gradients",
-    "aten::mul_",
-    "aten::linalg_vector_norm",
     mending="torch.nn.utils.clip_grad_norm_ handles all parameters at once",
 )
 def clipping_each_parameter(machine: Machine, mended: bool) -> Step:
@@ -136,9 +112,6 @@ def clipping_each_parameter(machine: Machine, mended: bool) -> Step:
 @program(
     "host Python",
     "eager:per_parameter_loop",
-    "update_average",
-    "aten::mul_",
-    "aten::add_",
     mending="torch._foreach_lerp_ updates all averages at once",
     recorded=BOTH,
 )
@@ -167,7 +140,7 @@ def many_objects(count: int) -> list[dict[str, list[int]]]:
     return [{"sample": [i], "label": [i % 10]} for i in range(count)]
 
 
-@program("garbage collection", "gc", "gc.collect", "collect", mending="no gc.collect()", recorded=STACKS)
+@program("garbage collection", "gc", mending="no gc.collect()", recorded=STACKS)
 def collecting_garbage(machine: Machine, mended: bool) -> Step:
     train, held = training(machine), many_objects(machine.pick(5_000, 100))
 
@@ -180,33 +153,13 @@ def collecting_garbage(machine: Machine, mended: bool) -> Step:
     return step
 
 
-@program(
-    "garbage collection",
-    "host:unrecorded",
-    "nothing recorded",
-    "gc.collect",
-    also=("gc",),
-    mending="no gc.collect()",
-)
+@program("garbage collection", "host:unrecorded", also=("gc",), mending="no gc.collect()")
 def collecting_garbage_without_stacks(machine: Machine, mended: bool) -> Step:
-    train, held = training(machine), many_objects(machine.pick(5_000, 100))
-
-    def step() -> int:
-        train()
-        if not mended:
-            gc.collect()  # planted: collecting_garbage_without_stacks
-        return len(held)
-
-    return step
+    return collecting_garbage(machine, mended)  # planted: collecting_garbage_without_stacks
 
 
 @program(
-    "host Python",
-    "host:python",
-    "deepcopy",
-    "remember_best",
-    mending="the best weights are not copied at each step",
-    recorded=STACKS,
+    "host Python", "host:python", mending="the best weights are not copied at each step", recorded=STACKS
 )
 def copying_the_state(machine: Machine, mended: bool) -> Step:
     model = mlp(machine, machine.pick(24, 2), machine.pick(128, 16))

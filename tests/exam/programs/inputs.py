@@ -1,7 +1,5 @@
 """The model waits for its data."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Iterator
@@ -44,14 +42,7 @@ def classifier(machine: Machine, width: int) -> nn.Module:
     return nn.Sequential(nn.Embedding(8192, width), Block(width), Block(width)).to(machine.device)
 
 
-@program(
-    "input",
-    "input:dataset",
-    "enumerate(DataLoader)",
-    "tokenize",
-    "__getitem__",
-    mending="the texts are tokenized once, before training",
-)
+@program("input", "input:dataset", mending="the texts are tokenized once, before training")
 def tokenizing_in_the_loop(machine: Machine, mended: bool) -> Step:
     length, width = machine.pick(128, 16), machine.pick(256, 16)
     model = classifier(machine, width)
@@ -81,14 +72,7 @@ class Images(Dataset[Tensor]):
         return torch.frombuffer(raw, dtype=torch.uint8).view(3, self.side, self.side)
 
 
-@program(
-    "input",
-    "input:workers",
-    "enumerate(DataLoader)",
-    "_MultiProcessingDataLoaderIter",
-    "num_workers",
-    mending="twelve workers in place of one",
-)
+@program("input", "input:workers", mending="twelve workers in place of one")
 def too_few_workers(machine: Machine, mended: bool) -> Step:
     workers = machine.pick(12, 2) if mended else 1
     model = convnet(machine, machine.pick(64, 4))
@@ -106,14 +90,7 @@ def too_few_workers(machine: Machine, mended: bool) -> Step:
     return step
 
 
-@program(
-    "input",
-    "host_operator:normal_",
-    "aten::normal_",
-    "aten::randn",
-    mending="the noise is drawn on the GPU",
-    recorded=STACKS,
-)
+@program("input", "host_operator:normal_", mending="the noise is drawn on the GPU", recorded=STACKS)
 def noise_on_the_cpu(machine: Machine, mended: bool) -> Step:
     model = convnet(machine, machine.pick(64, 4))
     compiled, optimizer = torch.compile(model), adam(machine, model)

@@ -1,7 +1,5 @@
 """A Triton kernel of the user's own that reads memory the wrong way round."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -35,7 +33,7 @@ def scaled(x: Tensor, across: bool) -> Tensor:
     return out
 
 
-@program("kernels", "slow_kernel", "scale_rows", mending="neighbouring threads read neighbouring numbers")
+@program("kernels", "slow_kernel", mending="neighbouring threads read neighbouring numbers")
 def strided_triton_kernel(machine: Machine, mended: bool) -> Step:
     width = machine.pick(1024, 256)
     layer = torch.nn.Linear(width, width, device=machine.device, dtype=torch.bfloat16)
@@ -44,13 +42,7 @@ def strided_triton_kernel(machine: Machine, mended: bool) -> Step:
     return no_grad(lambda: scaled(model(x), across=mended))
 
 
-@program(
-    "kernels",
-    "slow_kernel",
-    "scale_rows",
-    mending="neighbouring threads read neighbouring numbers",
-    recorded=SHAPES,
-)
+@program("kernels", "slow_kernel", mending="neighbouring threads read neighbouring numbers", recorded=SHAPES)
 def strided_triton_kernel_compiled(machine: Machine, mended: bool) -> Step:
     width = machine.pick(2048, 256)
     x = machine.randn(machine.pick(8192, 8), width)

@@ -1,7 +1,5 @@
 """The host cannot launch small kernels as fast as the GPU runs them: what CUDA graphs are for."""
 
-from __future__ import annotations
-
 import torch
 
 from exam.program import SHAPES, UNMARKED, Machine, Step, program

@@ -1,7 +1,5 @@
 """Copies that only change the order of numbers in memory, and work in too small pieces."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -13,10 +11,6 @@ from exam.programs.models import mlp, no_grad
 @program(
     "layout",
     "layout:channels_last",
-    "nchwToNhwc",
-    "nhwcToNchw",
-    "channels_last",
-    "aten::cudnn_convolution",
     also=("nothing_compiled",),
     mending="model and images are both channels_last",
     recorded=SHAPES,
@@ -35,10 +29,6 @@ def images_in_the_other_layout(machine: Machine, mended: bool) -> Step:
 @program(
     "layout",
     "layout:contiguous",
-    "aten::contiguous",
-    "aten::clone",
-    "aten::copy_",
-    "mix",
     also=("nothing_compiled",),
     mending="no transposed copies: einsum takes the tensors as they lie",
     recorded=STACKS,
@@ -60,11 +50,7 @@ def transposed_copies(machine: Machine, mended: bool) -> Step:
 
 
 @program(
-    "tiny batch",
-    "tiny_batch",
-    "batch",
-    also=("cuda_graphs",),
-    mending="the samples go through the model as one batch",
+    "tiny batch", "tiny_batch", also=("cuda_graphs",), mending="the samples go through the model as one batch"
 )
 def one_sample_at_a_time(machine: Machine, mended: bool) -> Step:
     width = machine.pick(512, 16)

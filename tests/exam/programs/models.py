@@ -1,7 +1,5 @@
 """The networks that the programs train and run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import torch

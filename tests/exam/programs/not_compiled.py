@@ -1,7 +1,5 @@
 """torch.compile was meant to be used, and is not."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -32,12 +30,7 @@ def gated(machine: Machine) -> tuple[Gated, Tensor]:
     )
 
 
-@program(
-    "nothing compiled",
-    "nothing_compiled",
-    "torch.compile",
-    mending="the compiled model is the one that is called",
-)
+@program("nothing compiled", "nothing_compiled", mending="the compiled model is the one that is called")
 def result_never_used(machine: Machine, mended: bool) -> Step:
     model, x = gated(machine)
     compiled = torch.compile(model)  # planted: result_never_used
@@ -47,12 +40,7 @@ def result_never_used(machine: Machine, mended: bool) -> Step:
 
 
 @program(
-    "nothing compiled",
-    "nothing_compiled",
-    "torch.compile",
-    "coverage",
-    mending="the model is compiled as the loss is",
-    recorded=SHAPES,
+    "nothing compiled", "nothing_compiled", mending="the model is compiled as the loss is", recorded=SHAPES
 )
 def only_the_loss_compiled(machine: Machine, mended: bool) -> Step:
     model, x = gated(machine)
@@ -79,10 +67,6 @@ def soften(x: Tensor) -> Tensor:
 @program(
     "nothing compiled",
     "nothing_compiled",
-    "soften",
-    "aten::mul",
-    "aten::tanh",
-    "aten::sigmoid",
     mending="torch.compile fuses the element-wise operators",
     recorded=STOCK,
 )

@@ -1,7 +1,5 @@
 """The optimizer takes longer than the model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,14 +15,7 @@ def small(machine: Machine) -> tuple[nn.Module, torch.Tensor]:
     return mlp(machine, machine.pick(24, 2), width), machine.randn(64, width)
 
 
-@program(
-    "optimizer",
-    "optimizer",
-    "Optimizer.step#AdamW.step",
-    "AdamW",
-    mending="fused=True in place of foreach=False",
-    recorded=UNMARKED,
-)
+@program("optimizer", "optimizer", mending="fused=True in place of foreach=False", recorded=UNMARKED)
 def optimizer_in_a_loop(machine: Machine, mended: bool) -> Step:
     model, x = small(machine)
     compiled, target = torch.compile(model), torch.zeros_like(x)
@@ -60,8 +51,6 @@ class Lion(torch.optim.Optimizer):
 @program(
     "optimizer",
     "optimizer",
-    "Optimizer.step#Lion.step",
-    "Lion",
     mending="the optimizer of one's own handles all parameters at once",
     recorded=STACKS,
 )

@@ -1,7 +1,5 @@
 """Numbers of a type that the GPU is slow with."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -9,22 +7,14 @@ from exam.program import SHAPES, STACKS, Machine, Step, program
 from exam.programs.models import mlp, no_grad, trainer
 
 
-@program(
-    "precision",
-    "tf32",
-    "float32",
-    "set_float32_matmul_precision",
-    "TF32",
-    mending='torch.set_float32_matmul_precision("high")',
-    recorded=SHAPES,
-)
+@program("precision", "tf32", mending='torch.set_float32_matmul_precision("high")', recorded=SHAPES)
 def float32_matmuls(machine: Machine, mended: bool) -> Step:
     torch.set_float32_matmul_precision("high" if mended else "highest")
     width = machine.pick(1536, 16)
     return trainer(machine, mlp(machine, 3, width), machine.randn(machine.pick(3072, 8), width))
 
 
-@program("precision", "float64", "float64", "double", mending="the model is not turned into float64")
+@program("precision", "float64", mending="the model is not turned into float64")
 def float64_by_mistake(machine: Machine, mended: bool) -> Step:
     torch.set_float32_matmul_precision("high")
     width = machine.pick(1024, 16)
@@ -34,15 +24,7 @@ def float64_by_mistake(machine: Machine, mended: bool) -> Step:
     return no_grad(lambda: model(x))
 
 
-@program(
-    "precision",
-    "casts",
-    "aten::to",
-    "aten::_to_copy",
-    "aten::copy_",
-    mending="all stays in bfloat16",
-    recorded=STACKS,
-)
+@program("precision", "casts", mending="all stays in bfloat16", recorded=STACKS)
 def casts_back_and_forth(machine: Machine, mended: bool) -> Step:
     width = machine.pick(256, 16)
     blocks = [torch.compile(block) for block in mlp(machine, 4, width, torch.bfloat16)]

@@ -1,7 +1,5 @@
 """Compiling again and again, or having done so too often."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import torch
@@ -26,7 +24,7 @@ class Scheduled(nn.Module):
         return torch.softmax(self.linear(x) / (1 + self.temperature), -1)
 
 
-@program("recompiles", "recompiles", "temperature", mending="the attribute that changes is a tensor")
+@program("recompiles", "recompiles", mending="the attribute that changes is a tensor")
 def changing_attribute(machine: Machine, mended: bool) -> Step:
     torch_dynamo_config.recompile_limit = torch_dynamo_config.accumulated_recompile_limit = 10_000
     plain = Scheduled(machine, as_tensor=mended).to(machine.device)
@@ -40,7 +38,7 @@ def changing_attribute(machine: Machine, mended: bool) -> Step:
     return no_grad(step)
 
 
-@program("recompiles", "recompiles", "size mismatch", "dynamic", mending="dynamic=True")
+@program("recompiles", "recompiles", mending="dynamic=True")
 def changing_length(machine: Machine, mended: bool) -> Step:
     torch_dynamo_config.recompile_limit = torch_dynamo_config.accumulated_recompile_limit = 10_000
     model = torch.compile(mlp(machine, 1, 64), dynamic=mended)
@@ -71,8 +69,6 @@ def warp(x: Tensor, schedule: Schedule) -> Tensor:
 @program(
     "recompiles",
     "recompile_limit",
-    "warp",
-    "phase",
     mending="the phase, of which only the remainder matters, is reduced before the call",
 )
 def limit_hit(machine: Machine, mended: bool) -> Step:
@@ -92,13 +88,7 @@ def limit_hit(machine: Machine, mended: bool) -> Step:
     return no_grad(step)
 
 
-@program(
-    "recompiles",
-    "recompiles",
-    "scale",
-    mending="the number that changes is passed as a tensor",
-    recorded=STOCK,
-)
+@program("recompiles", "recompiles", mending="the number that changes is passed as a tensor", recorded=STOCK)
 def changing_float_on_torchs_handler(machine: Machine, mended: bool) -> Step:
     torch_dynamo_config.recompile_limit = torch_dynamo_config.accumulated_recompile_limit = 10_000
     torch_dynamo_config.specialize_float = True

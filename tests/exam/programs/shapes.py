@@ -1,7 +1,5 @@
 """A library makes a plan for each shape that it has not seen, and each step brings a new one."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import torch
@@ -11,8 +9,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from exam.program import SHAPES, STACKS, Machine, Recorded, Step, program
 from exam.programs.models import convnet, no_grad
-
-CUDNN = ("aten::_cudnn_attention_forward", "aten::_cudnn_attention_backward", "cudnn", "scaled_dot_product")
 
 
 def attention_step(machine: Machine, mended: bool) -> Step:
@@ -32,9 +28,7 @@ def attention_step(machine: Machine, mended: bool) -> Step:
     return step
 
 
-@program(
-    "new shapes", "plan_per_shape", *CUDNN, mending="all are padded to the longest length", recorded=SHAPES
-)
+@program("new shapes", "plan_per_shape", mending="all are padded to the longest length", recorded=SHAPES)
 def attention_of_new_lengths(machine: Machine, mended: bool) -> Step:
     return attention_step(machine, mended)
 
@@ -42,7 +36,6 @@ def attention_of_new_lengths(machine: Machine, mended: bool) -> Step:
 @program(
     "new shapes",
     "plan_per_shape",
-    *CUDNN,
     mending="all are padded to the longest length",
     recorded=Recorded(stacks=True, stock=True),
 )
@@ -50,16 +43,7 @@ def attention_of_new_lengths_on_torchs_handler(machine: Machine, mended: bool) -
     return attention_step(machine, mended)
 
 
-@program(
-    "new shapes",
-    "cudnn_benchmark",
-    "aten::cudnn_convolution",
-    "aten::convolution",
-    "cudnn.benchmark",
-    "benchmark",
-    mending="torch.backends.cudnn.benchmark stays off",
-    recorded=STACKS,
-)
+@program("new shapes", "cudnn_benchmark", mending="torch.backends.cudnn.benchmark stays off", recorded=STACKS)
 def benchmark_of_new_sizes(machine: Machine, mended: bool) -> Step:
     torch.backends.cudnn.benchmark = not mended
     model, sides = convnet(machine, machine.pick(64, 4)), count(64)

@@ -1,7 +1,5 @@
 """The host waits for the GPU where it need not, so that the GPU then waits for the host."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,15 +21,7 @@ def scores(machine: Machine) -> tuple[Callable[[Tensor], Tensor], Tensor]:
     return torch.compile(model), x
 
 
-@program(
-    "sync",
-    "sync:item",
-    "aten::item",
-    "aten::_local_scalar_dense",
-    "item",
-    mending="the count stays on the GPU until the end of the step",
-    recorded=STACKS,
-)
+@program("sync", "sync:item", mending="the count stays on the GPU until the end of the step", recorded=STACKS)
 def item_each_micro_batch(machine: Machine, mended: bool) -> Step:
     model, x = scores(machine)
 
@@ -48,15 +38,7 @@ def item_each_micro_batch(machine: Machine, mended: bool) -> Step:
     return no_grad(step)
 
 
-@program(
-    "sync",
-    "sync:item",
-    "aten::item",
-    "aten::_local_scalar_dense",
-    "item",
-    mending="torch._foreach_norm and one number on the GPU",
-    recorded=SHAPES,
-)
+@program("sync", "sync:item", mending="torch._foreach_norm and one number on the GPU", recorded=SHAPES)
 def item_each_parameter(machine: Machine, mended: bool) -> Step:
     model = mlp(machine, machine.pick(24, 2), machine.pick(128, 16))
     compiled, optimizer = torch.compile(model), adam(machine, model)
@@ -90,15 +72,7 @@ def stopwatch(machine: Machine, times: list[float], exact: bool) -> Iterator[Non
     times.append(time.perf_counter() - start)
 
 
-@program(
-    "sync",
-    "sync:device",
-    "cudaDeviceSynchronize",
-    "stopwatch",
-    "synchronize",
-    mending="the timers do not wait for the GPU",
-    recorded=BOTH,
-)
+@program("sync", "sync:device", mending="the timers do not wait for the GPU", recorded=BOTH)
 def synchronizing_for_a_timer(machine: Machine, mended: bool) -> Step:
     model, x = scores(machine)
     times: list[float] = []
@@ -112,16 +86,7 @@ def synchronizing_for_a_timer(machine: Machine, mended: bool) -> Step:
     return no_grad(step)
 
 
-@program(
-    "sync",
-    "sync:copy",
-    "aten::copy_",
-    "aten::_to_copy",
-    "aten::to",
-    "cudaStreamSynchronize",
-    "cpu",
-    mending="predictions are kept on the GPU and copied once",
-)
+@program("sync", "sync:copy", mending="predictions are kept on the GPU and copied once")
 def predictions_to_the_host(machine: Machine, mended: bool) -> Step:
     model, x = scores(machine)
 
@@ -138,8 +103,6 @@ def predictions_to_the_host(machine: Machine, mended: bool) -> Step:
 @program(
     "sync",
     "sync:nonzero",
-    "aten::nonzero",
-    "nonzero",
     mending="each expert gets an equal share of the rows, whose numbers are known before",
 )
 def nonzero_for_each_expert(machine: Machine, mended: bool) -> Step:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from jobs import recorded_job
 from many_ranks import PLANTED, course, digest_of
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.ranks import job_rows
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
@@ -33,7 +34,7 @@ from tb_torchcompile_plugin.job.digest.rank_digest import (
     details_of,
     message_from_columns,
 )
-from tb_torchcompile_plugin.job.job import DigestFile, TracedJob, job_of_digests
+from tb_torchcompile_plugin.job.job import DigestFile, Job, TracedJob, job_of_digests
 from tb_torchcompile_plugin.logdir.discovery import digest_name
 from tb_torchcompile_plugin.logdir.filesystem import File, local_file
 
@@ -87,9 +88,7 @@ def same(ours: object, theirs: object) -> bool:
 
 
 @pytest.mark.parametrize("name", ["jobs", "gloo_groups"])
-def test_columns_of_traces_are_those_of_their_files(
-    tmp_path: Path, recording: Callable[[str], Path], name: str
-) -> None:
+def test_columns_of_traces_are_those_of_their_files(tmp_path: Path, recording: Recording, name: str) -> None:
     """For each job that was recorded: one construction, whatever it is made of."""
     session = Session([("", str(recording(name)))])
     traced = [job for run, _ in session.look().runs if (job := session.job(run.run))]
@@ -148,32 +147,31 @@ def test_tables_that_contradict_each_other_are_refused(one_rank: pb.Digest, data
         assert len(columns_from_message(made).calls.begin) == len(columns[0])
 
 
-def test_a_digest_that_cannot_be_read_costs_its_rank(tmp_path: Path) -> None:
-    ran = course(16, PLANTED)
-    files = []
+def job_with(folder: Path, damaged: int, damage: Callable[[bytes], bytes]) -> Job:
+    """Four ranks of sixteen, of which the digest of one is damaged."""
+    ran, files = course(16, PLANTED), []
     for rank in range(4):
-        path = tmp_path / digest_name(f"rank{rank}", "1")
+        path = folder / digest_name(f"rank{rank}", "1")
         save(digest_of(rank, 16, ran, PLANTED), str(path))
-        if rank == 2:
-            path.write_bytes(path.read_bytes()[:200])
+        if rank == damaged:
+            path.write_bytes(damage(path.read_bytes()))
         files.append(DigestFile(f"rank{rank}", "1", local(path)))
     job = job_of_digests(files)
-    assert job and job.numbers == [0, 1, 3]
+    assert job
+    return job
+
+
+def test_a_digest_that_cannot_be_read_costs_its_rank(tmp_path: Path) -> None:
+    job = job_with(tmp_path, 2, lambda data: data[:200])
+    assert job.numbers == [0, 1, 3]
     (notice,) = job.unread.values()
     assert notice.file.endswith("rank2.1.pt.digest.pb") and "cut off" in notice.problem
     assert job.missing == [2, *range(4, 16)]
 
 
 def test_a_file_that_is_larger_than_any_digest_is_told(tmp_path: Path) -> None:
-    ran, files = course(16, PLANTED), []
-    for rank in range(3):
-        path = tmp_path / digest_name(f"rank{rank}", "1")
-        save(digest_of(rank, 16, ran, PLANTED), str(path))
-        if rank == 1:
-            path.write_bytes(path.read_bytes() + bytes(2 * MOST_BYTES))
-        files.append(DigestFile(f"rank{rank}", "1", local(path)))
-    job = job_of_digests(files)
-    assert job and job.numbers == [0, 2]
+    job = job_with(tmp_path, 1, lambda data: data + bytes(2 * MOST_BYTES))
+    assert job.numbers == [0, 2, 3]
     assert [notice.problem for notice in job.unread.values()] == ["the file is larger than any digest"]
 
 

@@ -3,7 +3,6 @@
 import os
 import shutil
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from recordings import Recording
 from served import wait_for
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.report import read_report
@@ -26,10 +26,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def logdir(recording: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def logdir(recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A recording that a test may change, and a cache of its own that stores it although it is small."""
     monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(store, "_WORTH_STORING", 0)
+    monkeypatch.setattr(store, "WORTH_STORING", 0)
     return Path(shutil.copytree(recording("resnet18"), tmp_path / "logdir"))
 
 
@@ -110,10 +110,10 @@ def test_every_answer_of_the_tab_is_the_same_without_its_trace(logdir: Path, ope
 
 
 def test_the_run_beside_has_its_name_in_this_logdir(
-    recording: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(store, "_WORTH_STORING", 0)
+    monkeypatch.setattr(store, "WORTH_STORING", 0)
     for name in ("resnet18", "resnet18_eager"):
         shutil.copytree(recording(name), tmp_path / "logdir" / "today" / name)
     assert b'"today/resnet18_eager"' in _pays(tmp_path / "logdir", "today/resnet18")

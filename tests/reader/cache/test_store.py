@@ -6,21 +6,21 @@ import random
 import shutil
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from kineto_helpers import assert_same
+from recordings import Recording
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.cache import cache as cache_room
 from tb_torchcompile_plugin.reader.cache import store
 from tb_torchcompile_plugin.reader.cache.store import open_trace
-from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
-from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled, Trace, read_trace
+from tb_torchcompile_plugin.reader.trace import kineto as kineto_ingest
+from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled, read_trace
 
 pytestmark = pytest.mark.slow
 
@@ -29,12 +29,12 @@ pytestmark = pytest.mark.slow
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache that stores small traces too."""
     monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(store, "_WORTH_STORING", 0)
+    monkeypatch.setattr(store, "WORTH_STORING", 0)
     return tmp_path / "cache"
 
 
 @pytest.fixture
-def trace_file(recording: Callable[[str], Path], tmp_path: Path) -> Path:
+def trace_file(recording: Recording, tmp_path: Path) -> Path:
     """A recording that a test may change."""
     source = next(recording("resnet18").glob("*.pt.trace.json"))
     target = tmp_path / "logdir" / source.name
@@ -122,7 +122,7 @@ def test_a_format_of_another_version(
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.large)])
-def test_heals_itself(cache: Path, recording: Callable[[str], Path], reads: list[str], every: int) -> None:
+def test_heals_itself(cache: Path, recording: Recording, reads: list[str], every: int) -> None:
     """Whatever file of an entry is changed, cut, emptied, lengthened or gone: there are many, so the trace is small."""
     trace_file = next(recording("handler_late").glob("*.pt.trace.json"))
     whole = read_trace(str(trace_file))
@@ -186,7 +186,7 @@ def test_a_cache_that_cannot_be_written(cache: Path, trace_file: Path) -> None:
 
 
 def test_a_full_disk(cache: Path, trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_seal", Mock(side_effect=OSError(28, "No space left on device")))
+    monkeypatch.setattr(store, "_checksum", Mock(side_effect=OSError(28, "No space left on device")))
     assert_same(open_trace(str(trace_file)), read_trace(str(trace_file)))
     assert not list(cache.iterdir())
 
@@ -212,12 +212,8 @@ def test_removed_while_open(cache: Path, trace_file: Path) -> None:
 
 
 def test_threads_that_want_the_same_read_it_once(cache: Path, trace_file: Path, reads: list[str]) -> None:
-    traces: list[Trace] = []
-    threads = [threading.Thread(target=lambda: traces.append(open_trace(str(trace_file)))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        traces = list(pool.map(lambda _: open_trace(str(trace_file)), range(4)))
     assert len(reads) == 1
     assert len(traces) == 4
 
@@ -225,7 +221,7 @@ def test_threads_that_want_the_same_read_it_once(cache: Path, trace_file: Path, 
 PROGRAM = """
 import sys
 from tb_torchcompile_plugin.reader.cache import store
-store._WORTH_STORING = 0
+store.WORTH_STORING = 0
 trace = store.open_trace(sys.argv[1])
 print(len(trace), int(trace.dur.sum()))
 """
@@ -267,7 +263,7 @@ from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.reader.cache import store
-store._WORTH_STORING = 0
+store.WORTH_STORING = 0
 session = Session([("", sys.argv[1])])
 (worker,) = session.runs().runs[0].workers
 ids = {"run": ".", "worker": worker.worker, "span": worker.spans[0].span}

@@ -4,12 +4,12 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from compile_records import a_compilation, artifact, envelope, line
+from recordings import Recording
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compilation
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report
@@ -38,7 +38,7 @@ def texts_of(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("program", ["breaks", "resnet18", "recompiles", "ddp", "resnet18_compile"])
 def test_every_text_of_a_recording_has_the_checksum_that_torch_wrote(
-    recording: Callable[[str], Path], program: str
+    recording: Recording, program: str
 ) -> None:
     for log in recording(program).glob("*.log"):
         heads = [text for text in log.read_text().split("\n") if text[:1] == "V"]
@@ -51,7 +51,7 @@ def test_every_text_of_a_recording_has_the_checksum_that_torch_wrote(
         assert checksums
 
 
-def test_settings_are_texts_of_their_own(recording: Callable[[str], Path]) -> None:
+def test_settings_are_texts_of_their_own(recording: Recording) -> None:
     (log,) = recording("breaks").glob("*.log")
     settings = [row for row in read_log(str(log)).artifacts if row.name == "inductor_config"]
     assert len(settings) == 5
@@ -60,9 +60,7 @@ def test_settings_are_texts_of_their_own(recording: Callable[[str], Path]) -> No
     assert settings[0].size == len(text)
 
 
-def test_settings_that_no_file_can_hold_are_told_all_the_same(
-    recording: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_settings_that_no_file_can_hold_are_told_all_the_same(recording: Recording, tmp_path: Path) -> None:
     (log,) = recording("breaks").glob("*.log")
     path = tmp_path / NAME
     path.write_bytes(log.read_bytes().replace(b'\\"max_autotune\\"', b'\\"max\\ud800autotune\\"'))
@@ -125,7 +123,7 @@ def session_of(folder: Path) -> tuple[Session, list[tuple[str, str]]]:
     return session, [(run.run, worker.worker) for run in session.runs().runs for worker in run.workers]
 
 
-def test_the_source_of_each_break_is_available(recording: Callable[[str], Path]) -> None:
+def test_the_source_of_each_break_is_available(recording: Recording) -> None:
     """tlparse: "not available", though the log has it."""
     session, (ids,) = session_of(recording("breaks"))
     breaks = session.compile_data(*ids).of(compile_report).graph_breaks
@@ -134,7 +132,7 @@ def test_the_source_of_each_break_is_available(recording: Callable[[str], Path])
     assert sorted(row.line or 0 for row in breaks) == [26, 27, 28, 29]
 
 
-def test_a_break_is_one_row_however_often_it_was_met(recording: Callable[[str], Path]) -> None:
+def test_a_break_is_one_row_however_often_it_was_met(recording: Recording) -> None:
     """tlparse counts it again for each attempt, caller and recompile."""
     session, (ids,) = session_of(recording("breaks"))
     rows = session.compile_data(*ids).of(compilations)
@@ -142,7 +140,7 @@ def test_a_break_is_one_row_however_often_it_was_met(recording: Callable[[str], 
     assert [row.attempts for row in rows if row.direction == "forward"] == [2, 2, 1, 2, 1]
 
 
-def test_recompiles_are_shown_with_their_reasons(recording: Callable[[str], Path]) -> None:
+def test_recompiles_are_shown_with_their_reasons(recording: Recording) -> None:
     """tlparse has no such view."""
     session, (ids,) = session_of(recording("recompiles"))
     rows = {
@@ -156,7 +154,7 @@ def test_recompiles_are_shown_with_their_reasons(recording: Callable[[str], Path
     assert details.recompile.reasons == rows["0/1"]
 
 
-def test_logs_of_several_ranks_are_read_whole(recording: Callable[[str], Path]) -> None:
+def test_logs_of_several_ranks_are_read_whole(recording: Recording) -> None:
     """tlparse rejects them in strict mode. A folder is enough to name them; tlparse refuses one."""
     session, workers = session_of(recording("ddp"))
     assert len(workers) == 2
@@ -167,7 +165,7 @@ def test_logs_of_several_ranks_are_read_whole(recording: Callable[[str], Path]) 
         assert session.compile_data(*ids).of(compilations)
 
 
-def test_one_bad_byte_costs_one_record(recording: Callable[[str], Path], tmp_path: Path) -> None:
+def test_one_bad_byte_costs_one_record(recording: Recording, tmp_path: Path) -> None:
     """tlparse then writes nothing at all."""
     (log,) = recording("breaks").glob("*.log")
     data = bytearray(log.read_bytes())
@@ -180,7 +178,7 @@ def test_one_bad_byte_costs_one_record(recording: Callable[[str], Path], tmp_pat
     assert len(broken.artifacts) == len(whole.artifacts)
 
 
-def test_restart_reasons_are_text(recording: Callable[[str], Path], tmp_path: Path) -> None:
+def test_restart_reasons_are_text(recording: Recording, tmp_path: Path) -> None:
     """tlparse puts them into its HTML as they are."""
     hostile = "<img src=x onerror=alert(1)>"
     (log,) = recording("breaks").glob("*.log")

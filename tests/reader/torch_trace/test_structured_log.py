@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from compile_records import a_compilation, artifact, envelope, line, mark
+from recordings import Recording
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
@@ -36,7 +37,7 @@ def ids(summary: CompileSummary) -> list[str]:
 
 @pytest.mark.parametrize("program", ["breaks", "resnet18", "recompiles", "ddp", "resnet18_compile"])
 def test_records_of_each_kind_are_those_of_the_reference(
-    recording: Callable[[str], Path], expected: Callable[[str], dict[str, Any]], program: str
+    recording: Recording, expected: Callable[[str], dict[str, Any]], program: str
 ) -> None:
     for name, numbers in expected(program)["logs"].items():
         summary = read_log(str(recording(program) / name))
@@ -51,7 +52,7 @@ def test_records_of_each_kind_are_those_of_the_reference(
         ]
 
 
-def test_the_environment_is_what_the_log_tells(recording: Callable[[str], Path]) -> None:
+def test_the_environment_is_what_the_log_tells(recording: Recording) -> None:
     (path,) = recording("breaks").glob("*.log")
     environment = read_log(str(path)).environment
     assert environment.torch_version == "2.11.0+cu130"
@@ -62,13 +63,13 @@ def test_the_environment_is_what_the_log_tells(recording: Callable[[str], Path])
     assert environment.recording_start_ns == 1_795_230_247_471_630_750
 
 
-def test_gz_and_plain_read_alike(recording: Callable[[str], Path], tmp_path: Path) -> None:
+def test_gz_and_plain_read_alike(recording: Recording, tmp_path: Path) -> None:
     (path,) = recording("breaks").glob("*.log")
     packed = written(tmp_path, gzip.compress(path.read_bytes(), 1), NAME + ".gz")
     assert read_log(packed) == read_log(str(path))
 
 
-def test_a_gz_of_many_members_has_no_larger_records(recording: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_gz_of_many_members_has_no_larger_records(recording: Recording, tmp_path: Path) -> None:
     (path,) = recording("breaks").glob("*.log")
     data, size = path.read_bytes(), 2000
     members = [gzip.compress(data[at : at + size], 1) for at in range(0, len(data), size)]
@@ -85,7 +86,7 @@ def test_the_size_of_chunks_makes_no_difference(
     assert read_log(path) == whole
 
 
-def test_progress_ends_at_the_whole_file(recording: Callable[[str], Path], tmp_path: Path) -> None:
+def test_progress_ends_at_the_whole_file(recording: Recording, tmp_path: Path) -> None:
     (path,) = recording("breaks").glob("*.log")
     for file in (str(path), written(tmp_path, gzip.compress(path.read_bytes()), NAME + ".gz")):
         seen: list[tuple[int, int]] = []
@@ -153,7 +154,7 @@ def test_nuls_as_a_crashed_machine_leaves_them(tmp_path: Path) -> None:
     assert sum(summary.records.unreadable.values()) == 1
 
 
-def test_a_gz_cut_in_half(recording: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_gz_cut_in_half(recording: Recording, tmp_path: Path) -> None:
     (path,) = recording("breaks").glob("*.log")
     packed = gzip.compress(path.read_bytes())
     summary = read_log(written(tmp_path, packed[: len(packed) // 2], NAME + ".gz"))
@@ -194,7 +195,7 @@ def test_a_missing_log_is_a_user_error(tmp_path: Path) -> None:
 # -- identity -----------------------------------------------------------------------------------------------------
 
 
-def test_identity_of_recordings(recording: Callable[[str], Path]) -> None:
+def test_identity_of_recordings(recording: Recording) -> None:
     (path,) = recording("breaks").glob("*.log")
     identity = log_identity(str(path))
     summary = read_log(str(path))

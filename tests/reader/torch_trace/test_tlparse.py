@@ -9,11 +9,11 @@ import re
 import shutil
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from recordings import Recording
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, CompileSummary
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 from tb_torchcompile_plugin.torch_names.records import CONFIG_FIELDS
@@ -35,7 +35,7 @@ OLD = ["old_logs/2.6.0/basic", "old_logs/2.8.0/basic", "old_logs/2.8.0/ddp"]
 @pytest.mark.parametrize(
     "program", ["breaks", "resnet18", "recompiles", "ddp", "resnet18_compile", "max_autotune", *OLD]
 )
-def test_the_same_as_tlparse(recording: Callable[[str], Path], tmp_path: Path, program: str) -> None:
+def test_the_same_as_tlparse(recording: Recording, tmp_path: Path, program: str) -> None:
     name, _, inside = program.partition("/")
     logs = recording(name) / inside
     for number, log in enumerate(sorted(logs.rglob("dedicated_log_torch_trace_*.log"))):

@@ -1,13 +1,13 @@
 """reader/trace: what torch writes beside collectives, as columns; and what no column is made of moves no other one."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jobs import ALL_REDUCE, PG, launched, metadata_of
+from recordings import Recording
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 from traces import slice_, write_trace
@@ -65,7 +65,7 @@ def test_each_column_of_a_made_up_trace(tmp_path: Path) -> None:
     assert written_of(trace, trace.select(name="aten::mm")) == [{}]
 
 
-def test_real_kernels_have_what_their_events_say(recording: Callable[[str], Path]) -> None:
+def test_real_kernels_have_what_their_events_say(recording: Recording) -> None:
     for path in sorted(recording("ddp").glob("*.trace.json")):
         events = [one for one in json.loads(path.read_text())["traceEvents"] if one.get("ph") == "X"]
         trace = read_trace(str(path), workers=1)
@@ -97,7 +97,6 @@ def test_counters_and_phases_of_others_move_no_number(tmp_path: Path) -> None:
         *launched(ALL_REDUCE, 0, 5_000, 10_000, **metadata_of("allreduce", GROUP)),
         slice_("aten::mm", 1, 2),
     ]
-    (tmp_path / "with").mkdir()
     plain = read_trace(str(write_trace(tmp_path, events)), workers=1)
     mixed = [STRANGERS[0], events[0], *STRANGERS[1:3], *events[1:], STRANGERS[3]]
     other = read_trace(str(write_trace(tmp_path / "with", mixed)), workers=1)
@@ -117,7 +116,6 @@ def test_a_category_that_nobody_knows_is_a_slice_and_nothing_else(tmp_path: Path
     known = launched(ALL_REDUCE, 0, 5_000, 10_000, **metadata_of("allreduce", GROUP))
     stranger = slice_("node", 6, 1, "graph_event_node", tid=7) | {"pid": "GPU 0 Graphs"}
     bare = {name: value for name, value in slice_("bare", 7, 1).items() if name != "args"}
-    (tmp_path / "with").mkdir()
     plain = read_trace(str(write_trace(tmp_path, known)), workers=1)
     other = read_trace(str(write_trace(tmp_path / "with", [stranger, *known, bare])), workers=1)
     assert len(other) == len(plain) + 2 and other.window() == plain.window()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recordings import Recording
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Track, read_trace
 from tb_torchcompile_plugin.torch_names.slices import GPU_CATS
 from traces import slice_, write_trace
@@ -16,9 +17,7 @@ NAMES = ("breaks", "resnet18", "resnet18_eager", "resnet18_compile", "recompiles
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_recordings(
-    recording: Callable[[str], Path], expected: Callable[[str], dict[str, Any]], name: str
-) -> None:
+def test_recordings(recording: Recording, expected: Callable[[str], dict[str, Any]], name: str) -> None:
     for file, numbers in expected(name)["traces"].items():
         trace = read_trace(str(recording(name) / file))
         gpu = trace.select(cat=GPU_CATS)
@@ -41,7 +40,7 @@ def _busy(start: Any, end: Any) -> int:
     return total
 
 
-def test_every_kernel_has_its_launch(recording: Callable[[str], Path]) -> None:
+def test_every_kernel_has_its_launch(recording: Recording) -> None:
     trace = read_trace(str(next(recording("resnet18").glob("*.pt.trace.json"))))
     gpu = trace.select(cat=GPU_CATS)
     launch = trace.launch_of()
@@ -52,7 +51,7 @@ def test_every_kernel_has_its_launch(recording: Callable[[str], Path]) -> None:
     assert (trace.ts[launch[gpu]] <= trace.ts[gpu]).all()
 
 
-def test_every_kernel_has_its_op(recording: Callable[[str], Path]) -> None:
+def test_every_kernel_has_its_op(recording: Recording) -> None:
     trace = read_trace(str(next(recording("resnet18").glob("*.pt.trace.json"))))
     kernels = trace.select(cat="kernel", name="triton_poi_fused_0")
     ops = trace.op_of()[kernels]
@@ -60,7 +59,7 @@ def test_every_kernel_has_its_op(recording: Callable[[str], Path]) -> None:
     assert {trace.cats[code] for code in trace.cat[ops]} == {"cpu_op"}
 
 
-def test_few_slices_columns_agree_with_args(recording: Callable[[str], Path]) -> None:
+def test_few_slices_columns_agree_with_args(recording: Recording) -> None:
     trace = read_trace(str(next(recording("resnet18").glob("*.pt.trace.json"))))
     keys = {
         "registers": "registers per thread",
@@ -89,7 +88,7 @@ def test_few_slices_columns_agree_with_args(recording: Callable[[str], Path]) ->
         trace.sparse("colour")
 
 
-def test_python_ids(recording: Callable[[str], Path]) -> None:
+def test_python_ids(recording: Recording) -> None:
     trace = read_trace(str(next(recording("breaks").glob("*.pt.trace.json"))))
     rows = trace.select(cat="python_function")
     assert (trace.python_id[rows] > 0).all()
@@ -98,7 +97,7 @@ def test_python_ids(recording: Callable[[str], Path]) -> None:
     assert trace.slices_of("python_id", int(trace.python_id[rows[5]])).tolist() == [rows[5]]
 
 
-def test_tracks_and_window(recording: Callable[[str], Path]) -> None:
+def test_tracks_and_window(recording: Recording) -> None:
     trace = read_trace(str(next(recording("breaks").glob("*.pt.trace.json"))))
     assert any(track.process_name.startswith("python") for track in trace.tracks)
     assert any(track.thread_name.startswith("thread ") for track in trace.tracks)
@@ -157,7 +156,7 @@ def test_memory_flows_and_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_progress_in_this_process(recording: Callable[[str], Path]) -> None:
+def test_progress_in_this_process(recording: Recording) -> None:
     path = next(recording("breaks").glob("*.pt.trace.json"))
     seen: list[BytesRead] = []
     trace = read_trace(str(path), progress=seen.append, chunk_bytes=1000)

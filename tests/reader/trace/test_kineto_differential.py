@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -13,12 +12,12 @@ from hypothesis import strategies as st
 from kineto_documents import documents
 from kineto_helpers import assert_equals_reference, assert_same, read_in_stretches
 from kineto_reference import read
+from recordings import Recording
 from tb_torchcompile_plugin.reader.trace.decode import Decoder
-from tb_torchcompile_plugin.reader.trace.head import find_head
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from tb_torchcompile_plugin.reader.trace.pool import _Assembly
 from tb_torchcompile_plugin.reader.trace.segment import SegmentReader
-from tb_torchcompile_plugin.reader.trace.source import open_source
+from tb_torchcompile_plugin.reader.trace.source import find_head, open_source
 
 
 @given(text=documents(), chunk=st.sampled_from([1, 64, 300, 4096, 131072]), packed=st.booleans())
@@ -56,16 +55,14 @@ def test_does_not_depend_on_stretches(
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager"])
-def test_equals_a_plain_reader_on_recordings(recording: Callable[[str], Path], name: str) -> None:
+def test_equals_a_plain_reader_on_recordings(recording: Recording, name: str) -> None:
     for path in recording(name).glob("*.pt.trace.json"):
         assert_equals_reference(read_trace(str(path)), read(path))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["breaks", "resnet18"])
-def test_chunks_and_stretches_of_recordings(
-    recording: Callable[[str], Path], tmp_path: Path, name: str
-) -> None:
+def test_chunks_and_stretches_of_recordings(recording: Recording, tmp_path: Path, name: str) -> None:
     path = next(recording(name).glob("*.pt.trace.json"))
     whole = read_trace(str(path))
     for chunk in (1 << 10, 5000, 1 << 17, 8 << 20):
@@ -74,9 +71,7 @@ def test_chunks_and_stretches_of_recordings(
         assert_same(read_in_stretches(path, segment, 16 << 10), whole)
 
 
-def test_stretches_meet_without_reading_again(
-    recording: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stretches_meet_without_reading_again(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     again = Mock(side_effect=AssertionError("a stretch was read twice"))
     monkeypatch.setattr(_Assembly, "_read_again", again)
     path = next(recording("breaks").glob("*.pt.trace.json"))

@@ -7,9 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from unittest.mock import Mock
@@ -17,15 +16,16 @@ from unittest.mock import Mock
 import pytest
 
 from kineto_helpers import assert_same
-from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
+from recordings import Recording
+from tb_torchcompile_plugin.reader.trace import kineto as kineto_ingest
 from tb_torchcompile_plugin.reader.trace import pool as kineto_pool
-from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled, Trace, read_trace
+from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled, read_trace
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def large(recording: Callable[[str], Path]) -> Path:
+def large(recording: Recording) -> Path:
     """A recording that counts as large here: many segments."""
     return next(recording("breaks").glob("*.pt.trace.json"))
 
@@ -136,8 +136,8 @@ def test_workers_that_cannot_start(
 def test_workers_end_when_their_parent_is_killed(large: Path, tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from tb_torchcompile_plugin.reader.trace import ingest, pool\n"
-        "ingest.SEGMENT_BYTES = 10_000\n"
+        "from tb_torchcompile_plugin.reader.trace import kineto, pool\n"
+        "kineto.SEGMENT_BYTES = 10_000\n"
         "pool._Process.close = lambda self: None\n"
         "from tb_torchcompile_plugin.reader.trace.kineto import read_trace\n"
         "while True: read_trace(sys.argv[1], workers=2, progress=lambda p: print('going', flush=True))\n"
@@ -167,17 +167,10 @@ def _runs(pid: int) -> bool:
 
 
 def test_several_at_once(large: Path) -> None:
-    traces: list[Trace] = []
-    threads = [
-        threading.Thread(target=lambda: traces.append(read_trace(str(large), workers=2))) for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(traces) == 3
-    assert_same(traces[0], traces[1])
-    assert_same(traces[0], traces[2])
+    with ThreadPoolExecutor(3) as pool:
+        first, *others = pool.map(lambda _: read_trace(str(large), workers=2), range(3))
+    for trace in others:
+        assert_same(first, trace)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

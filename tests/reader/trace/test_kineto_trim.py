@@ -2,12 +2,12 @@
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from recordings import Recording
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 from tb_torchcompile_plugin.reader.trace.trim import trimmed
@@ -31,7 +31,7 @@ def touches(event: dict[str, Any], start: int, end: int) -> bool:
     ("name", "part"), [("breaks", (0.3, 0.4)), ("breaks", (-1, 2)), ("handler_breaks", (0.0, 0.001))]
 )
 def test_it_holds_the_events_of_the_window_verbatim(
-    recording: Callable[[str], Path], name: str, part: tuple[float, float]
+    recording: Recording, name: str, part: tuple[float, float]
 ) -> None:
     path = next(recording(name).glob("*.pt.trace.json"))
     trace = read_trace(str(path), chunk_bytes=20_000)
@@ -46,7 +46,7 @@ def test_it_holds_the_events_of_the_window_verbatim(
     }
 
 
-def test_our_reader_finds_the_same_slices_in_it(recording: Callable[[str], Path], tmp_path: Path) -> None:
+def test_our_reader_finds_the_same_slices_in_it(recording: Recording, tmp_path: Path) -> None:
     path = next(recording("breaks").glob("*.pt.trace.json"))
     trace = read_trace(str(path))
     first, _ = trace.window()
@@ -69,7 +69,7 @@ def test_a_broken_event_is_mended_and_one_beyond_mending_is_left_out(tmp_path: P
     assert names == ["first", 'quo"te', "cuLaunchKernelEx", "k"]
 
 
-def test_a_compressed_trace_is_trimmed_too(recording: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_compressed_trace_is_trimmed_too(recording: Recording, tmp_path: Path) -> None:
     plain = next(recording("breaks").glob("*.pt.trace.json"))
     packed = tmp_path / "x.pt.trace.json.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))

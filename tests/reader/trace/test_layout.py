@@ -1,7 +1,6 @@
 """Events in the layout of torch's writer come out as any JSON decoder reads them, down to the last odd one."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kineto_helpers import as_json_alone, assert_same
-from tb_torchcompile_plugin.reader.trace.codes import Dictionaries
+from recordings import Recording
+from tb_torchcompile_plugin.reader.trace.events import Dictionaries
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 from tb_torchcompile_plugin.reader.trace.layout.layout import Layout, ParsedEvents
 from tb_torchcompile_plugin.reader.trace.layout.numbers import (
@@ -274,7 +274,7 @@ def test_a_literal_is_found_where_it_stands(text: bytes, start: int, length: int
     "name", ["breaks", "resnet18", "resnet18_eager", "resnet18_compile", "ddp", "recompiles"]
 )
 def test_recordings_have_this_layout(
-    recording: Callable[[str], Path], name: str, monkeypatch: pytest.MonkeyPatch
+    recording: Recording, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else nothing is gained by it; and what comes of it is what the JSON decoder finds."""
     path = next(recording(name).rglob("*.pt.trace.json"))

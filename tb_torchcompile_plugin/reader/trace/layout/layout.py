@@ -21,10 +21,11 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.reader.trace.codes import (
+from tb_torchcompile_plugin.reader.trace.events import (
     ARGS_FIELDS,
     COLLECTIVE,
     CONVOLUTION,
+    EXACT_FROM,
     FLOW,
     GPU,
     HOST,
@@ -36,9 +37,9 @@ from tb_torchcompile_plugin.reader.trace.codes import (
     UNUSED,
     Columns,
     Dictionaries,
+    Event,
     combo_of,
 )
-from tb_torchcompile_plugin.reader.trace.events import EXACT_FROM, Event
 from tb_torchcompile_plugin.reader.trace.layout.numbers import (
     ArgsLines,
     Array,
@@ -57,8 +58,8 @@ _decode_event = msgspec.json.Decoder(Event).decode
 class EventPrefixes(dict[bytes, int]):
     """Head → code of its combo; -1 where it is no sound JSON.
 
-    opening: what belongs to each of them and stands before it; `but_not`: what a head may not hold, for it would say
-    anew what has been read before. What else it says, what follows says again, and of two values the last one counts.
+    opening: what belongs to each of them and stands before it; `but_not`: what a head may not hold, for it would repeat
+    what has been read before. What follows repeats the rest of a head, and of two values the last one counts.
     """
 
     def __init__(

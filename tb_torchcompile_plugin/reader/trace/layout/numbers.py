@@ -15,8 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.reader.trace.codes import Dictionaries
-from tb_torchcompile_plugin.reader.trace.events import ARG_NAMES, NO_ARGS, Args
+from tb_torchcompile_plugin.reader.trace.events import ARG_NAMES, NO_ARGS, Args, Dictionaries
 
 Array = npt.NDArray[Any]
 
@@ -225,7 +224,7 @@ def find_lines(text: bytes, end: int) -> Lines | None:
 
 
 _MOST_BYTES = 8 << 20  # of stretches that are remembered: torch writes a few thousand different ones
-_FEW = 8
+_FEW = 8  # stretches: of fewer none is called usual; chosen by hand
 _USUAL = 3  # stretches of a kind that are looked for before all others
 _SIGNED = {"memory_bytes"}
 # before which field others run that only some lines have

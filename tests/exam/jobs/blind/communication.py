@@ -1,7 +1,5 @@
 """The ranks are equally fast, and talk more often than they have to."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import torch
@@ -22,9 +20,6 @@ MICRO_BATCHES = 8
     "communication",
     "ddp",
     "communication:every_micro_batch",
-    "all_reduce",
-    "AllReduce",
-    "no_sync",
     mending="no_sync() around all micro-batches but the last",
 )
 def accumulated(rank: Rank, mended: bool) -> Step:
@@ -46,17 +41,7 @@ def accumulated(rank: Rank, mended: bool) -> Step:
     return step
 
 
-@job(
-    "communication",
-    "fsdp2",
-    "communication:many_small",
-    "all_gather",
-    "AllGather",
-    "reduce_scatter",
-    "ReduceScatter",
-    "fully_shard",
-    mending="fully_shard around four blocks at a time",
-)
+@job("communication", "fsdp2", "communication:many_small", mending="fully_shard around four blocks at a time")
 def wrapped_one_by_one(rank: Rank, mended: bool) -> Step:
     width, mesh = rank.pick(512, 16), init_device_mesh(rank.device.type, (rank.size,))
     with rank.device:

@@ -1,7 +1,5 @@
 """Nothing is wrong: who waits, waits for a little while, as in any job."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from itertools import count
 

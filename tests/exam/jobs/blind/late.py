@@ -1,7 +1,5 @@
 """Rank 0 does what a main process does beside training: it saves, and it validates."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from itertools import count
@@ -46,9 +44,6 @@ def save_checkpoint(rank: Rank, model: nn.Module, path: Path) -> None:
     "late rank",
     "tp",
     "late:checkpoint",
-    "save_checkpoint",
-    "torch.save",
-    "save",
     mending="no checkpoint inside the loop",
     late_rank=0,
     recorded=Recorded(stacks=True, steps=6),
@@ -79,9 +74,6 @@ def validate(model: nn.Module, held_out: list[Tensor], target: Tensor) -> Tensor
     "late rank",
     "ddp",
     "late:validation",
-    "validate",
-    "more work",
-    "no_grad",
     mending="each rank validates its share, and the losses are averaged",
     late_rank=0,
     recorded=Recorded(steps=6),

@@ -1,7 +1,5 @@
 """The ranks do not get equal shares: of the tokens, of what the compiler does, of the time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -81,17 +79,7 @@ class Sparse(nn.Module):
         return x
 
 
-@job(
-    "shares",
-    "ep",
-    "late:routing",
-    "more work",
-    "expert",
-    "all_to_all",
-    "tokens",
-    mending="a router that sends as many tokens to each expert",
-    late_rank=1,
-)
+@job("shares", "ep", "late:routing", mending="a router that sends as many tokens to each expert", late_rank=1)
 def favourite_expert(rank: Rank, mended: bool) -> Step:
     preference = 0.0 if mended else 1.5  # planted: favourite_expert
     model = Sparse(rank, rank.pick(4, 1), rank.pick(1024, 16), preference)
@@ -121,17 +109,7 @@ class Gated(nn.Module):
         return result
 
 
-@job(
-    "shares",
-    "fsdp2",
-    "late:not_compiled",
-    "slower kernels",
-    "more kernels",
-    "eager",
-    "torch.compile",
-    mending="every rank compiles",
-    late_rank=1,
-)
+@job("shares", "fsdp2", "late:not_compiled", mending="every rank compiles", late_rank=1)
 def compiled_on_main_rank(rank: Rank, mended: bool) -> Step:
     width = rank.pick(2048, 16)
     with rank.device:
@@ -145,17 +123,7 @@ def compiled_on_main_rank(rank: Rank, mended: bool) -> Step:
     return training(model, batch(rank, 32, width=2048))
 
 
-@job(
-    "shares",
-    "pp",
-    "pipeline:bubble",
-    "microbatch",
-    "micro-batch",
-    "bubble",
-    "send",
-    "recv",
-    mending="the batch is cut into 8 microbatches",
-)
+@job("shares", "pp", "pipeline:bubble", mending="the batch is cut into 8 microbatches")
 def stages_in_turn(rank: Rank, mended: bool) -> Step:
     blocks = linear_layers(rank, 3, 2048)
     module = nn.Sequential(*(compiled(block) for block in blocks))

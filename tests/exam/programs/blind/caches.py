@@ -1,7 +1,5 @@
 """Decoding, with the keys and values kept the wrong way."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -56,9 +54,6 @@ class Layer(nn.Module):
 @program(
     "allocator",
     "growing_cat",
-    "aten::cat",
-    "CatArrayBatchedCopy",
-    "append",
     also=("layout:contiguous",),
     mending="a cache with room for the whole answer, written in place",
     recorded=BOTH,
@@ -95,8 +90,6 @@ def growing_cache(machine: Machine, mended: bool) -> Step:
 @program(
     "CUDA graphs",
     "cuda_graphs:skipped",
-    "mutated inputs",
-    "mutat",
     mending="the cache belongs to the model, whose buffers may be changed in a CUDA graph",
     recorded=PLAIN,
 )

@@ -1,7 +1,5 @@
 """Gradients that nobody needs, or that are looked at too closely."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -22,10 +20,6 @@ class Residual(nn.Module):
 @program(
     "debugging left on",
     "debug:anomaly_mode",
-    "aten::isnan",
-    "anomaly",
-    "set_detect_anomaly",
-    "aten::item",
     also=("sync:item",),
     mending="without torch.autograd.set_detect_anomaly(True)",
     recorded=STACKS,
@@ -70,13 +64,7 @@ class MultiTask(nn.Module):
 
 
 @program(
-    "autograd",
-    "autograd:repeated_backward",
-    "backward",
-    "retain_graph",
-    "CompiledFunctionBackward",
-    mending="one backward of the sum of the losses",
-    recorded=BOTH,
+    "autograd", "autograd:repeated_backward", mending="one backward of the sum of the losses", recorded=BOTH
 )
 def backward_for_each_task(machine: Machine, mended: bool) -> Step:
     torch._functorch.config.donated_buffer = False  # what the error says that retain_graph=True needs
@@ -102,9 +90,6 @@ def backward_for_each_task(machine: Machine, mended: bool) -> Step:
 @program(
     "autograd",
     "autograd:unused_gradients",
-    "backward",
-    "no_grad",
-    "CompiledFunctionBackward",
     mending="the teacher runs under torch.no_grad()",
     recorded=Recorded(shapes=True, marked=False),
 )

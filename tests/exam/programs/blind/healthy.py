@@ -1,7 +1,5 @@
 """Nothing is wrong."""
 
-from __future__ import annotations
-
 from itertools import cycle
 
 import torch

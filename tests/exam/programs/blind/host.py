@@ -1,7 +1,5 @@
 """The host does what it should leave to others."""
 
-from __future__ import annotations
-
 import math
 import random
 
@@ -27,12 +25,7 @@ def augment(image: np.ndarray, side: int) -> np.ndarray:
 
 
 @program(
-    "host Python",
-    "host:python",
-    "augment",
-    "transform_batch",
-    mending="the whole batch is augmented on the GPU, compiled",
-    recorded=STACKS,
+    "host Python", "host:python", mending="the whole batch is augmented on the GPU, compiled", recorded=STACKS
 )
 def augmenting_with_numpy(machine: Machine, mended: bool) -> Step:
     side, rows = machine.pick(160, 32), machine.pick(48, 2)
@@ -113,8 +106,6 @@ def cart_pole(state: Tensor, action: Tensor, fresh: Tensor) -> tuple[Tensor, Ten
 @program(
     "host Python",
     "host:unrecorded",
-    "nothing recorded",
-    "Python",
     also=("host:python",),
     mending="the environments are stepped on the GPU, all at once",
     recorded=PLAIN,
@@ -182,8 +173,6 @@ class Recommender(nn.Module):
 @program(
     "host operators",
     "host_operator:randperm",
-    "aten::randperm",
-    "randperm",
     mending="the rows are drawn on the GPU, and only as many as are used",
     recorded=SHAPES,
 )

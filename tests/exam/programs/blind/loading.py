@@ -1,7 +1,5 @@
 """Batches that come late."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -44,9 +42,6 @@ def collate_commands(samples: list[tuple[np.ndarray, int]]) -> tuple[Tensor, Ten
 @program(
     "input",
     "input:dataset",
-    "enumerate(DataLoader)",
-    "collate_commands",
-    "num_workers",
     also=("input:workers",),
     mending="eight workers, which stay, collate ahead",
     recorded=PLAIN,

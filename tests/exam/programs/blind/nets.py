@@ -1,7 +1,5 @@
 """The networks that the blind programs train and run."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """Kernels that should not run, or not so: eager ones, ones cut too small."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -31,8 +29,6 @@ def ddpm_update(x: Tensor, noise: Tensor, fresh: Tensor, alpha: Tensor, alpha_be
 @program(
     "eager remainder",
     "eager:sampler",
-    "ddpm_update",
-    "aten::mul",
     also=("eager:postprocessing",),
     mending="the sampler's update is compiled as the network is",
     recorded=STACKS,
@@ -81,7 +77,6 @@ def swiglu(gate_up: Tensor, block: int) -> Tensor:
 @program(
     "kernels",
     "slow_kernel",
-    "swiglu_kernel",
     mending="a program of the kernel works on 1024 numbers in place of 16",
     recorded=PLAIN,
 )

@@ -1,7 +1,5 @@
 """Too little work at a time."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -51,7 +49,6 @@ def streaming_frames(machine: Machine, mended: bool) -> Step:
 @program(
     "tiny batch",
     "tiny_batch",
-    "batch",
     also=("cuda_graphs",),
     mending="all sixteen texts are one batch: they fit",
     recorded=UNMARKED,
@@ -74,13 +71,7 @@ def accumulating_singles(machine: Machine, mended: bool) -> Step:
     return fine_tune
 
 
-@program(
-    "optimizer",
-    "optimizer",
-    "Optimizer.step#AdamW.step",
-    "AdamW",
-    mending="parameters of one rate share a group, and the optimizer is fused",
-)
+@program("optimizer", "optimizer", mending="parameters of one rate share a group, and the optimizer is fused")
 def group_for_each_parameter(machine: Machine, mended: bool) -> Step:
     side = machine.pick(96, 32)
     net = ViT(side, 16, machine.pick(192, 64), machine.pick(12, 2)).to(machine.device)

@@ -1,7 +1,5 @@
 """torch.compile is asked for what it cannot do."""
 
-from __future__ import annotations
-
 import logging
 from itertools import count
 from typing import Any
@@ -45,15 +43,7 @@ class GraphNet(nn.Module):
         return result
 
 
-@program(
-    "graph breaks",
-    "graph_breaks",
-    "info",
-    "logging",
-    "Logger",
-    mending="no logging in the layers",
-    recorded=PLAIN,
-)
+@program("graph breaks", "graph_breaks", mending="no logging in the layers", recorded=PLAIN)
 def logging_each_layer(machine: Machine, mended: bool) -> Step:
     fast_float32()
     width, nodes, edges = machine.pick(64, 8), machine.pick(2000, 20), machine.pick(10_000, 50)
@@ -94,9 +84,6 @@ class MixtureOfExperts(nn.Module):
 @program(
     "skipped frames",
     "skipped_frame",
-    "forward",
-    "nonzero",
-    "any",
     also=("graph_breaks", "sync:nonzero", "sync:item"),
     mending="all experts work on all tokens, without a question to the GPU",
     recorded=STACKS,
@@ -128,8 +115,6 @@ class VideoSummary(nn.Module):
 @program(
     "recompiles",
     "recompiles",
-    "seen",
-    "len(",
     mending="a ring of fixed size holds what was seen, and a mask says how much of it",
     recorded=PLAIN,
 )
@@ -176,7 +161,6 @@ class ClipEmbedder(nn.Module):
 @program(
     "recompiles",
     "recompiles",
-    "path",
     mending="the model is told whether the clip is synthetic, and not the file's name",
     recorded=SHAPES,
 )
@@ -217,8 +201,6 @@ def adapt_to(x: Tensor, adapters: dict[str, tuple[Tensor, Tensor]], language: st
 @program(
     "recompiles",
     "recompile_limit",
-    "adapt_to",
-    "language",
     mending="the compiled function gets the adapter's tensors and not the language's name",
     recorded=STOCK,
 )

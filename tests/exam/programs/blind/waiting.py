@@ -1,7 +1,5 @@
 """The host asks the GPU too often."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -29,10 +27,6 @@ class Detector(nn.Module):
 @program(
     "sync",
     "sync:nonzero",
-    "aten::nonzero",
-    "aten::index",
-    "nonzero",
-    "boxes_by_class",
     also=("eager:postprocessing",),
     mending="the best hundred of each image, which the host sorts by class after one copy",
     recorded=STACKS,
@@ -64,15 +58,7 @@ def filtering_boxes(machine: Machine, mended: bool) -> Step:
     return torch.no_grad()(detect)
 
 
-@program(
-    "sync",
-    "sync:item",
-    "aten::item",
-    "aten::_local_scalar_dense",
-    "item",
-    mending="the tokens stay on the GPU until all are there",
-    recorded=SHAPES,
-)
+@program("sync", "sync:item", mending="the tokens stay on the GPU until all are there", recorded=SHAPES)
 def tokens_one_by_one(machine: Machine, mended: bool) -> Step:
     batch, width, words = machine.pick(48, 2), machine.pick(1024, 64), machine.pick(16384, 50)
     longest = machine.pick(256, 8)
@@ -99,11 +85,6 @@ def tokens_one_by_one(machine: Machine, mended: bool) -> Step:
 @program(
     "copies",
     "copy:host_to_device",
-    "Memcpy HtoD",
-    "aten::copy_",
-    "aten::_to_copy",
-    "aten::to",
-    "to_device",
     also=("sync:copy", "copy:unpinned"),
     mending="the samples are stacked on the host and copied at once",
     recorded=STACKS,
