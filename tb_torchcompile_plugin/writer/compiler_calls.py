@@ -25,6 +25,11 @@ Function: TypeAlias = Callable[..., Any]
 _MARK = "_notes_compiler_calls"
 _MAX_CALLS = 256  # of each kind, the last ones: a program may call torch.compile in each step
 _MAX_SKIPS = 16  # of each kind, the first ones: Dynamo skips a function once and for all
+_MODE_CHECKS = (
+    "is_in_torch_dispatch_mode",
+    "is_in_any_mode_without_ignore_compile_internals",
+    "any_torch_dispatch_mode_on_stack",
+)
 # Frames that Dynamo leaves alone in any program; an error that was hidden is in torch's log.
 _USUAL_SKIPS = (
     "skipfiles",
@@ -97,8 +102,8 @@ def _wrap_dynamo() -> None:
     wrapper = getattr(convert, "CatchErrorsWrapper", None)
     if hasattr(wrapper, "_handle_skip"):
         _wrap(wrapper, "_handle_skip", _noting_skips)
-    else:  # of torch before 2.13: whether there is a mode for which Dynamo skips
-        for name in ("is_in_torch_dispatch_mode", "is_in_any_mode_without_ignore_compile_internals"):
+    else:  # an older torch: whether there is a mode for which Dynamo skips
+        for name in _MODE_CHECKS:
             _wrap(convert, name, _noting_modes)
 
 

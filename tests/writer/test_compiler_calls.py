@@ -73,6 +73,23 @@ def test_a_function_that_a_dispatch_mode_keeps_from_being_compiled(
     assert ("dispatch_mode", "<lambda>", "FlopCounterMode") in rows
 
 
+def test_an_older_torch_is_asked_for_modes(nothing_noted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There Dynamo hands what it skips to no function of its own."""
+    from torch._dynamo import convert_frame
+    from torch.utils.flop_counter import FlopCounterMode
+
+    torch = nothing_noted
+    for name in compiler_calls._MODE_CHECKS:
+        if check := getattr(convert_frame, name, None):
+            monkeypatch.setattr(convert_frame, name, compiler_calls._noting_modes(check))
+    monkeypatch.setattr(compiler_calls, "_note_skip", lambda *what: noted.append(what))
+    noted: list[tuple[str, str]] = []
+    compiled = torch.compile(lambda x: x @ x - 1, backend="eager")
+    with FlopCounterMode(display=False):
+        compiled(torch.ones(2, 2))
+    assert ("", "") in noted
+
+
 def test_a_config_that_switches_dynamo_off(nothing_noted: Any, tmp_path: Path) -> None:
     torch = nothing_noted
     with CompileRecorder(tmp_path) as recorder, torch._dynamo.config.patch(disable=True):

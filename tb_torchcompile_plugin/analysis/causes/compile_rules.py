@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -66,23 +66,8 @@ _BROKEN = "{place} breaks the graph before it holds an operation ({text})"
 _EMPTY = "what torch compiled ({frames}) is called and holds no operation"
 _SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")  # variables
 _EAGER_STANCES = ("force_eager", "eager_on_recompile")
-EagerReason = Literal[
-    "variable",
-    "stance",
-    "disabled",
-    "dispatch_mode",
-    "skip",
-    "disable",
-    "broken",
-    "broken_inside",
-    "empty",
-    "not_called",
-    "unused",
-    "never",
-    "unknown",
-]
 # Why nothing compiled runs, and what to do. A suppressed error and the recompile limit are findings about their frame.
-EAGER_REASONS: dict[EagerReason, tuple[str, str]] = {
+EAGER_REASONS = {
     "variable": ("{what}=1 was set", "Unset {what}, which switches torch.compile off"),
     "stance": (
         'set_stance("{what}"){at} was in force',
@@ -339,7 +324,7 @@ def _nothing_compiled(rule: Rule, context: SpanContext) -> Iterator[Finding]:
 class EagerCause(NamedTuple):
     """Why nothing compiled runs."""
 
-    reason: EagerReason
+    reason: str  # a key of EAGER_REASONS
     why: str
     next_step: str
     where: list[str]
@@ -380,16 +365,11 @@ def eager_cause(context: SpanContext) -> EagerCause:
     return EagerCause(reason, why.format(**words), next_step.format(**words), [place] if place else [])
 
 
-def _names(method: str) -> tuple[str, str]:
-    """Return "Model.forward" and "Model"."""
-    return method, method.rpartition(".")[0]
-
-
 def _compiled_ids(context: SpanContext) -> set[tuple[int, str]]:
     return {(row.epoch, row.compile_id) for row in context.rows(compilations)}
 
 
-def _recorded_reason(context: SpanContext) -> tuple[EagerReason, CompilerCall] | None:
+def _recorded_reason(context: SpanContext) -> tuple[str, CompilerCall] | None:
     """Return the reason that the handler has noted, with the call or the setting."""
     if context.summary is None:
         return None
@@ -402,20 +382,17 @@ def _recorded_reason(context: SpanContext) -> tuple[EagerReason, CompilerCall] |
     in_force = stances[max(len(earlier) - 1, 0) :]
     if call := next((row for row in in_force if row.subject in _EAGER_STANCES), None):
         return "stance", call
-    # A function that Dynamo skipped for a reason of its own matters where it compiled none.
-    kinds: tuple[EagerReason, ...] = (
-        "disabled",
-        "dispatch_mode",
-        *(() if _compiled_ids(context) else ("skip",)),
-    )
+    kinds = ["disabled", "dispatch_mode"]
+    if not _compiled_ids(context):  # otherwise Dynamo skipped a function among others that it compiled
+        kinds.append("skip")
     for kind in kinds:
         if call := next((row for row in calls if row.kind == kind), None):
             return kind, call
     compiled = {"OptimizedModule", *(row.subject for row in calls if row.kind == "compile")}
-    disabled = (
-        row for row in calls if row.kind == "disable" and not compiled.isdisjoint(_names(row.subject))
-    )
-    return next((("disable", row) for row in disabled), None)
+    for row in calls:  # of "Model.forward" the class, too
+        if row.kind == "disable" and {row.subject, row.subject.rpartition(".")[0]} & compiled:
+            return "disable", row
+    return None
 
 
 def _compile_in_loop(rule: Rule, context: SpanContext) -> Iterator[Finding]:
