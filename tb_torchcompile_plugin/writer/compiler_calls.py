@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import sys
 import time
 from collections import deque
@@ -20,7 +19,7 @@ from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, CompilerCall, CompileSummary
 from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 
-Function: TypeAlias = Callable[..., Any]
+Note: TypeAlias = Callable[..., None]  # (result, args, kwargs, start in Unix ns, duration in ns)
 
 _MARK = "_notes_compiler_calls"
 _MAX_CALLS = 256  # of each kind, the last ones: a program may call torch.compile in each step
@@ -52,11 +51,11 @@ def note_compiler_calls() -> None:
 
     if not hasattr(torch.compile, _MARK):
         _called_before = _has_backends()
-    _wrap(torch, "compile", _noting_compile)
-    _wrap(torch.compiler, "disable", _noting_disable)
-    _wrap(torch.compiler, "set_stance", _noting_stances)
-    _wrap(torch.compiler, "load_cache_artifacts", functools.partial(_noting_transfer, load=True))
-    _wrap(torch.compiler, "save_cache_artifacts", functools.partial(_noting_transfer, load=False))
+    _wrap(torch, "compile", _note_compile)
+    _wrap(torch.compiler, "disable", _note_disable)
+    _wrap(torch.compiler, "set_stance", lambda *_: _wrap_dynamo())
+    _wrap(torch.compiler, "load_cache_artifacts", functools.partial(_note_transfer, load=True))
+    _wrap(torch.compiler, "save_cache_artifacts", functools.partial(_note_transfer, load=False))
     _wrap_dynamo()
 
 
@@ -79,15 +78,28 @@ def _has_backends() -> bool:
     return any(map(callable, list(backends.values())))  # None is what disables
 
 
-def _wrap(holder: Any, name: str, noting: Callable[[Function], Function]) -> None:
+def _wrap(holder: Any, name: str, note: Note) -> None:
     original = getattr(holder, name, None)
     if original is not None and not hasattr(original, _MARK):
-        wrapper: Any = functools.wraps(original)(noting(original))
-        # Dynamo leaves functions of torch's files alone, and cuts its own off the stacks in its log.
-        if code := getattr(original, "__code__", None):
-            wrapper.__code__ = wrapper.__code__.replace(co_filename=code.co_filename)
-        setattr(wrapper, _MARK, True)
-        setattr(holder, name, wrapper)
+        setattr(holder, name, _noting(original, note))
+
+
+def _noting(original: Callable[..., Any], note: Note) -> Any:
+    """Return `original` with its calls noted; what it returns and raises stays as it is."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        start_ns, began = time.time_ns(), time.perf_counter_ns()
+        result = original(*args, **kwargs)
+        with contextlib.suppress(Exception):  # another torch
+            note(result, args, kwargs, start_ns, time.perf_counter_ns() - began)
+        return result
+
+    wrapper: Any = functools.wraps(original)(call)
+    # Dynamo leaves functions of torch's files alone.
+    if code := getattr(original, "__code__", None):
+        wrapper.__code__ = wrapper.__code__.replace(co_filename=code.co_filename)
+    setattr(wrapper, _MARK, True)
+    return wrapper
 
 
 def _wrap_dynamo() -> None:
@@ -96,15 +108,15 @@ def _wrap_dynamo() -> None:
         stance: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
         if getattr(stance, "stance", "default") != "default":
             _note("stance", stance.stance)
-        _wrap(decorators, "_set_stance", _noting_set_stance)
+        _wrap(decorators, "_set_stance", _note_stance)
     convert = sys.modules.get("torch._dynamo.convert_frame")
     # Not what calls these: a further frame while Dynamo compiles would be in the stacks of its log.
     wrapper = getattr(convert, "CatchErrorsWrapper", None)
     if hasattr(wrapper, "_handle_skip"):
-        _wrap(wrapper, "_handle_skip", _noting_skips)
+        _wrap(wrapper, "_handle_skip", _note_result)
     else:  # an older torch: whether there is a mode for which Dynamo skips
         for name in _MODE_CHECKS:
-            _wrap(convert, name, _noting_modes)
+            _wrap(convert, name, _note_mode)
 
 
 def _note(kind: str, subject: str, reason: str = "", start_ns: int = 0, duration_ns: int = 0) -> None:
@@ -127,73 +139,34 @@ def _name(function: Any) -> str:
     return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
 
 
-def _noting_compile(original: Function) -> Function:
-    def compile(*args: Any, **kwargs: Any) -> Any:
-        start_ns, began = time.time_ns(), time.perf_counter_ns()
-        result = original(*args, **kwargs)
-        with contextlib.suppress(Exception):
-            _wrap_dynamo()
-            model = args[0] if args else kwargs.get("model")
-            if model is not None:  # otherwise the decorator that is returned calls this again
-                _note("compile", _name(model), "", start_ns, time.perf_counter_ns() - began)
-        return result
-
-    return compile
+def _note_compile(result: Any, args: Any, kwargs: Any, start_ns: int, duration_ns: int) -> None:
+    _wrap_dynamo()
+    model = args[0] if args else kwargs.get("model")
+    if model is not None:  # otherwise the decorator that is returned calls this again
+        _note("compile", _name(model), "", start_ns, duration_ns)
 
 
-def _noting_disable(original: Function) -> Function:
-    def disable(*args: Any, **kwargs: Any) -> Any:
-        with contextlib.suppress(Exception):
-            function = args[0] if args else kwargs.get("fn")
-            if _is_users(sys._getframe(1).f_code.co_filename):  # inductor disables each graph that it makes
-                _note("disable", "" if function is None else _name(function))
-        return original(*args, **kwargs)
-
-    return disable
+def _note_disable(result: Any, args: Any, kwargs: Any, *times: int) -> None:
+    function = args[0] if args else kwargs.get("fn")
+    if _is_users(sys._getframe(2).f_code.co_filename):  # inductor disables each graph that it makes
+        _note("disable", "" if function is None else _name(function))
 
 
-def _noting_stances(original: Function) -> Function:
-    def set_stance(*args: Any, **kwargs: Any) -> Any:
-        with contextlib.suppress(Exception):
-            importlib.import_module("torch._dynamo")  # as the original does
-            _wrap_dynamo()
-        return original(*args, **kwargs)
-
-    return set_stance
+def _note_stance(result: Any, args: Any, *rest: Any) -> None:
+    _note("stance", args[0].stance)
 
 
-def _noting_set_stance(original: Function) -> Function:
-    def set_stance(stance: Any) -> Any:
-        prior = original(stance)
-        with contextlib.suppress(Exception):
-            _note("stance", stance.stance)
-        return prior
-
-    return set_stance
+def _note_result(result: Any, args: Any, *rest: Any) -> None:
+    """Note what came of a frame, where Dynamo skips it."""
+    _, outcome, frame = args
+    if outcome.guarded_code is None:
+        code = frame.f_code
+        _note_skip(getattr(code, "co_qualname", code.co_name), str(outcome.skip_reason or ""))
 
 
-def _noting_skips(original: Function) -> Function:
-    """Return `original`, to which Dynamo hands what came of each frame, with frames noted that it skips."""
-
-    def handle_skip(self: Any, result: Any, frame: Any) -> Any:
-        with contextlib.suppress(Exception):
-            if result.guarded_code is None:
-                code = frame.f_code
-                _note_skip(getattr(code, "co_qualname", code.co_name), str(result.skip_reason or ""))
-        return original(self, result, frame)
-
-    return handle_skip
-
-
-def _noting_modes(original: Function) -> Function:
-    def is_in_mode(*args: Any, **kwargs: Any) -> Any:
-        is_in = original(*args, **kwargs)
-        with contextlib.suppress(Exception):
-            if is_in:
-                _note_skip("", "")
-        return is_in
-
-    return is_in_mode
+def _note_mode(is_in_mode: Any, *rest: Any) -> None:
+    if is_in_mode:
+        _note_skip("", "")
 
 
 def _note_skip(function: str, reason: str) -> None:
@@ -220,20 +193,13 @@ def _dispatch_modes() -> list[str]:
     ]
 
 
-def _noting_transfer(original: Function, *, load: bool) -> Function:
-    """Return `original` with its calls noted; what it returns and raises stays as it is."""
-
-    def transfer(*args: Any, **kwargs: Any) -> Any:
-        start_ns, began = time.time_ns(), time.perf_counter_ns()
-        result = original(*args, **kwargs)
-        with contextlib.suppress(Exception):  # a torch that returns something else
-            row = CacheTransfer(load=load, start_ns=start_ns, duration_ns=time.perf_counter_ns() - began)
-            data, info = (args[0] if args else None, result) if load else (result or (None, None))
-            if isinstance(data, bytes):
-                row.size = len(data)
-            for cache, keys in getattr(info, "artifacts", {}).items():
-                row.entries[str(cache)] = len(keys)
-            _transfers.append(row)
-        return result
-
-    return transfer
+def _note_transfer(
+    result: Any, args: Any, kwargs: Any, start_ns: int, duration_ns: int, *, load: bool
+) -> None:
+    row = CacheTransfer(load=load, start_ns=start_ns, duration_ns=duration_ns)
+    _transfers.append(row)
+    data, info = (args[0] if args else None, result) if load else (result or (None, None))
+    if isinstance(data, bytes):
+        row.size = len(data)
+    for cache, keys in getattr(info, "artifacts", {}).items():
+        row.entries[str(cache)] = len(keys)

@@ -81,13 +81,13 @@ def test_an_older_torch_is_asked_for_modes(nothing_noted: Any, monkeypatch: pyte
     torch = nothing_noted
     for name in compiler_calls._MODE_CHECKS:
         if check := getattr(convert_frame, name, None):
-            monkeypatch.setattr(convert_frame, name, compiler_calls._noting_modes(check))
-    monkeypatch.setattr(compiler_calls, "_note_skip", lambda *what: noted.append(what))
-    noted: list[tuple[str, str]] = []
+            monkeypatch.setattr(convert_frame, name, compiler_calls._noting(check, compiler_calls._note_mode))
+    monkeypatch.setattr(compiler_calls, "_note_skip", lambda *what: skipped.append(what))
+    skipped: list[tuple[str, str]] = []
     compiled = torch.compile(lambda x: x @ x - 1, backend="eager")
     with FlopCounterMode(display=False):
         compiled(torch.ones(2, 2))
-    assert ("", "") in noted
+    assert ("", "") in skipped
 
 
 def test_a_config_that_switches_dynamo_off(nothing_noted: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from functools import partial
 from typing import ClassVar
 
 import pytest
@@ -49,10 +50,11 @@ def test_what_was_loaded_is_noted_and_the_call_is_as_it_was(monkeypatch: pytest.
         artifacts: ClassVar = {"inductor": ["a", "b"]}
 
     monkeypatch.setattr(compiler_calls, "_transfers", [])
-    load = compiler_calls._noting_transfer(lambda data: Info, load=True)
-    save = compiler_calls._noting_transfer(lambda: (b"four", Info), load=False)
+    noting, note = compiler_calls._noting, compiler_calls._note_transfer
+    load = noting(lambda data: Info, partial(note, load=True))
+    save = noting(lambda: (b"four", Info), partial(note, load=False))
     assert load(b"bytes") is Info and save() == (b"four", Info)
-    assert compiler_calls._noting_transfer(lambda: None, load=False)() is None
+    assert noting(lambda: None, partial(note, load=False))() is None
     summary = CompileSummary()
     compiler_calls.put_compiler_calls(summary, source=True)
     rows = [(row.load, row.size, dict(row.entries)) for row in summary.cache_transfers]
