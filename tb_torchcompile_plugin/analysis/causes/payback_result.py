@@ -26,7 +26,7 @@ from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import to_seconds, union
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, step_lengths, step_time
+from tb_torchcompile_plugin.profile.steps import StepWindows, step_lengths, step_time, unprofiled_steps
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.slices import is_graph
 
@@ -103,8 +103,9 @@ def steady_steps(profile: Profile) -> SteadySteps:
     """Return how long steady steps are; where the GPU is the bottleneck, by its clock."""
     step, profiled = profile.of(step_time), profile.of(profiled_times)
     if not step.unprofiled_steps:
-        # The steps of a GPU that has work all the time take as long profiled as not.
-        return SteadySteps(profiled if step.clock == "gpu" else None, profiled)
+        # Steps take as long profiled as not if a GPU is the limit, or where those noted are no shorter.
+        is_noted = bool(profile.data and profile.data.of(unprofiled_steps))
+        return SteadySteps(profiled if step.clock == "gpu" or is_noted else None, profiled)
     kept = (profile.of(step_lengths) / 1000).tolist()
     # Of many steps the means of a few parts, so that slow changes do not count as chance.
     size = len(kept) // _PARTS if len(kept) >= _MIN_STEPS else 1

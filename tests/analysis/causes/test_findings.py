@@ -556,6 +556,8 @@ def test_every_rule_has_a_case_on_either_side() -> None:
         "profiler_hooks",
         "nothing_compiled",
         "compile_in_loop",  # tests/cases
+        "unexplained_host",
+        "unnamed_cpu_kernels",
         "frame_given_up",
         "cudagraphs_skipped",
         "dominant_kernel",

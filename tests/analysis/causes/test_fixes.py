@@ -225,10 +225,8 @@ def test_of_a_trace_that_is_cut_nothing_is_predicted(tmp_path: Path, last: str) 
 def test_of_a_trace_whose_gpu_events_are_damaged_nothing_is_predicted(tmp_path: Path) -> None:
     path = write_trace(tmp_path, steps(slice_("aten::mm", 10, 50), *launch("k", 20, 25, 5)))
     path.write_text(re.sub(r'"cat": ?"kernel"', '"cat": ?', path.read_text()))
-    why = scenario(profile_of(path)).why_nothing
-    assert why == (
-        "No work of a GPU is in what could be read of this trace: nothing is predicted from a part of it."
-    )
+    answer = scenario(profile_of(path))
+    assert answer.why_nothing and "left no GPU record" in answer.why_nothing and not answer.fixes
 
 
 def saved(inside: list[Event]) -> list[Event]:

@@ -138,7 +138,8 @@ def test_a_step_is_as_long_as_it_is_unprofiled_where_that_is_known(tmp_path: Pat
     assert headline(profile) == (
         "Step 70.0 µs on the host (100 µs while profiling, mean of 3) · GPU busy 28.6 % → launch bound."
     )
-    profile = unprofiled(tmp_path / "cpu", steps(100), 60, 60, 60)
+    operators = [slice_("aten::mm", 100 * at, 9) for at in range(3)]
+    profile = unprofiled(tmp_path / "cpu", [*steps(100), *operators], 60, 60, 60)
     assert headline(profile).startswith("Step 60.0 µs (100 µs while profiling, mean of 3) · ")
     assert step_time(profile).overhead_us == 40
 
