@@ -52,8 +52,9 @@ def profile(
 
 
 def test_it_says_step_busy_share_and_compile_time(tmp_path: Path) -> None:
-    assert overview(profile(tmp_path, log(*LOG), NOTHING)).headline == (
-        "Step 6.02 ms on the host (mean of 3) · GPU busy 2.61 %. "
+    said = overview(profile(tmp_path, log(*LOG), NOTHING)).headline
+    assert said.startswith("Step 6.02 ms on the host (mean of 3) · GPU busy 2.61 % → Nothing that runs")
+    assert said.endswith(
         "Compile 6.00 s (2 compilations), none inside the profiled steps."
     )
 
@@ -67,9 +68,8 @@ def test_it_names_the_steps_that_compiled(tmp_path: Path) -> None:
 
 def test_it_claims_nothing_that_is_unknown(tmp_path: Path) -> None:
     assert overview(profile(tmp_path, log(*LOG))).headline.endswith("(2 compilations).")
-    assert overview(profile(tmp_path, None, work_us=())).headline.endswith(
-        "all of it on the CPU. No compile data."
-    )
+    said = overview(profile(tmp_path, None, work_us=())).headline
+    assert " · all of it on the CPU → " in said and said.endswith(" No compile data.")
     assert compiled_sentence(log()) == "Nothing was compiled."
 
 

@@ -231,7 +231,8 @@ def test_of_a_slower_compiled_run_a_finding_says_so_with_its_place(tmp_path: Pat
 def test_steps_that_compile_do_not_tell_how_long_one_takes_eager(tmp_path: Path) -> None:
     compiles = slice_("entire_frame_compile (dynamo_timed)", 10, 50)
     profile = looped(tmp_path, 100, compiled=True, more=[compiles])
-    assert step_time(profile).steps == 2 and profile.of(steady_steps).unprofiled is None
+    known = profile.of(steady_steps).profiled
+    assert known and known.steps == step_time(profile).steps == 2
     assert profile.of(payback).gain[0].verdict == "unknown"
 
 
