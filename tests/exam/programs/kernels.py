@@ -10,7 +10,7 @@ try:
     import triton  # type: ignore[import-not-found]
     import triton.language as tl  # type: ignore[import-not-found]
 except ImportError:  # torch for CPUs comes without
-    triton = None
+    triton = tl = None
 
 if triton is not None:
 
