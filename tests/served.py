@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from moto.server import ThreadedMotoServer
@@ -45,7 +46,7 @@ def ask_span(client: Client, ids: dict[str, str], question: str = "span") -> Tes
     """Poll as the tab does."""
     deadline = time.monotonic() + 180
     while (response := client.get(f"{ROOT}/{question}", query_string=ids)).status_code == 202:
-        assert time.monotonic() < deadline
+        assert set(response.get_json()) == {"progress"} and time.monotonic() < deadline
         time.sleep(0.02)
     return response
 
@@ -82,6 +83,13 @@ def s3_server(bucket: str) -> Iterator[str]:
         yield f"http://{host}:{port}"
         forget_stores()
         moto.stop()
+
+
+def upload(files: Any, folder: Path, target: str) -> None:
+    """All files below a folder, into a store."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            files.pipe_file(f"{target}/{path.relative_to(folder)}", path.read_bytes())
 
 
 def forget_stores() -> None:

@@ -19,7 +19,6 @@ import pytest
 from jobs import job_in
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.api.indexing import index, pool
-from tb_torchcompile_plugin.api.indexing import pool as attempt
 from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order, in_processes, write_digest
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.job.digest.file import FORMAT_VERSION, load
@@ -27,7 +26,7 @@ from tb_torchcompile_plugin.job.digest.make import digest
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, columns_from_message
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.logdir.filesystem import local_file
-from terminal import Run, indexing
+from terminal import Run, digests, indexing
 from traces import slice_, write_trace
 
 pytestmark = pytest.mark.slow
@@ -50,10 +49,6 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 def names(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.pb*"))
-
-
-def digests(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.rglob("*.pt.digest.pb")}
 
 
 def test_a_digest_beside_each_trace(job: Path, run: Run) -> None:
@@ -144,7 +139,7 @@ def test_a_mistake_of_ours_costs_one_trace(job: Path, run: Run, monkeypatch: pyt
             raise ZeroDivisionError
         return write(order)
 
-    monkeypatch.setattr(attempt, "write_digest", mistaken)
+    monkeypatch.setattr(pool, "write_digest", mistaken)
     status, _, err = run(job)
     assert status == 0 and "cannot be read (ZeroDivisionError)" in err and len(digests(job)) == 2
 
