@@ -14,13 +14,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from live import TRACE_LOGGER, in_a_fork, names, needs_torch, run, run_alone, summaries
+from live import SUMMARY, TRACE, TRACE_LOGGER, in_a_fork, names, needs_torch, run, run_alone, summaries
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
 from tb_torchcompile_plugin.writer import recorder as recorder_module
 from tb_torchcompile_plugin.writer.log_handlers import RecordHandler
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
-TRACE, SUMMARY = ".pt.trace.json", ".pt.compile.pb"
 
 
 def profile(torch: Any, on_ready: Callable[[Any], None], steps: int = 2, wait: int = 0) -> None:

@@ -100,26 +100,28 @@ def test_only_a_digest_of_this_very_trace_counts(job: Path, run: Run, change: st
     elif change == "cut":
         path.write_bytes(path.read_bytes()[:50])
     else:
-        file = local_file(str(path))
-        assert file
-        made = load(file)
-        made.format_version = 0 if change == "version" else FORMAT_VERSION
-        made.trace_name = made.trace_name if change == "version" else "other.json"
-        path.write_bytes(made.SerializeToString())
+        rewrite(path, **({"format_version": 0} if change == "version" else {"trace_name": "other.json"}))
     assert run(job)[1] == "1 digests written, 2 were there already\n"
     assert (digests(job) == written) is (change != "trace")
+
+
+def rewrite(path: Path, **fields: Any) -> bytes:
+    """A digest that differs in these fields; returns what stands in its file now."""
+    file = local_file(str(path))
+    assert file
+    made = load(file)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    path.write_bytes(made.SerializeToString())
+    return path.read_bytes()
 
 
 def test_what_a_newer_version_wrote_stays(job: Path, run: Run) -> None:
     run(job)
     path = job / "run" / DIGEST.format(1)
-    file = local_file(str(path))
-    assert file
-    made = load(file)
-    made.format_version = FORMAT_VERSION + 1
-    path.write_bytes(made.SerializeToString())
+    newer = rewrite(path, format_version=FORMAT_VERSION + 1)
     assert run(job)[1] == "0 digests written, 3 were there already\n"
-    assert path.read_bytes() == made.SerializeToString()
+    assert path.read_bytes() == newer
 
 
 def test_one_bad_file_costs_itself(job: Path, run: Run) -> None:
