@@ -12,6 +12,8 @@ try:
 except ImportError:  # torch for CPUs comes without
     triton = tl = None
 
+__all__ = ["tl", "triton"]
+
 if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
