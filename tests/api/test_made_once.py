@@ -36,6 +36,10 @@ def answers_counted() -> Iterator[Calls]:
             return
         if code.co_flags & CO_GENERATOR:  # each of its values is told as a call
             return
+        if (
+            code.co_name == "<lambda>"
+        ):  # the condition of a rule or fix: cheap, and asked of answers that are kept
+            return
         arguments = code.co_varnames[: code.co_argcount]
         if len(arguments) == 1 + (code.co_name == "__init__"):
             subject = frame.f_locals[arguments[-1]]

@@ -605,11 +605,11 @@ SKIPPED_RULE = Rule(
     "cudagraphs_skipped",
     "compilations",
     lambda rule, context: _cuda_graphs_skipped(rule, context.profile.data, context),
-    lambda context: context.profile.data and skips_graphs(context.profile.data),
+    lambda context: context.profile.data and context.profile.data.of(skips_graphs),
 )
 COMPILE_RULES = (
     Rule("no_trace", "runs", _no_trace, lambda data: data.summary.steps.HasField("unused")),
     Rule("recompile_limit", "compilations", _recompile_limit, lambda data: data.of(problems)),
-    Rule("cudagraphs_skipped", "compilations", _cuda_graphs_skipped, skips_graphs),
+    Rule("cudagraphs_skipped", "compilations", _cuda_graphs_skipped, lambda data: data.of(skips_graphs)),
     Rule("cache_missed", "compile_time", _cache_missed),
 )

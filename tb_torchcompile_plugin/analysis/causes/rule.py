@@ -233,7 +233,7 @@ def _large_gains(kind: FixKind, rule: Rule, context: SpanContext) -> Iterator[Fi
     """Report the fixes of one kind with a large predicted gain, unless another rule says why they would not help."""
     if kind == "cuda_graphs":
         data = context.profile.data
-        if (data and skips_graphs(data)) or context.profile.of(requested_graphs):
+        if (data and data.of(skips_graphs)) or context.profile.of(requested_graphs):
             return  # inductor was told to use them
     if kind == "eager" and (context.nothing_compiled or context.profile.of(given_up)):
         return
