@@ -297,8 +297,8 @@ def steady_steps(profile: Profile) -> SteadySteps | None:
         return None
     incomplete = profile.of(incomplete_steps)
     usable = ~(incomplete | profile.of(compiling_steps))
-    if (
-        gpu is not None and not len(steps.rows)
+    if gpu is not None and not len(
+        steps.rows
     ):  # what is inferred may begin before the loop, and end behind it
         usable &= (np.arange(len(steps)) >= gpu.step[0]) & (np.arange(len(steps)) <= gpu.step[-1])
     usable = usable if usable.any() else np.ones(len(steps), bool)
