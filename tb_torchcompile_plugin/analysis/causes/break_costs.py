@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.analysis.causes.scenario import predict_fix
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, why_nothing
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
     GraphBreakSite,
+    direct_cost,
     ended_graphs,
     graph_break_costs,
     graph_break_sites,
@@ -23,7 +24,7 @@ from tb_torchcompile_plugin.analysis.formatting import between, duration, percen
 from tb_torchcompile_plugin.analysis.runtime.source import Program, source
 from tb_torchcompile_plugin.analysis.runtime.span_report import Span, span_report
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_time
+from tb_torchcompile_plugin.profile.steps import steady_steps, step_time
 
 _MAX_PREDICTED = 20  # sites, those with the highest direct cost: each is replayed, which takes up to a second
 _NOT_PREDICTED = f"Its cost is predicted for the {_MAX_PREDICTED} sites with the highest direct cost only"
@@ -51,12 +52,10 @@ def saved_us(profile: Profile) -> float | None:
 
 def direct_us(profile: Profile) -> float | None:
     """Return the direct cost of all breaks of a step, or of the span without steps; None where none was measured."""
-    costs = [
-        site.host_us if site.step_mean_us is None else site.step_mean_us
-        for site in profile.of(graph_break_sites)
-        if site.host_us is not None
-    ]
-    return sum(costs) if costs else None
+    if not profile.of(graph_break_costs):
+        return None
+    direct, steady = profile.of(direct_cost), profile.of(steady_steps)
+    return float(direct.step_ns[steady.on_host].mean()) / 1000 if steady else direct.host_ns / 1000
 
 
 def break_sites(profile: Profile) -> list[GraphBreakSite]:

@@ -335,14 +335,13 @@ def _on_host(profile: Profile) -> Iterator[WhyNot]:
         yield _row(profile, "guards", us, f"Guards and wrappers of {calls} of compiled code take")
     sites = profile.of(break_sites)
     where = f"{sites[0].file}:{sites[0].line}" if sites and sites[0].file else ""
-    if (cost := profile.of(cost_of_breaks)) and cost.gain_us:
-        says = (
-            f"Graph breaks cost {duration(cost.gain_us)} per step, {percent(cost.gain_percent)} of the step"
-        )
-        yield WhyNot("breaks", cost.gain_us, cost.gain_percent, says, where)
-    elif not cost and (us := profile.of(direct_us)):
+    if (saved := profile.of(cost_of_breaks)) and saved.gain_us:
+        share = percent(saved.gain_percent)
+        says = f"Graph breaks cost {duration(saved.gain_us)} per step, {share} of the step"
+        yield WhyNot("breaks", saved.gain_us, saved.gain_percent, says, where)
+    elif not saved and (direct := profile.of(direct_us)):
         steps = max(len(profile.of(StepWindows)), 1)
-        yield _row(profile, "breaks", us * steps, "Direct cost of graph breaks:", where)
+        yield _row(profile, "breaks", direct * steps, "Direct cost of graph breaks:", where)
 
 
 def _unpriced(profile: Profile) -> Iterator[WhyNot]:

@@ -146,7 +146,8 @@ def _break_title(context: SpanContext, count: int, where: str, by: WhatIf | None
         return f"{breaks} at {where}: {step_after(by.predicted, 'without it', context.paced)}"
     if by:
         return f"{breaks}, the dearest at {where}: {step_after(by.predicted, 'without them', context.paced)}"
-    return f"{breaks}, the dearest at {where}. {direct_sentence(context.profile)}"
+    at = f"at {where}" if count == 1 else f"the dearest at {where}"
+    return f"{breaks}, {at}. {direct_sentence(context.profile)}"
 
 
 def _hint(site: GraphBreakSite) -> str:

@@ -12,7 +12,7 @@ are also given apart. `gpu_idle_us` is how long no device of the process was bus
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.regions import Break, BreakLine, region_calls, resumes
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Intervals, share_percent, us, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, share_percent, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, steady_steps, step_time
 from tb_torchcompile_plugin.reader.arrays import grouped
@@ -158,6 +158,35 @@ def graph_breaks(data: CompileData) -> list[GraphBreak]:
     return rows
 
 
+class DirectCost(NamedTuple):
+    """How long the host is between graphs, where breaks inside of breaks count once."""
+
+    host_ns: int
+    step_ns: Int64s  # by step
+
+
+def direct_cost(profile: Profile, compile_ids: frozenset[str] | None = None) -> DirectCost:
+    """Return the direct cost of the breaks of these compilations, of all without any."""
+    gaps = regions.all_breaks(profile.of(region_calls))
+    outermost: list[Break] = []
+    ends: dict[int, int] = {}  # by thread, of its last gap
+    for gap in sorted(gaps, key=lambda gap: (gap.start, -gap.end)):
+        track = int(profile.trace.track[gap.call.index])
+        if (compile_ids is None or gap.call.compile_id in compile_ids) and gap.start >= ends.get(
+            track, gap.start
+        ):
+            outermost.append(gap)
+            ends[track] = gap.end
+    steps = profile.of(StepWindows)
+    if not outermost:
+        return DirectCost(0, np.zeros(len(steps), np.int64))
+    host = regions.break_host_ns(profile, outermost)
+    step_of_gap = within(steps.windows, np.array([gap.start for gap in outermost], np.int64))
+    by_step = np.zeros(len(steps), np.int64)
+    np.add.at(by_step, step_of_gap[step_of_gap >= 0], host[step_of_gap >= 0])
+    return DirectCost(int(host.sum()), by_step)
+
+
 def graph_break_sites(profile: Profile) -> list[GraphBreakSite]:
     """Return the sites, highest direct cost first; those without last, in the order in which torch reported them."""
     reported = profile.data.of(graph_breaks) if profile.data else []
@@ -213,11 +242,14 @@ def _row(
     file, line, reason = site
     ids = {row.compile_id for row in breaks} | {cost.compile_id for cost in costs}
     steady = profile.of(steady_steps) if profile and costs else None
-    steps = steady.on_host if steady else ()
+    steps = steady.on_host if steady else np.zeros(0, np.int64)
     in_steps = [cost.steps[step] for cost in costs for step in steps]
     idle_in_steps = [step.gpu_idle_us for step in in_steps if step.gpu_idle_us is not None]
     idle = [cost.gpu_idle_us for cost in costs if cost.gpu_idle_us is not None]
-    host_by_step = np.array([sum(cost.steps[step].host_us for cost in costs) for step in steps])
+    host_by_step, host_us = np.zeros(0), None
+    if profile and costs:
+        direct = profile.of(direct_cost, frozenset(cost.compile_id for cost in costs))
+        host_by_step, host_us = direct.step_ns[steps] / 1000, us(direct.host_ns)
     has_steps = bool(len(steps))
     most_expensive = max(costs, key=lambda cost: cost.host_us, default=None)
     return GraphBreakSite(
@@ -230,7 +262,7 @@ def _row(
         compile_ids=sorted(ids - {""}),
         calls=sum(cost.calls for cost in costs) if costs else None,
         calls_per_step=sum(step.calls for step in in_steps) / len(steps) if has_steps else None,
-        host_us=round(sum(cost.host_us for cost in costs), 3) if costs else None,
+        host_us=host_us,
         step_mean_us=float(host_by_step.mean()) if has_steps else None,
         step_median_us=float(np.median(host_by_step)) if has_steps else None,
         step_p95_us=float(np.percentile(host_by_step, 95)) if has_steps else None,
