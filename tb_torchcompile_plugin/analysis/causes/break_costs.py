@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.analysis.formatting import between, duration, percent, plural
 from tb_torchcompile_plugin.analysis.runtime.source import Program, source
 from tb_torchcompile_plugin.analysis.runtime.span_report import Span, span_report
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import steady_steps, step_time
 
@@ -52,10 +53,15 @@ def saved_us(profile: Profile) -> float | None:
 
 def direct_us(profile: Profile) -> float | None:
     """Return the direct cost of all breaks of a step, or of the span without steps; None where none was measured."""
-    if not profile.of(graph_break_costs):
-        return None
-    direct, steady = profile.of(direct_cost), profile.of(steady_steps)
-    return float(direct.step_ns[steady.on_host].mean()) / 1000 if steady else direct.host_ns / 1000
+    steady = profile.of(steady_steps)
+    if not steady or not profile.of(graph_break_costs):
+        return profile.of(direct_of_span_us)
+    return float(profile.of(direct_cost).step_ns[steady.on_host].mean()) / 1000
+
+
+def direct_of_span_us(profile: Profile) -> float | None:
+    """Return the direct cost of all breaks of a span; None where none was measured."""
+    return us(profile.of(direct_cost).host_ns) if profile.of(graph_break_costs) else None
 
 
 def break_sites(profile: Profile) -> list[GraphBreakSite]:
@@ -102,12 +108,12 @@ def headline(profile: Profile) -> str:
 
 def direct_sentence(profile: Profile) -> str:
     """Return "The cost is unknown; direct cost: 63.0 µs per step, 39.6 % of the step"."""
-    step, us = profile.of(step_time), profile.of(direct_us)
+    step, direct = profile.of(step_time), profile.of(direct_us)
     each, whole = ("per step", "the step") if step.steps else ("in this span", "the span")
-    if us is None:
+    if direct is None:
         return "The cost is unknown"
-    share = f", {percent(100 * us / step.profiled_us)} of {whole}" if step.profiled_us else ""
-    return f"The cost is unknown; direct cost: {duration(us)} {each}{share}"
+    share = f", {percent(100 * direct / step.profiled_us)} of {whole}" if step.profiled_us else ""
+    return f"The cost is unknown; direct cost: {duration(direct)} {each}{share}"
 
 
 def span_with_costs(profile: Profile) -> Span:

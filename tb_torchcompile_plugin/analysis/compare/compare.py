@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.break_costs import direct_us, saved_us
+from tb_torchcompile_plugin.analysis.causes.break_costs import direct_of_span_us, direct_us, saved_us
 from tb_torchcompile_plugin.analysis.compare import pairs
 from tb_torchcompile_plugin.analysis.compare.pairs import (
     Compared,
@@ -259,14 +259,15 @@ def _figures(side: Side, run: _Run | None, whole: bool) -> _Figures:
 def _run_figures(run: _Run, whole: bool) -> _Figures:
     wall, busy_us = run.length_us, _busy_us(run.profile, whole)
     time, launches = run.gpu
+    saved, count = run.profile.of(saved_us), max(len(run.profile.of(StepWindows)), 1) if whole else 1
     return {
         "span_us" if whole else "step_us": wall,
         "gpu_busy_us": busy_us,
         "gpu_busy_percent": 100 * busy_us / wall if busy_us is not None and wall else None,
         "gpu_time_us": time,
         "launches": launches,
-        "graph_break_us": run.profile.of(saved_us),
-        "graph_break_direct_us": run.profile.of(direct_us),
+        "graph_break_us": None if saved is None else saved * count,
+        "graph_break_direct_us": run.profile.of(direct_of_span_us if whole else direct_us),
     }
 
 
