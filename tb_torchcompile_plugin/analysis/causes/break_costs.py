@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.analysis.causes.scenario import predict_fix
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, why_nothing
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
     GraphBreakSite,
+    count_sites,
     direct_cost,
     ended_graphs,
     graph_break_costs,
@@ -48,7 +49,7 @@ def saved_us(profile: Profile) -> float | None:
     """Return by how much a step is shorter without its graph breaks; None where that is unknown, 0 without breaks."""
     if cost := profile.of(cost_of_breaks):
         return cost.gain_us
-    return 0.0 if profile.of(graph_break_sites) == [] and profile.of(graph_break_costs) == [] else None
+    return 0.0 if profile.of(count_sites) == 0 else None
 
 
 def direct_us(profile: Profile) -> float | None:

@@ -113,7 +113,7 @@ class Gaps(NamedTuple):
     """The times between graphs, or backward graphs, that would be one graph without graph breaks."""
 
     times: Int64s  # (slice of the thread, begin, end) in rows
-    broken: list[str]  # the compile id whose graph broke there
+    broken: list[str]  # the compile id whose break alone is there; "" where several are
 
 
 def break_gaps(profile: Profile) -> Gaps:
@@ -126,16 +126,18 @@ def gaps_between(profile: Profile, calls: list[RegionCall]) -> Gaps:
     trace, ownership = profile.trace, profile.of(Ownership)
     cut = {call.compile_id for call in profile.of(calls_cut_by_breaks)}
     gaps, broken, outermost = [], [], {}
-    broken_between: dict[tuple[str, str], str] = {}  # compile ids of two graphs → that whose break parts them
+    # By the id of the call: the ids of its graphs in order, and which id's break is behind each.
+    forwards: dict[str, tuple[list[str], list[str]]] = {}
     for call in calls:
         parts = list(all_calls([call]))
         outermost.update(dict.fromkeys((part.compile_id for part in parts), call.compile_id))
         graphs = sorted(((*graph, part) for part in parts for graph in part.graphs), key=itemgetter(0))
-        for (_, end, part), (begin, _, following) in pairwise(graphs):
+        parted = [_broken_id(part, following, cut) for (*_, part), (*_, following) in pairwise(graphs)]
+        forwards[call.compile_id] = [part.compile_id for *_, part in graphs], parted
+        for ((_, end, part), (begin, _, following)), name in zip(pairwise(graphs), parted):
             if part is not following and begin >= end:
                 gaps.append((part.index, end, begin))
-                broken.append(_broken_id(part, following, cut))
-                broken_between[part.compile_id, following.compile_id] = broken[-1]
+                broken.append(name)
     owners = {row: outermost.get(ownership.names[code]) for row, code in ownership.backwards}
     own_ids = {row: ownership.names[code] for row, code in ownership.backwards}
     backwards = sorted((row for row, owner in owners.items() if owner), key=trace.ts.__getitem__)
@@ -144,9 +146,15 @@ def gaps_between(profile: Profile, calls: list[RegionCall]) -> Gaps:
         same = owners[row] == owners[next_row] and trace.track[row] == trace.track[next_row]
         if same and end <= begin < end + _REACH_NS:
             gaps.append((row, end, begin))
-            forward = own_ids[next_row], own_ids[row]  # a backward runs the graphs in reverse
-            broken.append(broken_between.get(forward, forward[0]))
+            # A backward runs the graphs in reverse.
+            broken.append(_only_break(*forwards[owners[row] or ""], own_ids[next_row], own_ids[row]))
     return Gaps(np.array(gaps, np.int64).reshape(-1, 3), broken)
+
+
+def _only_break(ids: list[str], broken: list[str], first: str, last: str) -> str:
+    """Return the compile id whose breaks alone are between two graphs; "" where several have to be removed."""
+    between = set(broken[ids.index(first) : ids.index(last)]) if {first, last} <= set(ids) else set()
+    return between.pop() if len(between) == 1 else ""
 
 
 def _broken_id(call: RegionCall, following: RegionCall, cut: Collection[str]) -> str:
