@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.compile.compile_time import compile_overlap, frames_us_in
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_moments
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.profile.columns import Cover, Floats, by_track, groups_of_equal, mask_of
@@ -392,9 +393,12 @@ def _reason(growth: dict[Reason, float], excess: float) -> tuple[Reason | None, 
 
 def compiling(profile: Profile) -> Compiling:
     """Return the steps that compile, on the clock of host or GPU, whichever is slower."""
-    compiles = profile.of(compiling_steps)
-    spent = int(profile.of(compile_ns)[compiles].sum())
-    return Compiling(int(compiles.sum()), spent / 1000, profile.of(step_ns)[~compiles] / 1000)
+    compiles, windows = profile.of(compiling_steps), profile.of(StepWindows).windows
+    spent_us = us(profile.of(compile_ns)[compiles].sum())
+    if profile.summary and profile.of(compile_overlap):  # the log's compile time, which other panels show
+        inside = Intervals(windows.starts[compiles], windows.ends[compiles])
+        spent_us = frames_us_in(profile.summary.compilations, profile.trace.base_ns, inside)
+    return Compiling(int(compiles.sum()), spent_us, profile.of(step_ns)[~compiles] / 1000)
 
 
 def span_compiles(profile: Profile) -> bool:
