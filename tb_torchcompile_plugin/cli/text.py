@@ -229,7 +229,7 @@ def _print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
         return
     console.print(Plain(f"span {span.span}  {span.trace_file}  {span.events} events"))
     hints = span.hints.unnamed_cpu_kernels, span.hints.unnamed_triton_kernels
-    sentences = span.overview.headline, span.overview.recording, *span.pays.says, *hints
+    sentences = span.overview.headline, *span.pays.says, *hints
     print_lines(console, *filter(None, sentences), indent="  ")
     table(
         console,

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.profile.columns import Mask, mask_at, mask_of
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, launches, lost_launches
+from tb_torchcompile_plugin.profile.steps import StepWindows, launch_records
 from tb_torchcompile_plugin.torch_names.slices import (
     OPERATOR,
     PROFILER_CATS,
@@ -29,12 +29,15 @@ from tb_torchcompile_plugin.torch_names.slices import (
 Level = Literal["complete", "partial", "insufficient"]
 LEVELS: tuple[Level, ...] = ("complete", "partial", "insufficient")
 _LostKind = Literal["gpu_records", "thread_operators", "step_operators", "launch_records", "step_marks"]
-CoverageKind = Literal[_LostKind, "times", "device_activity", "truncation", "events"]
+CoverageKind = Literal[_LostKind, "times", "device_activity", "processes", "truncation", "events"]
 # From this share of the launches on, what the GPU did in the span is unknown: fewer than half of them show it.
 _INSUFFICIENT = 0.5
 _MAX_NAMED = 3  # steps in a sentence
 
-_ALL_THREADS = "torch._C._profiler._ExperimentalConfig(profile_all_threads=True)"
+_RECORD_ALL = (
+    "Record the activity of the CPU, and start the profiler in the thread that runs the model, or pass "
+    "experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)."
+)
 
 
 class CoverageRow(msgspec.Struct, frozen=True):
@@ -74,15 +77,16 @@ def threads_without_operators(profile: Profile) -> Int64s:
     """Return the tracks that launch kernels, but have no operators and no labels.
 
     A thread that only launches CUDA graphs calls no operators. Labels are recorded in the same threads as operators.
+    Old traces have calls of the runtime on tracks of their own, with the id of their operator.
     """
-    trace, calls = profile.trace, profile.of(launches)
-    calls = calls[~mask_of(trace.names, is_replay)[trace.name[calls]]]
+    trace, calls = profile.trace, profile.of(launch_records).calls
+    calls = calls[~mask_of(trace.names, is_replay)[trace.name[calls]] & (trace.op_of()[calls] < 0)]
     has_operators = mask_at(trace.track[trace.call_rows], len(trace.tracks))
     return np.flatnonzero(mask_at(trace.track[calls], len(trace.tracks)) & ~has_operators)
 
 
 def _gpu_records(profile: Profile) -> Iterator[CoverageRow]:
-    calls, lost = profile.of(launches), profile.of(lost_launches)
+    calls, lost = profile.of(launch_records)
     if not len(lost):
         return
     trace, steps = profile.trace, profile.of(StepWindows)
@@ -104,7 +108,7 @@ def _gpu_records(profile: Profile) -> Iterator[CoverageRow]:
 
 
 def _thread_operators(profile: Profile) -> Iterator[CoverageRow]:
-    trace, calls = profile.trace, profile.of(launches)
+    trace, calls = profile.trace, profile.of(launch_records).calls
     tracks = profile.of(threads_without_operators)
     if not len(tracks):
         return
@@ -118,26 +122,30 @@ def _thread_operators(profile: Profile) -> Iterator[CoverageRow]:
         of=len(np.unique(trace.track[calls])),
         sentence=f"Thread {threads} launched {count:,} of {len(calls):,} kernels, but its operators were not "
         "recorded: what it ran is unknown.",
-        fix=f"Start the profiler in that thread, or pass experimental_config={_ALL_THREADS}.",
+        fix=_RECORD_ALL,
     )
 
 
 def _step_operators(profile: Profile) -> Iterator[CoverageRow]:
     trace, steps = profile.trace, profile.of(StepWindows)
     launching, operating = (
-        steps.holding(trace.ts[rows]) for rows in (profile.of(launches), trace.select(cat=(OPERATOR,)))
+        steps.holding(trace.ts[rows])
+        for rows in (profile.of(launch_records).calls, trace.select(cat=(OPERATOR,)))
     )
-    lacking = launching & ~operating
-    if operating.any() and lacking.any():
+    # A loop that launches nothing on a GPU, and has no operators either, ran in a thread that was not recorded. One
+    # that only launches CUDA graphs needs none.
+    is_on_cpu = not launching.any() and not len(profile.of(gpu_work).index)
+    lacking = (launching if operating.any() else np.full(len(steps), is_on_cpu)) & ~operating
+    if len(steps.rows) and lacking.any():
         names = _names(steps, lacking)
         yield CoverageRow(
             kind="step_operators",
-            level="partial",
+            level="partial" if operating.any() else "insufficient",
             steps=names,
             count=len(names),
             of=len(steps),
             sentence=f"No operators were recorded in {_steps(names, len(steps))}: what ran there is unknown.",
-            fix="Keep the profiler running for whole steps: call prof.step() once at the end of each.",
+            fix=_RECORD_ALL,
         )
 
 
@@ -162,25 +170,39 @@ def _step_marks(profile: Profile) -> Iterator[CoverageRow]:
 
 
 def _device_activity(profile: Profile) -> Iterator[CoverageRow]:
-    """Yield what ran on devices in categories that are not read."""
+    """Yield what is of categories that are not read, such as those of other devices."""
     trace = profile.trace
-    unread = np.array([cat not in TORCH_CATS and cat not in PROFILER_CATS for cat in trace.cats], bool)
-    if not unread.any():
-        return
-    rows = np.flatnonzero(unread[trace.cat] & ((trace.device >= 0) | (trace.stream >= 0)))
+    unread = np.array([cat not in TORCH_CATS and cat not in PROFILER_CATS for cat in trace.cats] or [False])
+    rows = np.flatnonzero(unread[trace.cat])
     if len(rows):
-        cats = ", ".join(
-            sorted({trace.cats[cat] or "none" for cat in np.unique(trace.cat[rows]).tolist()})[:3]
-        )
+        cats = sorted({trace.cats[cat] or "none" for cat in np.unique(trace.cat[rows]).tolist()})
+        on_device = bool(((trace.device[rows] >= 0) | (trace.stream[rows] >= 0)).any())
         yield CoverageRow(
             kind="device_activity",
-            level="partial" if len(profile.of(gpu_work).index) else "insufficient",
+            level="insufficient" if on_device and not len(profile.of(gpu_work).index) else "partial",
             steps=[],
             count=len(rows),
             of=len(trace),
-            sentence=f"{len(rows):,} events of a device are of a category that is not read ({cats}): what the "
-            "device did is unknown.",
+            sentence=f"{len(rows):,} events are of categories that are not read ({', '.join(cats[:_MAX_NAMED])}): "
+            f"what {'that device' if on_device else 'they are about'} did is unknown.",
             fix="",
+        )
+
+
+def _processes(profile: Profile) -> Iterator[CoverageRow]:
+    """Yield the processes of one file that ran operators: each is a worker, and only files of known kinds are split."""
+    trace = profile.trace
+    tracks = np.unique(trace.track[trace.select(cat=(OPERATOR,))]).tolist()
+    pids = sorted({str(trace.tracks[track].pid) for track in tracks})
+    if len(pids) > 1:
+        yield CoverageRow(
+            kind="processes",
+            level="partial",
+            steps=[],
+            count=len(pids),
+            of=len(pids),
+            sentence=f"Operators of {len(pids)} processes are in one file, and shown as one worker.",
+            fix="Report the files that each process wrote, in one folder: they are then compared as ranks.",
         )
 
 
@@ -243,7 +265,7 @@ def _truncation(profile: Profile) -> Iterator[CoverageRow]:
 
 _KINDS = (
     *(_gpu_records, _thread_operators, _device_activity, _step_operators, _launch_records, _step_marks),
-    *(_times, _truncation),
+    *(_times, _processes, _truncation),
 )
 
 

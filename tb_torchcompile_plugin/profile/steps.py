@@ -110,6 +110,7 @@ class StepWindows:
         self.tracks: Int64s = trace.track[rows].astype(np.int64)  # of the threads that run them
         if not len(rows):
             self._infer(profile)
+        self.windows = Intervals(self.starts, self.ends)
 
     def _infer(self, profile: Profile) -> None:
         """Cut the loop at the ends of the optimizer's calls, or at the calls of a compiled region."""
@@ -125,11 +126,6 @@ class StepWindows:
     def total_ns(self) -> int:
         """Time in the steps on the host."""
         return int((self.ends - self.starts).sum())
-
-    @property
-    def windows(self) -> Intervals:
-        """Return their windows."""
-        return Intervals(self.starts, self.ends)
 
     @property
     def moments(self) -> Int64s:
@@ -195,11 +191,17 @@ def launching(steps: Intervals, trace: Trace, launch: Int64s) -> Int64s:
     return np.where(launch >= 0, within(steps, trace.ts[launch]), -1)
 
 
-def launches(profile: Profile) -> Int64s:
-    """Return the rows of the calls that launch kernels or CUDA graphs, without those that a CUDA graph captures.
+class LaunchRecords(NamedTuple):
+    """The calls that launch kernels or CUDA graphs."""
 
-    What is captured runs when its graph is launched.
-    """
+    calls: (
+        Int64s  # their rows, without those that a CUDA graph captures: these run when the graph is launched
+    )
+    lost: Int64s  # of these the rows whose GPU work has no record
+
+
+def launch_records(profile: Profile) -> LaunchRecords:
+    """Return the launches of a span, on any thread."""
     trace = profile.trace
     calls = trace.select(cat=RUNTIME_CATS)
     calls = calls[mask_of(trace.names, lambda name: call_kind(name) == "launch")[trace.name[calls]]]
@@ -207,44 +209,29 @@ def launches(profile: Profile) -> Int64s:
         np.sort(trace.ts[np.flatnonzero(mask_of(trace.names, wanted)[trace.name])])
         for wanted in (is_capture, is_capture_end)
     )
-    if not len(begins):
-        return calls
-    until = np.append(ends, np.iinfo(np.int64).max)[np.searchsorted(ends, begins)]
-    return np.asarray(calls[within(union(begins, until), trace.ts[calls]) < 0])
-
-
-def lost_launches(profile: Profile) -> Int64s:
-    """Return the rows of the launches whose GPU work has no record."""
-    trace, calls = profile.trace, profile.of(launches)
-    recorded = trace.correlation[trace.select(cat=GPU_CATS)]
-    return np.asarray(calls[(trace.correlation[calls] >= 0) & ~np.isin(trace.correlation[calls], recorded)])
+    if len(begins):
+        until = np.append(ends, np.iinfo(np.int64).max)[np.searchsorted(ends, begins)]
+        calls = calls[within(union(begins, until), trace.ts[calls]) < 0]
+    ids, recorded = trace.correlation[calls], trace.correlation[trace.select(cat=GPU_CATS)]
+    return LaunchRecords(calls, calls[(ids >= 0) & ~np.isin(ids, recorded)])
 
 
 def incomplete_steps(profile: Profile) -> Mask:
     """Return for each step whether any of its launches has no GPU record, or one with an implausible time."""
     trace, wrong = profile.trace, profile.trace.launch_of()[profile.trace.implausible()]
-    rows = np.concatenate((profile.of(lost_launches), wrong[wrong >= 0]))
+    rows = np.concatenate((profile.of(launch_records).lost, wrong[wrong >= 0]))
     return profile.of(StepWindows).holding(trace.ts[rows])
 
 
 def compile_ns(profile: Profile) -> Int64s:
-    """Return by step how much of its time on the host any thread of the process was in torch's compiler."""
-    steps = profile.of(StepWindows)
-    return compile_ns_in(profile, steps.starts, steps.ends)
+    """Return by step how much of its time on the host any thread of the process was in torch's compiler.
 
-
-def compile_ns_in(profile: Profile, starts: Int64s, ends: Int64s) -> Int64s:
-    """Return the same of any windows."""
-    trace = profile.trace
+    Without steps of the span.
+    """
+    trace, windows = profile.trace, profile.of(profiled_time)
     is_compiling = np.array(are_compiling(trace.names) or [False], bool)
     rows = trace.call_rows
-    return covered_ns(busy(trace, rows[is_compiling[trace.name[rows]]]), starts, ends)
-
-
-def compiling_steps(profile: Profile) -> Mask:
-    """Return for each step whether it compiles, or tunes a kernel, for so long that it is not a steady one."""
-    steps = profile.of(StepWindows)
-    return profile.of(compile_ns) > _COMPILING_SHARE * (steps.ends - steps.starts)
+    return covered_ns(busy(trace, rows[is_compiling[trace.name[rows]]]), *windows)
 
 
 class GpuSteps(NamedTuple):
@@ -280,6 +267,8 @@ class SteadySteps(NamedTuple):
     rows: Int64s  # among the steps
     on_host: Int64s  # the same without regard to a GPU's clock, on which the end of some is unknown
     windows: Intervals  # on the clock that limits them
+    lengths: Int64s  # of these windows
+    compiles: Mask  # which of all steps compile, or tune kernels, for so long that they are not steady
     device: int | None  # whose clock that is, None for the host's
     host_ns: float  # mean on the host
     gpu_ns: float | None  # mean on the slowest GPU, None where no whole step launched anything there
@@ -287,7 +276,7 @@ class SteadySteps(NamedTuple):
     @property
     def step_ns(self) -> float:
         """Mean length on the clock that limits them."""
-        return float(self.windows.lengths.mean())
+        return float(self.lengths.mean())
 
 
 def steady_steps(profile: Profile) -> SteadySteps | None:
@@ -295,30 +284,28 @@ def steady_steps(profile: Profile) -> SteadySteps | None:
     steps, gpu = profile.of(StepWindows), profile.of(gpu_steps)
     if not len(steps):
         return None
-    incomplete = profile.of(incomplete_steps)
-    usable = ~(incomplete | profile.of(compiling_steps))
-    if gpu is not None and not len(
-        steps.rows
-    ):  # what is inferred may begin before the loop, and end behind it
+    incomplete, length = profile.of(incomplete_steps), steps.ends - steps.starts
+    compiles = profile.of(compile_ns) > _COMPILING_SHARE * length
+    usable = ~(incomplete | compiles)
+    if gpu is not None and not len(steps.rows):
+        # What is inferred may begin before the loop, and end behind it.
         usable &= (np.arange(len(steps)) >= gpu.step[0]) & (np.arange(len(steps)) <= gpu.step[-1])
-    usable = usable if usable.any() else np.ones(len(steps), bool)
-    host = Intervals(steps.starts[usable], steps.ends[usable])
-    host_ns = host.total_ns / len(host.starts)
-    on_host = SteadySteps(np.flatnonzero(usable), np.flatnonzero(usable), host, None, host_ns, None)
+    rows = np.flatnonzero(usable if usable.any() else np.ones(len(steps), bool))
+    windows = Intervals(steps.starts[rows], steps.ends[rows])
+    host_ns = float(length[rows].mean())
+    on_host = SteadySteps(rows, rows, windows, length[rows], compiles, None, host_ns, None)
     if gpu is None:
         return on_host
     # The last step has no known end, and one before a step that lacks records has not, either.
     whole = np.arange(len(gpu.step)) < max(len(gpu.step) - 1, 1)
-    whole &= usable[gpu.step] & ~np.append(incomplete, False)[gpu.step + 1]
+    whole &= np.isin(gpu.step, rows) & ~np.append(incomplete, False)[gpu.step + 1]
     if not whole.any():
         return on_host
-    windows = Intervals(gpu.begin[whole], gpu.end[whole])
-    gpu_ns = windows.total_ns / int(whole.sum())
-    step = gpu.step[whole]
-    meanwhile = float((steps.ends[step] - steps.starts[step]).mean())
-    if not is_gpu_bound_by(gpu_ns, host_ns, meanwhile, float(gpu.work[whole].mean())):
+    step, gpu_ns = gpu.step[whole], float(gpu.length[whole].mean())
+    if not is_gpu_bound_by(gpu_ns, host_ns, float(length[step].mean()), float(gpu.work[whole].mean())):
         return on_host._replace(gpu_ns=gpu_ns)
-    return SteadySteps(step, on_host.on_host, windows, gpu.device, host_ns, gpu_ns)
+    windows = Intervals(gpu.begin[whole], gpu.end[whole])
+    return SteadySteps(step, rows, windows, gpu.length[whole], compiles, gpu.device, host_ns, gpu_ns)
 
 
 class StepTime(msgspec.Struct, frozen=True):
@@ -360,7 +347,7 @@ def step_time(profile: Profile) -> StepTime:
 def step_lengths(profile: Profile) -> Int64s:
     """Return the lengths whose mean is the step time (ns): unprofiled ones where they count; [] without steps."""
     steady, noted = profile.of(steady_steps), profile.of(_noted_lengths)
-    return noted if len(noted) or steady is None else steady.windows.lengths
+    return noted if len(noted) or steady is None else steady.lengths
 
 
 def _noted_lengths(profile: Profile) -> Int64s:
@@ -434,7 +421,7 @@ def gpu_steps_of(profile: Profile, steps: Intervals) -> list[GpuSteps]:
     trace, work = profile.trace, profile.of(gpu_work)
     step = launching(steps, trace, trace.launch_of()[work.index])
     begin, dur = trace.ts[work.index], trace.dur[work.index]
-    whole = slice(None, -1 if trace.is_cut_off else None)
+    whole = slice(None, -1 if trace.notices and trace.is_cut_off else None)
     devices = []
     for device in np.unique(work.device[step >= 0]).tolist():
         rows = np.flatnonzero((work.device == device) & (step >= 0))

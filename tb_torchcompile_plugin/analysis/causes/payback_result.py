@@ -100,7 +100,7 @@ def steady_steps(profile: Profile) -> SteadySteps:
 def profiled_times(profile: Profile) -> StepTimes | None:
     """Return the steady steps as they were profiled; None without steps."""
     steady = profile.of(profile_steps.steady_steps)
-    return step_times((steady.windows.lengths / 1000).tolist()) if steady else None
+    return step_times((steady.lengths / 1000).tolist()) if steady else None
 
 
 def chance_us(a: StepTimes, b: StepTimes) -> float:

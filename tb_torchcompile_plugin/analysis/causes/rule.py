@@ -114,7 +114,8 @@ class SpanContext:
         if len(profile.of(gpu_work).index):
             eager = bool(profile.of(eager_points).any())
         else:
-            eager = self.eager_percent >= thresholds.gain_percent
+            # What runs inside of a region counts as compiled there, also where the region holds no operation.
+            eager = self.eager_percent >= thresholds.gain_percent or bool(self.regions_that_ran)
         generated = _GENERATED.intersection(profile.of(gpu_work).categories)
         if not eager or generated or profile.of(ran_packages):
             return False

@@ -31,8 +31,6 @@ from tb_torchcompile_plugin.profile.steps import (
     StepWindows,
     bottleneck_windows,
     compile_ns,
-    compile_ns_in,
-    compiling_steps,
     incomplete_steps,
     span_window,
     steady_steps,
@@ -393,7 +391,10 @@ def _reason(growth: dict[Reason, float], excess: float) -> tuple[Reason | None, 
 
 def compiling(profile: Profile) -> Compiling:
     """Return the steps that compile, on the clock of host or GPU, whichever is slower."""
-    compiles, windows = profile.of(compiling_steps), profile.of(StepWindows).windows
+    steady = profile.of(steady_steps)
+    if steady is None:
+        return Compiling(0, 0.0, np.zeros(0))
+    compiles, windows = steady.compiles, profile.of(StepWindows).windows
     spent_us = us(profile.of(compile_ns)[compiles].sum())
     if profile.summary and profile.of(compile_overlap):  # the log's compile time, which other panels show
         inside = Intervals(windows.starts[compiles], windows.ends[compiles])
@@ -403,7 +404,4 @@ def compiling(profile: Profile) -> Compiling:
 
 def span_compiles(profile: Profile) -> bool:
     """Return whether anything is compiled in a span without steps: then it is not steady."""
-    if len(profile.of(StepWindows)):
-        return False
-    first, last = (np.array([moment], np.int64) for moment in profile.trace.window())
-    return bool(compile_ns_in(profile, first, last).any())
+    return not len(profile.of(StepWindows)) and bool(profile.of(compile_ns).any())

@@ -86,7 +86,7 @@ class GpuWindows(NamedTuple):
     @property
     def mean(self) -> float:
         """Mean length of a step."""
-        return float(self.windows.lengths.mean())
+        return self.windows.total_ns / len(self.rows)
 
 
 def gpu_windows(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> dict[int, GpuWindows]:

@@ -78,8 +78,8 @@ def test_a_span_without_steps_is_one_window(tmp_path: Path) -> None:
     some = CompileOverlap(in_span_us=3000, in_steps_us=None, steps=[])
     made = profile(tmp_path, log(*LOG), some, steps=())
     assert overview(made).headline == (
-        "Span 21.0 ms · GPU busy 2.61 % → Nothing that runs in this span is compiled, though there were 2 "
-        "compilations: what they made is not called here. "
+        "Span 21.0 ms · GPU busy 2.61 % → Nothing that runs in this span is compiled: what torch compiled (2 "
+        "compilations) is not called here. "
         "Compile 6.00 s (2 compilations), 3.00 ms of it inside this span."
     )
     assert overlap_headline(made) == "14.3 % of this span’s 21.0 ms went into compiling."
