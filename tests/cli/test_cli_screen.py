@@ -52,7 +52,9 @@ def test_a_long_title_keeps_its_place_and_price(job: Path) -> None:
     report = read_report(str(job))
     (first, *_) = report.findings
     for width in (60, 80, 100, 120):
-        line = next(line.text for line in screen(report, ".", width) if line.text.startswith(first.title[:15]))
+        line = next(
+            line.text for line in screen(report, ".", width) if line.text.startswith(first.title[:15])
+        )
         assert first.predicted and len(line) <= width
         assert len(line) == len(first.title) or "→" in line
 

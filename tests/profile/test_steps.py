@@ -111,7 +111,9 @@ def test_steps_on_alternating_streams_are_those_of_all(tmp_path: Path) -> None:
 
 def test_one_launch_without_steps_has_a_clock(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, launch("k", 5, 10, 5))
-    assert recorded_clock(profile).gpu == 5_000 and not [row for row in span_findings(profile) if row.predicted]
+    assert recorded_clock(profile).gpu == 5_000 and not [
+        row for row in span_findings(profile) if row.predicted
+    ]
     assert "Span 5.00 µs" in headline(profile)
 
 

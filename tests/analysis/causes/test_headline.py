@@ -150,7 +150,10 @@ def test_no_step_is_shorter_than_the_work_of_the_gpu(tmp_path: Path) -> None:
     for at in range(3):
         events += launch("k", 100 * at + 2, 100 * at + 5, 85)
         events.append(slice_("cudaDeviceSynchronize", 100 * at + 10, 82, "cuda_runtime"))
-    waits, gpu_bound = unprofiled(tmp_path / "a", events, 50, 50, 50), unprofiled(tmp_path / "b", ahead(), 5, 5)
+    waits, gpu_bound = (
+        unprofiled(tmp_path / "a", events, 50, 50, 50),
+        unprofiled(tmp_path / "b", ahead(), 5, 5),
+    )
     for profile in (waits, gpu_bound):
         assert (step_time(profile).step_us, step_time(profile).unprofiled_steps) == (100, 0)
         assert distortion(profile) == ""

@@ -149,12 +149,13 @@ def test_what_else_is_known_of_two_runs_may_forbid_to_hold_them_against_each_oth
     assert why_not_comparable(mine._replace(tflop=0.6), other._replace(tflop=1.0)) == ""
 
 
-def test_threads_that_compile_at_one_time_block_the_program_once() -> None:
+def test_what_compiling_cost_is_the_compile_time_of_the_process() -> None:
+    """What is compiled by two threads counts twice, and neither a benchmark outside nor a worker process counts."""
     rows = compilation("0/0", 0, 4), compilation("1/0", 2, 4, thread=2)
     beside = PhaseSpan(name="benchmark", start_ns=7 * S, duration_ns=S)
     worker = PhaseSpan(name="compile", start_ns=0, duration_ns=90 * S, worker_process=True)
     cost = cost_of(*rows, spans=[beside, worker])
-    assert (cost.blocked_s, cost.cold_s, cost.warm_s, cost.whole) == (7.0, 7.0, None, True)
+    assert (cost.blocked_s, cost.cold_s, cost.warm_s, cost.whole) == (8.0, 8.0, None, True)
     untimed = Compilation(key=CompileKey(compile_id="2/0"))
     assert cost_of(*rows, untimed).cold_s is None and not cost_of(*rows, untimed).whole
 

@@ -14,7 +14,6 @@ import pytest
 from profiles import profile_of
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import (
-    ON_DEVICE,
     GpuUtilization,
     _verdict,
     _Windows,
