@@ -305,6 +305,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     known, names = recordings(arguments.huge), arguments.names
+    for name in {"show": names[:1], "diff": names[1:2]}.get(arguments.command, names):
+        if name not in known:
+            parser.error(f"there is no recording {name!r}: {', '.join(known)}")
     if arguments.command == "show":
         print(show(known[names[0]], names[1]))
         return 0
@@ -312,7 +315,7 @@ def main() -> int:
         revision, recording, wanted = names
         before = at_revision(revision, recording, wanted).splitlines()
         now = show(known[recording], wanted).splitlines()
-        print("\n".join(difflib.unified_diff(before, now, revision, "now", lineterm="")))
+        print("\n".join(difflib.unified_diff(before, now, revision, "now", lineterm="")) or "no difference")
         return 0
     return _compare_all({name: known[name] for name in names or known}, arguments.command == "update")
 

@@ -16,7 +16,7 @@ FORWARD: Direction
 BACKWARD: Direction
 
 class CompileSummary(_message.Message):
-    __slots__ = ("format_version", "environment", "compilations", "graph_breaks", "recompiles", "graphs", "spans", "compile_times", "compile_times_complete", "counters", "records", "payloads", "payload_block", "rows", "artifacts", "warnings", "shape_events", "runtime_metrics", "steps", "cache_transfers", "export_issues", "compiled_kernels", "cuda_graph_trees")
+    __slots__ = ("format_version", "environment", "compilations", "graph_breaks", "recompiles", "graphs", "spans", "compile_times", "compile_times_complete", "counters", "records", "payloads", "payload_block", "rows", "artifacts", "warnings", "shape_events", "runtime_metrics", "steps", "cache_transfers", "export_issues", "compiled_kernels", "cuda_graph_trees", "compiler_calls")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     COMPILATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class CompileSummary(_message.Message):
     EXPORT_ISSUES_FIELD_NUMBER: _ClassVar[int]
     COMPILED_KERNELS_FIELD_NUMBER: _ClassVar[int]
     CUDA_GRAPH_TREES_FIELD_NUMBER: _ClassVar[int]
+    COMPILER_CALLS_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     environment: Environment
     compilations: _containers.RepeatedCompositeFieldContainer[Compilation]
@@ -63,10 +64,11 @@ class CompileSummary(_message.Message):
     export_issues: _containers.RepeatedCompositeFieldContainer[ExportIssue]
     compiled_kernels: _containers.RepeatedCompositeFieldContainer[CompiledKernel]
     cuda_graph_trees: _containers.RepeatedCompositeFieldContainer[CudaGraphTree]
-    def __init__(self, format_version: _Optional[int] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., compilations: _Optional[_Iterable[_Union[Compilation, _Mapping]]] = ..., graph_breaks: _Optional[_Iterable[_Union[GraphBreak, _Mapping]]] = ..., recompiles: _Optional[_Iterable[_Union[Recompile, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[PhaseSpan, _Mapping]]] = ..., compile_times: _Optional[_Iterable[_Union[FunctionTimes, _Mapping]]] = ..., compile_times_complete: bool = ..., counters: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., records: _Optional[_Union[RecordCounts, _Mapping]] = ..., payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., payload_block: _Optional[bytes] = ..., rows: _Optional[bytes] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., shape_events: _Optional[_Iterable[_Union[ShapeEvent, _Mapping]]] = ..., runtime_metrics: _Optional[_Iterable[_Union[RuntimeMetrics, _Mapping]]] = ..., steps: _Optional[_Union[StepTimes, _Mapping]] = ..., cache_transfers: _Optional[_Iterable[_Union[CacheTransfer, _Mapping]]] = ..., export_issues: _Optional[_Iterable[_Union[ExportIssue, _Mapping]]] = ..., compiled_kernels: _Optional[_Iterable[_Union[CompiledKernel, _Mapping]]] = ..., cuda_graph_trees: _Optional[_Iterable[_Union[CudaGraphTree, _Mapping]]] = ...) -> None: ...
+    compiler_calls: _containers.RepeatedCompositeFieldContainer[CompilerCall]
+    def __init__(self, format_version: _Optional[int] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., compilations: _Optional[_Iterable[_Union[Compilation, _Mapping]]] = ..., graph_breaks: _Optional[_Iterable[_Union[GraphBreak, _Mapping]]] = ..., recompiles: _Optional[_Iterable[_Union[Recompile, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[PhaseSpan, _Mapping]]] = ..., compile_times: _Optional[_Iterable[_Union[FunctionTimes, _Mapping]]] = ..., compile_times_complete: bool = ..., counters: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., records: _Optional[_Union[RecordCounts, _Mapping]] = ..., payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., payload_block: _Optional[bytes] = ..., rows: _Optional[bytes] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., shape_events: _Optional[_Iterable[_Union[ShapeEvent, _Mapping]]] = ..., runtime_metrics: _Optional[_Iterable[_Union[RuntimeMetrics, _Mapping]]] = ..., steps: _Optional[_Union[StepTimes, _Mapping]] = ..., cache_transfers: _Optional[_Iterable[_Union[CacheTransfer, _Mapping]]] = ..., export_issues: _Optional[_Iterable[_Union[ExportIssue, _Mapping]]] = ..., compiled_kernels: _Optional[_Iterable[_Union[CompiledKernel, _Mapping]]] = ..., cuda_graph_trees: _Optional[_Iterable[_Union[CudaGraphTree, _Mapping]]] = ..., compiler_calls: _Optional[_Iterable[_Union[CompilerCall, _Mapping]]] = ...) -> None: ...
 
 class Environment(_message.Message):
-    __slots__ = ("torch_version", "python_version", "plugin_version", "cuda_version", "hip_version", "triton_version", "device_names", "hostname", "pid", "rank", "world_size", "worker", "capture", "variables", "backends", "recording_start_ns", "written_ns", "process_start_ns", "imported_ns", "settings", "program")
+    __slots__ = ("torch_version", "python_version", "plugin_version", "cuda_version", "hip_version", "triton_version", "device_names", "hostname", "pid", "rank", "world_size", "worker", "capture", "variables", "backends", "recording_start_ns", "written_ns", "process_start_ns", "imported_ns", "settings", "program", "compile_called")
     class VariablesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +104,7 @@ class Environment(_message.Message):
     IMPORTED_NS_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    COMPILE_CALLED_FIELD_NUMBER: _ClassVar[int]
     torch_version: str
     python_version: str
     plugin_version: str
@@ -123,7 +126,8 @@ class Environment(_message.Message):
     imported_ns: int
     settings: _containers.ScalarMap[str, str]
     program: str
-    def __init__(self, torch_version: _Optional[str] = ..., python_version: _Optional[str] = ..., plugin_version: _Optional[str] = ..., cuda_version: _Optional[str] = ..., hip_version: _Optional[str] = ..., triton_version: _Optional[str] = ..., device_names: _Optional[_Iterable[str]] = ..., hostname: _Optional[str] = ..., pid: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., worker: _Optional[str] = ..., capture: _Optional[str] = ..., variables: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[str]] = ..., recording_start_ns: _Optional[int] = ..., written_ns: _Optional[int] = ..., process_start_ns: _Optional[int] = ..., imported_ns: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., program: _Optional[str] = ...) -> None: ...
+    compile_called: bool
+    def __init__(self, torch_version: _Optional[str] = ..., python_version: _Optional[str] = ..., plugin_version: _Optional[str] = ..., cuda_version: _Optional[str] = ..., hip_version: _Optional[str] = ..., triton_version: _Optional[str] = ..., device_names: _Optional[_Iterable[str]] = ..., hostname: _Optional[str] = ..., pid: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., worker: _Optional[str] = ..., capture: _Optional[str] = ..., variables: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[str]] = ..., recording_start_ns: _Optional[int] = ..., written_ns: _Optional[int] = ..., process_start_ns: _Optional[int] = ..., imported_ns: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., program: _Optional[str] = ..., compile_called: bool = ...) -> None: ...
 
 class CompileKey(_message.Message):
     __slots__ = ("compile_id", "epoch")
@@ -533,16 +537,24 @@ class RuntimeMetrics(_message.Message):
     def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., direction: _Optional[_Union[Direction, str]] = ..., metrics: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class StepTimes(_message.Message):
-    __slots__ = ("source", "unrecorded_ns", "recorded_ns", "first")
+    __slots__ = ("source", "unrecorded_ns", "recorded_ns", "first", "unused")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     UNRECORDED_NS_FIELD_NUMBER: _ClassVar[int]
     RECORDED_NS_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
+    UNUSED_FIELD_NUMBER: _ClassVar[int]
     source: str
     unrecorded_ns: _containers.RepeatedScalarFieldContainer[int]
     recorded_ns: _containers.RepeatedScalarFieldContainer[int]
     first: _containers.RepeatedCompositeFieldContainer[FirstStep]
-    def __init__(self, source: _Optional[str] = ..., unrecorded_ns: _Optional[_Iterable[int]] = ..., recorded_ns: _Optional[_Iterable[int]] = ..., first: _Optional[_Iterable[_Union[FirstStep, _Mapping]]] = ...) -> None: ...
+    unused: UnusedProfiler
+    def __init__(self, source: _Optional[str] = ..., unrecorded_ns: _Optional[_Iterable[int]] = ..., recorded_ns: _Optional[_Iterable[int]] = ..., first: _Optional[_Iterable[_Union[FirstStep, _Mapping]]] = ..., unused: _Optional[_Union[UnusedProfiler, _Mapping]] = ...) -> None: ...
+
+class UnusedProfiler(_message.Message):
+    __slots__ = ("steps",)
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    def __init__(self, steps: _Optional[int] = ...) -> None: ...
 
 class FirstStep(_message.Message):
     __slots__ = ("start_ns", "end_ns", "compiled")
@@ -553,6 +565,24 @@ class FirstStep(_message.Message):
     end_ns: int
     compiled: bool
     def __init__(self, start_ns: _Optional[int] = ..., end_ns: _Optional[int] = ..., compiled: bool = ...) -> None: ...
+
+class CompilerCall(_message.Message):
+    __slots__ = ("kind", "subject", "reason", "file", "line", "start_ns", "duration_ns")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    START_NS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_NS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    subject: str
+    reason: str
+    file: str
+    line: int
+    start_ns: int
+    duration_ns: int
+    def __init__(self, kind: _Optional[str] = ..., subject: _Optional[str] = ..., reason: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., start_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ...) -> None: ...
 
 class CacheTransfer(_message.Message):
     __slots__ = ("load", "start_ns", "duration_ns", "size", "entries")

@@ -132,8 +132,8 @@ def _step_operators(profile: Profile) -> Iterator[CoverageRow]:
         steps.holding(trace.ts[rows])
         for rows in (profile.of(launch_records).calls, trace.select(cat=(OPERATOR,)))
     )
-    # A loop that launches nothing on a GPU, and has no operators either, ran in a thread that was not recorded. One that
-    # only launches CUDA graphs needs none.
+    # A loop that launches nothing on a GPU, and has no operators either, ran in a thread that was not recorded. One
+    # that only launches CUDA graphs needs none.
     is_on_cpu = not launching.any() and not len(profile.of(gpu_work).index)
     lacking = (launching if operating.any() else np.full(len(steps), is_on_cpu)) & ~operating
     if len(steps.rows) and lacking.any():
@@ -184,7 +184,7 @@ def _device_activity(profile: Profile) -> Iterator[CoverageRow]:
             count=len(rows),
             of=len(trace),
             sentence=f"{len(rows):,} events are of categories that are not read ({', '.join(cats[:_MAX_NAMED])}): "
-            f"what {'that device' if on_device else 'they are about'} did is unknown.",
+            f"{'what that device did' if on_device else 'what they record'} is unknown.",
             fix="",
         )
 

@@ -13,6 +13,7 @@ import msgspec
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (
     CacheTransfer,
     Compilation,
+    CompilerCall,
     CompileSummary,
     PhaseSpan,
 )
@@ -38,6 +39,7 @@ def without_impossible(summary: CompileSummary) -> CompileSummary:
     moments = ("recording_start_ns", "written_ns", "process_start_ns", "imported_ns")
     _clear(summary.environment, causes, **dict.fromkeys(moments, _TIMES_END_NS))
     _fix_timed(summary, "cache_transfers", causes)
+    _fix_timed(summary, "compiler_calls", causes)
     for tuned in summary.compiled_kernels:
         if tuned.HasField("time_us") and not 0 <= tuned.time_us < _DURATIONS_END_NS:
             tuned.ClearField("time_us")
@@ -75,7 +77,7 @@ def _fix_timed(summary: CompileSummary, field: str, causes: Counter[str]) -> Non
         causes[f"{type(impossible[0]).__name__}: no time"] += len(impossible)
 
 
-def _is_possible(span: PhaseSpan | CacheTransfer) -> bool:
+def _is_possible(span: PhaseSpan | CacheTransfer | CompilerCall) -> bool:
     return 0 <= span.start_ns < _TIMES_END_NS and 0 <= span.duration_ns < _DURATIONS_END_NS
 
 

@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import summary_name
 from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_LOGGER, is_cudagraph_skip
 from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRAPH_SKIP, METRICS
-from tb_torchcompile_plugin.writer.cache_transfers import note_cache_transfers, put_cache_transfers
+from tb_torchcompile_plugin.writer.compiler_calls import note_compiler_calls, put_compiler_calls
 from tb_torchcompile_plugin.writer.cuda_graphs import add_cuda_graphs
 from tb_torchcompile_plugin.writer.environment import (
     Counters,
@@ -141,7 +141,7 @@ class Recorder:
 
             assert torch is not None
             self._log_handlers.install()
-            note_cache_transfers()
+            note_compiler_calls()
             if not was_recording:
                 self._checked = self.taken, torch_state()
 
@@ -268,7 +268,7 @@ class Recorder:
         self._add("the environment", lambda: fill_environment(environment))
         self._add("torch's times", lambda: self._times.put(summary))
         self._add("the times of steps", lambda: self._steps.put(summary))
-        self._add("what was saved and loaded of caches", lambda: put_cache_transfers(summary))
+        self._add("calls of torch.compile", lambda: put_compiler_calls(summary, source=source))
         self._add("torch's counters", lambda: self._counters.put(summary, source=source))
         self._add("the winners of autotuning", lambda: add_autotune_choices(summary))
         if triton := self._triton:
@@ -313,7 +313,7 @@ class Recorder:
         with self._reporting("the last compile summary cannot be written"):
             self._check_process()
             for output, last in list(self._outputs.items()):
-                if self.taken > last.taken:
+                if self.taken > last.taken or (self._steps.unused and not last.path):
                     self.write(output, time.time_ns())
                 elif self._steps.unprofiled > last.steps and os.path.exists(last.path):
                     self._save(output, last.path, last.worker)

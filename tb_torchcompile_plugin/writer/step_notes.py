@@ -16,7 +16,7 @@ from itertools import chain
 from time import perf_counter_ns, time_ns
 from typing import Any, NamedTuple, Protocol
 
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, FirstStep
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, FirstStep, UnusedProfiler
 from tb_torchcompile_plugin.writer.environment import profiler_runs
 
 _MAX_FIRST_STEPS = 256  # a program that compiles in each step has no end of them
@@ -26,6 +26,7 @@ _MIN_UNPROFILED = 2
 # What the mean of the last steps needs, and no more: a summary is written in each cycle.
 _UNPROFILED_KEPT = 256
 _PROFILED_KEPT = 64
+_RECORDING = ("RECORD", "RECORD_AND_SAVE")  # what a profiler does in a step, by torch's names
 
 
 class FirstSteps:
@@ -105,6 +106,8 @@ class StepClock:
     def reset(self) -> None:
         """Forget all steps: the child of a fork does not use its parent's."""
         self.unprofiled = 0  # steps noted until now, never less than before
+        self.unused: UnusedProfiler | None = None  # that was stopped; None once any has recorded
+        self._has_recorded = False
         self._by_profiler = _Durations("profiler.step")
         self._by_optimizer = _Durations("optimizer")
         self._profiler_steps = 0
@@ -131,12 +134,13 @@ class StepClock:
             self._by_profiler.end(self._recorder.taken)
             last, self._returned = self._returned, None
             action = prof.current_action._name_
+            self._has_recorded |= action in _RECORDING
             if last is None or last[0]() is not prof or last[2] != self._recorder.taken:
                 return
             if action == "NONE":
                 self._by_profiler.unprofiled.append(now - last[1])
                 self.unprofiled += 1
-            elif action in ("RECORD", "RECORD_AND_SAVE"):
+            elif action in _RECORDING:
                 self._by_profiler.profiled.append(now - last[1])
         except Exception as error:
             self._recorder.report("the time of a step cannot be noted", error)
@@ -148,6 +152,14 @@ class StepClock:
             self._by_profiler.begin(self._recorder.taken)
         except Exception as error:
             self._recorder.report("the time of a step cannot be noted", error)
+
+    def stopped(self, prof: Any) -> None:
+        """Note a profiler that stops, as its trace is only written once it has recorded. Never raises."""
+        try:
+            self._has_recorded |= prof.current_action._name_ in _RECORDING
+            self.unused = None if self._has_recorded else UnusedProfiler(steps=prof.step_num)
+        except Exception as error:
+            self._recorder.report("the end of a profiler cannot be noted", error)
 
     def optimizer_stepped(self, optimizer: Any, profiled: bool) -> None:
         """Note that `optimizer.step()` is done. profiled: whether a profiler runs. Never raises."""
@@ -186,6 +198,8 @@ class StepClock:
             summary.steps.recorded_ns.extend(best.profiled)
         if first := first_steps(self._by_profiler.first, self._by_optimizer.first):
             summary.steps.first.extend(first)
+        if self.unused is not None:
+            summary.steps.unused.CopyFrom(self.unused)
 
 
 def _steps_alike(last: _OptimizerStep, step: _OptimizerStep) -> bool:
@@ -208,6 +222,7 @@ def _wrap_profiler_step() -> None:
 
     if not hasattr(profile.step, "_notes_step_times"):
         profile.step = _noting(profile.step)  # type: ignore[method-assign]
+        profile.stop = _noting_stop(profile.stop)  # type: ignore[method-assign]
 
 
 def _noting(original: Callable[..., None]) -> Callable[..., None]:
@@ -228,6 +243,16 @@ def _noting(original: Callable[..., None]) -> Callable[..., None]:
     for function in (step, StepClock.entered, StepClock.returned):
         _hide_from_dynamo(function, original)
     return step
+
+
+def _noting_stop(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def stop(self: Any, *args: Any, **kwargs: Any) -> None:
+        if _active is not None:
+            _active.stopped(self)
+        return original(self, *args, **kwargs)
+
+    return stop
 
 
 def _hide_from_dynamo(function: Any, original: Any) -> None:

@@ -2,12 +2,13 @@
 
 import sys
 import time
+from functools import partial
 from typing import ClassVar
 
 import pytest
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.writer import cache_transfers
+from tb_torchcompile_plugin.writer import compiler_calls
 from tb_torchcompile_plugin.writer.environment import process_start_ns
 from tb_torchcompile_plugin.writer.step_notes import FirstSteps, first_steps
 
@@ -48,12 +49,13 @@ def test_what_was_loaded_is_noted_and_the_call_is_as_it_was(monkeypatch: pytest.
     class Info:
         artifacts: ClassVar = {"inductor": ["a", "b"]}
 
-    monkeypatch.setattr(cache_transfers, "_rows", [])
-    load = cache_transfers._noting(lambda data: Info, load=True)
-    save = cache_transfers._noting(lambda: (b"four", Info), load=False)
+    monkeypatch.setattr(compiler_calls, "_transfers", [])
+    noting, note = compiler_calls._noting, compiler_calls._note_transfer
+    load = noting(lambda data: Info, partial(note, load=True))
+    save = noting(lambda: (b"four", Info), partial(note, load=False))
     assert load(b"bytes") is Info and save() == (b"four", Info)
-    assert cache_transfers._noting(lambda: None, load=False)() is None
+    assert noting(lambda: None, partial(note, load=False))() is None
     summary = CompileSummary()
-    cache_transfers.put_cache_transfers(summary)
+    compiler_calls.put_compiler_calls(summary, source=True)
     rows = [(row.load, row.size, dict(row.entries)) for row in summary.cache_transfers]
     assert rows == [(True, 5, {"inductor": 2}), (False, 4, {"inductor": 2}), (False, 0, {})]

@@ -798,6 +798,7 @@ export type FigureName =
   | 'gpu_busy_percent'
   | 'gpu_busy_us'
   | 'gpu_time_us'
+  | 'graph_break_direct_us'
   | 'graph_break_us'
   | 'graph_breaks'
   | 'launches'
@@ -1053,6 +1054,8 @@ export interface GraphBreakSite {
   first_us: number | null;
   last_us: number | null;
   breaks: GraphBreak[];
+  saves_us: number | null;
+  saves_percent: number | null;
   no_price: string | null;
 }
 
@@ -1842,7 +1845,6 @@ export interface OverlapRow {
 export interface Overview {
   headline: string;
   step: string;
-  recording: string;
   coverage: CompiledShare;
   considered: string[];
   pays: string;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -21,13 +22,13 @@ from tb_torchcompile_plugin.analysis.causes.rule import (
     users_line,
 )
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
-from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, Problem, compilations, problems
-from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations
+from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations, problems
+from tb_torchcompile_plugin.analysis.compile.compile_time import count_frames, frames_s
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes, size_advice
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_breaks
 from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guard_advice, frame_of, recompiles
-from tb_torchcompile_plugin.analysis.finding import Finding, severity_of
+from tb_torchcompile_plugin.analysis.finding import Finding, prediction, severity_of
 from tb_torchcompile_plugin.analysis.formatting import (
     at_line,
     duration,
@@ -38,13 +39,14 @@ from tb_torchcompile_plugin.analysis.formatting import (
 )
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import NOT_REPLAYED, complaint, cuda_graphs, remedy
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skips, skip_reason
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.compile_log.record import optional_number
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary, Environment
 from tb_torchcompile_plugin.profile.compiled.eager_roots import lookups_in_vain
-from tb_torchcompile_plugin.profile.intervals import to_seconds
+from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import CACHES
-from tb_torchcompile_plugin.torch_names.graph_breaks import short_skip_reason
+from tb_torchcompile_plugin.torch_names.graph_breaks import break_kind, short_skip_reason
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_user_file
 
 # What helps against each reason to skip CUDA graphs, by a word of torch's text.
@@ -56,13 +58,45 @@ _AGAINST_SKIPS = {
     "incompatible": "Replace the operator that torch names, or compile it apart",
 }
 _MAX_LINES = 3  # of the program, in one finding
-_CALL_IT = "Call what torch.compile returns: model = torch.compile(model), before it is handed to the trainer"
-_INNER = (
-    "Compile the module that does the work itself, before anything wraps it: model = torch.compile(model)"
-)
-_MOVE_IT = (
-    "Move that line out of the compiled function, or do without it: what comes before it is compiled then"
-)
+_COMPILE = "model = torch.compile(model)"
+_CALL_IT = f"Call what torch.compile returns: {_COMPILE}, before it is handed to the trainer"
+_INNER = f"Compile the module that does the work itself, before anything wraps it: {_COMPILE}"
+_BROKEN = "{place} breaks the graph before it holds an operation ({text})"
+_EMPTY = "what torch compiled ({frames}) is called and holds no operation"
+_SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")  # variables
+_EAGER_STANCES = ("force_eager", "eager_on_recompile")
+# Why nothing compiled runs, and what to do. A suppressed error and the recompile limit are findings about their frame.
+EAGER_REASONS = {
+    "variable": ("{what}=1 was set", "Unset {what}, which switches torch.compile off"),
+    "stance": (
+        'set_stance("{what}"){at} was in force',
+        'Set torch.compiler.set_stance("default") before the steps',
+    ),
+    "disabled": ("torch._dynamo.config.disable was set{at}", "Leave torch._dynamo.config.disable False"),
+    "dispatch_mode": (
+        "{text} was active{at}, so Dynamo skipped it",
+        "Leave the dispatch mode {text} out of the steps, or use it on the model before torch.compile: what is called "
+        "while one is active runs eager from then on",
+    ),
+    "skip": ("Dynamo skipped {what}{at}: {text}", "Change what torch names, or compile what {what} calls"),
+    "disable": (
+        "torch.compiler.disable was applied{at}",
+        "Leave torch.compiler.disable out of what is compiled",
+    ),
+    "broken": (
+        _BROKEN,
+        "Move that line out of the compiled function, or do without it: what comes before it is compiled then",
+    ),
+    "broken_inside": (_BROKEN, _INNER),
+    "empty": (_EMPTY, _INNER),
+    "not_called": ("what torch compiled ({what}) is not called here", _CALL_IT),
+    "unused": ("the result of torch.compile{at} is not called here", _CALL_IT),
+    "never": ("torch.compile was not called", _CALL_IT),
+    "unknown": (
+        "why is unknown, as no calls of torch.compile were recorded",
+        f"{_CALL_IT}. To see why, create tb_torchcompile_plugin.tensorboard_trace_handler before that",
+    ),
+}
 
 
 def _recompile_limit(rule: Rule, data: CompileData) -> Iterator[Finding]:
@@ -136,8 +170,8 @@ def _cache_missed(rule: Rule, data: CompileData) -> Iterator[Finding]:
     """Report compile caches that did not help: a first run cannot hit, so misses count only where they took long."""
     rows = data.summary.compilations
     missed = [row for row in rows if any(lookup.result == "miss" for lookup in row.cache)]
-    spent = sum(row.duration_ns for row in missed) / 1e9
-    compiled = count_compilations(missed)
+    spent = frames_s(missed) or 0.0
+    compiled = count_frames(missed)
     if spent >= thresholds.cache_missed_s:
         yield rule.finding(
             None,
@@ -159,6 +193,22 @@ def _cache_missed(rule: Rule, data: CompileData) -> Iterator[Finding]:
             {"lookups": count},
             severity="info",
         )
+
+
+def _no_trace(rule: Rule, data: CompileData) -> Iterator[Finding]:
+    """Report a profiler that ended before its schedule began to record, so that there is no trace."""
+    steps = data.summary.steps.unused.steps
+    ended = f"it ended after {plural(steps, 'call')} of its step()"
+    advice = "Call prof.step() at the end of each step, inside of the profiler's block"
+    yield rule.finding(
+        None,
+        "There is no trace, as the profiler's schedule never began to record: "
+        f"{ended if steps else 'its step() was not called'}",
+        "Run more steps, or shorten wait and warmup of the schedule" if steps else advice,
+        {"profiler_steps": steps},
+        severity="critical",
+        code=None if steps else "prof.step()",
+    )
 
 
 def _cuda_graphs_not_replayed(rule: Rule, context: SpanContext) -> Iterator[Finding]:
@@ -203,9 +253,8 @@ def _compiled_for_each_size(rule: Rule, context: SpanContext) -> Iterator[Findin
     advice, summary = context.profile.of(size_advice), context.summary
     if advice is None or summary is None:
         return
-    ids = {row.key.compile_id for row in summary.recompiles}
-    rows = [row for row in summary.compilations if row.key.compile_id in ids]
-    spent_s = to_seconds(sum(row.duration_ns for row in rows))
+    rows = context.recompilations
+    spent_s = frames_s(rows) or 0.0
     if spent_s < thresholds.sizes_s or context.compiling_us(rows):
         return
     report = context.profile.of(dynamic_shapes)
@@ -214,7 +263,11 @@ def _compiled_for_each_size(rule: Rule, context: SpanContext) -> Iterator[Findin
         context,
         f"{report.says[0].rstrip('.')}: recompiling took {duration(1e6 * spent_s)} before this span",
         advice.sentence,
-        {"recompiles": len(rows), "compile_s": spent_s, "sizes": len({row.size for row in report.sizes})},
+        {
+            "recompiles": count_frames(rows),
+            "compile_s": spent_s,
+            "sizes": len({row.size for row in report.sizes}),
+        },
         severity="info",
         where=[line for line in lines if line],
         code=advice.code,
@@ -241,27 +294,26 @@ def _profiler_hooks(rule: Rule, context: SpanContext) -> Iterator[Finding]:
 
 def _nothing_compiled(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     """Report a program that runs eager."""
-    rows = context.rows(compilations)
     gain = context.profile.of(payback).gain[0] if context.profile.beside else None
     # Where the same program was recorded compiled.
     measured = gain if gain and gain.told_by == "measured" and gain.compiled_run else None
     if context.hooks or (measured and measured.verdict == "never"):
         return
     when = "in the profiled steps" if context.steps else "in this span"
-    why, next_step, where = _why_nothing(context, rows)
+    cause = eager_cause(context)
     by = context.best("eager")
     # No alarm where compiling brings little, or where the model predicts that it brings nothing.
     percent = by.predicted.gain_percent if by else 0.0
     little = percent < thresholds.gain_percent and (by or context.profile.of(why_nothing) is None)
     row = rule.finding(
         context,
-        f"Nothing that runs {when} is compiled{why}",
-        next_step,
-        {"compilations": len({(row.epoch, row.compile_id) for row in rows})},
+        f"Nothing that runs {when} is compiled: {cause.why}",
+        cause.next_step,
+        {"compilations": len(_compiled_ids(context))},
         severity="warning" if little else "critical",
-        code="model = torch.compile(model)",
+        code=_COMPILE if _COMPILE in cause.next_step else None,
         by=by,
-        where=where,
+        where=cause.where,
     )
     if measured and measured.verdict == "pays":
         step = step_with(measured)
@@ -271,24 +323,103 @@ def _nothing_compiled(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     yield row
 
 
-def _why_nothing(context: SpanContext, rows: list[Compilation]) -> tuple[str, str, list[str]]:
-    """Return why nothing compiled runs, what to do, and where."""
-    compiled = len({(row.epoch, row.compile_id) for row in rows})
-    if not compiled:
-        return ": torch.compile was not called, or its result never was", _CALL_IT, []
-    empty = context.regions_that_ran & {row.compile_id for row in rows}
-    if not empty:
-        was, it = ("was", "it") if compiled == 1 else ("were", "they")
-        why = f", though there {was} {plural(compiled, 'compilation')}: what {it} made is not called here"
-        return why, _CALL_IT, []
-    # Each graph broke before it held an operation.
-    why = f": what torch compiled ({plural(len(empty), 'frame')}) is called and holds no operation"
-    first = next((row for row in context.rows(graph_breaks) if row.compile_id in empty and row.file), None)
-    if first is None:
-        return why, _INNER, []
-    where = at_line(first.file, first.line)
-    next_step = _MOVE_IT if is_user_file(first.file) else _INNER
-    return f"{why}, as {where} breaks the graph ({first.reason})", next_step, [where]
+class EagerCause(NamedTuple):
+    """Why nothing compiled runs."""
+
+    reason: str  # a key of EAGER_REASONS
+    why: str
+    next_step: str
+    where: list[str]
+
+
+def eager_cause(context: SpanContext) -> EagerCause:
+    """Return why nothing compiled runs: the first reason that is recorded."""
+    ran = [row for row in context.rows(compilations) if row.compile_id in context.regions_that_ran]
+    frames = {row.compile_id for row in ran}
+    at_breaks = (row for row in context.rows(graph_breaks) if row.compile_id in frames and row.file)
+    what, text, place = "", "", ""
+    if recorded := _recorded_reason(context):
+        reason, call = recorded
+        what, text, place = call.subject, call.reason, at_line(call.file, optional_number(call, "line"))
+    elif graph_break := next(at_breaks, None):  # before the graph held an operation
+        text, place = graph_break.reason, at_line(graph_break.file, graph_break.line)
+        is_own = is_user_file(graph_break.file)
+        if break_kind(text) == "disabled":
+            reason, place = "disable", place if is_own else ""
+        else:
+            reason = "broken" if is_own else "broken_inside"
+    elif frames:
+        reason = "empty"
+    elif compiled := _compiled_ids(context):
+        reason, what = "not_called", plural(len(compiled), "compilation")
+    else:
+        reason = "never"
+        environment = context.summary.environment if context.summary else Environment()
+        calls = context.summary.compiler_calls if context.summary else ()
+        if not environment.HasField("compile_called"):
+            reason = "unknown"
+        elif environment.compile_called:
+            reason = "unused"
+            place = next((at_line(row.file, row.line) for row in calls if row.kind == "compile"), "")
+    why, next_step = EAGER_REASONS[reason]
+    words = {"what": what, "text": text, "place": place, "frames": plural(len(frames), "frame")}
+    words["at"] = f" at {place}" if place else ""
+    return EagerCause(reason, why.format(**words), next_step.format(**words), [place] if place else [])
+
+
+def _compiled_ids(context: SpanContext) -> set[tuple[int, str]]:
+    return {(row.epoch, row.compile_id) for row in context.rows(compilations)}
+
+
+def _recorded_reason(context: SpanContext) -> tuple[str, CompilerCall] | None:
+    """Return the reason that the handler has noted, with the call or the setting."""
+    if context.summary is None:
+        return None
+    variables, calls = context.summary.environment.variables, context.summary.compiler_calls
+    if name := next((name for name in _SWITCHES if variables.get(name) == "1"), None):
+        return "variable", CompilerCall(subject=name)
+    base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
+    stances = [row for row in calls if row.kind == "stance" and row.start_ns < base_ns + ends[-1]]
+    earlier = [row for row in stances if row.start_ns < base_ns + starts[0]]
+    in_force = stances[max(len(earlier) - 1, 0) :]
+    if call := next((row for row in in_force if row.subject in _EAGER_STANCES), None):
+        return "stance", call
+    kinds = ["disabled", "dispatch_mode"]
+    if not _compiled_ids(context):  # otherwise Dynamo skipped a function among others that it compiled
+        kinds.append("skip")
+    for kind in kinds:
+        if call := next((row for row in calls if row.kind == kind), None):
+            return kind, call
+    compiled = {"OptimizedModule", *(row.subject for row in calls if row.kind == "compile")}
+    for row in calls:  # of "Model.forward" the class, too
+        if row.kind == "disable" and {row.subject, row.subject.rpartition(".")[0]} & compiled:
+            return "disable", row
+    return None
+
+
+def _compile_in_loop(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+    """Report lines that call torch.compile in each step: the compiled function is created there again and again."""
+    calls = context.summary.compiler_calls if context.summary else ()
+    inside = [row for row in calls if row.kind == "compile" and context.compiling_us([row])]
+    for (file, line), rows in grouped(inside, lambda row: (row.file, row.line)).items():
+        us, least = context.compiling_us(rows), max(context.steps, thresholds.steps_least)
+        if len(rows) < least or context.share(us) < thresholds.gain_percent:
+            continue
+        step, place = context.profile.of(step_time), at_line(file, line)
+        each = us / context.step_count * step.step_us / step.profiled_us  # as in a step without the profiler
+        row = rule.finding(
+            context,
+            f"torch.compile is called in each step{f' at {place}' if place else ''}, which takes "
+            f"{duration(each)} of {duration(step.step_us)}",
+            "Create the compiled function once, before the loop, and hand it what changes as an argument",
+            {"calls_per_step": len(rows) / context.step_count, "host_us_per_step": each},
+            saves_us=us,
+            where=[place] if place else [],
+        )
+        if step.device is None:  # otherwise the GPU may need as long
+            predicted = prediction(1000 * step.step_us, 1000 * max(step.step_us - each, 1.0))
+            row = replace(row, predicted=predicted, severity=severity_of(predicted.gain_percent))
+        yield row
 
 
 def _other_backend(rule: Rule, context: SpanContext) -> Iterator[Finding]:
@@ -381,8 +512,17 @@ def _called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> t
     return broken_at, called_at(next(stacks, ()))
 
 
+def _error(row: Problem) -> str:
+    """Return the error in one line, without what only introduces it: "backend='inductor' raised:"."""
+    lines = [line.strip() for line in row.reason.splitlines() if line.strip()]
+    return next((line for line in lines if not line.endswith("raised:")), row.type)
+
+
 def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
     """Return why torch gave a frame up, and what to do."""
+    if row.kind == "failed":
+        advice = "Fix that error, which torch._dynamo.config.suppress_errors hid, or choose another backend"
+        return _error(row), advice
     if row.kind != "limit":
         advice = "Move what breaks the graph out of the loop or function, so that torch can go on behind it"
         return next(iter(row.reason.splitlines()), "torch skipped it"), advice
@@ -429,6 +569,7 @@ EAGER_RULES = (
         _nothing_compiled,
         lambda context: context.whole and context.nothing_compiled and not context.given_up,
     ),
+    Rule("compile_in_loop", "compilations", _compile_in_loop, lambda context: context.whole),
     Rule(
         "debug_backend",
         "compilations",
@@ -466,10 +607,11 @@ SKIPPED_RULE = Rule(
     "cudagraphs_skipped",
     "compilations",
     lambda rule, context: _cuda_graphs_skipped(rule, context.profile.data, context),
-    lambda context: context.profile.data and skips_graphs(context.profile.data),
+    lambda context: context.profile.data and context.profile.data.of(skips_graphs),
 )
 COMPILE_RULES = (
+    Rule("no_trace", "runs", _no_trace, lambda data: data.summary.steps.HasField("unused")),
     Rule("recompile_limit", "compilations", _recompile_limit, lambda data: data.of(problems)),
-    Rule("cudagraphs_skipped", "compilations", _cuda_graphs_skipped, skips_graphs),
+    Rule("cudagraphs_skipped", "compilations", _cuda_graphs_skipped, lambda data: data.of(skips_graphs)),
     Rule("cache_missed", "compile_time", _cache_missed),
 )

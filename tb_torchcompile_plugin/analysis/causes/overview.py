@@ -18,16 +18,11 @@ from tb_torchcompile_plugin.analysis.runtime.compiled_regions import CompiledSha
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.analysis.runtime.span_report import compiled_sentence
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling
-from tb_torchcompile_plugin.analysis.runtime.step_picture import (
-    how_steps_were_found,
-    profiling_slowdown,
-    time_unit,
-)
+from tb_torchcompile_plugin.analysis.runtime.step_picture import how_steps_were_found, time_unit
 from tb_torchcompile_plugin.profile.coverage import coverage as recording_coverage
 from tb_torchcompile_plugin.profile.gpu_work import device_properties, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepTime, profiled_steps, step_time
-from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
 _MAX_CONSIDERED = 3
 
@@ -37,7 +32,6 @@ class Overview(msgspec.Struct, frozen=True):
 
     headline: str  # `step`, and what was compiled
     step: str  # also on GPU utilization and in a report
-    recording: str  # by how much profiling slowed the program, "" where it did not by much or this is unknown
     coverage: CompiledShare
     considered: list[str]  # what is not advised, each with its reason
     pays: str = ""  # whether compiling is worth it, "" where nothing was compiled
@@ -56,7 +50,6 @@ def overview(profile: Profile) -> Overview:
     return Overview(
         headline=headline_with_compile(profile, step),
         step=step,
-        recording=distortion(profile),
         coverage=profile.of(coverage),
         considered=[*reasons, *gains][:_MAX_CONSIDERED],
         pays=profile.of(payback_sentence),
@@ -99,13 +92,6 @@ def headline_with_compile(profile: Profile, step: str) -> str:
         window = window or "the profiled steps"
     inside = f", {duration(spent)} of it inside {window}" if spent else f", none inside {window}"
     return f"{step} {compiled_sentence(profile.data, inside)}"
-
-
-def distortion(profile: Profile) -> str:
-    """Return by how much profiling slowed the host; "" where it did not by much, or where this is unknown."""
-    text = profiling_slowdown(profile, thresholds.SLOWED_BY_PROFILER)
-    advice = "; record without with_stack" if PYTHON_FUNCTION in profile.trace.cats else ""
-    return f"{text}: host times are overstated{advice}." if text else ""
 
 
 def _time(profile: Profile) -> str:

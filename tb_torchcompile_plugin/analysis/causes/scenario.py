@@ -24,7 +24,6 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import (
     Picture,
     how_steps_were_found,
     modeled_steps,
-    profiling_slowdown,
     step_picture,
     time_unit,
 )
@@ -199,7 +198,7 @@ def _picked(
 
 def _headline(profile: Profile, offer: PossibleFixes, picked: int, combined: Predicted | None) -> str:
     """Return "Step 12.2 ms on the host's clock → 4.10 ms with 2 fixes (3.90-4.60 ms)."."""
-    step, recording = profile.of(step_time), profiling_slowdown(profile)
+    step = profile.of(step_time)
     by = "; ".join(filter(None, (profile.of(how_steps_were_found), profile.of(modeled_steps))))
     clock = "the host" if step.device is None else f"GPU {step.device}"
     now = f"{duration(step.step_us)} on {clock}’s clock{f' ({by})' if by else ''}"
@@ -211,4 +210,4 @@ def _headline(profile: Profile, offer: PossibleFixes, picked: int, combined: Pre
         text = f"{'A step' if step.steps else 'The span'} takes {now}."
         if not offer.rows:
             text += " Nothing was found that would make it faster."
-    return f"{text} {recording}; predictions are for the step unprofiled." if recording else text
+    return text

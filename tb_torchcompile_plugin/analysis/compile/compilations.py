@@ -125,8 +125,8 @@ class Problem(msgspec.Struct, frozen=True):
 
     @property
     def given_up(self) -> bool:
-        """Whether torch runs the frame eager: it cannot resume it, or compiled it too often."""
-        return bool(self.ran_eager) and self.kind in ("skipped", "limit")
+        """Whether torch runs the frame eager: it cannot resume it, compiled it too often, or hid an error."""
+        return bool(self.ran_eager)
 
 
 class OtherArtifacts(msgspec.Struct, frozen=True):

@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.profile.intervals import covered_ns, union
 from tb_torchcompile_plugin.profile.model.attribution import HostCauseKind, culprits
 from tb_torchcompile_plugin.profile.model.clock import clock, gpu_windows
@@ -17,7 +16,7 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, is_truncated, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import Model, Replayed, replay
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepSource, StepWindows, step_time
+from tb_torchcompile_plugin.profile.steps import StepSource, StepWindows
 from tb_torchcompile_plugin.torch_names.slices import call_kind
 
 # Culprits that have parts of their own, and their least share of the host's time; judgements without a recorded source.
@@ -89,7 +88,9 @@ def step_picture(
         on_device = queue.device == device
         work = union(times.work_begin[on_device], times.work_end[on_device])
         busy = int(covered_ns(work, *on_gpu.windows).sum()) / len(on_gpu.rows)
-        gpus.append(GpuPart(device, scale * busy / 1000, scale * max(step - busy, 0.0) / 1000))
+        # The work takes as long in a step of any length; no step is shorter.
+        busy = min(busy, scale * step)
+        gpus.append(GpuPart(device, busy / 1000, (scale * step - busy) / 1000))
     return Picture(scale * step / 1000, parts, gpus)
 
 
@@ -183,11 +184,3 @@ def time_base(profile: Profile) -> str:
 def time_unit(profile: Profile) -> TimeUnit:
     """Return what predictions are of: a step, or the span where no steps were found."""
     return PER_STEP if len(profile.of(StepWindows)) else PER_SPAN
-
-
-def profiling_slowdown(profile: Profile, least: float = 1.0) -> str:
-    """Return "Recording slowed a step from 9.80 ms to 42.5 ms"; "" for less than `least` times as long, or unknown."""
-    step = profile.of(step_time)
-    if not step.unprofiled_steps or step.profiled_us < least * step.step_us:
-        return ""
-    return f"Recording slowed a step from {duration(step.step_us)} to {duration(step.profiled_us)}"

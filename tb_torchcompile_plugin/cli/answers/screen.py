@@ -221,7 +221,7 @@ def _compiled(answer: FirstAnswer) -> Iterator[ScreenLine]:
         of_worker.get("compile_time"),
         of_span.get("graph_breaks") or of_worker.get("graph_breaks"),
         of_worker.get("recompiles"),
-        *((span.overview.pays, span.overview.recording) if span else ()),
+        *((span.overview.pays,) if span else ()),
     ]
     if any(sentences):
         yield ScreenLine(f"Compiled{_worker(answer)}", "bold")

@@ -20,10 +20,9 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import Model, model, replay
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import GPU_BOUND_RATIO, unprofiled_host_step_ns
+from tb_torchcompile_plugin.profile.steps import unprofiled_host_step_ns
 
 _MOST_NS, _HALVINGS = 1 << 20, 20  # of one slice; halvings of what is between it and nothing
-_MOST_STRETCH = 250  # percent, as a piece of time keeps 30 % at least
 _LONGEST_NS = 20_000  # writing one takes no longer: what is beyond slows everything alike
 USUAL_NS = 3_000  # of one slice: what most of 60 programs were slowed by
 _SAME = 1.02  # steps that differ by less are as long
@@ -53,8 +52,6 @@ class ProfilerOverhead(NamedTuple):
     """What recording did to the host."""
 
     slice_ns: int = 0  # of writing one slice
-    # How many times as long as without that cost its steps take: the recorded ones are shorter for another reason.
-    stretch: float = 1.0
 
 
 AS_RECORDED = ProfilerOverhead()
@@ -64,7 +61,7 @@ def without_overhead(profile: Profile, changed: Model, cost: ProfilerOverhead) -
     """Return a changed model as if writing a slice cost nothing."""
     recorded_model, pieces = profile.of(model), profile.of(host_segments).ns
     lookups = profile.of(line_lookups) * min(1.0, cost.slice_ns / _WITH_LOOKUPS_NS)
-    own = (recorded_model.own * cost.stretch * _left(recorded_model.own, 1, cost.slice_ns)).astype(np.int64)
+    own = (recorded_model.own * _left(recorded_model.own, 1, cost.slice_ns)).astype(np.int64)
     left = _left(pieces - lookups, profile.of(events_written), cost.slice_ns) * (
         1 - lookups / np.maximum(pieces, 1)
     )
@@ -72,7 +69,7 @@ def without_overhead(profile: Profile, changed: Model, cost: ProfilerOverhead) -
     now, then = (np.bincount(m.stream, m.dur, len(m.free)) for m in (recorded_model, changed))
     saved = np.maximum(changed.free - changed.begin, 0) * (1 - np.minimum(then / np.maximum(now, 1), 1))
     return changed._replace(
-        host=(changed.host * cost.stretch * left).astype(np.int64),
+        host=(changed.host * left).astype(np.int64),
         own=np.where(changed.own == recorded_model.own, own, changed.own),
         free=changed.free - np.where(now > 0, saved, 0).astype(np.int64),
     )
@@ -89,27 +86,16 @@ def profiler_overhead(profile: Profile, step_ns: float) -> ProfilerOverhead:
     """Return what it cost, where an unprofiled step takes `step_ns`: with that cost, a step without it takes as long.
 
     Where a GPU is the bottleneck, a step shows nothing of the host, unless it is one in which the host ran ahead: then
-    the cost is the usual one at least. Nor does it where those that were recorded take no longer: then the cost is the
-    usual one, and steps stay as long as they are.
+    the cost is the usual one at least.
     """
 
-    def walked(slice_ns: int, stretch: float = 1.0) -> Clock:
-        return _clock_without(profile, profile.of(model), ProfilerOverhead(slice_ns, stretch))
+    def replayed(slice_ns: int) -> Clock:
+        return _clock_without(profile, profile.of(model), ProfilerOverhead(slice_ns))
 
-    recorded, shortest = walked(0).step, walked(_MOST_NS)
-    of_gpu = _SAME * shortest.step  # no cost makes a step shorter than the GPU's work
-    if recorded <= of_gpu:
+    of_gpu = _SAME * replayed(_MOST_NS).step  # no cost makes a step shorter than the GPU's work
+    if min(step_ns, replayed(0).step) <= of_gpu:
         return ProfilerOverhead(max(profile.of(_cost_ahead) or 0, USUAL_NS))
-    if recorded <= step_ns:
-        percent = least(
-            lambda more: walked(USUAL_NS, 1 + more / 100).step >= recorded, _MOST_STRETCH, _HALVINGS // 2
-        )
-        return ProfilerOverhead(USUAL_NS, 1 + percent / 100)
-    if GPU_BOUND_RATIO * step_ns < of_gpu and shortest.host <= step_ns:
-        cost = least(lambda slice_ns: walked(slice_ns).host <= step_ns, _MOST_NS, _HALVINGS)
-        return ProfilerOverhead(max(cost, USUAL_NS))
-    cost = least(lambda slice_ns: walked(slice_ns).step <= max(step_ns, of_gpu), _MOST_NS, _HALVINGS)
-    return ProfilerOverhead(max(cost, USUAL_NS) if step_ns <= of_gpu else cost)
+    return ProfilerOverhead(least(lambda slice_ns: replayed(slice_ns).step <= step_ns, _MOST_NS, _HALVINGS))
 
 
 def _clock_without(profile: Profile, changed: Model, cost: ProfilerOverhead) -> Clock:

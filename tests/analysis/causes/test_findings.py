@@ -206,7 +206,7 @@ def test_that_nothing_is_compiled_is_told_in_place_of_what_runs_eager(tmp_path: 
     alone = eager(80, compiled=False)
     rows = by_rule(tmp_path, alone)
     assert "eager_remainder" not in rows and rows["nothing_compiled"].severity == "critical"
-    assert "its result never was" in rows["nothing_compiled"].title
+    assert "why is unknown" in rows["nothing_compiled"].title, "no compile data"
     hooks = CompileSummary()
     hooks.compilations.add(function="_start_recording_forward").key.compile_id = "0/0"
     (finding, *others) = by_rule(tmp_path, alone, hooks).values()
@@ -244,7 +244,9 @@ def test_a_region_that_holds_no_graph_compiles_nothing(tmp_path: Path) -> None:
         file="/home/me/m.py", line=7, reason="Data-dependent branching"
     ).key.compile_id = "0/0"
     finding = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
-    assert finding.title.endswith("holds no operation, as m.py:7 breaks the graph (Data-dependent branching)")
+    assert finding.title.endswith(
+        "m.py:7 breaks the graph before it holds an operation (Data-dependent branching)"
+    )
     assert finding.where == ["m.py:7"] and "Move that line out" in finding.next_step
     row.graph_ops = 3
     assert "nothing_compiled" not in by_rule(tmp_path, eager(80), summary)
@@ -264,7 +266,7 @@ def test_what_was_compiled_but_not_called_is_told_so(tmp_path: Path) -> None:
     summary = CompileSummary()
     summary.compilations.add(function="forward", graph_ops=3).key.compile_id = "0/0"
     finding = by_rule(tmp_path, eager(80, compiled=False), summary)["nothing_compiled"]
-    assert "though there was 1 compilation: what it made is not called" in finding.title
+    assert "what torch compiled (1 compilation) is not called here" in finding.title
 
 
 def test_a_backward_graph_is_compiled_though_its_forward_ran_before_the_recording(tmp_path: Path) -> None:
@@ -553,6 +555,9 @@ def test_every_rule_has_a_case_on_either_side() -> None:
         ),
         "profiler_hooks",
         "nothing_compiled",
+        "compile_in_loop",  # tests/cases
+        "unexplained_host",
+        "unnamed_cpu_kernels",
         "frame_given_up",
         "cudagraphs_skipped",
         "dominant_kernel",
@@ -561,7 +566,8 @@ def test_every_rule_has_a_case_on_either_side() -> None:
         "dynamic_shapes",
     }
     assert {rule.id for rule in SPAN_RULES} == set(AMOUNTS) | others
-    assert {rule.id for rule in COMPILE_RULES} == {"recompile_limit", "cudagraphs_skipped", "cache_missed"}
+    of_data = {"no_trace", "recompile_limit", "cudagraphs_skipped", "cache_missed"}
+    assert {rule.id for rule in COMPILE_RULES} == of_data
     assert compile_findings(data_of(CompileSummary())) == []
 
 
@@ -613,8 +619,8 @@ def test_a_break_does_not_count_what_was_compiled_in_it(
     broken = GraphBreak(key=CompileKey(compile_id="0/0"), file="/u/train.py", line=9, reason="print")
     summary = CompileSummary(compilations=[again], graph_breaks=[broken])
     row = by_rule(tmp_path, events, summary, baseTimeNanoseconds=BASE_NS)["graph_breaks"]
-    assert row.evidence["host_us_per_step"] == pytest.approx(left_us)
-    assert row.title.startswith(f"1 graph break costs {duration(left_us)} a step")
+    assert row.evidence["direct_us_per_step"] == pytest.approx(left_us)
+    assert row.title.endswith(f"direct cost: {duration(left_us)} per step, {percent(left_us)} of the step")
 
 
 def test_a_frame_that_torch_puts_around_a_module_is_told_with_the_line_that_led_to_it(tmp_path: Path) -> None:
@@ -794,13 +800,12 @@ def test_caches_that_did_not_help() -> None:
 
 
 def test_findings_of_a_recording(recording: Recording) -> None:
-    """Every break in `breaks` is known to cost what the chain of graphs says; launching its graphs costs more."""
     session = Session([("", str(recording("breaks")))])
     report = whole_report(session)
     assert [row.rule for row in report.findings] == ["graph_breaks", "launch_bound", "eager_remainder"]
     breaks = report.findings[0]
-    assert breaks.where[0] == "capture.py:28" and breaks.evidence["breaks"] == 4
-    assert breaks.evidence["host_us_per_step"] == pytest.approx((636.737 + 523.9 + 505.267) / 3, abs=0.02)
+    assert breaks.where[0] == "capture.py:26" and breaks.evidence["breaks"] == 4
+    assert breaks.predicted and breaks.evidence["gain_us_per_step"] == breaks.predicted.gain_us
     assert (breaks.worker, breaks.severity) == ("vm_1027", "critical")
     (span,) = report.runs[0].workers[0].spans
     assert breaks.span == span.span

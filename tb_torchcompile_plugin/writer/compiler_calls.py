@@ -1,0 +1,205 @@
+"""Note what decides whether code runs compiled, and transfers of the caches: torch's own log has no record of either.
+
+torch's functions are wrapped; none of them runs in a steady step. Those of Dynamo are wrapped once it is loaded: this
+never imports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, TypeAlias
+
+from tb_torchcompile_plugin.compile_log.record import readable
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, CompilerCall, CompileSummary
+from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
+
+Note: TypeAlias = Callable[..., None]  # (result, args, kwargs, start in Unix ns, duration in ns)
+
+_MARK = "_notes_compiler_calls"
+_MAX_CALLS = 256  # of each kind, the last ones: a program may call torch.compile in each step
+_MAX_SKIPS = 16  # of each kind, the first ones: Dynamo skips a function once and for all
+_MODE_CHECKS = (
+    "is_in_torch_dispatch_mode",
+    "is_in_any_mode_without_ignore_compile_internals",
+    "any_torch_dispatch_mode_on_stack",
+)
+# Frames that Dynamo leaves alone in any program; an error that was hidden is in torch's log.
+_USUAL_SKIPS = (
+    "skipfiles",
+    "already",
+    "constructor",
+    "no tensor-related",
+    "error was suppressed",
+    "while tracing",
+)
+
+_calls: dict[str, deque[CompilerCall]] = {}
+_transfers: list[CacheTransfer] = []
+_called_before = False  # torch.compile, before this was wrapped
+
+
+def note_compiler_calls() -> None:
+    """Wrap torch's functions, once. Does without those that this torch lacks."""
+    global _called_before
+    import torch
+
+    if not hasattr(torch.compile, _MARK):
+        _called_before = _has_backends()
+    _wrap(torch, "compile", _note_compile)
+    _wrap(torch.compiler, "disable", _note_disable)
+    _wrap(torch.compiler, "set_stance", lambda *_: _wrap_dynamo())
+    _wrap(torch.compiler, "load_cache_artifacts", functools.partial(_note_transfer, load=True))
+    _wrap(torch.compiler, "save_cache_artifacts", functools.partial(_note_transfer, load=False))
+    _wrap_dynamo()
+
+
+def put_compiler_calls(summary: CompileSummary, *, source: bool) -> None:
+    """Add the calls and transfers of this process; reasons, which may quote the user's code, only with `source`."""
+    summary.cache_transfers.extend(_transfers)
+    for kind, calls in list(_calls.items()):
+        for call in list(calls):
+            row = summary.compiler_calls.add()
+            row.CopyFrom(call)
+            if kind == "skip" and not source:
+                row.ClearField("reason")
+    summary.compiler_calls.sort(key=lambda row: row.start_ns)
+    summary.environment.compile_called = _called_before or "compile" in _calls or _has_backends()
+
+
+def _has_backends() -> bool:
+    """Return whether Dynamo was told to use a backend; it forgets with torch._dynamo.reset()."""
+    backends = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", {})
+    return any(map(callable, list(backends.values())))  # None is what disables
+
+
+def _wrap(holder: Any, name: str, note: Note) -> None:
+    original = getattr(holder, name, None)
+    if original is not None and not hasattr(original, _MARK):
+        setattr(holder, name, _noting(original, note))
+
+
+def _noting(original: Callable[..., Any], note: Note) -> Any:
+    """Return `original` with its calls noted; what it returns and raises stays as it is."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        start_ns, began = time.time_ns(), time.perf_counter_ns()
+        result = original(*args, **kwargs)
+        with contextlib.suppress(Exception):  # another torch
+            note(result, args, kwargs, start_ns, time.perf_counter_ns() - began)
+        return result
+
+    wrapper: Any = functools.wraps(original)(call)
+    # Dynamo leaves functions of torch's files alone.
+    if code := getattr(original, "__code__", None):
+        wrapper.__code__ = wrapper.__code__.replace(co_filename=code.co_filename)
+    setattr(wrapper, _MARK, True)
+    return wrapper
+
+
+def _wrap_dynamo() -> None:
+    decorators = sys.modules.get("torch._dynamo.decorators")
+    if decorators is not None and not hasattr(getattr(decorators, "_set_stance", None), _MARK):
+        stance: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
+        if getattr(stance, "stance", "default") != "default":
+            _note("stance", stance.stance)
+        _wrap(decorators, "_set_stance", _note_stance)
+    convert = sys.modules.get("torch._dynamo.convert_frame")
+    # Not what calls these: a further frame while Dynamo compiles would be in the stacks of its log.
+    wrapper = getattr(convert, "CatchErrorsWrapper", None)
+    if hasattr(wrapper, "_handle_skip"):
+        _wrap(wrapper, "_handle_skip", _note_result)
+    else:  # an older torch: whether there is a mode for which Dynamo skips
+        for name in _MODE_CHECKS:
+            _wrap(convert, name, _note_mode)
+
+
+def _note(kind: str, subject: str, reason: str = "", start_ns: int = 0, duration_ns: int = 0) -> None:
+    call = CompilerCall(kind=kind, subject=readable(subject), reason=readable(reason))
+    call.start_ns, call.duration_ns = start_ns or time.time_ns(), duration_ns
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (
+        frame.f_code.co_filename == __file__ or not _is_users(frame.f_code.co_filename)
+    ):
+        frame = frame.f_back
+    if frame is not None:
+        call.file, call.line = readable(frame.f_code.co_filename), frame.f_lineno
+    _calls.setdefault(kind, deque(maxlen=_MAX_CALLS)).append(call)
+
+
+_is_users = functools.lru_cache(maxsize=4096)(is_user_file)
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
+
+
+def _note_compile(result: Any, args: Any, kwargs: Any, start_ns: int, duration_ns: int) -> None:
+    _wrap_dynamo()
+    model = args[0] if args else kwargs.get("model")
+    if model is not None:  # otherwise the decorator that is returned calls this again
+        _note("compile", _name(model), "", start_ns, duration_ns)
+
+
+def _note_disable(result: Any, args: Any, kwargs: Any, *times: int) -> None:
+    function = args[0] if args else kwargs.get("fn")
+    if _is_users(sys._getframe(2).f_code.co_filename):  # inductor disables each graph that it makes
+        _note("disable", "" if function is None else _name(function))
+
+
+def _note_stance(result: Any, args: Any, *rest: Any) -> None:
+    _note("stance", args[0].stance)
+
+
+def _note_result(result: Any, args: Any, *rest: Any) -> None:
+    """Note what came of a frame, where Dynamo skips it."""
+    _, outcome, frame = args
+    if outcome.guarded_code is None:
+        code = frame.f_code
+        _note_skip(getattr(code, "co_qualname", code.co_name), str(outcome.skip_reason or ""))
+
+
+def _note_mode(is_in_mode: Any, *rest: Any) -> None:
+    if is_in_mode:
+        _note_skip("", "")
+
+
+def _note_skip(function: str, reason: str) -> None:
+    kind = "skip"
+    if any(usual in reason for usual in _USUAL_SKIPS):
+        return
+    if getattr(sys.modules.get("torch._dynamo.config"), "disable", False):
+        kind, reason = "disabled", ""
+    elif modes := _dispatch_modes():
+        kind, reason = "dispatch_mode", ", ".join(modes)
+    if (reason or kind != "skip") and len(_calls.get(kind, ())) < _MAX_SKIPS:
+        _note(kind, function, reason)
+
+
+def _dispatch_modes() -> list[str]:
+    """Return the classes of the active dispatch modes, without those of torch that Dynamo can handle."""
+    module = sys.modules.get("torch.utils._python_dispatch")
+    modes: list[Any] = getattr(module, "_get_current_dispatch_mode_stack", list)()
+    names = ("is_infra_mode", "ignore_compile_internals")
+    return [
+        _name(type(mode)).lstrip("_")
+        for mode in modes
+        if not any(getattr(mode, name, bool)() for name in names)
+    ]
+
+
+def _note_transfer(
+    result: Any, args: Any, kwargs: Any, start_ns: int, duration_ns: int, *, load: bool
+) -> None:
+    row = CacheTransfer(load=load, start_ns=start_ns, duration_ns=duration_ns)
+    _transfers.append(row)
+    data, info = (args[0] if args else None, result) if load else (result or (None, None))
+    if isinstance(data, bytes):
+        row.size = len(data)
+    for cache, keys in getattr(info, "artifacts", {}).items():
+        row.entries[str(cache)] = len(keys)

@@ -1,0 +1,138 @@
+"""Public reports of programs in which nothing, or nothing new, ran compiled: is the reason the one that held?"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from profiles import data_of, profile_with, spans_in
+from tb_torchcompile_plugin.analysis.causes.compile_rules import EAGER_REASONS, eager_cause
+from tb_torchcompile_plugin.analysis.causes.findings import compile_findings
+from tb_torchcompile_plugin.analysis.causes.rule import SpanContext
+from tb_torchcompile_plugin.cli.command import main
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from traces import slice_
+
+CASES = Path(__file__).parents[1] / "data" / "cases"
+START_NS = 1_700_000_000_000_000_000
+
+
+def findings(case: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    """The findings of a case, most important first."""
+    assert main(["report", str(CASES / case), "--json"]) == 0
+    rows: list[dict[str, object]] = json.loads(capsys.readouterr().out)["findings"]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("case", "rule", "where", "code"),
+    [
+        ("compile_disabled_env", "nothing_compiled", [], None),
+        ("pytorch164143_dispatch_mode", "nothing_compiled", ["program.py:7"], None),
+        ("suppress_errors", "frame_given_up", ["program.py:7"], None),
+        ("compile_in_loop", "compile_in_loop", ["program.py:5"], None),
+        ("pytorch91682_no_step", "no_trace", [], "prof.step()"),
+    ],
+)
+def test_the_first_finding(
+    case: str, rule: str, where: list[str], code: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = findings(case, capsys)[0]
+    assert (first["rule"], first["where"], first["severity"]) == (rule, where, "critical")
+    assert first.get("code") == code
+
+
+def test_the_error_that_was_hidden_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    first = findings("suppress_errors", capsys)[0]
+    assert "RuntimeError: backend failed: unsupported dtype" in str(first["title"])
+    assert "suppress_errors" in str(first["next_step"])
+
+
+def test_creating_the_function_in_each_step_is_priced_by_what_it_took(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    row = findings("compile_in_loop", capsys)[0]
+    evidence, predicted = row["evidence"], row["predicted"]
+    assert isinstance(evidence, dict) and isinstance(predicted, dict)
+    assert evidence["calls_per_step"] == 1
+    saved = predicted["step_us"] - predicted["after_us"]
+    assert saved == pytest.approx(evidence["host_us_per_step"]) and saved > 300
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [("compile_disabled_env", "variable"), ("pytorch164143_dispatch_mode", "dispatch_mode")],
+)
+def test_the_reason_of_a_recording(case: str, reason: str) -> None:
+    (profile,) = spans_in(CASES / case)
+    assert eager_cause(SpanContext(profile)).reason == reason
+
+
+def test_reasons_have_words_and_something_to_do() -> None:
+    assert all(len(why) < 70 and next_step for why, next_step in EAGER_REASONS.values())
+
+
+def reason(folder: Path, summary: CompileSummary | None) -> str:
+    """Why nothing compiled runs in two steps that begin 1 ms after START_NS."""
+    folder.mkdir(exist_ok=True)
+    steps = [
+        slice_(f"ProfilerStep#{number}", 1000 + 100 * number, 100, "user_annotation") for number in (0, 1)
+    ]
+    events = [*steps, slice_("aten::mm", 1010, 80), slice_("aten::mm", 1110, 80)]
+    data = data_of(summary) if summary else None
+    context = SpanContext(
+        profile_with(folder, events, data, deviceProperties=[], baseTimeNanoseconds=START_NS)
+    )
+    assert context.nothing_compiled
+    return eager_cause(context).reason
+
+
+def called(*calls: tuple[str, str, int]) -> CompileSummary:
+    """A summary with calls by kind, subject and µs after START_NS."""
+    summary = CompileSummary()
+    summary.environment.compile_called = True
+    for kind, subject, at_us in calls:
+        summary.compiler_calls.add(
+            kind=kind, subject=subject, file="/u/train.py", line=7, start_ns=START_NS + 1000 * at_us
+        )
+    return summary
+
+
+def test_what_no_handler_recorded_is_unknown(tmp_path: Path) -> None:
+    never = called()
+    never.environment.compile_called = False
+    assert reason(tmp_path / "trace", None) == "unknown"
+    assert reason(tmp_path / "old", CompileSummary()) == "unknown"
+    assert reason(tmp_path / "never", never) == "never"
+    assert reason(tmp_path / "unused", called(("compile", "f", 0))) == "unused"
+
+
+def test_a_stance_counts_while_it_is_in_force(tmp_path: Path) -> None:
+    before, inside, ended, later = (
+        called(("stance", "force_eager", 0)),
+        called(("stance", "eager_on_recompile", 1050), ("stance", "default", 1060)),
+        called(("stance", "force_eager", 0), ("stance", "default", 500)),
+        called(("stance", "force_eager", 5000)),
+    )
+    assert [
+        reason(tmp_path / str(number), row) for number, row in enumerate((before, inside, ended, later))
+    ] == ["stance", "stance", "unused", "unused"]
+
+
+def test_only_what_was_compiled_can_be_disabled(tmp_path: Path) -> None:
+    compiled = called(("compile", "forward", 0), ("disable", "forward", 1))
+    assert reason(tmp_path / "forward", compiled) == "disable"
+    assert reason(tmp_path / "other", called(("compile", "forward", 0), ("disable", "log", 1))) == "unused"
+
+
+@pytest.mark.parametrize("kind", ["disabled", "dispatch_mode", "skip"])
+def test_functions_that_dynamo_left_alone(kind: str, tmp_path: Path) -> None:
+    assert reason(tmp_path, called((kind, "forward", 0))) == kind
+
+
+def test_a_profiler_that_ended_too_early_has_stepped() -> None:
+    summary = CompileSummary()
+    summary.steps.unused.steps = 3
+    (row,) = compile_findings(data_of(summary))
+    assert row.rule == "no_trace" and row.evidence == {"profiler_steps": 3}
+    assert row.code is None

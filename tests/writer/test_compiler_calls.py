@@ -1,0 +1,153 @@
+"""Calls that decide what runs compiled, under a real torch: which are noted, and that torch notices nothing of it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from live import fresh_recorder, needs_torch, run_alone, summaries
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.writer import compiler_calls
+from tb_torchcompile_plugin.writer.recorded_block import CompileRecorder
+
+pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
+
+
+@pytest.fixture
+def nothing_noted(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(compiler_calls, "_calls", {})
+    monkeypatch.setattr(compiler_calls, "_called_before", False)
+    with fresh_recorder():
+        yield torch
+
+
+def noted(summary: CompileSummary) -> list[tuple[str, str, str]]:
+    assert all(row.file == __file__ for row in summary.compiler_calls)
+    return [(row.kind, row.subject.rpartition(".")[2], row.reason) for row in summary.compiler_calls]
+
+
+def double(x: Any) -> Any:
+    return x * 2
+
+
+def test_calls_of_torch_compile(nothing_noted: Any, tmp_path: Path) -> None:
+    torch = nothing_noted
+    with CompileRecorder(tmp_path) as recorder:
+        assert recorder.summary().environment.compile_called is False
+        torch.compile(double, backend="eager")
+        torch.compile(backend="eager")(double)
+        torch.nn.Linear(2, 2).compile(backend="eager")
+    (summary,) = summaries(tmp_path)
+    assert [row[:2] for row in noted(summary)] == [
+        ("compile", "double"),
+        ("compile", "double"),
+        ("compile", "_call_impl"),
+    ]
+    assert summary.environment.compile_called
+    assert all(row.duration_ns > 0 for row in summary.compiler_calls)
+
+
+def test_stances_and_what_is_disabled(nothing_noted: Any, tmp_path: Path) -> None:
+    torch = nothing_noted
+    with CompileRecorder(tmp_path) as recorder:
+        compiled = torch.compile(double, backend="eager")
+        with torch.compiler.set_stance("force_eager"):
+            compiled(torch.ones(2))
+        torch.compiler.disable(compiled)
+        rows = noted(recorder.summary())
+    assert ("stance", "force_eager", "") in rows and rows[-1] == ("disable", "double", "")
+    assert [row[1] for row in rows if row[0] == "stance"][-1] == "default"
+
+
+def test_a_function_that_a_dispatch_mode_keeps_from_being_compiled(
+    nothing_noted: Any, tmp_path: Path
+) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    torch = nothing_noted
+    with CompileRecorder(tmp_path, capture="summary") as recorder:
+        compiled = torch.compile(lambda x: x @ x, backend="eager")
+        with FlopCounterMode(display=False):
+            compiled(torch.ones(2, 2))
+        rows = [row for row in noted(recorder.summary()) if row[0] == "dispatch_mode"]
+    assert ("dispatch_mode", "<lambda>", "FlopCounterMode") in rows
+
+
+def test_an_older_torch_is_asked_for_modes(nothing_noted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There Dynamo hands what it skips to no function of its own."""
+    from torch._dynamo import convert_frame
+    from torch.utils.flop_counter import FlopCounterMode
+
+    torch = nothing_noted
+    for name in compiler_calls._MODE_CHECKS:
+        if check := getattr(convert_frame, name, None):
+            monkeypatch.setattr(convert_frame, name, compiler_calls._noting(check, compiler_calls._note_mode))
+    monkeypatch.setattr(compiler_calls, "_note_skip", lambda *what: skipped.append(what))
+    skipped: list[tuple[str, str]] = []
+    compiled = torch.compile(lambda x: x @ x - 1, backend="eager")
+    with FlopCounterMode(display=False):
+        compiled(torch.ones(2, 2))
+    assert ("", "") in skipped
+
+
+def test_a_config_that_switches_dynamo_off(nothing_noted: Any, tmp_path: Path) -> None:
+    torch = nothing_noted
+    with CompileRecorder(tmp_path) as recorder, torch._dynamo.config.patch(disable=True):
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+        rows = noted(recorder.summary())
+    assert ("disabled", "<lambda>", "") in rows
+
+
+def test_dynamo_sees_torchs_own_functions(nothing_noted: Any, tmp_path: Path) -> None:
+    """A stack in its log has no frame of the wrapper, and a graph breaks at torch.compile where it did before."""
+    torch = nothing_noted
+
+    def nested(x: Any) -> Any:
+        return torch.compile(double, backend="eager")(x) + 1
+
+    with CompileRecorder(tmp_path) as recorder:
+        torch.compile(nested, backend="eager")(torch.ones(2))
+        summary = recorder.summary()
+    stacks = [frame.file for row in summary.compilations for frame in row.stack]
+    assert __file__ in stacks and compiler_calls.__file__ not in stacks
+    assert not any(file.endswith("convert_frame.py") for file in stacks)
+    assert compiler_calls.__file__ not in {row.file for row in (*summary.compilations, *summary.graph_breaks)}
+
+
+PROGRAM = """
+    import sys, torch
+    from tb_torchcompile_plugin import tensorboard_trace_handler
+    schedule = torch.profiler.schedule(wait=1, warmup=1, active=1, repeat=1)
+    handler = tensorboard_trace_handler(".")
+    for steps in map(int, sys.argv[1:]):
+        with torch.profiler.profile(schedule=schedule, on_trace_ready=handler) as prof:
+            for _ in range(steps):
+                prof.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("loops", "unused"), [(["0"], 0), (["1"], 1), (["4", "1"], None), (["1", "4"], None)]
+)
+def test_a_profiler_that_never_recorded(tmp_path: Path, loops: list[str], unused: int | None) -> None:
+    """It is written though nothing was compiled, as nothing else would show why there is no trace."""
+    run_alone(PROGRAM, tmp_path, *loops)
+    steps = summaries(tmp_path)[-1].steps
+    assert (steps.unused.steps if steps.HasField("unused") else None) == unused
+
+
+def test_noting_never_loads_dynamo(tmp_path: Path) -> None:
+    program = """
+        import sys, torch
+        from tb_torchcompile_plugin.writer.recorder import recorder
+        recorder().start("full", forever=True)
+        assert recorder().summary("full").environment.compile_called is False
+        print("torch._dynamo" in sys.modules)
+    """
+    assert run_alone(program, tmp_path).strip() == "False"
+
+
+def test_disabling_a_function_compiles_none(nothing_noted: Any, tmp_path: Path) -> None:
+    with CompileRecorder(tmp_path) as recorder:
+        nothing_noted.compiler.disable(double)
+        assert recorder.summary().environment.compile_called is False
