@@ -1,6 +1,5 @@
 """The tab on real recordings: selectors, lists, drawer, addresses, themes, export."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,17 +81,6 @@ def test_steps_of_one_name_are_all_drawn(add_run: Callable[[list[Event]], str], 
         tab.wait_count("figure[aria-label='Steps'] button", 100)  # of four steps each
     assert tab.one("table[aria-label='Steps']").get_attribute("aria-rowcount") == "401"
     tab.wait_text("h1", "1 slow step: ProfilerStep#100")
-
-
-def test_the_categories_of_gpu_time_are_doors_to_their_kernels(tab: Tab) -> None:
-    tab.open(run="resnet18")
-    line = "[aria-label='Time by kernel category']"
-    tab.wait_text(line, "Triton pointwise")
-    shares = [float(share) for share in re.findall(r"([\d.]+) %", tab.text(line))]
-    assert sum(shares) == pytest.approx(100, abs=0.5) and shares == sorted(shares, reverse=True)
-    tab.click(f"{line} a", "Triton persistent reduction")
-    tab.wait_text(SENTENCE, "launches of")
-    tab.wait(lambda: {row[0][:11] for row in tab.rows("Kernels")} == {"triton_per_"}, "its kernels alone")
 
 
 def test_each_part_of_a_step_is_a_door_also_by_keyboard(tab: Tab) -> None:
