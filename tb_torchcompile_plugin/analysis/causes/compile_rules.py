@@ -100,7 +100,7 @@ EAGER_REASONS = {
 }
 
 
-def _recompile_limit(rule: Rule, data: CompileData) -> Iterator[Finding]:
+def _recompile_limit(rule: Rule[CompileData], data: CompileData) -> Iterator[Finding]:
     """Report a frame that hit the recompile limit."""
     limits = [row for row in data.of(problems) if row.kind == "limit"]
     for row, *_ in grouped(limits, lambda row: (row.function, row.file, row.line)).values():
@@ -125,9 +125,13 @@ def _recompile_limit(rule: Rule, data: CompileData) -> Iterator[Finding]:
 
 
 def _cuda_graphs_skipped(
-    rule: Rule, data: CompileData, context: SpanContext | None = None
+    rule: Rule[SpanContext | CompileData], about: SpanContext | CompileData
 ) -> Iterator[Finding]:
     """Report each reason for which torch skipped CUDA graphs; in a span the first one with its price."""
+    data = about if isinstance(about, CompileData) else about.profile.data
+    context = about if isinstance(about, SpanContext) else None
+    if data is None:
+        return
     by = context.best("graph_capture") if context else None
     reasons = _skip_reasons(data.summary)
     for index, (reason, ids) in enumerate(reasons.items()):
@@ -167,7 +171,7 @@ def _skip_reasons(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
     return {reason: [key for key in keys if key[1]] for reason, keys in by_reason.items()}
 
 
-def _cache_missed(rule: Rule, data: CompileData) -> Iterator[Finding]:
+def _cache_missed(rule: Rule[CompileData], data: CompileData) -> Iterator[Finding]:
     """Report compile caches that did not help: a first run cannot hit, so misses count only where they took long."""
     rows = data.summary.compilations
     missed = [row for row in rows if any(lookup.result == "miss" for lookup in row.cache)]
@@ -196,7 +200,7 @@ def _cache_missed(rule: Rule, data: CompileData) -> Iterator[Finding]:
         )
 
 
-def _no_trace(rule: Rule, data: CompileData) -> Iterator[Finding]:
+def _no_trace(rule: Rule[CompileData], data: CompileData) -> Iterator[Finding]:
     """Report a profiler that ended before its schedule began to record, so that there is no trace."""
     steps = data.summary.steps.unused.steps
     ended = f"it ended after {plural(steps, 'call')} of its step()"
@@ -212,7 +216,7 @@ def _no_trace(rule: Rule, data: CompileData) -> Iterator[Finding]:
     )
 
 
-def _cuda_graphs_not_replayed(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _cuda_graphs_not_replayed(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report CUDA graphs that are recorded again or never, apart from first recordings and from what torch skips."""
     by = context.best("graph_capture")
     if not by or by.predicted.gain_percent < thresholds.gain_percent:
@@ -249,7 +253,7 @@ def _cuda_graphs_not_replayed(rule: Rule, context: SpanContext) -> Iterator[Find
     )
 
 
-def _compiled_for_each_size(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _compiled_for_each_size(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report recompiles for other sizes before the profiled time; inside it `recompiles` shows them and their price."""
     advice, summary = context.profile.of(size_advice), context.summary
     if advice is None or summary is None:
@@ -272,7 +276,7 @@ def _compiled_for_each_size(rule: Rule, context: SpanContext) -> Iterator[Findin
     )
 
 
-def _profiler_hooks(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _profiler_hooks(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report hooks of a profiler that are compiled instead of the model, or break its graphs."""
     names = sorted({row.function for row in context.hooks})
     alone = context.nothing_compiled
@@ -290,7 +294,7 @@ def _profiler_hooks(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     )
 
 
-def _nothing_compiled(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _nothing_compiled(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report a program that runs eager."""
     gain = context.profile.of(payback).gain[0] if context.profile.beside else None
     # Where the same program was recorded compiled.
@@ -395,7 +399,7 @@ def _recorded_reason(context: SpanContext) -> tuple[str, CompilerCall] | None:
     return None
 
 
-def _compile_in_loop(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _compile_in_loop(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report lines that call torch.compile in each step: the compiled function is created there again and again."""
     calls = context.summary.compiler_calls if context.summary else ()
     inside = [row for row in calls if row.kind == "compile" and context.compiling_us([row])]
@@ -420,7 +424,7 @@ def _compile_in_loop(rule: Rule, context: SpanContext) -> Iterator[Finding]:
         yield row
 
 
-def _other_backend(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _other_backend(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report frames that are captured for a backend other than inductor, which calls the same operators one by one."""
     by = context.best("backend")
     if not by or by.predicted.gain_percent < thresholds.gain_percent:
@@ -438,7 +442,7 @@ def _other_backend(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     )
 
 
-def _given_up(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _given_up(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report frames that torch skipped, or compiled too often: they run eager, whatever else is changed."""
     share, by = context.eager_percent, context.best("frames")
     small = (by.predicted.gain_percent if by else share) < thresholds.gain_percent
@@ -470,7 +474,7 @@ def _given_up(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     )
 
 
-def _unexplained(rule: Rule, context: SpanContext, by: WhatIf) -> Finding:
+def _unexplained(rule: Rule[SpanContext], context: SpanContext, by: WhatIf) -> Finding:
     """Return the finding without compile data: the trace shows that calls ran eager, and not why."""
     calls = context.profile.of(lookups_in_vain) / context.step_count
     line = at_line(by.file, by.line)
@@ -533,7 +537,7 @@ def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
     return "it hit the recompile limit", failed_guard_advice(guard) or advice
 
 
-def _does_not_pay(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _does_not_pay(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report compiled code that is no faster than a measured eager run: a predicted one is no reason to stop."""
     profile = context.profile
     if not profile.of(run_facts).compiled:
@@ -560,7 +564,12 @@ def _does_not_pay(rule: Rule, context: SpanContext) -> Iterator[Finding]:
 
 
 EAGER_RULES = (
-    Rule("profiler_hooks", "compilations", _profiler_hooks, lambda context: context.whole and context.hooks),
+    Rule(
+        "profiler_hooks",
+        "compilations",
+        _profiler_hooks,
+        lambda context: context.whole and bool(context.hooks),
+    ),
     Rule(
         "nothing_compiled",
         "compiled_regions",
@@ -572,13 +581,13 @@ EAGER_RULES = (
         "debug_backend",
         "compilations",
         _other_backend,
-        lambda context: context.whole and context.profile.of(captured_only),
+        lambda context: context.whole and bool(context.profile.of(captured_only)),
     ),
     Rule(
         "frame_given_up",
         "compilations",
         _given_up,
-        lambda context: context.whole and (context.given_up or context.best("frames")),
+        lambda context: context.whole and bool(context.given_up or context.best("frames")),
     ),
 )
 COMPILED_RULES = (
@@ -586,30 +595,15 @@ COMPILED_RULES = (
         "compile_does_not_pay",
         "pays",
         _does_not_pay,
-        lambda context: context.whole and context.profile.beside,
+        lambda context: context.whole and context.profile.beside is not None,
     ),
-    Rule(
-        "graph_capture",
-        "cuda_graphs",
-        _cuda_graphs_not_replayed,
-        lambda context: context.best("graph_capture"),
-    ),
-    Rule(
-        "dynamic_shapes",
-        "dynamic_shapes",
-        _compiled_for_each_size,
-        lambda context: context.summary and context.profile.of(size_advice),
-    ),
+    Rule("graph_capture", "cuda_graphs", _cuda_graphs_not_replayed),
+    Rule("dynamic_shapes", "dynamic_shapes", _compiled_for_each_size),
 )
-SKIPPED_RULE = Rule(
-    "cudagraphs_skipped",
-    "compilations",
-    lambda rule, context: _cuda_graphs_skipped(rule, context.profile.data, context),
-    lambda context: context.profile.data and skips_graphs(context.profile.data),
-)
+SKIPPED_RULE = Rule("cudagraphs_skipped", "compilations", _cuda_graphs_skipped, skips_graphs)
 COMPILE_RULES = (
     Rule("no_trace", "runs", _no_trace, lambda data: data.summary.steps.HasField("unused")),
-    Rule("recompile_limit", "compilations", _recompile_limit, lambda data: data.of(problems)),
-    Rule("cudagraphs_skipped", "compilations", _cuda_graphs_skipped, skips_graphs),
+    Rule("recompile_limit", "compilations", _recompile_limit, lambda data: bool(data.of(problems))),
+    SKIPPED_RULE,
     Rule("cache_missed", "compile_time", _cache_missed),
 )

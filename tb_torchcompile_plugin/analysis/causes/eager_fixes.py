@@ -277,5 +277,5 @@ def _main_operator(profile: Profile, points: Bools) -> Subject:
 
 EAGER_FIXES = (
     FixMaker(_compiled_operators),
-    FixMaker(_compiled_frames, lambda profile: profile.of(given_up)),
+    FixMaker(_compiled_frames, lambda profile: bool(profile.of(given_up))),
 )

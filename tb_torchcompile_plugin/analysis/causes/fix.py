@@ -96,9 +96,8 @@ class Fix:
 class FixMaker(NamedTuple):
     """What yields the possible fixes of one kind of work."""
 
-    make: Callable[[Profile], Iterator[Fix]]
-    # Where this is false there is no such work.
-    applies: Callable[[Profile], object] = lambda profile: True
+    make: Callable[[Profile], Iterator[Fix]]  # may only be called where `applies` is true
+    applies: Callable[[Profile], bool] = lambda profile: True
 
 
 def occurs(matches: Callable[[str], bool]) -> Callable[[Profile], bool]:
@@ -136,10 +135,14 @@ def waiting_for(points: Bools, streams: Int64s) -> Change:
     )
 
 
-def with_call_time(points: Bools, ns: Int64s | int, at_most: bool = False) -> Change:
-    """Let these calls take this long; with `at_most` those that take longer."""
-    chosen = np.minimum if at_most else lambda own, ns: ns
-    return lambda model: model._replace(own=np.where(points, chosen(model.own, ns), model.own))
+def with_call_time(points: Bools, ns: Int64s | int) -> Change:
+    """Let these calls take this long."""
+    return lambda model: model._replace(own=np.where(points, ns, model.own))
+
+
+def with_call_time_at_most(points: Bools, ns: int) -> Change:
+    """Let these calls take at most this long."""
+    return lambda model: model._replace(own=np.where(points, np.minimum(model.own, ns), model.own))
 
 
 def with_call_share(points: Bools, share: float) -> Change:
@@ -147,18 +150,18 @@ def with_call_share(points: Bools, share: float) -> Change:
     return lambda model: model._replace(own=np.where(points, (model.own * share).astype(np.int64), model.own))
 
 
-def with_durations(work: Int64s, dur: Int64s | int, fused: bool = False) -> Change:
-    """Let this work of the queue take this long.
+def with_durations(work: Int64s, dur: Int64s | int) -> Change:
+    """Let this work of the queue take this long."""
+    return lambda model: model._replace(dur=_with_values(model.dur, work, dur))
 
-    fused: where that is less than before, it becomes part of the work before it.
-    """
+
+def fused(work: Int64s, dur: Int64s | int) -> Change:
+    """Let this work take this long; where that is less than before, it becomes part of the work before it."""
 
     def change(model: Model) -> Model:
-        changed = model._replace(dur=_with_values(model.dur, work, dur))
-        if not fused:
-            return changed
         merged = work[dur < model.dur[work]]
-        return changed._replace(
+        return model._replace(
+            dur=_with_values(model.dur, work, dur),
             gap=_with_values(model.gap, merged, np.minimum(model.gap[merged], 0)),
             latency=_with_values(model.latency, merged, 0),
         )
@@ -356,8 +359,8 @@ def as_one_graph(
     return in_sequence(
         without_host_time(np.where(before_quicker, np.minimum(pieces.ns, thresholds.USUAL_CALL_NS), 0)),
         with_call_time((points & fused_away & ~first) | called, np.where(called, call_ns or 0, 0)),
-        with_call_time(quicker & ~fused_away, CALL_NS, at_most=True),
-        with_durations(work, dur, fused=True),
+        with_call_time_at_most(quicker & ~fused_away, CALL_NS),
+        fused(work, dur),
     )
 
 

@@ -64,6 +64,15 @@ from tb_torchcompile_plugin.torch_names.collectives import (
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_optimizer
 
 
+class _Faster(NamedTuple):
+    """Work of the GPU that a fix makes faster, or takes out."""
+
+    kind: FixKind
+    work: Bools  # of the queue
+    speed: Speed
+    name: str = ""
+
+
 class Speed(NamedTuple):
     """The share that is left of the time of kernels, of all or by kernel."""
 
@@ -97,9 +106,13 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     texts = {text for _, text in argument_texts(profile, "input_dims", windows)}
     has_volumes = any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
     layout_speed = _GONE_OF_VOLUMES if has_volumes else _GONE
-    rows: list[tuple[FixKind, Bools, Speed, str]] = [
-        ("double_precision", work_named(profile, kernels.is_double_product), _FLOAT32, ""),
-        ("layout", work_named(profile, kernels.is_layout_change), layout_speed, ""),
+    majors = [row.get("computeMajor") for row in device_properties(trace) if "NVIDIA" in str(row.get("name"))]
+    rows = []
+    if any(isinstance(major, int) and major >= 8 for major in majors):  # Ampere and later have TF32
+        rows.append(_Faster("tensor_cores", work_named(profile, kernels.is_plain_fp32_product), _TF32))
+    rows += [
+        _Faster("double_precision", work_named(profile, kernels.is_double_product), _FLOAT32),
+        _Faster("layout", work_named(profile, kernels.is_layout_change), layout_speed),
     ]
     in_operators: tuple[tuple[FixKind, str], ...] = (
         ("layout", operators.CONTIGUOUS),
@@ -108,15 +121,12 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     )
     for kind, operator in in_operators:
         inside = enclosing(trace, launched_by, operator.__eq__) >= 0
-        rows.append((kind, inside & profile.of(are_kernels), _GONE, operator))
-    majors = [row.get("computeMajor") for row in device_properties(trace) if "NVIDIA" in str(row.get("name"))]
-    if any(isinstance(major, int) and major >= 8 for major in majors):  # Ampere and later have TF32
-        rows.insert(0, ("tensor_cores", work_named(profile, kernels.is_plain_fp32_product), _TF32, ""))
+        rows.append(_Faster(kind, inside & profile.of(are_kernels), _GONE, operator))
     # A program without a backward could keep its weights in the other type; training needs them in float32.
     if not len(host_slices(trace, operators.is_backward)) and not len(host_slices(trace, is_optimizer)):
-        rows.append(("weight_casts", work_named(profile, operators.is_generated_cast), _GONE, ""))
-    for kind, selected, speed, name in rows:
-        yield from _fix(profile, kind, np.flatnonzero(selected), speed, name)
+        rows.append(_Faster("weight_casts", work_named(profile, operators.is_generated_cast), _GONE))
+    for row in rows:
+        yield from _fix(profile, row.kind, np.flatnonzero(row.work), row.speed, row.name)
 
 
 def _deterministic(profile: Profile) -> Iterator[Fix]:
@@ -310,6 +320,6 @@ GPU_FIXES = (
     FixMaker(_faster_kernels),
     FixMaker(_deterministic, occurs(operators.SORTED_INSTEAD.__eq__)),
     FixMaker(_all_overlapped, occurs(is_communication_kernel)),
-    FixMaker(_fused_attention, lambda profile: profile.of(unfused_attention)),
+    FixMaker(_fused_attention, lambda profile: bool(profile.of(unfused_attention))),
     FixMaker(_slow_movers, lambda profile: has_dominant_kernel(profile, _DOMINANT_PERCENT)),
 )
