@@ -11,10 +11,9 @@ from profiles import profile_of, profile_with
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.overview import headline
-from tb_torchcompile_plugin.profile.intervals import Intervals
 from tb_torchcompile_plugin.profile.model.clock import RecordedStepLength, recorded_clock, step_clock
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import gpu_steps_of, profiled_steps, step_bounds, step_ns
+from tb_torchcompile_plugin.profile.steps import profiled_steps, step_bounds, step_ns
 from traces import AUTOGRAD, Event, launch, slice_, write_trace
 
 
@@ -195,9 +194,3 @@ def test_lengths_on_a_gpu_sum_to_its_time_from_first_to_last(streams: int, data:
     last = step == step.max()
     assert (end - first).sum() == end[-1] - begin[step == step.min()].min()
     assert end[-1] == max((begin + dur)[last].max(), first[-1])
-
-
-def test_any_windows_have_lengths(tmp_path: Path) -> None:
-    profile = profile_with(tmp_path, ahead(2))
-    (gpu,) = gpu_steps_of(profile, Intervals(np.array([0]), np.array([20_000])))
-    assert (gpu.device, gpu.step.tolist(), gpu.length.tolist()) == (0, [0], [195_000])

@@ -101,7 +101,8 @@ class SteadySteps(NamedTuple):
 
 def steady_steps(profile: Profile) -> SteadySteps:
     """Return how long steady steps are; where the GPU is the bottleneck, by its clock."""
-    step, profiled = profile.of(step_time), profile.of(profiled_times)
+    step, steady = profile.of(step_time), profile.of(profile_steps.steady_steps)
+    profiled = step_times((steady.lengths / 1000).tolist()) if steady else None
     if not step.unprofiled_steps:
         # The steps of a GPU that has work all the time take as long profiled as not.
         return SteadySteps(profiled if step.clock == "gpu" else None, profiled)
@@ -112,12 +113,6 @@ def steady_steps(profile: Profile) -> SteadySteps:
         [statistics.fmean(kept[at : at + size]) for at in range(0, len(kept) - size + 1, size)]
     )
     return SteadySteps(parts and replace(parts, mean_us=step.step_us), profiled)
-
-
-def profiled_times(profile: Profile) -> StepTimes | None:
-    """Return the steady steps as they were profiled; None without steps."""
-    steady = profile.of(profile_steps.steady_steps)
-    return step_times((steady.lengths / 1000).tolist()) if steady else None
 
 
 def chance_us(a: StepTimes, b: StepTimes) -> float:

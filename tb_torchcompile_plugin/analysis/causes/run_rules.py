@@ -440,7 +440,7 @@ def _dominant_kernel(rule: Rule[SpanContext], context: SpanContext) -> Iterator[
         return
     clock = profile.of(recorded_clock)
     busy_ns = queue.dur[queue.device == clock.device].sum() / lane.steps
-    if busy_ns < thresholds.gpu_bound_percent / 100 * clock.step:
+    if busy_ns < thresholds.gpu_busy_percent / 100 * clock.step:
         return
     row = max(profile.of(kernel_table).rows, key=lambda row: row.time_us, default=None)
     share = context.gpu_share(row.time_us) if row else 0.0

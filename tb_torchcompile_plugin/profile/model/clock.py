@@ -36,7 +36,9 @@ def recorded_clock(profile: Profile) -> Clock:
 
 def clock(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> Clock:
     """Return the clock of a launch sequence and its queue with these times: the mean over the steady steps."""
-    lengths = host_lengths(lane, times)
+    marks = times.begin[lane.marks]
+    # A sequence of one call takes no time.
+    lengths = np.diff(marks) if len(marks) > 1 else np.zeros(1, np.int64)
     host = float(lengths[lane.steady].mean())
     windows = gpu_windows(lane, queue, times)
     if not windows:
@@ -47,12 +49,6 @@ def clock(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> Clock:
     is_ahead = is_gpu_bound_by(steps.mean, host, float(lengths[steps.rows].mean()), work)
     step = steps.mean if is_ahead else host
     return Clock(host, steps.mean, device, is_ahead, max(step, _least_step(lane, queue, times)))
-
-
-def host_lengths(lane: LaunchSequence, times: Replayed) -> Int64s:
-    """Return how long each step takes on the host; a sequence of one call takes no time."""
-    marks = times.begin[lane.marks]
-    return np.diff(marks) if len(marks) > 1 else np.zeros(1, np.int64)
 
 
 def _step_of_work(lane: LaunchSequence, queue: GpuQueue) -> Int64s:

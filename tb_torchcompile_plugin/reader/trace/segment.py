@@ -4,6 +4,8 @@ A chunk is cut at a separator, `}, {"key":`. In valid JSON a raw `"` cannot stan
 is structural. Only its depth may be wrong, and then the chunk does not decode. By induction every chunk that
 decodes starts and ends between two events. What the slow path decides depends on the bytes at an event's start
 only, never on chunks, so the result is the same for every chunk size and every number of workers.
+
+`read_in_process` does so with a whole `Task`; its `Meter` reports how far reading is, and lets the caller end it.
 """
 
 from __future__ import annotations
