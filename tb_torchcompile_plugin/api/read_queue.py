@@ -92,9 +92,8 @@ class ReadQueue(Generic[Key, Value]):
                 reading.made_of = made_of
                 self._enqueue(key, reading)
             self._known[key] = reading  # at the end: the least recently used results go first
-            if (
-                len(self._known) - len(self._waiting) > KEPT
-            ):  # otherwise long queues would be searched for nothing
+            # otherwise long queues would be searched for nothing
+            if len(self._known) - len(self._waiting) > KEPT:
                 done = [key for key, reading in self._known.items() if reading.future.done()]
                 for oldest in done[: max(0, len(done) - KEPT)]:
                     del self._known[oldest]

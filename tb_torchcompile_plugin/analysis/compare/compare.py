@@ -31,15 +31,9 @@ from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, co
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites, graph_break_costs
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.runtime import step_breakdown
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import (
-    Part,
-    PartKind,
-    StepPart,
-    StepTimes,
-    compiling,
-)
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.coverage import coverage
@@ -83,8 +77,8 @@ _Figures = dict[FigureName, float | None]
 class StepTimeDifference(msgspec.Struct, frozen=True):
     """The step times of both sides."""
 
-    a: StepTimes
-    b: StepTimes
+    a: step_breakdown.StepTimes
+    b: step_breakdown.StepTimes
     delta_us: float
     # How far apart the means of the same program's steps are by chance, 19 times of 20; None with fewer than two steps.
     noise_us: float | None
@@ -110,8 +104,8 @@ class CategoryDifference(Compared, frozen=True):
 class PartDifference(msgspec.Struct, frozen=True):
     """One part of an average step or of the span; the rows sum to the difference of the step times or of `span_us`."""
 
-    kind: PartKind
-    part: Part
+    kind: step_breakdown.PartKind
+    part: step_breakdown.Part
     time_us: Pair
 
 
@@ -148,7 +142,7 @@ class Comparison(msgspec.Struct, frozen=True):
     notes: list[str]
 
 
-_Parts = dict[tuple[PartKind, Part], float]
+_Parts = dict[tuple[step_breakdown.PartKind, step_breakdown.Part], float]
 
 
 class _Run(NamedTuple):
@@ -186,7 +180,7 @@ def _run(profile: Profile, whole: bool) -> _Run:
     if whole:
         span = profile.of(breakdown.window_breakdown)
         length, count = span.wall_us if span else None, 1
-        rows: Sequence[StepPart] = span.parts if span else []
+        rows: Sequence[step_breakdown.StepPart] = span.parts if span else []
     else:
         report, steady = profile.of(breakdown.step_breakdown), profile.of(steps.steady_steps)
         length, rows, count = report.step_time.step_us, report.mean_parts, len(steady.rows) if steady else 1
@@ -212,7 +206,9 @@ def _by_category(profile: Profile, whole: bool) -> dict[Category, tuple[int, int
     return {name: (ns, count) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count}
 
 
-def step_time_difference(a: StepTimes | None, b: StepTimes | None) -> StepTimeDifference | None:
+def step_time_difference(
+    a: step_breakdown.StepTimes | None, b: step_breakdown.StepTimes | None
+) -> StepTimeDifference | None:
     """Compare step times, and say whether the difference is noise; None where a side has none."""
     if a is None or b is None:
         return None
@@ -292,7 +288,7 @@ def _differences(a: _Figures, b: _Figures, times: StepTimeDifference | None) -> 
         yield Figure(name, value, InWords(_LABELS[name], text_a, text_b, change))
 
 
-def _deviation(times: StepTimes) -> str:
+def _deviation(times: step_breakdown.StepTimes) -> str:
     return "" if times.deviation_us is None else f" ± {duration(times.deviation_us)}"
 
 
@@ -465,7 +461,7 @@ def _of_spans(figures: dict[FigureName, Pair]) -> str:
 
 def _compiling_words(a: Profile, b: Profile) -> str:
     """Return "1 step of B compiles, for 7.10 s: the others take 12.3 ms instead of 12.1 ms in the mean.", or ""."""
-    sides = {"A": a.of(compiling), "B": b.of(compiling)}
+    sides = {"A": a.of(step_breakdown.compiling), "B": b.of(step_breakdown.compiling)}
     words = " and ".join(
         f"{plural(side.steps, f'step of {name} compiles', f'steps of {name} compile')}, for {duration(side.compile_us)}"
         for name, side in sides.items()

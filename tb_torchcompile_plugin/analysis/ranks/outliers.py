@@ -25,16 +25,7 @@ from tb_torchcompile_plugin.analysis.formatting import (
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, OutlierKind, OutlierRow, late_rows
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import compiled_differently
-from tb_torchcompile_plugin.job import chain
-from tb_torchcompile_plugin.job.as_early import (
-    Change,
-    Stages,
-    changes_without_excess,
-    even_stages,
-    job_clocks,
-    overhead_per_event_ns,
-    step_of_job_ns,
-)
+from tb_torchcompile_plugin.job import as_early, chain
 from tb_torchcompile_plugin.job.chain import Slow, SlowLink
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import Late, compared_steps, late
@@ -87,11 +78,13 @@ def now_ns(job: Job) -> float:
 
 
 def _replayed_ns(
-    job: TracedJob, changes: Mapping[int, Change] = MappingProxyType({}), transfers: Floats | float = 1.0
+    job: TracedJob,
+    changes: Mapping[int, as_early.Change] = MappingProxyType({}),
+    transfers: Floats | float = 1.0,
 ) -> float:
     """Return the step of the job replayed without what profiling added, with some changes of its ranks."""
-    cost = job.of(overhead_per_event_ns)
-    return step_of_job_ns(job_clocks(job, changes, transfers, cost))
+    cost = job.of(as_early.overhead_per_event_ns)
+    return as_early.step_of_job_ns(as_early.job_clocks(job, changes, transfers, cost))
 
 
 def if_early(job: Job, indices: list[int]) -> Predicted | None:
@@ -100,7 +93,7 @@ def if_early(job: Job, indices: list[int]) -> Predicted | None:
     if isinstance(job, TracedJob):
         more = any(blamed.cause == "more_work" for row in lates for blamed in row.parts)
         variants = [True, False] if more else [True]
-        return _replayed(job, *(changes_without_excess(job, indices, shared) for shared in variants))
+        return _replayed(job, *(as_early.changes_without_excess(job, indices, shared) for shared in variants))
     share = chain.saved_share(job, indices)
     return _shorter(
         job.of(now_ns), share, chain.explained([row for row in lates if row.rank_index in indices])
@@ -116,10 +109,10 @@ def _shorter(now: float, share: float, known: float) -> Predicted | None:
     return prediction(now, *(now * (1 - min(value, 0.999)) for value in shares))
 
 
-def if_even(job: Job, stages: Stages) -> Predicted | None:
+def if_even(job: Job, stages: as_early.Stages) -> Predicted | None:
     """Predict a step with even stages; by digests, the longest one's excess is gone or all shrinks in proportion."""
     if isinstance(job, TracedJob):
-        return _replayed(job, even_stages(job, stages))
+        return _replayed(job, as_early.even_stages(job, stages))
     now, longest = job.of(now_ns), float(stages.compute_ns[stages.longest])
     if not now:
         return None
@@ -139,7 +132,7 @@ def if_overlapped(job: Job) -> Predicted | None:
     return prediction(now, *(now - part * min(float(hidden), now - 1) for part in (OVERLAP_GAIN, 1.0, 0.0)))
 
 
-def _replayed(job: TracedJob, *changes: Mapping[int, Change]) -> Predicted:
+def _replayed(job: TracedJob, *changes: Mapping[int, as_early.Change]) -> Predicted:
     """Predict by the first change; the others give the bounds."""
     return _after(job, *(_replayed_ns(job, change) for change in changes))
 
@@ -165,7 +158,9 @@ def waited_us(job: Job, indices: list[int]) -> float:
     caused = int(job.of(blame).caused_by(len(job.digests))[indices].sum())
     others = max(len(job.digests) - len(indices), 1)
     slowdown = (
-        step_of_job_ns(job.of(job_clocks)) / job.of(_replayed_ns) if isinstance(job, TracedJob) else 1.0
+        as_early.step_of_job_ns(job.of(as_early.job_clocks)) / job.of(_replayed_ns)
+        if isinstance(job, TracedJob)
+        else 1.0
     )
     return caused / 1000 / steps / others / slowdown
 

@@ -69,9 +69,8 @@ def host_tree(profile: Profile) -> HostTree:
     python = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat[index]]
     into = _merge(trace.name[index], parent, python)
     own = trace.dur[index]
-    children = np.flatnonzero(
-        (parent >= 0) & (into < 0)
-    )  # a call that becomes one with another is no child of it
+    # a call that becomes one with another is no child of it
+    children = np.flatnonzero((parent >= 0) & (into < 0))
     np.subtract.at(own, parent[children], own[children])
     return _without_merged(index, parent, own, python, position[:-1], into)
 

@@ -18,13 +18,8 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import ways_up
+from tb_torchcompile_plugin.torch_names import python_frames
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
-from tb_torchcompile_plugin.torch_names.python_frames import (
-    frame_of,
-    is_framework_function,
-    is_program_function,
-    runs_graph,
-)
 from tb_torchcompile_plugin.torch_names.slices import (
     LABEL,
     LOOKUPS,
@@ -163,7 +158,7 @@ def ancestor_causes(profile: Profile, rows: Int64s) -> AncestorCauses:
 
 def location_of(profile: Profile, user: int) -> tuple[str, int]:
     """Return file and line of a function by the code of its name; "" and 0 for -1."""
-    frame = frame_of(profile.trace.names[user]) if user >= 0 else None
+    frame = python_frames.frame_of(profile.trace.names[user]) if user >= 0 else None
     return (frame.file, frame.line) if frame else ("", 0)
 
 
@@ -190,7 +185,7 @@ def _of_names(profile: Profile) -> _OfNames:
     named[np.flatnonzero(are_compiling(names))] = _COMPILE
     named[np.flatnonzero(are_autotuning(names))] = _AUTOTUNING
     is_named = named != _UNNAMED
-    python = np.where(mask_of(names, is_program_function)[: len(names)], _PYTHON, _LIBRARY)
+    python = np.where(mask_of(names, python_frames.is_program_function)[: len(names)], _PYTHON, _LIBRARY)
     causes = [
         np.where(is_named, named, unnamed)
         for unnamed in (CAUSES.index("operator"), CAUSES.index("label"), python, _NOTHING)
@@ -198,7 +193,7 @@ def _of_names(profile: Profile) -> _OfNames:
     causes.append(np.array([CAUSES.index(call_kind(name)) for name in names], np.int64))
     kinds = {OPERATOR: 0, LABEL: 1, PYTHON_FUNCTION: 2} | dict.fromkeys(RUNTIME_CATS, 4)
     kind_of_cat = np.array([kinds.get(cat, 3) for cat in profile.trace.cats], np.int64)
-    return _OfNames(np.stack(causes), kind_of_cat, mask_of(names, is_framework_function))
+    return _OfNames(np.stack(causes), kind_of_cat, mask_of(names, python_frames.is_framework_function))
 
 
 def line_lookups(profile: Profile) -> Int64s:
@@ -211,7 +206,7 @@ def line_lookups(profile: Profile) -> Int64s:
     trace, pieces = profile.trace, profile.of(host_segments)
     taken = np.zeros(len(pieces.row), np.int64)
     name = trace.name[pieces.row]
-    in_graphs = np.flatnonzero((pieces.row >= 0) & mask_of(trace.names, runs_graph)[name])
+    in_graphs = np.flatnonzero((pieces.row >= 0) & mask_of(trace.names, python_frames.runs_graph)[name])
     for rows in groups_of_equal(in_graphs, name):
         number, ns = ordinals(pieces.row[rows]), pieces.ns[rows]
         count = int(number.max()) + 1

@@ -79,9 +79,8 @@ class GpuWindows(NamedTuple):
     """The steady steps of a model on one device (ns)."""
 
     rows: Int64s  # among the steps
-    windows: (
-        Intervals  # from the first work of each to that of the next; of a single step to the end of its work
-    )
+    # From the first work of each to that of the next; of a single step to the end of its work.
+    windows: Intervals
 
     @property
     def mean(self) -> float:
