@@ -1,7 +1,5 @@
 """The ranks of a run that were read, joined to a job; and why some of them are not in it."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 

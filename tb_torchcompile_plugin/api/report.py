@@ -1,7 +1,5 @@
 """A logdir or a file read to its end: what the command line prints and `load` makes tables of."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 A `Session` keeps what it read until a file changes. `api.routes` lists the questions.
 """
 
-from __future__ import annotations
-
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence

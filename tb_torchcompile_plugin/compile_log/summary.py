@@ -3,8 +3,6 @@
 Shared by the writer (inside training) and the reader (inside TensorBoard), so it imports protobuf alone.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib

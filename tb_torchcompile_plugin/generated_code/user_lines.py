@@ -9,8 +9,6 @@ Another one belongs to the module whose `forward` it is in: what the modules tha
 function and onwards in its lines, have in common.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections import defaultdict

@@ -9,8 +9,6 @@ first that the next one launched. The longer one limits the program, and its clo
 the mean over the steady steps on this clock: without those that compile, that lack records, or whose end is unknown.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Sequence

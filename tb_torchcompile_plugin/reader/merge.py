@@ -3,8 +3,6 @@
 What was recorded beats what was recovered after the fact, what only the log has is added, and nothing counts twice.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

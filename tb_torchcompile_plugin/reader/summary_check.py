@@ -3,8 +3,6 @@
 Times are such that sums of them fit into 64 bits, and phases sum to their compilation: whoever reads on relies on it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -6,8 +6,6 @@ next to the script with their own name; nothing else shows that they were instal
 inside training.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Labels of torch 2.4 to 2.14, with what differs between them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Literal

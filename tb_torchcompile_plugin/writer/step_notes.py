@@ -5,8 +5,6 @@ profiler does in between (starting, stopping, writing traces) is in no step. Els
 `optimizer.step()` to the next. A few µs per step; nothing is written and nothing is raised into training.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import weakref

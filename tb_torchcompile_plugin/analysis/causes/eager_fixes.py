@@ -1,7 +1,5 @@
 """What would eager code cost if it were compiled: graph breaks, eager operators, frames that torch gave up?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby, pairwise

@@ -1,7 +1,5 @@
 """What should be changed, in order of what it would bring? One small class per rule; see docs/findings.md."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from operator import itemgetter

@@ -1,7 +1,5 @@
 """What could the GPU do faster, or without?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil

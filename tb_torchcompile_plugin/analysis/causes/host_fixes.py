@@ -1,7 +1,5 @@
 """What could the host do without: time of its own, waits, blocking copies, and launching kernels one by one?"""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ A step is compared with that of the baseline run, the same program eager (or, of
 the one that the model of the steps predicts; otherwise it is unknown.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, NamedTuple

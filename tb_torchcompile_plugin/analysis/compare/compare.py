@@ -3,8 +3,6 @@
 Everything is of an average profiled step, a → b; without steps, of the span. What was compiled is of the process.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

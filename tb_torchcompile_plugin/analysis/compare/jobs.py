@@ -4,8 +4,6 @@ All times are of an average step: sums over what was recorded are divided by the
 late, by those steps where that is known.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass

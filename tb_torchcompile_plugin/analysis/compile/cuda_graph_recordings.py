@@ -1,7 +1,5 @@
 """Which CUDA graphs were recorded, why and for how long, and which did torch skip? From the compile data."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict, deque
 from typing import Annotated, Literal, NamedTuple

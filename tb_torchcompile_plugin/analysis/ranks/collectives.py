@@ -4,8 +4,6 @@ A collective that waits for a slower rank runs all that time. Where the other ra
 transferring. Of one rank alone it is not, and bytes over the fastest call's time are a lower bound of the bandwidth.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -4,8 +4,6 @@ Where traces were read all ranks are replayed; by digests alone as a chain, with
 slow at once, and the slowest hides the others: each is predicted with those before it fixed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 Ranks are compared by compile id. torch counts these in each process, so equal programs have equal ids.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple

@@ -3,8 +3,6 @@
 A region nested in another (a resume function, a called frame) is not counted in the outer one. Backward is apart.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal

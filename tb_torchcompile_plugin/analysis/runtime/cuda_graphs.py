@@ -3,8 +3,6 @@
 Where the compile log, the trace and torch's own objects count the same, it shows whether they agree.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 

@@ -5,8 +5,6 @@ those in a generated kernel's name; not inside CUDA graphs. A weight that is use
 dense gradient anyway and is left out; so is what sparse gradients cannot do, and all where NCCL would reduce them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple

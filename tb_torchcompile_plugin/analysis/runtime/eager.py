@@ -3,8 +3,6 @@
 See `eager_roots` for what counts as eager. Where the trace has no steps, the span is the window.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -3,8 +3,6 @@
 The wall time of a step, seen from its busiest device, has six parts that sum to it; the largest is the verdict.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

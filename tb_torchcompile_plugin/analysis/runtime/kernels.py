@@ -1,7 +1,5 @@
 """Show every kernel of a span with what is known of it, and one kernel with all its launches and its source."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

@@ -5,8 +5,6 @@ operator that launched it, in backward around the forward operator with the same
 names stands below the module that ran it, or below the compiled frame: torch calls no modules there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated

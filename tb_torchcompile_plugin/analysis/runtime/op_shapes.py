@@ -5,8 +5,6 @@ touches. Library operators are known whose result follows from their arguments: 
 attention, and what ATen computes element by element or sums up.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The rows are torch's own, summed over calls: counts, host and device times, memo
 shapes, by the line of Python that called, by the user's label, by compilation. Splits sum to the whole exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Literal

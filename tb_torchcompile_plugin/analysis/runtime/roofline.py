@@ -4,8 +4,6 @@ Bytes and operations are those that inductor computed or a copy recorded, otherw
 More than 100 % is possible and stays: a kernel whose data is in a cache is not bound by the device's memory.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

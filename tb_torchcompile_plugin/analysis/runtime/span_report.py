@@ -3,8 +3,6 @@
 The rows come from the other packages. Unknown is null, never 0.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -5,8 +5,6 @@ while it works, the category of what runs; while it idles, what the thread that 
 GPU: what the thread of the steps does. Of a step that lacks GPU records nothing of that is known.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict

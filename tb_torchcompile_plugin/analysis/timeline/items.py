@@ -4,8 +4,6 @@ Compilations come from the compile log or the summary, in Unix time, so they are
 of them, before its first event and after its last one.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Tables of a report cut to what is asked for and to so many bytes; what is left out is counted, and can be had."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from shlex import quote

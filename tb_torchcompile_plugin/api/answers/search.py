@@ -1,7 +1,5 @@
 """Rows in which a word stands, wherever they are; and the lines of the program that a recording knows."""
 
-from __future__ import annotations
-
 import threading
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """One row by its id, with all that is known of it, and what to ask next."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter

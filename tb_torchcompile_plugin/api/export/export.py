@@ -1,7 +1,5 @@
 """One run as one file: the tab, and the answers to what it asks."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The digest of a rank holds 100 kB at most. Of a long recording it holds whole st
 is halved until they fit, so that the ranks of a job, which recorded about the same, mostly hold the same steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

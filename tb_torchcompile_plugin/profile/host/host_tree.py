@@ -5,8 +5,6 @@ then takes the outer call as ended where the label begins: a slice has the paren
 `Trace`'s own `parent` cuts the label instead, which is right for drawing and wrong for sums.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import msgspec

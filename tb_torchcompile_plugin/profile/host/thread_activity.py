@@ -4,8 +4,6 @@ Each nanosecond of a thread gets the first of CAUSES that is true. Their order i
 thread that compiles inside the data loader compiles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple, get_args

@@ -5,8 +5,6 @@ and Python inside of them is theirs. Other Python is the user's innermost functi
 that the user's calls directly is named too. Where nothing was recorded, the cause is "nothing".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 

@@ -4,8 +4,6 @@ On a GPU a step lasts from the first work that it launched to the first that the
 works longest. The slower clock is the step's: a host that runs ahead, or a GPU that waits, is no bottleneck.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -8,8 +8,6 @@ columns. Combos and texts get codes that are private to the dictionaries that ga
 several together.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -12,8 +12,6 @@ What is the same in many events is decoded once and looked up: heads as they sta
 numbers between are read at all places at once. An event that differs in anything is left to the JSON decoder, as text.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
