@@ -4,8 +4,6 @@ Listing reads folders, and first and last bytes of files that are new; it parses
 listing; only one that is missing there causes another one.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -71,7 +69,7 @@ class SpanFiles(NamedTuple):
     span: discovery.SpanFile
     files: tuple[discovery.File, ...]  # all that it is read from
     # of the same program, eager where this one is compiled and the other way round
-    baseline: SpanFiles | None = None
+    baseline: "SpanFiles | None" = None
 
 
 @dataclass

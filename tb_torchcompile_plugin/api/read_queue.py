@@ -5,8 +5,6 @@ way to the next; asking again starts it again. Results are kept, failures are ra
 the next time. The threads are daemons that end with their `ReadQueue`, and so with the process.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time
@@ -43,7 +41,7 @@ class Progress(BytesRead):
 class Reading(Generic[Value]):
     """One result on its way. `progress` is replaced as it moves."""
 
-    def __init__(self, progress: Progress, job: Callable[[Reading[Value]], Value]) -> None:
+    def __init__(self, progress: Progress, job: "Callable[[Reading[Value]], Value]") -> None:
         self.progress = progress
         self.future: Future[Value] = Future()
         self._job: Callable[[Reading[Value]], Value] | None = job

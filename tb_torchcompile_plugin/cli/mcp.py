@@ -3,8 +3,6 @@
 Each tool answers in JSON of at most `max_bytes`, and writes nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections import OrderedDict
@@ -57,7 +55,7 @@ def serve(arguments: argparse.Namespace) -> None:
     server(logdir).run("stdio")
 
 
-def server(logdir: str) -> MCPServer:
+def server(logdir: str) -> "MCPServer":
     """Return a server with the tools of a logdir. Raises UserError."""
     try:
         from mcp.server import MCPServer
@@ -76,7 +74,7 @@ def server(logdir: str) -> MCPServer:
     return answering
 
 
-def tools_of(tools: Tools) -> dict[str, Callable[..., str]]:
+def tools_of(tools: "Tools") -> dict[str, Callable[..., str]]:
     """Return the tools by the name under which an agent calls them."""
     return {
         "list": tools.runs,

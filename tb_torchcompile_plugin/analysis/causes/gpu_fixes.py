@@ -154,10 +154,10 @@ def _fused_attention(profile: Profile) -> Iterator[Fix]:
     work = np.concatenate([part.work for part, _ in known])
     lengths = [len(part.work) for part, _ in known]
     speed = Speed(*np.repeat(np.array([speed for _, speed in known]), lengths, axis=0).T)
-    for fix in _fix(profile, "attention", work, speed):
-        name, *line = fix.subject
+    for made in _fix(profile, "attention", work, speed):
+        name, *line = made.subject
         subject = name, *(_line(profile, forward[0]) or line)
-        yield replace(fix, subject=subject, times=len(forward) / profile.of(launch_sequence).steps)
+        yield replace(made, subject=subject, times=len(forward) / profile.of(launch_sequence).steps)
 
 
 def _attention_speed(profile: Profile, part: UnfusedAttention, peaks: dict[int, DevicePeak]) -> Speed | None:

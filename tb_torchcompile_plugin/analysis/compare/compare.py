@@ -13,16 +13,6 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.compare import pairs
-from tb_torchcompile_plugin.analysis.compare.pairs import (
-    Compared,
-    InWords,
-    Pair,
-    Side,
-    Sides,
-    SpanName,
-    change_of,
-    pair,
-)
 from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
 from tb_torchcompile_plugin.analysis.compile import compile_time
 from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
@@ -87,16 +77,16 @@ class Figure(msgspec.Struct, frozen=True):
     """One number of both sides; the name carries the unit."""
 
     name: FigureName
-    value: Pair
-    words: InWords  # step times with their standard deviation
+    value: pairs.Pair
+    words: pairs.InWords  # step times with their standard deviation
 
 
-class CategoryDifference(Compared, frozen=True):
+class CategoryDifference(pairs.Compared, frozen=True):
     """GPU time and launches of a kernel category in an average step; the rows sum to `gpu_time_us`."""
 
     category: Category
-    time_us: Pair
-    launches: Pair
+    time_us: pairs.Pair
+    launches: pairs.Pair
 
 
 class PartDifference(msgspec.Struct, frozen=True):
@@ -104,7 +94,7 @@ class PartDifference(msgspec.Struct, frozen=True):
 
     kind: step_breakdown.PartKind
     part: step_breakdown.Part
-    time_us: Pair
+    time_us: pairs.Pair
 
 
 class Compiled(msgspec.Struct, frozen=True):
@@ -115,7 +105,7 @@ class Compiled(msgspec.Struct, frozen=True):
     graph_ops: int | None
 
 
-class CompilationDifference(Compared, frozen=True):
+class CompilationDifference(pairs.Compared, frozen=True):
     """The same function's n-th compilation on both sides."""
 
     function: str
@@ -125,8 +115,8 @@ class CompilationDifference(Compared, frozen=True):
     a: Compiled | None  # None where a side has none
     b: Compiled | None
     compile_ids: str  # "0/0 → 1/0"
-    duration_s: Pair
-    graph_ops: Pair
+    duration_s: pairs.Pair
+    graph_ops: pairs.Pair
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -154,7 +144,7 @@ class _Run(NamedTuple):
     categories: dict[Category, tuple[float, float]]
 
 
-def compare(a: Side, b: Side) -> Comparison:
+def compare(a: pairs.Side, b: pairs.Side) -> Comparison:
     """Return what differs between two spans, or in what was compiled where one of them has no trace."""
     whole = pairs.compares_whole_spans(a, b)
     run_a, run_b = (_run(side.profile, whole) if side.profile else None for side in (a, b))
@@ -235,7 +225,7 @@ def _categories(a: _Run, b: _Run) -> list[CategoryDifference]:
     return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
 
 
-def _figures(side: Side, run: _Run | None, whole: bool) -> _Figures:
+def _figures(side: pairs.Side, run: _Run | None, whole: bool) -> _Figures:
     figures = _run_figures(run, whole) if run else {}
     if side.data is None:
         return figures | dict.fromkeys(("graph_breaks", "recompiles", "compilations", "compile_s"))
@@ -283,7 +273,7 @@ def _differences(a: _Figures, b: _Figures, times: StepTimeDifference | None) -> 
         text_a, text_b, change = pairs.in_words(name, value)
         if name == "step_us" and times:
             text_a, text_b = text_a + _deviation(times.a), text_b + _deviation(times.b)
-        yield Figure(name, value, InWords(_LABELS[name], text_a, text_b, change))
+        yield Figure(name, value, pairs.InWords(_LABELS[name], text_a, text_b, change))
 
 
 def _deviation(times: step_breakdown.StepTimes) -> str:
@@ -345,7 +335,7 @@ def _compilation(a: Compilation | None, b: Compilation | None) -> CompilationDif
     )
 
 
-def _notes(a: Side, b: Side) -> list[str]:
+def _notes(a: pairs.Side, b: pairs.Side) -> list[str]:
     """Return what a reader of the tables must know: what cannot be compared, and what else differs."""
     lines = []
     for name, side in (("A", a), ("B", b)):
@@ -380,7 +370,7 @@ def _run_notes(profile: Profile | None) -> Iterator[str]:
         yield f"is not complete: {lost.sentence}"
 
 
-def _environment_notes(a: Side, b: Side) -> Iterator[str]:
+def _environment_notes(a: pairs.Side, b: pairs.Side) -> Iterator[str]:
     versions = [side.data.summary.environment.torch_version if side.data else "" for side in (a, b)]
     if all(versions) and versions[0] != versions[1]:
         yield f"A ran on torch {versions[0]}, B on torch {versions[1]}."
@@ -401,8 +391,8 @@ def _environment_notes(a: Side, b: Side) -> Iterator[str]:
 class CompareReport(msgspec.Struct, frozen=True):
     """Two spans compared; the numbers in the verdict are those of `comparison`."""
 
-    a: SpanName
-    b: SpanName
+    a: pairs.SpanName
+    b: pairs.SpanName
     verdict: str
     comparison: Comparison
 
@@ -413,23 +403,23 @@ class FullReport(CompareReport, frozen=True):
     tables: ComparedTables
 
 
-def compare_report(sides: Sides) -> CompareReport:
+def compare_report(sides: pairs.Sides) -> CompareReport:
     """Return what differs between two spans, in numbers and in a sentence."""
     comparison = compare(sides.a, sides.b)
     return CompareReport(sides.a.name, sides.b.name, _verdict(comparison, sides), comparison)
 
 
-def full_report(sides: Sides) -> FullReport:
+def full_report(sides: pairs.Sides) -> FullReport:
     """Return what differs between two spans, row by row, too."""
     report = sides.of(compare_report)
     return FullReport(report.a, report.b, report.verdict, report.comparison, sides.of(compare_tables))
 
 
-def _verdict(comparison: Comparison, sides: Sides) -> str:
+def _verdict(comparison: Comparison, sides: pairs.Sides) -> str:
     figures = {figure.name: figure.value for figure in comparison.figures}
     sentences = [step_time_sentence(comparison.step_time) if comparison.step_time else _of_spans(figures)]
     if (busy := figures.get("gpu_busy_us")) and busy.delta is not None:
-        sentences.append(f"The GPUs are busy for {change_of(busy)} of it.")
+        sentences.append(f"The GPUs are busy for {pairs.change_of(busy)} of it.")
     if comparison.step_time and sides.a.profile and sides.b.profile:
         sentences.append(_compiling_words(sides.a.profile, sides.b.profile))
     return " ".join(filter(None, sentences))
@@ -437,7 +427,7 @@ def _verdict(comparison: Comparison, sides: Sides) -> str:
 
 def step_time_sentence(times: StepTimeDifference, step: str = "the mean step") -> str:
     """Say which side is faster, and whether that is more than noise."""
-    change = f"{step} takes {change_of(Pair(times.a.mean_us, times.b.mean_us, times.delta_us))}"
+    change = f"{step} takes {pairs.change_of(pairs.Pair(times.a.mean_us, times.b.mean_us, times.delta_us))}"
     steps = f"{times.a.steps} and {plural(times.b.steps, 'step')}"
     if times.noise_us is None:
         return f"{change[0].upper()}{change[1:]}; with one step on a side nobody knows the noise."
@@ -447,14 +437,14 @@ def step_time_sentence(times: StepTimeDifference, step: str = "the mean step") -
     return f"B is {word}: {change}, more than the noise of {steps} (± {duration(times.noise_us)})."
 
 
-def _of_spans(figures: dict[FigureName, Pair]) -> str:
+def _of_spans(figures: dict[FigureName, pairs.Pair]) -> str:
     """Compare sides without steps, or without a trace."""
     if (times := figures.get("span_us")) and times.delta is not None:
-        return f"The whole span takes {change_of(times)}; without steps on both sides nobody knows the noise."
+        return f"The whole span takes {pairs.change_of(times)}; without steps on both sides nobody knows the noise."
     compile_s = figures["compile_s"]
     if compile_s.a is None or compile_s.b is None:
         return "Nothing was recorded on both sides that could be compared."
-    return f"Compiling takes {change_of(pair(1e6 * compile_s.a, 1e6 * compile_s.b))}."
+    return f"Compiling takes {pairs.change_of(pairs.pair(1e6 * compile_s.a, 1e6 * compile_s.b))}."
 
 
 def _compiling_words(a: Profile, b: Profile) -> str:

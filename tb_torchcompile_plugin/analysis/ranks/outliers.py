@@ -10,16 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis import formatting, thresholds
 from tb_torchcompile_plugin.analysis.causes.fix_words import step_after
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, prediction, severity_of
-from tb_torchcompile_plugin.analysis.formatting import (
-    duration,
-    joined_names,
-    listed_numbers,
-    plural,
-    significant,
-)
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, OutlierKind, OutlierRow, late_rows
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import compiled_differently
@@ -256,7 +249,7 @@ def outlier_rows(job: Job) -> list[OutlierRow]:
     for different in job.of(compiled_differently):
         ranks = [job.numbers[index] for index in different.rank_indices]
         name = _hosts(chain.hosts_of(job, different.rank_indices))
-        name = name or f"rank{'s' if len(ranks) > 1 else ''} {listed_numbers(ranks)}"
+        name = name or f"rank{'s' if len(ranks) > 1 else ''} {formatting.listed_numbers(ranks)}"
         words = f"{name[:1].upper()}{name[1:]} compiled otherwise: {different.words}"
         rows.append(OutlierRow("compiled", name, ranks[:_MAX_RANKS], len(ranks), words, None, None))
     return rows
@@ -278,14 +271,14 @@ def _described_ranks(job: Job, what: Slow, why: LateRank | None) -> _Description
         "waited_us_per_step": waited_us(job, what.rank_indices),
     }
     if what.host is None:
-        words = f"Rank {rank} is late by {duration(longer_us)} a step, and the others wait for it"
+        words = f"Rank {rank} is late by {formatting.duration(longer_us)} a step, and the others wait for it"
         words += f": it {does}" if does else ""
         next_step = why_late.advice(main) if main else why_late.SEE_TIMELINE
         return _Description(
             "rank", f"rank {rank}", words, [f"rank {rank}", *line], next_step, longer_us, evidence
         )
-    ranks = f"with {plural(len(what.rank_indices), 'rank')} ({_ranks(job, what)})"
-    words = f"Host {what.host} is late by {duration(longer_us)} a step, {ranks}, and the others wait for it"
+    ranks = f"with {formatting.plural(len(what.rank_indices), 'rank')} ({_ranks(job, what)})"
+    words = f"Host {what.host} is late by {formatting.duration(longer_us)} a step, {ranks}, and the others wait for it"
     words += f": rank {rank} {does}" if does else ""
     next_step = (
         f"Look at {what.host}: whether its GPUs are throttled (nvidia-smi -q -d PERFORMANCE,CLOCK; AMD: rocm-smi), "
@@ -309,13 +302,17 @@ def _described_link(job: Job, link: SlowLink) -> _Description:
     """Describe a link: "All reduce of 2 groups between a and b (ranks …) moves 2.28 GB/s, 9.07 GB/s elsewhere"."""
     operation = link.kind.operation.replace("_", " ").capitalize()
     name = link.kind.group.name if link.kind.group else ""
-    groups = f"group {name}" if link.groups == 1 and name else plural(link.groups, "group")
+    groups = f"group {name}" if link.groups == 1 and name else formatting.plural(link.groups, "group")
     hosts, ranks = _hosts(link.hosts), f"ranks {_ranks(job, link)}"
     between = f" between {hosts}" if hosts else ""
     if link.kind.message_bytes <= 0:
-        speed = f"takes {duration(us(link.ns))}, {duration(us(link.usual_ns))} elsewhere"
+        speed = (
+            f"takes {formatting.duration(us(link.ns))}, {formatting.duration(us(link.usual_ns))} elsewhere"
+        )
     else:
-        own, usual = (significant(link.kind.message_bytes / max(ns, 1)) for ns in (link.ns, link.usual_ns))
+        own, usual = (
+            formatting.significant(link.kind.message_bytes / max(ns, 1)) for ns in (link.ns, link.usual_ns)
+        )
         speed = f"moves {own} GB/s, {usual} GB/s elsewhere"
     return _Description(
         "link",
@@ -330,9 +327,9 @@ def _described_link(job: Job, link: SlowLink) -> _Description:
 
 
 def _ranks(job: Job, what: Slow | SlowLink) -> str:
-    return listed_numbers(sorted(job.numbers[index] for index in what.rank_indices))
+    return formatting.listed_numbers(sorted(job.numbers[index] for index in what.rank_indices))
 
 
 def _hosts(names: list[str]) -> str:
     """Return "a, b and c"; "" for none or for more than a sentence can name."""
-    return joined_names(names) if len(names) <= _MAX_HOSTS else ""
+    return formatting.joined_names(names) if len(names) <= _MAX_HOSTS else ""

@@ -5,8 +5,6 @@ packages, and compiling. Of nested eager operators the outermost counts; compile
 of its time.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +28,7 @@ class Roots(NamedTuple):
     host_ns: intervals.Int64s  # how much of that is not compiled code
     device_ns: intervals.Int64s  # summed time of the GPU events launched in it
 
-    def where(self, mask: Mask) -> Roots:
+    def where(self, mask: Mask) -> "Roots":
         """Return some of them."""
         return Roots(*(column[mask] for column in self))
 

@@ -4,8 +4,6 @@
 counted in `Trace.notices`; only a file that holds no trace at all raises. Nothing here imports torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tempfile
@@ -72,7 +70,7 @@ class _Column:
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, trace: Trace, owner: type) -> Array:
+    def __get__(self, trace: "Trace", owner: type) -> Array:
         return trace.columns[self._name]
 
 

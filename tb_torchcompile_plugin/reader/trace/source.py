@@ -5,8 +5,6 @@ so offsets must not fall behind the previous call's. Both stop at the size the f
 a file that grows is read up to there, one that shrinks ends early.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
