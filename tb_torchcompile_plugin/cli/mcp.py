@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, fitted
+from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, Commands, fitted
 from tb_torchcompile_plugin.api.answers.search import Logdir, search, source_lines
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
 from tb_torchcompile_plugin.api.bodies import json_body
@@ -105,8 +105,8 @@ class OutsideError(UserError):
     """A path that leads out of the logdir: absolute, with `..`, through a link, or a URL."""
 
 
-class ToolCalls:
-    """How an agent gets more: each method returns a call of a tool. `Commands` does the same in a terminal."""
+class ToolCalls(Commands):
+    """How an agent gets more: each method returns a call of a tool."""
 
     def __init__(self, path: str = "") -> None:
         self._path = path  # below the logdir, "" for all of it

@@ -242,7 +242,8 @@ def steps_by_gpu(profile: Profile) -> list[GpuSteps]:
 
 def gpu_steps(profile: Profile) -> GpuSteps | None:
     """Return the steps on the device on which they take longest; None where they launched nothing."""
-    return slowest(profile.of(steps_by_gpu))
+    devices = (gpu for gpu in profile.of(steps_by_gpu) if len(gpu.step))
+    return max(devices, key=lambda gpu: gpu.mean, default=None)
 
 
 class SteadySteps(NamedTuple):
@@ -391,11 +392,6 @@ def step_ns(profile: Profile) -> Int64s:
     """Return the length of each profiled step by the clock of the bottleneck."""
     windows = profile.of(bottleneck_windows)
     return windows.ends - windows.starts
-
-
-def slowest(devices: list[GpuSteps]) -> GpuSteps | None:
-    """Return the steps that take longest."""
-    return max((gpu for gpu in devices if len(gpu.step)), key=lambda gpu: gpu.mean, default=None)
 
 
 def gpu_steps_of(profile: Profile, steps: Intervals) -> list[GpuSteps]:

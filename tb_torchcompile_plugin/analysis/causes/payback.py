@@ -113,12 +113,10 @@ class Pays(msgspec.Struct, frozen=True):
     says: tuple[str, ...]  # the answer first, then its reasons
     gain: Annotated[tuple[Gain, ...], column_head("A steady step, eager and compiled")]  # one row
     cost: Annotated[tuple[CompileSeconds, ...], column_head("What compiling cost")]
-    even: Annotated[
-        tuple[Even, ...], column_head("When compiling has paid for itself")
-    ]  # () where never or unknown
-    why_not: Annotated[
-        tuple[WhyNot, ...], column_head("What keeps compiling from bringing more")
-    ]  # largest first
+    # () where never or unknown.
+    even: Annotated[tuple[Even, ...], column_head("When compiling has paid for itself")]
+    # Largest first.
+    why_not: Annotated[tuple[WhyNot, ...], column_head("What keeps compiling from bringing more")]
 
 
 class _Comparison(NamedTuple):

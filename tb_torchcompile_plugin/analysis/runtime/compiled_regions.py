@@ -235,10 +235,8 @@ def frame_parts(frame: regions.RegionCall, compiled: Intervals) -> Iterator[tupl
         ("guards", [moment for call in chain for moment in call.lookups]),
         ("overhead", [moment for call in chain for moment in call.overhead]),
         ("called", [(inner.begin, inner.end) for call in chain for inner in call.nested if not inner.resume]),
-        (
-            _OTHER,
-            list(zip(*edges, strict=True)),
-        ),  # compiling while a graph is broken is not part of the break
+        # compiling while a graph is broken is not part of the break
+        (_OTHER, list(zip(*edges, strict=True))),
         ("breaks", [(gap.start, gap.end) for gap in regions.breaks(frame)]),
     ]
     return _split(frame.begin, frame.end, layers)

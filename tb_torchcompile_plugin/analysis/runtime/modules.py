@@ -47,9 +47,8 @@ class Module(msgspec.Struct, frozen=True):
     self_device_us: float | None
     backward_device_us: Annotated[float | None, column_head("GPU in backward", bar=True)]
     calls: int | None
-    compile_ids: Annotated[
-        list[str], column_head("Compiled")
-    ]  # of what it ran itself; [] where all was eager
+    # Of what it ran itself; [] where all was eager.
+    compile_ids: Annotated[list[str], column_head("Compiled")]
     slices: str | None  # name of its calls on the timeline
     kernels_of: str | None  # name of its kernels by module
 

@@ -10,7 +10,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
-from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Bounded, CommandHints, bounded
+from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Bounded, Commands, bounded
 from tb_torchcompile_plugin.api.answers.sections import Table, address, tables
 from tb_torchcompile_plugin.api.answers.show import Shown, shown
 from tb_torchcompile_plugin.api.catalog import Listing
@@ -186,12 +186,12 @@ class Logdir:
                 self._kept = wanted, files, whole_report(self.session, self._progress, wanted)
             return self._kept[2]
 
-    def tables(self, ask: AnswerLimits, asking: CommandHints, run: str = "") -> Bounded:
+    def tables(self, ask: AnswerLimits, asking: Commands, run: str = "") -> Bounded:
         """Return what is asked for of a run, or of all. Raises WrongArgument."""
         report = self.report(address(ask.after).run if ask.after else run)
         return bounded(tables(report), ask, first_answer(report).headline, asking)
 
-    def show(self, id: str, asking: CommandHints) -> Shown:
+    def show(self, id: str, asking: Commands) -> Shown:
         """Return the row of an id. Raises WrongArgument."""
         return shown(self.session, self.report(address(id).run), id, asking)
 
