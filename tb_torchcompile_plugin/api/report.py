@@ -1,7 +1,5 @@
 """A logdir or a file read to its end: what the command line prints and `load` makes tables of."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -12,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
 from tb_torchcompile_plugin.analysis.causes.findings import (
     merge_findings,
     sort_findings,
@@ -49,7 +48,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
 from tb_torchcompile_plugin.analysis.runtime.operators import Operator
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
-from tb_torchcompile_plugin.analysis.runtime.span_report import Compile, Span, compile_report, span_report
+from tb_torchcompile_plugin.analysis.runtime.span_report import Compile, Span, compile_report
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepReport
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, Ids, only_run, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, unexpected, why_not
@@ -58,15 +57,7 @@ from tb_torchcompile_plugin.api.run_lines import span_of_run
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.starts import findings_with_start, starts_or_none
 from tb_torchcompile_plugin.errors import Notice, UserError
-from tb_torchcompile_plugin.job.job import (
-    Member,
-    TracedJob,
-    digest_files,
-    job_of_digests,
-    members,
-    one_rank,
-    prefers_digests,
-)
+from tb_torchcompile_plugin.job import job as jobs
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -202,7 +193,7 @@ class _Reading:
     """What was read of a run."""
 
     run: str
-    profiles: dict[Member, Profile | Notice | None]  # of the spans of its job
+    profiles: dict[jobs.Member, Profile | Notice | None]  # of the spans of its job
     findings: list[RunFinding] = field(default_factory=list)
     # by worker and span, and under None of what the worker compiled
     lines: dict[tuple[str, str | None], CompileLine] = field(default_factory=dict)
@@ -215,7 +206,7 @@ def _digested(
 
     None where traces are to be read.
     """
-    job = job_of_digests(digest_files(workers)) if prefers_digests(workers) else None
+    job = jobs.job_of_digests(jobs.digest_files(workers)) if jobs.prefers_digests(workers) else None
     if job is None:
         return None
     together, reading = job.of(job_report, wanted.whole), _Reading(run, {})
@@ -228,7 +219,7 @@ def _digested(
 
 
 def _run(session: Session, run: str, workers: Sequence[WorkerFiles], progress: Advance | None) -> _RunRead:
-    reading = _Reading(run, dict.fromkeys(members(workers)))
+    reading = _Reading(run, dict.fromkeys(jobs.members(workers)))
     rows = [_worker(session, worker, progress, reading) for worker in workers]
     findings = reading.findings
     together: JobReport | None = None
@@ -255,12 +246,12 @@ def _known(reading: _Reading, workers: Sequence[WorkerFiles], job: JobLine | Non
     return KnownRun(place, line, job if of_span else None, "" if line else NO_COMPILE_DATA)
 
 
-def _as_rank(worker: Worker, job: TracedJob) -> Worker:
+def _as_rank(worker: Worker, job: jobs.TracedJob) -> Worker:
     """Replace what the job knows better of its rank: whether it waits, in collectives, headline and what-ifs."""
     rank = next((rank for rank in job.ranks if rank.worker == worker.worker), None)
     if rank is None or rank.profile.span is None:
         return worker
-    about = job.of(one_rank, rank.rank)
+    about = job.of(jobs.one_rank, rank.rank)
     found = about.of(rank_findings)
     spans: list[SpanReport | UnreadSpan] = []
     for span in worker.spans:
@@ -272,7 +263,7 @@ def _as_rank(worker: Worker, job: TracedJob) -> Worker:
     return replace(worker, spans=spans)
 
 
-def _without_symptoms(rows: list[RunFinding], job: TracedJob) -> list[RunFinding]:
+def _without_symptoms(rows: list[RunFinding], job: jobs.TracedJob) -> list[RunFinding]:
     ranks = {(rank.worker, rank.profile.span.span): rank.rank for rank in job.ranks if rank.profile.span}
     of_rank = [ranks.get((row.worker, row.span or "")) for row in rows]
     return [row for row, rank in zip(rows, of_rank) if rank is None or not is_symptom(job, rank, row)]
@@ -280,7 +271,7 @@ def _without_symptoms(rows: list[RunFinding], job: TracedJob) -> list[RunFinding
 
 def span_answers(profile: Profile) -> SpanReport:
     """Return the report of one span: a field of `SpanReport` is what its route answers, or the rows of that."""
-    fields = msgspec.structs.asdict(profile.of(span_report))
+    fields = msgspec.structs.asdict(profile.of(span_with_costs))
     answers: dict[str, Any] = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
     headlines = {name: answers[name].headline for name in ("kernels", "operators", "source")}
     if (used := profile.of(memory)).recorded:
@@ -301,7 +292,7 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
     spans: list[SpanReport | UnreadSpan] = []
     for span in worker.spans:
         ids = reading.run, worker.worker, span.span
-        member = Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
+        member = jobs.Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
         about: Profile | Notice | None
         try:
             read, about = _read_span(session, ids, data, len(profiles), progress)

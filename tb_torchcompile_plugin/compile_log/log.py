@@ -4,8 +4,6 @@ torch describes what it compiles as a stream of records: a metadata dict (one ke
 say for which compilation it holds) and a payload text. Runs inside training: protobuf and the standard library only.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

@@ -4,8 +4,6 @@ What is missing is unknown, never absent: a step without GPU records is not idle
 not run eager. Means leave incomplete steps out, and nothing is claimed that rests on what is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 
@@ -184,7 +182,7 @@ def _device_activity(profile: Profile) -> Iterator[CoverageRow]:
             count=len(rows),
             of=len(trace),
             sentence=f"{len(rows):,} events are of categories that are not read ({', '.join(cats[:_MAX_NAMED])}): "
-            f"what {'that device' if on_device else 'they are about'} did is unknown.",
+            f"{'what that device did' if on_device else 'what they record'} is unknown.",
             fix="",
         )
 

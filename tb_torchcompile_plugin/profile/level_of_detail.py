@@ -9,8 +9,6 @@ the same result.
 A *group* is what is drawn in one line: its slices do not overlap, so their ends ascend as their starts do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -35,7 +33,7 @@ class MergedSlices(NamedTuple):
     row: Integers  # the longest of them
     longest: Integers  # its length
 
-    def take(self, index: Int64s | npt.NDArray[np.bool_]) -> MergedSlices:
+    def take(self, index: Int64s | npt.NDArray[np.bool_]) -> "MergedSlices":
         """Return some of them."""
         return MergedSlices(*(column[index] for column in self))
 

@@ -3,8 +3,6 @@
 The wall time of a step, seen from its busiest device, has six parts that sum to it; the largest is the verdict.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +22,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_idle import (
 )
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import LaunchStats, launch_stats
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_base
+from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.columns import groups_of_equal
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
@@ -31,14 +30,6 @@ from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import (
-    StepWindows,
-    bottleneck_windows,
-    profiled_time,
-    span_window,
-    steady_steps,
-    step_time,
-)
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
 ON_DEVICE: tuple[Bound, ...] = ("compute", "copy", "communication")
@@ -236,12 +227,12 @@ def gpus(profile: Profile) -> list[Gpu]:
 
 def utilization(profile: Profile) -> Utilization | None:
     """Return what each device did in each step, and the verdict; None without GPU events."""
-    trace, work, steps = profile.trace, profile.of(gpu_work), profile.of(StepWindows)
+    trace, work, steps = profile.trace, profile.of(gpu_work), profile.of(profile_steps.StepWindows)
     if not len(work.index):
         return None
-    begins, ends = profile.of(bottleneck_windows if len(steps) else span_window)
+    begins, ends = profile.of(profile_steps.bottleneck_windows if len(steps) else profile_steps.span_window)
     devices = [_windows(profile, device, begins, ends) for device in profile.of(idle_gaps)]
-    on_host = profile.of(profiled_time) if len(steps) else profile.of(span_window)
+    on_host = profile.of(profile_steps.profiled_time) if len(steps) else profile.of(profile_steps.span_window)
     rows = []
     for index, (name, begin, end) in enumerate(zip(steps.names or [None], begins, ends)):
         launches = profile.of(launch_calls).between(on_host.starts[index], on_host.ends[index])
@@ -256,10 +247,12 @@ def utilization(profile: Profile) -> Utilization | None:
             graph_replays=launches.replays,
         )
         rows.append(row)
-    steady = profile.of(steady_steps)
+    steady = profile.of(profile_steps.steady_steps)
     counted = steady.rows if steady else np.arange(len(begins))
     # Profiling makes the host slower, so a device idles longer: its work takes as long unprofiled.
-    overhead_ns = round(1000 * profile.of(step_time).overhead_us * len(counted)) if steady else 0
+    overhead_ns = (
+        round(1000 * profile.of(profile_steps.step_time).overhead_us * len(counted)) if steady else 0
+    )
     total = _verdict(devices, counted, overhead_ns)
     means = [_device(device, counted, overhead_ns) for device in devices]
     return Utilization(rows if len(steps) else [], None if len(steps) else rows[0], total, means)
@@ -285,11 +278,10 @@ def _windows(profile: Profile, device: int, begins: Int64s, ends: Int64s) -> _Wi
 def _verdict(devices: list[_Windows], indices: Int64s, overhead_ns: int = 0) -> Verdict:
     """Return the verdict over these windows, by the device that is busy longest, without so much overhead."""
     windows = max(devices, key=lambda device: int(device.busy[indices].sum()))
-    columns = windows.wall, windows.busy, windows.communication, windows.memory
-    wall, busy, communication, memory = (int(column[indices].sum()) for column in columns)
-    idle = windows.causes[indices].sum(axis=0)
-    assert wall == busy + int(idle.sum()), "the parts do not sum to the windows"
-    wall -= overhead_ns
+    columns = windows.busy, windows.communication, windows.memory
+    busy, communication, memory = (int(column[indices].sum()) for column in columns)
+    idle = _idle(windows, indices, overhead_ns)
+    wall = busy + int(idle.sum())
     parts: dict[Bound, int] = {
         "compute": busy - communication - memory,
         "copy": memory,
@@ -309,22 +301,27 @@ def _verdict(devices: list[_Windows], indices: Int64s, overhead_ns: int = 0) -> 
     )
 
 
+def _idle(windows: _Windows, indices: Int64s, overhead_ns: int) -> Int64s:
+    """Return why the device idled in these windows (ns), with each cause as much shorter as all are by the overhead."""
+    idle = windows.causes[indices].sum(axis=0)
+    total = int(idle.sum())
+    assert total == int((windows.wall - windows.busy)[indices].sum()), "the parts do not sum to the windows"
+    left = max(total - overhead_ns, 0)  # in whole ns that sum to it
+    edges = np.round(np.cumsum(idle) * (left / total if total else 0.0)).astype(np.int64)
+    return np.diff(edges, prepend=0)
+
+
 def _device(windows: _Windows, indices: Int64s, overhead_ns: int = 0) -> DeviceInStep:
     """Return what the device did in the mean of these windows, without so much overhead in all of them."""
     count = len(indices)
-    busy, profiled = int(windows.busy[indices].sum()), int(windows.wall[indices].sum())
-    wall = max(profiled - overhead_ns, busy)
-    idle = windows.causes[indices].sum(axis=0)
-    if wall < profiled:  # in whole ns that sum to what is left
-        left = np.round(np.cumsum(idle) * ((wall - busy) / (profiled - busy))).astype(np.int64)
-        idle = np.diff(left, prepend=0)
+    busy, idle = int(windows.busy[indices].sum()), _idle(windows, indices, overhead_ns)
     return DeviceInStep(
         device=windows.device,
         busy_us=us(busy) / count,
-        busy_percent=share_percent(busy, wall),
+        busy_percent=share_percent(busy, busy + int(idle.sum())),
         compute_us=us(windows.compute[indices].sum()) / count,
         exposed_communication_us=us(windows.communication[indices].sum()) / count,
         exposed_memory_us=us(windows.memory[indices].sum()) / count,
-        idle_us=us(wall - busy) / count,
+        idle_us=us(idle.sum()) / count,
         idle=idle_causes(idle, count),
     )

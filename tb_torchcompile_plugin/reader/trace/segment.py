@@ -8,8 +8,6 @@ only, never on chunks, so the result is the same for every chunk size and every 
 `read_in_process` does so with a whole `Task`; its `Meter` reports how far reading is, and lets the caller end it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json
