@@ -169,9 +169,8 @@ class Rule(Generic[About]):
 
     id: str  # never changes: people switch rules off by it
     panel: Panel
-    evaluate: (
-        "Callable[[Rule[About], About], Iterator[Finding]]"  # may only be called where `applies` is true
-    )
+    # May only be called where `applies` is true.
+    evaluate: "Callable[[Rule[About], About], Iterator[Finding]]"
     applies: Callable[[About], bool] = lambda about: True
 
     def findings(self, about: About) -> Iterator[Finding]:
