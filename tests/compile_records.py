@@ -5,6 +5,7 @@ import copy
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.reader.torch_trace.log_records import HEAD, untab
 
 START_US = 1_795_230_247_000_000
 START_S = 1_790_000_000  # of `write_log`
@@ -63,6 +65,18 @@ def line(record: Record, pid: int = 77) -> bytes:
         text = "".join(f"\n\t{part}" for part in record.payload.split("\n"))
     head = f"V1121 03:04:07.471000 {pid} torch/_dynamo/utils.py:2126] "
     return (head + json.dumps(metadata) + text + "\n").encode()
+
+
+def records_of(log: bytes) -> list[Record]:
+    """Every record of a sound log, as a recorder gets them."""
+    records = []
+    for raw in re.split(rb"\n(?=V)", log):
+        head = HEAD.match(raw)
+        assert head
+        metadata: dict[str, Any] = json.loads(head["json"])
+        payload = untab(raw[head.end() :].removesuffix(b"\n"))[0].decode()
+        records.append(Record(metadata, payload if metadata.pop("has_payload", None) else None))
+    return records
 
 
 def a_compilation(compile_id: str = "0/0", begin_us: float = 0.0) -> list[Record]:

@@ -39,6 +39,7 @@ def torch_before(version: str) -> bool:
 
 TRACE_LOGGER = logging.getLogger("torch.__trace")
 ROOT = Path(__file__).parent.parent
+TRACE, SUMMARY = ".pt.trace.json", ".pt.compile.pb"
 PATIENCE_S = 300.0
 
 

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from math import isclose
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Bound
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api import routes
 from tb_torchcompile_plugin.api.session import Session
@@ -151,6 +152,19 @@ def the_parts_of_a_step_sum_to_it(profile: Profile) -> None:
     report, scenario = ask(profile, "step_breakdown"), ask(profile, "what_if")
     for step in filter(None, [*report.steps, report.window]):
         assert total(part.time_us for part in step.parts) == ns(step.wall_us)
+    time = ask(profile, "span").step_time
+    parts = [part.time_us for part in report.mean_parts if part.kind != "profiler"]
+    if parts:
+        assert _alike(sum(parts), time.step_us) and min(parts) >= 0
+        assert _alike(sum(part.time_us for part in report.mean_parts), time.profiled_us)
+    used = ask(profile, "gpu_utilization")
+    if used.mean:
+        whole = max(time.step_us, used.mean.busy_us)  # in whole ns
+        assert isclose(used.mean.busy_us + used.mean.idle_us, whole, rel_tol=1e-9, abs_tol=0.001)
+        assert min(getattr(used.verdict, f"{bound}_us") for bound in get_args(Bound)) >= 0
+    predicted = [row.predicted for row in (*ask(profile, "findings").findings, *scenario.fixes)]
+    assert {row.step_us for row in predicted if row} <= {time.step_us}
+    assert scenario.now is None or _alike(scenario.now.step_us, time.step_us)
     for picture in filter(None, (scenario.now, scenario.after)):
         assert _alike(sum(part.time_us for part in picture.host), picture.step_us)
         for gpu in picture.gpus:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from moto.server import ThreadedMotoServer
@@ -14,10 +15,12 @@ from tensorboard.backend.application import TensorBoardWSGI
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client, TestResponse
 
+from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.plugin.loader import TorchCompileLoader
 from tb_torchcompile_plugin.plugin.plugin import TorchCompilePlugin
 
+Value = TypeVar("Value")
 ROOT = "/data/plugin/torch_compile"
 BREAKS = {"run": ".", "worker": "vm_1027"}
 SPAN = {**BREAKS, "span": "1795230252555613000"}
@@ -41,11 +44,20 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def in_the_end(ask: Callable[[], Value | Progress]) -> Value:
+    """The first answer that is no progress."""
+    deadline = time.monotonic() + 180
+    while isinstance(answer := ask(), Progress):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return answer
+
+
 def ask_span(client: Client, ids: dict[str, str], question: str = "span") -> TestResponse:
     """Poll as the tab does."""
     deadline = time.monotonic() + 180
     while (response := client.get(f"{ROOT}/{question}", query_string=ids)).status_code == 202:
-        assert time.monotonic() < deadline
+        assert set(response.get_json()) == {"progress"} and time.monotonic() < deadline
         time.sleep(0.02)
     return response
 
@@ -82,6 +94,13 @@ def s3_server(bucket: str) -> Iterator[str]:
         yield f"http://{host}:{port}"
         forget_stores()
         moto.stop()
+
+
+def upload(files: Any, folder: Path, target: str) -> None:
+    """All files below a folder, into a store."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            files.pipe_file(f"{target}/{path.relative_to(folder)}", path.read_bytes())
 
 
 def forget_stores() -> None:

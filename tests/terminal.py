@@ -34,6 +34,11 @@ def indexing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     return command_line(capsys, "index")
 
 
+def digests(folder: Path) -> dict[str, bytes]:
+    """The bytes of each digest below a folder."""
+    return {path.name: path.read_bytes() for path in folder.rglob("*.digest.pb")}
+
+
 def height(text: str) -> int:
     """Lines that it takes in a terminal."""
     return sum(-(-max(cell_len(line), 1) // COLUMNS) for line in text.splitlines())

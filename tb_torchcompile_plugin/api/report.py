@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
 from tb_torchcompile_plugin.analysis.causes.findings import (
     merge_findings,
     sort_findings,
@@ -47,7 +48,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
 from tb_torchcompile_plugin.analysis.runtime.operators import Operator
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
-from tb_torchcompile_plugin.analysis.runtime.span_report import Compile, Span, compile_report, span_report
+from tb_torchcompile_plugin.analysis.runtime.span_report import Compile, Span, compile_report
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepReport
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, Ids, only_run, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, unexpected, why_not
@@ -270,7 +271,7 @@ def _without_symptoms(rows: list[RunFinding], job: jobs.TracedJob) -> list[RunFi
 
 def span_answers(profile: Profile) -> SpanReport:
     """Return the report of one span: a field of `SpanReport` is what its route answers, or the rows of that."""
-    fields = msgspec.structs.asdict(profile.of(span_report))
+    fields = msgspec.structs.asdict(profile.of(span_with_costs))
     answers: dict[str, Any] = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
     headlines = {name: answers[name].headline for name in ("kernels", "operators", "source")}
     if (used := profile.of(memory)).recorded:

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.causes.break_costs import source_with_costs, span_with_costs
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.causes.overview import overview
 from tb_torchcompile_plugin.analysis.causes.payback import payback
@@ -48,8 +49,7 @@ from tb_torchcompile_plugin.analysis.runtime.memory import memory
 from tb_torchcompile_plugin.analysis.runtime.modules import modules
 from tb_torchcompile_plugin.analysis.runtime.operators import operators
 from tb_torchcompile_plugin.analysis.runtime.python import python
-from tb_torchcompile_plugin.analysis.runtime.source import source
-from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report, span_report
+from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.analysis.timeline.flame import timeline_flame
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
@@ -193,7 +193,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("compilation", WORKER, compilation, _COMPILE_ID),
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),
-    Route("span", SPAN, span_report),
+    Route("span", SPAN, span_with_costs),
     Route("overview", SPAN, overview, keep=RunLines.keep_span),
     Route("last_overview", LAST, remembered),
     Route("timeline", TIMELINE, Timeline.describe),
@@ -213,7 +213,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("python", SPAN, python),
     Route("memory", SPAN, memory, (window(None),)),
     Route("modules", SPAN, modules),
-    Route("source", SPAN, source),
+    Route("source", SPAN, source_with_costs),
     Route("kernels", SPAN, kernel_table),
     Route("kernel", SPAN, kernel_details, _KERNEL),
     Route("code_kernels", SPAN_OR_WORKER, code_kernels, (number("id"),)),

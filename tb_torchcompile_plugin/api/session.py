@@ -14,11 +14,11 @@ from math import inf
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
+from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
 from tb_torchcompile_plugin.analysis.compare.all_runs import AllRuns, LastOverview, all_runs
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.pairs import Side, Sides, make_side
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
-from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
 from tb_torchcompile_plugin.api.catalog import Catalog, Ids, Listing, Runs, SpanFiles, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
@@ -321,7 +321,7 @@ class Session:
         trace = read(found.span.file, reading.advance, fetching, reading.stop)
         profile = self.opened(found, replace(trace, notices=_will_retry(trace.notices)), data)
         if self._ahead:
-            profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it
+            profile.begin(span_with_costs)  # nobody should wait for it in a request, nor anything else for it
         return profile
 
 

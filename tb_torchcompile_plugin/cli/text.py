@@ -326,8 +326,13 @@ def _print_regions(console: Console, span: SpanReport) -> None:
         console,
         "graph breaks by cost",
         span.graph_break_sites,
-        "where kind reason compile_ids calls calls_per_step host_us step_mean_us step_median_us step_p95_us "
-        "share_percent gpu_idle_us",
+        "where kind reason compile_ids calls calls_per_step saves_us saves_percent direct_us direct_median_us "
+        "direct_p95_us direct_percent direct_total_us gpu_idle_us",
+        direct_us=lambda row: row.step_mean_us,
+        direct_median_us=lambda row: row.step_median_us,
+        direct_p95_us=lambda row: row.step_p95_us,
+        direct_percent=lambda row: row.share_percent,
+        direct_total_us=lambda row: row.host_us,
     )
     if span.compiled_regions:
         print_lines(console, span.headlines["compiled_regions"], indent="  ")

@@ -182,7 +182,7 @@ def _device_activity(profile: Profile) -> Iterator[CoverageRow]:
             count=len(rows),
             of=len(trace),
             sentence=f"{len(rows):,} events are of categories that are not read ({', '.join(cats[:_MAX_NAMED])}): "
-            f"what {'that device' if on_device else 'they are about'} did is unknown.",
+            f"{'what that device did' if on_device else 'what they record'} is unknown.",
             fix="",
         )
 

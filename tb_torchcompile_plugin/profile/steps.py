@@ -347,7 +347,10 @@ def _noted_lengths(profile: Profile) -> Int64s:
     if steady.device is None:
         work = [gpu.work[np.isin(gpu.step, steady.rows)] for gpu in profile.of(steps_by_gpu)]
         least = max((float(ns.mean()) for ns in work if len(ns)), default=0.0) / GPU_BOUND_RATIO
-    return noted if least <= noted.mean() < steady.step_ns else noted[:0]
+    if noted.mean() < least:  # without those that ended before the queue was full, if most are left
+        full = noted[noted >= least]
+        noted = full if 2 * len(full) > len(noted) else noted[:0]
+    return noted if len(noted) and noted.mean() < steady.step_ns else noted[:0]
 
 
 def span_window(profile: Profile) -> Intervals:

@@ -1,7 +1,6 @@
 """run_lines.py: all runs of a logdir in a line each, and what is read for that."""
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import copytree
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from recordings import Recording
+from served import in_the_end, wait_for
 from tb_torchcompile_plugin.analysis.compare.all_runs import BEING_READ, NO_COMPILE_DATA, AllRuns
 from tb_torchcompile_plugin.api import run_lines
 from tb_torchcompile_plugin.api.report import read_report
@@ -41,17 +41,11 @@ def add_run(folder: Path, name: str, length: float = 100) -> None:
 
 
 def ask(session: Session, name: str, **texts: str) -> Any:
-    while True:
-        answer = poll(session, ROUTES[name], texts)
-        if not hasattr(answer, "bytes_total"):
-            return answer
-        time.sleep(0.01)
+    return in_the_end(lambda: poll(session, ROUTES[name], texts))
 
 
 def settled(session: Session, pin: str = "") -> AllRuns:
-    deadline = time.monotonic() + 120
-    while session.all_runs(pin).reading and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for(lambda: not session.all_runs(pin).reading)
     return session.all_runs(pin)
 
 
@@ -89,10 +83,7 @@ def test_a_run_that_was_opened_is_known_from_then_on(tmp_path: Path, session: Se
 def test_a_run_that_was_opened_at_another_panel_is_known_too(tmp_path: Path, session: Session) -> None:
     add_run(tmp_path, "a", 100)
     ask(session, "findings", run="a", worker="w", span=SPAN)
-    until = time.monotonic() + 120
-    while not session.all_runs("").rows[0].read:
-        assert time.monotonic() < until, "what every panel asks for is enough"
-        time.sleep(0.02)
+    wait_for(lambda: session.all_runs("").rows[0].read)  # what every panel asks for is enough
     assert session.all_runs("").rows[0].step_us == 100.0
 
 

@@ -3,13 +3,13 @@ what is made of it."""
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from browser.rank_traces import write_job
+from served import in_the_end
 from tb_torchcompile_plugin.analysis.causes.findings import Findings
 from tb_torchcompile_plugin.api import read_queue, routes
 from tb_torchcompile_plugin.api import session as session_module
@@ -20,16 +20,6 @@ from tb_torchcompile_plugin.api.routes import JOB, ROUTES, Answer, Route, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import Job, TracedJob
-
-Value = TypeVar("Value")
-
-
-def in_the_end(ask: Callable[[], Value | Progress]) -> Value:
-    deadline = time.monotonic() + 120
-    while isinstance(answer := ask(), Progress):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return answer
 
 
 def test_a_job_of_many_ranks_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

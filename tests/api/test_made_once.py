@@ -34,7 +34,12 @@ def answers_counted() -> Iterator[Calls]:
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(PACKAGE) or code.co_filename == memo.__file__:
             return
-        if code.co_flags & CO_GENERATOR:  # each of its values is told as a call
+        # Each value of a generator counts as a call; lambdas are the conditions of rules, all of one name.
+        if code.co_flags & CO_GENERATOR or code.co_name == "<lambda>":
+            return
+        if (
+            code.co_name == "<lambda>"
+        ):  # the condition of a rule or fix: cheap, and asked of answers that are kept
             return
         arguments = code.co_varnames[: code.co_argcount]
         if len(arguments) == 1 + (code.co_name == "__init__"):

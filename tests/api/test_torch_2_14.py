@@ -1,13 +1,10 @@
 """What torch 2.14 records is read whole: steps, kernels with their lines, collectives and compilations of real runs."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
+from recordings import Recording
 from tb_torchcompile_plugin.api.report import Report, SpanReport, Worker, all_warnings, read_report
 
-Recording = Callable[[str], Path]
 NAMES = ("compiled_loop", "two_handlers", "gloo_groups")
 
 

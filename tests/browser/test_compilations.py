@@ -1,7 +1,5 @@
 """What was compiled, over time and in full: compile time, compilations, code, comparisons."""
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +7,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from browser.tab import Tab
+from compile_records import artifact, envelope, line
+from tb_torchcompile_plugin.compile_log.record import Record
 
 pytestmark = pytest.mark.browser
 
@@ -183,56 +183,53 @@ def to_the_end(tab: Tab, part: str) -> None:
     tab.wait(there, f"{part} at the end of the code")
 
 
+def write_log(folder: Path, *records: Record) -> Path:
+    path = folder / "dedicated_log_torch_trace_x.log"
+    path.write_bytes(b"".join(map(line, records)))
+    return path
+
+
 @pytest.fixture
-def evil(added: Path) -> str:
-    """A run whose names, reasons and graphs try to be more than text, with a graph of megabytes."""
-    (added / "dedicated_log_torch_trace_evil.log").write_text("".join(_evil_lines()), encoding="utf-8")
-    return added.name
-
-
-def _evil_lines() -> Iterator[str]:
-    ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+def evil(added: Path) -> Path:
+    """The log of a run whose names, reasons and graphs try to be more than text, with a graph of megabytes."""
     stack = [{"line": 3, "name": EVIL, "filename": 0, "loc": EVIL}]
-    yield _line({"str": [f"/tmp/{EVIL}/a.py", 0]})
-    yield _line({"dynamo_start": {"stack": stack}, **ids})
     graph = "\n".join(f'    x{i} = "{EVIL}"  # {EVIL}' for i in range(30_000))
-    yield _line({"dynamo_output_graph": {"sizes": {}}, **ids}, graph)
-    yield _line({"artifact": {"name": EVIL, "encoding": "string"}, **ids}, EVIL)
     reason = f"Graph break in user code at /tmp/{EVIL}/a.py:3\nReason: {EVIL}\nUser code traceback:\n"
-    yield _line({"artifact": {"name": "dynamo_graph_break_reason", "encoding": "string"}, **ids}, reason)
     metrics = {"compile_id": "0/0", "co_name": EVIL, "co_filename": f"/tmp/{EVIL}/a.py", "co_firstlineno": 3,
                "fail_type": EVIL, "fail_reason": EVIL, EVIL: EVIL, "entire_frame_compile_time_s": 1.0,
                "start_time": 1795230217.5, "restart_reasons": [EVIL]}  # fmt: skip
-    yield _line({"compilation_metrics": metrics, **ids})
+    return write_log(
+        added,
+        Record({"str": [f"/tmp/{EVIL}/a.py", 0]}),
+        Record(envelope("dynamo_start", {"stack": stack})),
+        Record(envelope("dynamo_output_graph", {"sizes": {}}), graph),
+        artifact(EVIL, EVIL),
+        artifact("dynamo_graph_break_reason", reason),
+        Record(envelope("compilation_metrics", metrics)),
+    )
 
 
-def _line(envelope: dict[str, object], payload: str | None = None) -> str:
-    if payload is not None:
-        envelope["has_payload"] = "0" * 32
-    body = "" if payload is None else "".join(f"\t{line}\n" for line in payload.split("\n"))
-    return f"V1121 03:04:09.431000 9 torch/_x.py:1] {json.dumps(envelope)}\n{body}"
-
-
-def test_text_of_a_log_stays_text(tab: Tab, evil: str) -> None:
-    tab.open(run=evil, panel="compilations", row="compilation:0/0,0,forward")
+def test_text_of_a_log_stays_text(tab: Tab, evil: Path) -> None:
+    run = evil.parent.name
+    tab.open(run=run, panel="compilations", row="compilation:0/0,0,forward")
     tab.wait_text("[role='tree']", "<script>alert('1')</script>")
     tab.wait_text(DRAWER, "<img src=x onerror")
     for view in ("code", "metrics"):
         tab.click("[role='tab']", view.title())
         tab.wait_text(DRAWER, "<img src=x onerror")
-    tab.go(run=evil, panel="graph_breaks")
+    tab.go(run=run, panel="graph_breaks")
     tab.wait(
         lambda: any("<script>" in cell for row in tab.rows("Graph breaks") for cell in row), "the reason"
     )
-    tab.go(run=evil, panel="compile_time")
+    tab.go(run=run, panel="compile_time")
     tab.wait(lambda: any("<script>" in cell for row in tab.rows("Compilations") for cell in row), "the name")
-    tab.go(run=evil, panel="code", code="0/0")
+    tab.go(run=run, panel="code", code="0/0")
     tab.wait_text(SENTENCE, "30,000 lines")
     tab.one(f"{CODE} .string, {CODE} .comment")
     to_the_end(tab, "x29999 = ")
     tab.wait_text(CODE, "<script>alert('1')</script>")
     assert len(tab.all(f"{CODE} .line")) < 200
-    tab.go(run=evil, panel="code", code="0/0", code2="0/0")
+    tab.go(run=run, panel="code", code="0/0", code2="0/0")
     tab.wait_text(SENTENCE, ": no line differs.")
     assert tab.script("return parent.document.title + document.title").find("owned") < 0
     assert tab.script("return document.querySelectorAll('img, script:not([src])').length") <= 1
@@ -240,8 +237,7 @@ def test_text_of_a_log_stays_text(tab: Tab, evil: str) -> None:
 
 def test_texts_of_no_compilation_are_there_even_if_nothing_was_compiled(tab: Tab, added: Path) -> None:
     """As torch.export leaves them, which writes no compile id."""
-    exported = _line({"exported_program": {}}, f"ExportedProgram: {EVIL}")
-    (added / "dedicated_log_torch_trace_export.log").write_text(exported, encoding="utf-8")
+    write_log(added, Record({"exported_program": {}}, f"ExportedProgram: {EVIL}"))
     tab.open(run=added.name, panel="compilations")
     tab.wait_text(SENTENCE, "No compilations.")
     tab.wait_text("main ul", "Exported program")
@@ -258,10 +254,10 @@ def test_an_output_code_of_3_mb_with_its_kernels_is_a_page_of_few_elements(tab: 
     )
     code = "\n".join(kernel.format(number) for number in range(4_000))
     assert len(code) > 3_000_000
-    ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
-    (added / "dedicated_log_torch_trace_long.log").write_text(
-        _line({"dynamo_start": {"stack": []}, **ids})
-        + _line({"inductor_output_code": {"filename": "/tmp/a.py"}, **ids}, code)
+    write_log(
+        added,
+        Record(envelope("dynamo_start", {"stack": []})),
+        Record(envelope("inductor_output_code", {"filename": "/tmp/a.py"}), code),
     )
     tab.open(run=added.name, panel="code", code="0/0")
     tab.wait_text("main", "4,000 kernels")
@@ -273,14 +269,13 @@ def test_an_output_code_of_3_mb_with_its_kernels_is_a_page_of_few_elements(tab: 
     tab.until(f"{listed} >= 4_000", "the other kernels")
 
 
-def test_long_texts_with_little_in_common_are_compared(tab: Tab, evil: str, logdir: Path) -> None:
+def test_long_texts_with_little_in_common_are_compared(tab: Tab, evil: Path) -> None:
     """And in one column where two do not fit."""
-    log = next((logdir / evil).iterdir())
     other = "\n".join(f"    y{i} = {i % 7}" if i % 10 else "    return" for i in range(20_000))
-    ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
-    log.write_text(log.read_text() + _line({"inductor_pre_grad_graph": {}, **ids}, other), encoding="utf-8")
+    with evil.open("ab") as log:
+        log.write(line(Record(envelope("inductor_pre_grad_graph", {}), other)))
     with tab.sized(600, 750):
-        tab.open(run=evil, panel="code", code="0/0")
+        tab.open(run=evil.parent.name, panel="code", code="0/0")
         tab.click("summary", "Compare with")
         tab.click("details a", "After pre-grad passes")
         tab.wait_text(SENTENCE, "−30,000 +20,000 lines in 1 place.")

@@ -285,9 +285,9 @@ def test_csv_holds_every_row(tab: Tab, downloads: Path) -> None:
     file = downloads / "torch_compile_graph_breaks.csv"
     tab.wait(lambda: file.exists(), "the download")
     lines = file.read_text().splitlines()
-    assert lines[0].startswith("file,kind,step_mean_us,step_p95_us,share_percent")
+    assert lines[0].startswith("file,kind,saves_us,saves_percent,calls_per_step")
     assert len(lines) == 5
-    assert "capture.py:28" in lines[1] and ",171.387" in lines[1]
+    assert "capture.py:26" in lines[1] and ",801.326" in lines[1]
 
 
 def test_follows_the_theme_live(tab: Tab) -> None:

@@ -89,7 +89,8 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_many_ranks_fit_one_screen(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(many)]) == 0
-    verdict, finding, to_do, *rest = capsys.readouterr().out.splitlines()
+    verdict, *lines = capsys.readouterr().out.splitlines()
+    finding, to_do, *rest = lines[next(n for n, line in enumerate(lines) if not line.startswith("    ")) :]
     assert verdict.startswith("Job of 72 ranks, ") and "Rank 37 is late" in finding and "→" in finding
     assert to_do.startswith("Do: ") and len(rest) < 57
     first = rest.index("Ranks, 5 of 72; waits are of all that was recorded") + 1

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from recordings import Recording
 from tb_torchcompile_plugin.api.answers.search import NOTHING_FASTER
-from tb_torchcompile_plugin.api.report import Report, SpanReport, read_report
-from tb_torchcompile_plugin.cli.answers.screen import cut, screen
+from tb_torchcompile_plugin.api.report import Report, read_report
+from tb_torchcompile_plugin.cli.answers.screen import NOTHING_IN_A_PART, cut, screen
 from tb_torchcompile_plugin.cli.command import main
 from terminal import Run, command_line
 
@@ -30,22 +30,14 @@ def job(late_job: Callable[[int], Path]) -> Path:
     return late_job(3)
 
 
-def test_a_table_is_labelled_as_recorded_if_profiling_slowed_the_steps(recording: Recording) -> None:
-    report = read_report(str(recording("breaks")))
-    ((span,),) = [worker.spans for worker in report.runs[0].workers]
-    assert isinstance(span, SpanReport) and "Where a step goes, mean of 3 steps: the GPU" in said(report)
-    slowed = replace(span, overview=replace(span.overview, recording="Recording slowed a step"))
-    report.runs[0].workers[0].spans[0] = slowed
-    assert "Where a step goes, mean of 3 steps as recorded: the GPU" in said(report)
-
-
 def said(report: Report) -> str:
     return "\n".join(line.text for line in screen(report, ".", 100))
 
 
 def test_of_a_job_the_rank_and_its_price_come_first(run: Run, job: Path) -> None:
-    verdict, finding, to_do, *rest = run(job)[1].splitlines()
+    verdict, *lines = run(job)[1].splitlines()
     assert verdict.startswith("Job of 3 ranks")
+    finding, to_do, *rest = (line for line in lines if not line.startswith("    "))
     assert "Rank 1" in finding and "ms" in finding and to_do.startswith("Do: ")
     assert any(line.startswith("  rank 1: ") for line in rest)
 
@@ -60,7 +52,9 @@ def test_a_long_title_keeps_its_place_and_price(job: Path) -> None:
     report = read_report(str(job))
     (first, *_) = report.findings
     for width in (60, 80, 100, 120):
-        line = screen(report, ".", width)[1].text
+        line = next(
+            line.text for line in screen(report, ".", width) if line.text.startswith(first.title[:15])
+        )
         assert first.predicted and len(line) <= width
         assert len(line) == len(first.title) or "→" in line
 
@@ -89,9 +83,8 @@ def test_a_part_of_a_trace_may_lack_what_is_to_be_changed(
     """Cut off, an eager ResNet-18 had a critical finding of what its missing half did."""
     text = next(recording("resnet18_eager").glob("*.pt.trace.json")).read_bytes()
     (tmp_path / "x.1.pt.trace.json").write_bytes(text[: len(text) * 6 // 10])
-    said = "No finding in what could be read, and what is missing may hold one: see the warning."
-    lines = run(tmp_path)[1].splitlines()
-    assert lines[1] == said and "  The trace is cut off: what is missing of it counts as idle" in lines
+    headline, missing, *lines = run(tmp_path)[1].splitlines()
+    assert "→" not in headline and missing.startswith("The trace is cut off") and NOTHING_IN_A_PART in lines
 
 
 def test_of_several_spans_the_one_with_the_numbers_is_named(
@@ -126,8 +119,8 @@ def test_what_is_only_worth_knowing_is_no_cause(recording: Recording) -> None:
     report.findings[:] = [known, first]
     assert NOTHING_FASTER not in said(report)
     report.findings[:] = [known]
-    _, nothing, _, title, *_ = said(report).splitlines()
-    assert (nothing, title) == (NOTHING_FASTER, "A cache was bypassed (capture.py:28)")
+    lines = said(report).splitlines()
+    assert lines[lines.index(NOTHING_FASTER) + 2] == "A cache was bypassed (capture.py:28)"
 
 
 def test_of_several_runs_the_first_one_is_named(run: Run, recording: Recording, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compile_records import a_compilation, artifact, envelope, mark, summary_of
+from compile_records import a_compilation, artifact, envelope, mark, records_of, summary_of
 from recordings import Recording
 from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
@@ -487,7 +486,7 @@ def test_phases_of_odd_marks(
 
 
 def test_payloads_are_stored_once_and_come_back(recording: Recording) -> None:
-    records = records_of(logs(recording("breaks"))[0])
+    records = records_of(logs(recording("breaks"))[0].read_bytes())
     summary = summary_of(records, payloads=True)
     texts = {record.payload for record in records if "dynamo_output_graph" in record.metadata}
     stored = {
@@ -511,7 +510,7 @@ def test_capture_summary_holds_no_line_of_the_program(recording: Recording) -> N
     program = Path(__file__).parents[1] / "data" / "2.11.0" / "capture.py"
     lines = {part.strip() for part in program.read_text().splitlines()}
     lines = {part for part in lines if len(part) > 12}
-    records = records_of(logs(recording("breaks"))[0])
+    records = records_of(logs(recording("breaks"))[0].read_bytes())
     assert _quoted(lines, summary_of(records, payloads=False))
     assert not _quoted(lines, summary_of(records, source=False, payloads=True))
 
@@ -549,18 +548,3 @@ def test_capture_summary_withholds_what_quotes_the_code() -> None:
     assert summary.recompiles[0].reasons[0] == "0/0: L['x'] == 3"
     assert (summary.graph_breaks[0].file, summary.graph_breaks[0].line) == ("/m.py", 3)
     assert next(row.failure.type for row in summary.compilations if row.failure.type) == "Boom"
-
-
-def records_of(path: Path) -> list[Record]:
-    """The records of a log, taken where the reader hands them on."""
-    taken: list[Record] = []
-
-    class Spy(CompileLog):
-        def add(self, record: Record) -> None:
-            taken.append(replace(record, place=None))  # as if they were live: with their texts
-            super().add(record)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(structured_log, "CompileLog", Spy)
-        structured_log.read_log(str(path))
-    return taken

@@ -1,8 +1,6 @@
 """One odd value, at any field of any kind of record: it costs no more than its record, live and in a log."""
 
 import json
-import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +16,7 @@ from compile_records import (
     odd_values,
     picks,
     places,
+    records_of,
     summary_of,
     with_value,
 )
@@ -27,20 +26,11 @@ from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import File
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.torch_trace.log_records import HEAD, untab
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 
 LOGS = ("breaks", "max_autotune")
 WITNESS = a_compilation("77/0", 10**9)  # what must not be harmed
 LARGEST = 20_000  # characters of a payload: a graph is text, and long
-
-
-def recorded(log: bytes) -> Iterator[Record]:
-    for raw in re.split(rb"\n(?=V)", log):
-        if head := HEAD.match(raw):
-            metadata = json.loads(head["json"])
-            payload = untab(raw[head.end() :].removesuffix(b"\n"))[0].decode()
-            yield Record(metadata, payload if metadata.pop("has_payload", None) else None)
 
 
 def kind(record: Record) -> str:
@@ -55,7 +45,7 @@ def kind(record: Record) -> str:
 def records(recording: Recording) -> list[Record]:
     """The first of each kind."""
     logs = [path for name in LOGS for path in recording(name).rglob("*torch_trace*.log")]
-    many = [one for path in logs for one in recorded(path.read_bytes())]
+    many = [one for path in logs for one in records_of(path.read_bytes())]
     few = {kind(one): one for one in reversed(many) if len(one.payload or "") < LARGEST}
     return list(reversed(few.values()))
 

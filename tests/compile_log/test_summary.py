@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tb_torchcompile_plugin.compile_log import summary as compile_payloads
 from tb_torchcompile_plugin.compile_log import summary as summary_file
 from tb_torchcompile_plugin.compile_log import summary_pb2
 from tb_torchcompile_plugin.compile_log.summary import DAMAGED, load, payload_text, save
@@ -32,8 +31,8 @@ def a_summary(torch_version: str = "2.13.0") -> CompileSummary:
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     path = str(tmp_path / "w.1.pt.compile.pb")
-    summary_file.save(a_summary(), path)
-    loaded = summary_file.load(path)
+    save(a_summary(), path)
+    loaded = load(path)
     assert loaded.format_version == summary_file.FORMAT_VERSION
     assert loaded.compilations[0].function == "forward"
     assert [entry.name for entry in tmp_path.iterdir()] == ["w.1.pt.compile.pb"]
@@ -43,7 +42,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "w.1.pt.compile.pb")
-    summary_file.save(a_summary("old"), path)
+    save(a_summary("old"), path)
 
     class Full:
         def __init__(self, name: str, mode: str) -> None:
@@ -61,9 +60,9 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(
 
     monkeypatch.setattr(filesystem, "open", Full, raising=False)
     with pytest.raises(OSError, match="No space left"):
-        summary_file.save(a_summary("new"), path)
+        save(a_summary("new"), path)
     monkeypatch.undo()
-    assert summary_file.load(path).environment.torch_version == "old"
+    assert load(path).environment.torch_version == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["w.1.pt.compile.pb"]
 
 
@@ -82,25 +81,25 @@ def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, content: bytes,
     path = tmp_path / "x.pt.compile.pb"
     path.write_bytes(content)
     with pytest.raises(UserError, match=words) as caught:
-        summary_file.load(str(path))
+        load(str(path))
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "w.pb")
-    summary_file.save(a_summary(), path)
+    save(a_summary(), path)
     data = Path(path).read_bytes()
     Path(path).write_bytes(data[:-3])
     with pytest.raises(UserError, match="cut off"):
-        summary_file.load(path)
+        load(path)
 
 
 def test_a_missing_file_and_a_folder_are_user_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="No such file"):
-        summary_file.load(str(tmp_path / "none.pb"))
+        load(str(tmp_path / "none.pb"))
     with pytest.raises(UserError, match="cannot be read"):
-        summary_file.load(str(tmp_path))
+        load(str(tmp_path))
 
 
 def test_the_gencode_was_made_from_the_proto_file() -> None:
@@ -176,7 +175,7 @@ def test_a_damaged_block_is_an_error_of_its_texts(block):
 
 
 def test_without_lzma_each_payload_stays_on_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(compile_payloads, "lzma", None)
+    monkeypatch.setattr(summary_file, "lzma", None)
     summary = CompileSummary()
     summary.payloads.add(sha256=b"x", codec=Payload.RAW, data=b"short")
     save(summary, str(tmp_path / "w.1.pt.compile.pb"))

@@ -94,23 +94,23 @@ def steps_for(seconds: float) -> int:
 
 def record(step: Step, machine: Machine, how: Recorded, handler: Callable[[Any], None]) -> None:
     """Profiles a few steps in the middle of a loop."""
-    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * machine.cuda
-    options: dict[str, Any] = {
-        "activities": activities,
-        "record_shapes": how.shapes,
-        "with_stack": how.stacks,
-    }
-    if how.marked:
-        cycle = schedule(wait=3, warmup=2, active=how.steps, repeat=1)
-        with profile(schedule=cycle, on_trace_ready=handler, **options) as profiler:
-            for _ in range(3 + 2 + how.steps + 2):
-                step()
-                profiler.step()
-    else:
-        with profile(on_trace_ready=handler, **options):
-            for _ in range(how.steps):
-                step()
+    with profiler(machine, how, handler, wait=3) as recording:
+        for _ in range(3 + 2 + how.steps + 2 if how.marked else how.steps):
+            step()
+            if how.marked:
+                recording.step()
     wait(machine)
+
+
+def profiler(machine: Machine, how: Recorded, handler: Callable[[Any], None], wait: int) -> profile:
+    """One that waits for so many marked steps, warms up for two and records the rest."""
+    return profile(
+        activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * machine.cuda,
+        schedule=schedule(wait=wait, warmup=2, active=how.steps, repeat=1) if how.marked else None,
+        on_trace_ready=handler,
+        record_shapes=how.shapes,
+        with_stack=how.stacks,
+    )
 
 
 BLOCKS = 5  # the spread is that of the means of so many parts of the run

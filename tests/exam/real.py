@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from exam import record
 
 if TYPE_CHECKING:
-    from exam.one import Marks
     from exam.program import Machine, Recorded
 
 WARM_UP_STEPS = 12
@@ -47,19 +46,11 @@ class Watch:
         self.mended = mended
         self.handler, self.answer = handler, {"setup_s": 0.0}
         self._machine, self._recorded, self._ready = machine, recorded, ready
-        self._started, self._steps = time.perf_counter(), 0
-        self._marks: Marks | None = None
-        self._profiler: Any = None
+        self._started, self._steps = time.perf_counter(), self._watched()
 
     def __call__(self) -> None:
         """Raises Done when everything is recorded."""
-        self._steps += 1
-        if self._profiler is not None:
-            self._record()
-        elif self._marks is not None:
-            self._time()
-        elif self._steps == self._machine.pick(WARM_UP_STEPS, 3):
-            self._begin()
+        next(self._steps)
 
     def warmed_up(self) -> None:
         """Waits until nothing else runs on the machine."""
@@ -69,42 +60,26 @@ class Watch:
         self.answer["setup_s"] = round(time.perf_counter() - self._started, 2)
         self._ready()
 
-    def _begin(self) -> None:
-        from exam.one import Marks
+    def _watched(self) -> Iterator[None]:
+        """What is done after each step; the loop's next step runs at each yield."""
+        from exam.one import Marks, profiler
 
+        for _ in range(self._machine.pick(WARM_UP_STEPS, 3) - 1):
+            yield
         self.warmed_up()
-        self._marks = Marks(self._machine)
-
-    def _time(self) -> None:
-        assert self._marks is not None
-        if self._marks.add() < self._machine.pick(TIMED_STEPS, 3):
-            return
-        self.answer["timing"] = self._marks.timing()  # type: ignore[assignment]
-        if self.mended:
-            raise Done
-        self._profiler = profiler(self._machine, self._recorded, self.handler)
-        self._profiler.start()
-        self._steps = 0
-
-    def _record(self) -> None:
-        self._profiler.step()
-        if self._steps == 1 + 2 + self._recorded.steps:
-            self._profiler.stop()
-            raise Done
-
-
-def profiler(machine: Machine, how: Recorded, handler: Callable[[Any], None]) -> Any:
-    """One that waits for a step, warms up for two and records the rest."""
-    import torch
-
-    activities = torch.profiler.ProfilerActivity
-    return torch.profiler.profile(
-        activities=[activities.CPU] + [activities.CUDA] * machine.cuda,
-        schedule=torch.profiler.schedule(wait=1, warmup=2, active=how.steps, repeat=1),
-        on_trace_ready=handler,
-        record_shapes=how.shapes,
-        with_stack=how.stacks,
-    )
+        marks = Marks(self._machine)
+        yield
+        while marks.add() < self._machine.pick(TIMED_STEPS, 3):
+            yield
+        self.answer["timing"] = marks.timing()  # type: ignore[assignment]
+        if not self.mended:
+            recording = profiler(self._machine, self._recorded, self.handler, wait=1)
+            recording.start()
+            for _ in range(1 + 2 + self._recorded.steps):
+                yield
+                recording.step()
+            recording.stop()
+        raise Done
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from jobs import PG, Does, host, launched, metadata_of, training, written
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.job.as_early import job_clocks, stages, step_of_job_ns
 from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.job.steps import job_step_us
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from traces import Event
 
@@ -81,9 +82,9 @@ def test_the_longest_stage_is_named_and_no_rank_is_blamed(tmp_path: Path) -> Non
     assert first.rule == "uneven_stages" and first.where == ["rank 1"] and first.row == "ranks:1"
     assert "computes 16.0 ms at each step, a stage in the mean 8.00 ms" in first.title
     assert first.predicted
-    wanted = step_of_job_ns(even.of(job_clocks)) / 1000
-    assert first.predicted.step_us == pytest.approx(step_of_job_ns(made.of(job_clocks)) / 1000, rel=0.05)
-    assert first.predicted.after_us == pytest.approx(wanted, rel=0.05)
+    assert first.predicted.step_us == made.of(job_step_us)
+    wanted, now = (step_of_job_ns(job.of(job_clocks)) for job in (even, made))
+    assert first.predicted.after_us / first.predicted.step_us == pytest.approx(wanted / now, rel=0.05)
 
 
 def test_even_stages_are_no_finding(tmp_path: Path) -> None:

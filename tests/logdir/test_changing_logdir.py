@@ -239,16 +239,6 @@ class TestLive:
             list(pool.map(ask, range(20)))
         assert len(walks) <= 4
 
-    def test_links_that_lead_nowhere_and_pipes_are_passed_over(self, tmp_path: Path) -> None:
-        client = make_client(make_plugin(tmp_path))
-        write_trace(tmp_path, EVENTS)
-        (tmp_path / "w.2.pt.trace.json").symlink_to(tmp_path / "w.2.pt.trace.json")
-        (tmp_path / "loop").symlink_to(tmp_path)
-        os.mkfifo(tmp_path / "w.3.pt.trace.json")
-        os.mkfifo(tmp_path / "dedicated_log_torch_trace_x.log")
-        assert spans(client) == ["1"]
-        assert client.get(f"{ROOT}/runs").get_json()["warnings"] == []
-
     def test_a_file_that_becomes_a_pipe_does_not_hang(self, tmp_path: Path) -> None:
         client = make_client(make_plugin(tmp_path))
         trace = write_trace(tmp_path, EVENTS)

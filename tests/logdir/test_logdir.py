@@ -99,13 +99,6 @@ def test_a_link_back_to_the_logdir_ends(tmp_path):
     assert shape(tmp_path)[0] == {"a": {"w": ["1"]}}
 
 
-def test_a_fifo_and_a_broken_link_are_passed_over(tmp_path):
-    write(tmp_path / "w.1.pt.trace.json")
-    os.mkfifo(tmp_path / "w.2.pt.trace.json")
-    os.symlink(tmp_path / "gone", tmp_path / "w.3.pt.trace.json")
-    assert shape(tmp_path)[0] == {".": {"w": ["1"]}}
-
-
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
     write(tmp_path / "open" / "w.1.pt.trace.json")
     locked = tmp_path / "locked"

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from recordings import Recording
-from served import ROOT, ask_span, error_of, forget_stores, make_client, make_plugin, s3_server
+from served import ROOT, ask_span, error_of, forget_stores, make_client, make_plugin, s3_server, upload
 from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report, span_report
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.session import Session
@@ -73,12 +73,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def trace(tmp_path: Path) -> bytes:
     return write_trace(tmp_path, EVENTS).read_bytes()
-
-
-def upload(files: Any, folder: Path, target: str) -> None:
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            files.pipe_file(f"{target}/{path.relative_to(folder)}", path.read_bytes())
 
 
 def names(url: str) -> dict[str, list[str]]:

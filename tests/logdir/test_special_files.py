@@ -39,6 +39,7 @@ INSTEAD: dict[str, Callable[[Path], None]] = {
     "device": lambda path: path.symlink_to("/dev/zero"),
     "folder": Path.mkdir,
     "nothing": lambda path: path.symlink_to("/nowhere"),
+    "itself": lambda path: path.symlink_to(path),
 }
 
 

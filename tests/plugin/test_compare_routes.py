@@ -2,14 +2,13 @@
 
 import json
 import shutil
-import time
 from pathlib import Path
 
 import pytest
-from werkzeug.test import Client, TestResponse
+from werkzeug.test import Client
 
 from recordings import Recording
-from served import ROOT, error_of, make_client, make_plugin
+from served import ROOT, ask_span, error_of, make_client, make_plugin
 from tb_torchcompile_plugin.analysis.compare import compare as verdict
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session
@@ -34,29 +33,21 @@ def client(logdir: Path) -> Client:
     return make_client(make_plugin(logdir))
 
 
-def ask(client: Client, ids: dict[str, str], question: str = "compare") -> TestResponse:
-    deadline = time.monotonic() + 180
-    while (response := client.get(f"{ROOT}/{question}", query_string=ids)).status_code == 202:
-        assert set(response.get_json()) == {"progress"} and time.monotonic() < deadline
-        time.sleep(0.02)
-    return response
-
-
 def test_it_answers_what_the_command_prints(
     client: Client, logdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = ask(client, A | B).get_json()
+    answer = ask_span(client, A | B, "compare").get_json()
     assert main(["compare", str(logdir / "resnet18_eager"), str(logdir / "resnet18"), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (answer["verdict"], answer["comparison"]) == (printed["verdict"], printed["comparison"])
-    assert ask(client, A | B, "compare_tables").get_json() == printed["tables"]
+    assert ask_span(client, A | B, "compare_tables").get_json() == printed["tables"]
     assert answer["a"] == A | {"trace_file": "vm_1119.1795230258714803450.pt.trace.json"}
 
 
 def test_a_comparison_is_made_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = ask(client, A | B)
+    first = ask_span(client, A | B, "compare")
     monkeypatch.setattr(verdict, "compare", None)
-    assert ask(client, A | B).data == first.data
+    assert ask_span(client, A | B, "compare").data == first.data
 
 
 def test_a_worker_without_a_span_is_compared_by_what_it_compiled(client: Client) -> None:
@@ -65,9 +56,9 @@ def test_a_worker_without_a_span_is_compared_by_what_it_compiled(client: Client)
         "worker": "vm_424",
         **{key: value for key, value in B.items() if key != "span2"},
     }
-    comparison = ask(client, ids).get_json()["comparison"]
+    comparison = ask_span(client, ids, "compare").get_json()["comparison"]
     assert comparison["parts"] == [] and len(comparison["compilations"]) == 2
-    assert ask(client, ids, "compare_tables").get_json()["operators"] == []
+    assert ask_span(client, ids, "compare_tables").get_json()["operators"] == []
 
 
 @pytest.mark.parametrize(
@@ -85,7 +76,7 @@ def test_a_worker_without_a_span_is_compared_by_what_it_compiled(client: Client)
     ],
 )
 def test_errors_name_the_side(client: Client, ids: dict[str, str], status: int, message: str) -> None:
-    response = ask(client, ids)
+    response = ask_span(client, ids, "compare")
     error = error_of(response)
     assert response.status_code == status
     assert error["message"].startswith(message)

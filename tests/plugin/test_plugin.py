@@ -336,25 +336,19 @@ class TestLogdirs:
         assert self.of() == []
         assert logdirs(TBContext()) == []
 
-    def test_a_spec_names_its_folders(self) -> None:
-        assert self.of(spec="a:/x/one,b:/y/two:with colon") == [("a", "/x/one"), ("b", "/y/two:with colon")]
-
-    def test_folders_without_names_stay_apart(self) -> None:
-        assert self.of(spec="/x/runs,/y/runs,runs:/z") == [
-            ("runs", "/x/runs"),
-            ("runs (2)", "/y/runs"),
-            ("runs (3)", "/z"),
-        ]
-        assert self.of(spec="/only/one") == [("", "/only/one")]
-
-    def test_an_absolute_path_with_a_colon_has_no_name(self) -> None:
-        assert self.of(spec="/a:b/c") == [("", "/a:b/c")]
-
-    def test_a_bucket_is_no_name(self) -> None:
-        assert self.of(spec="gs://bucket/runs,a:gs://bucket/b") == [
-            ("runs", "gs://bucket/runs"),
-            ("a", "gs://bucket/b"),
-        ]
+    @pytest.mark.parametrize(
+        ("spec", "folders"),
+        [
+            ("a:/x/one,b:/y/two:with colon", [("a", "/x/one"), ("b", "/y/two:with colon")]),
+            ("/x/runs,/y/runs,runs:/z", [("runs", "/x/runs"), ("runs (2)", "/y/runs"), ("runs (3)", "/z")]),
+            ("/only/one", [("", "/only/one")]),
+            ("/a:b/c", [("", "/a:b/c")]),
+            ("gs://bucket/runs,a:gs://bucket/b", [("runs", "gs://bucket/runs"), ("a", "gs://bucket/b")]),
+        ],
+        ids=["named", "not named", "alone", "a colon that ends no name", "a bucket is no name"],
+    )
+    def test_a_spec_names_its_folders(self, spec: str, folders: list[tuple[str, str]]) -> None:
+        assert self.of(spec=spec) == folders
 
     def test_a_comma_list_unless_the_folder_is_called_so(self, tmp_path: Path) -> None:
         assert self.of("/x/a,/x/b") == [("a", "/x/a"), ("b", "/x/b")]

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from any_trace import traces
-from profiles import IDENTITIES, SPAN_QUESTIONS, SPLITS, profile_with
+from profiles import IDENTITIES, SPAN_QUESTIONS, SPLITS, data_of, profile_with
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, StepTimes
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import Event
 
@@ -18,9 +20,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("holds", IDENTITIES, ids=lambda identity: identity.__name__)
-@given(events=traces)
-def test_holds(folder: Path, holds: Callable[[Profile], None], events: list[Event]) -> None:
-    holds(profile_with(folder, events))
+@given(events=traces, noted_ns=st.lists(st.integers(1, 200_000), max_size=4))
+def test_holds(
+    folder: Path, holds: Callable[[Profile], None], events: list[Event], noted_ns: list[int]
+) -> None:
+    """noted_ns: lengths of unprofiled steps."""
+    summary = CompileSummary(steps=StepTimes(unrecorded_ns=noted_ns))
+    holds(profile_with(folder, events, data_of(summary)))
 
 
 def test_these_are_questions() -> None:

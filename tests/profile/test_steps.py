@@ -7,14 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles import profile_of, profile_with
+from profiles import data_of, profile_of, profile_with
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.overview import headline
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, StepTimes
 from tb_torchcompile_plugin.profile.intervals import Intervals
-from tb_torchcompile_plugin.profile.model.clock import RecordedStepLength, recorded_clock, step_clock
+from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import gpu_steps_of, profiled_steps, step_bounds, step_ns
+from tb_torchcompile_plugin.profile.steps import (
+    SteadySteps,
+    gpu_steps_of,
+    profiled_steps,
+    steady_steps,
+    step_bounds,
+    step_ns,
+    step_time,
+)
 from traces import AUTOGRAD, Event, launch, slice_, write_trace
 
 
@@ -31,11 +40,19 @@ def ahead(number: int = 3) -> list[Event]:
     return events
 
 
-def known_clock(profile: Profile) -> RecordedStepLength:
-    """Return how long steps are, where there are any."""
-    clock = step_clock(profile)
-    assert clock is not None
-    return clock
+def steady(profile: Profile) -> SteadySteps:
+    """Return the steady steps, where there are any."""
+    found = steady_steps(profile)
+    assert found is not None
+    return found
+
+
+def measured(profile: Profile) -> tuple[float, int | None, int, str, float, float | None]:
+    """Return the step time (µs), whose GPU's clock it is, of how many steps, and the means on host and GPU (µs)."""
+    time, found = step_time(profile), steady(profile)
+    assert time.clock == ("host" if time.device is None else "gpu") and time.profiled_us == time.step_us
+    on_gpu = None if found.gpu_ns is None else found.gpu_ns / 1000
+    return time.step_us, time.device, time.steps, time.source, found.host_ns / 1000, on_gpu
 
 
 def test_a_host_that_runs_ahead(tmp_path: Path) -> None:
@@ -47,9 +64,7 @@ def test_a_host_that_runs_ahead(tmp_path: Path) -> None:
         (20, 10, 95),
     ]
     assert [row.gpu_busy_us for row in rows] == [5, 10, 10], "inside its window, whoever launched it"
-    clock = known_clock(profile)
-    assert clock[:7] == (10_000, 100_000, 0, 3, 2, "profiler", True)
-    assert clock.host_is_ahead and clock.step == 100_000
+    assert measured(profile) == (100, 0, 2, "profiler", 10, 100)
     assert step_ns(profile).tolist() == [100_000, 100_000, 95_000]
 
 
@@ -59,9 +74,7 @@ def test_a_gpu_that_waits_for_the_host(tmp_path: Path) -> None:
         events += launch("k", 100 * at + 50, 100 * at + 60, 20)
     profile = profile_with(tmp_path, events)
     assert [row.gpu_us for row in profiled_steps(profile)] == [100, 100, 20]
-    clock = known_clock(profile)
-    assert clock[:7] == (100_000, 100_000, 0, 3, 2, "profiler", False)
-    assert not clock.host_is_ahead and clock.step == 100_000
+    assert measured(profile) == (100, None, 3, "profiler", 100, 100)
     assert step_ns(profile).tolist() == [100_000] * 3
 
 
@@ -72,7 +85,7 @@ def test_what_is_copied_ahead_on_a_stream_of_its_own_is_no_clock(tmp_path: Path)
         events += launch("Memcpy HtoD", 10 * at + 1, 10 * at + 2, 5, stream=13)
         events += launch("graph", 10 * at + 2, 5 + 50 * at, 50, stream=7)
     profile = profile_with(tmp_path, events)
-    assert known_clock(profile)[:7] == (10_000, 50_000, 0, 3, 2, "profiler", True)
+    assert measured(profile) == (50, 0, 2, "profiler", 10, 50)
     assert [row.gpu_us for row in profiled_steps(profile)] == [50, 50, 50]
     assert recorded_clock(profile).step == 50_000
 
@@ -84,7 +97,7 @@ def test_a_stream_that_steps_do_without_is_no_clock(tmp_path: Path) -> None:
         events += launch("k", 50 * at + 1, 50 * at + 5, 40)
     events += launch("offload", 140, 145, 500, stream=9)
     profile = profile_with(tmp_path, events)
-    assert known_clock(profile)[:7] == (50_000, 50_000, 0, 3, 2, "profiler", False)
+    assert measured(profile) == (50, None, 3, "profiler", 50, 50)
 
 
 def test_steps_on_alternating_streams_are_those_of_all(tmp_path: Path) -> None:
@@ -92,22 +105,24 @@ def test_steps_on_alternating_streams_are_those_of_all(tmp_path: Path) -> None:
     for at in range(6):
         events += launch("k", 10 * at + 1, 5 + 50 * at, 50, stream=7 + at % 2)
     profile = profile_with(tmp_path, events)
-    assert known_clock(profile)[:7] == (10_000, 50_000, 0, 6, 5, "profiler", True)
+    assert measured(profile) == (50, 0, 5, "profiler", 10, 50)
     assert recorded_clock(profile).step == 50_000
 
 
 def test_one_launch_without_steps_has_a_clock(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, launch("k", 5, 10, 5))
-    assert recorded_clock(profile).gpu == 5_000 and span_findings(profile)
-    assert headline(profile).startswith("Span 10.0 µs")
+    assert recorded_clock(profile).gpu == 5_000 and not [
+        row for row in span_findings(profile) if row.predicted
+    ]
+    assert "Span 5.00 µs" in headline(profile)
 
 
 def test_nor_is_it_of_a_program_that_prefetches(recording: Recording) -> None:
     """ResNet-50 with CUDA graphs: 10.6 ms a step without a profiler. By the first copies it took 918 µs, and what is
     launched beside its graph was told as the cause."""
     profile = profile_of(next(recording("prefetch").glob("*.pt.trace.json")))
-    clock = known_clock(profile)
-    assert clock.host_is_ahead and clock.gpu == pytest.approx(10.6e6, rel=0.01)
+    time = step_time(profile)
+    assert time.clock == "gpu" and time.step_us == pytest.approx(10.6e3, rel=0.01)
     assert not any(row.asks_for_change for row in span_findings(profile))
 
 
@@ -120,7 +135,8 @@ def test_a_shorter_last_step_is_no_host_that_runs_ahead(tmp_path: Path, busy: in
         events.append(slice_(f"ProfilerStep#{at}", begin, length, "user_annotation"))
         events += launch("k", begin + 5, begin + 10, busy)
     profile = profile_with(tmp_path, events)
-    assert known_clock(profile)[:7] == (90_000, 100_000, 0, 3, 2, "profiler", ahead)
+    expected = (100, 0, 2, "profiler", 90, 100) if ahead else (90, None, 3, "profiler", 90, 100)
+    assert measured(profile) == expected
     assert recorded_clock(profile).host_is_ahead == ahead
 
 
@@ -131,7 +147,7 @@ def test_of_two_devices_the_slower_one_counts(tmp_path: Path) -> None:
         events += launch("long", 10 * at + 2, 4 + 50 * at, 50, device=3)
     profile = profile_with(tmp_path, events)
     assert [row.gpu_us for row in profiled_steps(profile)] == [50, 50]
-    assert known_clock(profile)[:7] == (10_000, 50_000, 3, 2, 1, "profiler", True)
+    assert measured(profile) == (50, 3, 1, "profiler", 10, 50)
 
 
 def test_work_launched_outside_of_the_steps_is_of_none(tmp_path: Path) -> None:
@@ -144,8 +160,7 @@ def test_work_launched_outside_of_the_steps_is_of_none(tmp_path: Path) -> None:
 def test_without_a_gpu_there_is_one_clock(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, [*steps(0, 10), slice_("aten::mm", 1, 5)])
     assert [row.gpu_us for row in profiled_steps(profile)] == [None, None]
-    clock = known_clock(profile)
-    assert clock[:7] == (10_000, None, -1, 2, 0, "profiler", False) and clock.step == 10_000
+    assert measured(profile) == (10, None, 2, "profiler", 10, None)
 
 
 def test_of_a_cut_trace_the_last_step_is_not_known(tmp_path: Path) -> None:
@@ -155,7 +170,7 @@ def test_of_a_cut_trace_the_last_step_is_not_known(tmp_path: Path) -> None:
     profile = profile_of(path)
     assert profile.trace.notices
     assert [row.gpu_us for row in profiled_steps(profile)] == [100, 100, None]
-    assert known_clock(profile)[:7] == (10_000, 100_000, 0, 2, 1, "profiler", True)
+    assert measured(profile) == (100, 0, 1, "profiler", 10, 100)
 
 
 def optimizer(end: float) -> Event:
@@ -168,18 +183,58 @@ def test_steps_of_a_loop_without_marks_are_told_by_the_optimizer(tmp_path: Path)
     for at in range(4):
         events += launch("k", 20 * at - 5, 60 * at, 50)
     profile = profile_with(tmp_path, events)
-    assert profiled_steps(profile) == []
-    assert known_clock(profile)[:7] == (20_000, 60_000, 0, 2, 1, "optimizer", True)
+    assert [(row.name, row.start_us, row.wall_us) for row in profiled_steps(profile)] == [
+        ("step 1", 15, 20),
+        ("step 2", 35, 20),
+    ]
+    assert measured(profile) == (60, 0, 1, "optimizer", 20, 60)
 
 
 def test_or_by_the_compiled_region_that_is_called_most(tmp_path: Path) -> None:
     events = [slice_("Torch-Compiled Region: 0/0", 10 * at, 4) for at in range(4)]
     profile = profile_with(tmp_path, [*events, slice_("Torch-Compiled Region: 1/0", 35, 2)])
-    assert known_clock(profile)[:7] == (10_000, None, -1, 3, 0, "compiled_region", False)
+    assert measured(profile) == (10, None, 3, "compiled_region", 10, None)
 
 
 def test_nothing_tells_steps_of_a_single_call(tmp_path: Path) -> None:
-    assert step_clock(profile_with(tmp_path, [slice_("aten::mm", 1, 5)])) is None
+    profile = profile_with(tmp_path, [slice_("aten::mm", 1, 5)])
+    assert steady_steps(profile) is None and step_time(profile).source == "span"
+    assert (step_time(profile).step_us, step_time(profile).steps) == (5, 0)
+
+
+def test_steps_that_compile_or_lack_records_are_left_out(tmp_path: Path) -> None:
+    """Of the others the mean counts. One before a step without records ends on the GPU nobody knows when."""
+    events = steps(0, 100, 200, 300, 400, length=100)
+    events.append(slice_("entire_frame_compile (dynamo_timed)", 5, 90))
+    for at in range(5):
+        events += launch("k", 100 * at + 97, 100 * at + 98, 90)[: 1 if at == 3 else 2]
+    profile = profile_with(tmp_path, events)
+    found = steady(profile)
+    assert found.compiles.tolist() == [True, False, False, False, False]
+    assert found.on_host.tolist() == [1, 2, 4] and measured(profile)[:3] == (100, None, 3)
+    assert [row.gpu_busy_us is None for row in profiled_steps(profile)] == [False, False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("gpu_us", "noted_us", "step_us", "unprofiled"),
+    [
+        (20, [70] * 3, 70, 3),
+        (20, [110] * 3, 100, 0),  # profiling makes no step shorter
+        (80, [70] * 3, 100, 0),  # nor is one shorter than the GPU's work
+        (80, [90] * 3 + [40] * 2, 90, 3),  # whose queue was not full in two of them
+        (99, [98] * 3, 98, 3),
+    ],
+)
+def test_unprofiled_steps_count_where_they_are_plausible(
+    tmp_path: Path, gpu_us: float, noted_us: list[int], step_us: float, unprofiled: int
+) -> None:
+    events = steps(0, 100, 200, length=100)
+    for at in range(3):
+        events += launch("k", 100 * at + 1, 100 * at + 1, gpu_us)
+    notes = StepTimes(unrecorded_ns=[1000 * us for us in noted_us])
+    time = step_time(profile_with(tmp_path, events, data_of(CompileSummary(steps=notes))))
+    assert (time.step_us, time.unprofiled_steps, time.profiled_us) == (step_us, unprofiled, 100)
+    assert time.overhead_us == 100 - step_us
 
 
 @pytest.mark.parametrize("streams", [1, 2])

@@ -5,20 +5,16 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
-from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 import compile_records
-from compile_records import START_US, a_compilation, artifact, mark
+from compile_records import START_US, a_compilation, artifact, mark, records_of
 from recordings import Recording
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.reader.merge import merge
-from tb_torchcompile_plugin.reader.torch_trace.log_records import HEAD, untab
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 
 
@@ -114,7 +110,7 @@ def test_wherever_a_recorder_begins_the_whole_is_that_of_the_log(
 ) -> None:
     choose = random.Random(f"{name} {forgotten}")
     for path in recording(name).glob("*.log"):
-        records, whole = records_of(path), read_log(os.fspath(path))
+        records, whole = records_of(path.read_bytes()), read_log(os.fspath(path))
         assert ids(summary_of(records)) == ids(whole)
         for _ in range(8):
             at = choose.randrange(len(records))
@@ -128,18 +124,6 @@ def test_wherever_a_recorder_begins_the_whole_is_that_of_the_log(
 
 def graphs(summary: pb.CompileSummary) -> list[tuple[str, int, int]]:
     return sorted((row.key.compile_id, row.key.epoch, row.direction) for row in summary.graphs)
-
-
-def records_of(path: Path) -> list[Record]:
-    """Every record of a sound log, as a recorder gets them."""
-    records = []
-    for raw in path.read_bytes().removeprefix(b"V").split(b"\nV"):
-        head = HEAD.match(b"V" + raw)
-        assert head
-        metadata: dict[str, Any] = msgspec.json.decode(head["json"])
-        payload, _ = untab((b"V" + raw)[head.end() :].removesuffix(b"\n"))
-        records.append(Record(metadata, payload.decode() if metadata.get("has_payload") else None))
-    return records
 
 
 def test_packages_are_the_same_where_they_began_at_the_same_time() -> None:

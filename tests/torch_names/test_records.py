@@ -2,13 +2,7 @@
 
 import pytest
 
-from tb_torchcompile_plugin.torch_names import artifacts, records
-from tb_torchcompile_plugin.torch_names import artifacts as output_code
-from tb_torchcompile_plugin.torch_names import caches as cache_keys
-from tb_torchcompile_plugin.torch_names import graph_breaks as failures
-from tb_torchcompile_plugin.torch_names import graph_breaks as guards
-from tb_torchcompile_plugin.torch_names import python_frames as tracebacks
-from tb_torchcompile_plugin.torch_names.graph_breaks import break_kind
+from tb_torchcompile_plugin.torch_names import artifacts, caches, graph_breaks, python_frames, records
 
 
 @pytest.mark.parametrize(
@@ -24,16 +18,16 @@ from tb_torchcompile_plugin.torch_names.graph_breaks import break_kind
     ],
 )
 def test_a_frame_that_was_compiled_too_often(exception: str, reason: str, limit: bool) -> None:
-    assert failures.is_limit(exception, reason) is limit
+    assert graph_breaks.is_limit(exception, reason) is limit
 
 
 def test_words_around_cuda_graphs() -> None:
     text = "skipping cudagraphs due to skipping cudagraphs due to mutated inputs (1 instances). Found from : \n  File"
-    assert failures.is_cudagraph_skip(text)
-    assert failures.short_skip_reason(text) == "mutated inputs"
-    assert not failures.is_cudagraph_skip("recording cudagraph tree for graph without symints")
-    assert failures.exception_name("<class 'torch._dynamo.exc.Unsupported'>") == "Unsupported"
-    assert failures.exception_name("Unsupported") == "Unsupported"
+    assert graph_breaks.is_cudagraph_skip(text)
+    assert graph_breaks.short_skip_reason(text) == "mutated inputs"
+    assert not graph_breaks.is_cudagraph_skip("recording cudagraph tree for graph without symints")
+    assert graph_breaks.exception_name("<class 'torch._dynamo.exc.Unsupported'>") == "Unsupported"
+    assert graph_breaks.exception_name("Unsupported") == "Unsupported"
 
 
 def test_kinds_and_ids_of_records() -> None:
@@ -104,39 +98,41 @@ from user code:
 
 
 def test_the_frames_of_a_traceback_with_their_code() -> None:
-    places = list(tracebacks.traceback_frames(tracebacks.first_traceback(TRACEBACK)))
+    places = list(python_frames.traceback_frames(python_frames.first_traceback(TRACEBACK)))
     assert places == [
         ("/home/me/train.py", 12, "main", "loss = model(x)"),
         ("/home/me/model.py", 7, "<graph break in forward>", ""),
     ]
-    assert [place.file for place in tracebacks.traceback_frames(TRACEBACK)][-1] == "/home/me/later.py"
-    assert list(tracebacks.traceback_frames("no traceback")) == [] and tracebacks.first_traceback("") == ""
+    assert [place.file for place in python_frames.traceback_frames(TRACEBACK)][-1] == "/home/me/later.py"
+    assert (
+        list(python_frames.traceback_frames("no traceback")) == [] and python_frames.first_traceback("") == ""
+    )
 
 
 def test_a_frame_in_compilation_metrics() -> None:
     text = "Line: 12, Name: main, Filename: /home/me/train.py"
-    assert tracebacks.frame_of_summary(text) == ("/home/me/train.py", 12, "main", "")
-    assert tracebacks.frame_of_summary("main") is None
+    assert python_frames.frame_of_summary(text) == ("/home/me/train.py", 12, "main", "")
+    assert python_frames.frame_of_summary("main") is None
 
 
 def test_where_a_guard_was_made() -> None:
-    assert guards.guarded_at("L['x'].size()[0] == 3  # y = x + 1  # me/train.py:12 in main") == (
+    assert graph_breaks.guarded_at("L['x'].size()[0] == 3  # y = x + 1  # me/train.py:12 in main") == (
         "me/train.py",
         12,
     )
     reason = "L['x'] == 3  # …ain.py:1 in f\n  File \"/home/me/train.py\", line 12, in main"
-    assert guards.guarded_at(reason) == ("/home/me/train.py", 12)
-    assert guards.guarded_at("L['x'] == 3") is None
+    assert graph_breaks.guarded_at(reason) == ("/home/me/train.py", 12)
+    assert graph_breaks.guarded_at("L['x'] == 3") is None
 
 
 def test_the_parts_of_a_cache_key() -> None:
     setting = "[f3a] inductor_config[max_autotune]: False"
-    assert cache_keys.is_setting(setting) and not cache_keys.is_setting("[f3a] gm: <lambda>()")
-    part = cache_keys.part_of(setting)
+    assert caches.is_setting(setting) and not caches.is_setting("[f3a] gm: <lambda>()")
+    part = caches.part_of(setting)
     assert part == ("f3a", "inductor_config[max_autotune]", "False")
-    assert cache_keys.title_of(part.name) == "setting max_autotune" and cache_keys.title_of("new") == "new"
-    assert cache_keys.is_input("example_inputs[0]") and not cache_keys.is_input("gm")
-    assert cache_keys.part_of("no part") is None
+    assert caches.title_of(part.name) == "setting max_autotune" and caches.title_of("new") == "new"
+    assert caches.is_input("example_inputs[0]") and not caches.is_input("gm")
+    assert caches.part_of("no part") is None
 
 
 def test_definitions_of_kernels() -> None:
@@ -148,7 +144,7 @@ def test_definitions_of_kernels() -> None:
         "    not_at_the_beginning = async_compile.triton('a', '')\n"
         "async_compile.wait(globals())\n"
     )
-    definitions = [(kernel.name, kernel.language) for kernel in output_code.kernel_definitions(code)]
+    definitions = [(kernel.name, kernel.language) for kernel in artifacts.kernel_definitions(code)]
     assert definitions == [
         ("triton_poi_fused_0", "triton"),
         ("mine", "triton"),
@@ -206,4 +202,4 @@ def test_definitions_of_kernels() -> None:
     ],
 )
 def test_a_reason_has_a_kind(reason: str, explanation: str, kind: str) -> None:
-    assert break_kind(reason, explanation) == kind
+    assert graph_breaks.break_kind(reason, explanation) == kind

@@ -5,18 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tb_torchcompile_plugin.torch_names import collectives, operators, slices
-from tb_torchcompile_plugin.torch_names import operators as autograd
-from tb_torchcompile_plugin.torch_names.collectives import (
-    HOLD_ALL,
-    Operation,
-    bus_factor,
-    collective,
-    element_bytes,
-    is_group_call,
-    is_host_collective,
-    message_bytes,
-    operation_of,
-)
+from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, Operation
 from tb_torchcompile_plugin.torch_names.records import PHASES, compiles_templates, phase_of, tuned_operator
 
 KEY = "f2j64ce562aj7jizftighhewf3dbzu3aqmfcvydvs27webq3kcpo"
@@ -75,7 +64,7 @@ NAMES: dict[Callable[[str], bool], list[str]] = {
         "cudaMemcpy",
         "hipMemcpyWithStream",
     ],
-    autograd.is_backward: [
+    operators.is_backward: [
         f"{NODE}MulBackward0",
         f"{NODE}torch::autograd::AccumulateGrad",
         f"{NODE}CompiledFunctionBackward",
@@ -83,12 +72,12 @@ NAMES: dict[Callable[[str], bool], list[str]] = {
         "MulBackward0",
         "MyFunctionBackward",
     ],
-    autograd.is_node: [
+    operators.is_node: [
         f"{NODE}MulBackward0",
         f"{NODE}torch::autograd::AccumulateGrad",
         f"{NODE}CompiledFunctionBackward",
     ],
-    autograd.is_anomaly_stack: [
+    operators.is_anomaly_stack: [
         "traceback.py(221): format_stack",
         "/usr/lib/python3.12/traceback.py(213): format_stack",
     ],
@@ -156,10 +145,7 @@ def test_what_names_tell() -> None:
     assert slices.compilation_id("dynamo_data: compile_id=0/0") is None
     assert slices.timed_function("inductor_compile (dynamo_timed)") == "inductor_compile"
     assert slices.timed_function(DATA) is None, "a mark beside it, of no length of its own"
-    assert autograd.node_name(f"{NODE}MulBackward0") == "MulBackward0"
-    assert collectives.collective("nccl:_all_gather_base") == "_all_gather_base"
-    assert collectives.collective("nccl:send 0->1") == "send"
-    assert collectives.collective("c10d::allreduce_") is None
+    assert operators.node_name(f"{NODE}MulBackward0") == "MulBackward0"
 
 
 def test_the_compiler_at_work_is_known_by_all_names_of_a_function() -> None:
@@ -305,14 +291,24 @@ OPERATIONS = {
 
 @pytest.mark.parametrize("text", OPERATIONS)
 def test_operation_of(text: str) -> None:
-    assert operation_of(text) == OPERATIONS[text]
+    assert collectives.operation_of(text) == OPERATIONS[text]
+
+
+LABELS = {
+    "nccl:all_reduce": "all_reduce",
+    "nccl:_all_gather_base": "_all_gather_base",
+    "nccl:send 0->1": "send",
+    "c10d::allreduce_": None,
+    "aten::all_reduce": None,
+    "ncclDevKernel_Generic": None,
+}
 
 
 def test_labels() -> None:
-    assert collective("nccl:all_reduce") == "all_reduce" and collective("nccl:send 0->1") == "send"
-    assert collective("aten::all_reduce") is None and collective("ncclDevKernel_Generic") is None
-    assert is_host_collective("gloo:all_reduce") and not is_host_collective("nccl:all_reduce")
-    assert is_group_call("c10d::allreduce_") and not is_group_call("_c10d_functional::all_reduce")
+    assert {text: collectives.collective(text) for text in LABELS} == LABELS
+    of_host, of_group = collectives.is_host_collective, collectives.is_group_call
+    assert of_host("gloo:all_reduce") and not of_host("nccl:all_reduce")
+    assert of_group("c10d::allreduce_") and not of_group("_c10d_functional::all_reduce")
 
 
 @pytest.mark.parametrize(
@@ -324,7 +320,7 @@ def test_labels() -> None:
     ],
 )
 def test_element_bytes(dtype: str, size: int | None) -> None:
-    assert element_bytes(dtype) == size
+    assert collectives.element_bytes(dtype) == size
 
 
 # Of 4 ranks, of which each has 100 bytes: what one gives and takes, the message and the factor of nccl-tests.
@@ -345,8 +341,8 @@ NCCL_TESTS: dict[Operation, tuple[int, int, int, float]] = {
 @pytest.mark.parametrize("operation", NCCL_TESTS)
 def test_messages_and_factors_are_those_of_nccl_tests(operation: Operation) -> None:
     given, taken, message, factor = NCCL_TESTS[operation]
-    assert message_bytes(operation, given, taken) == message
-    assert bus_factor(operation, 4) == factor
+    assert collectives.message_bytes(operation, given, taken) == message
+    assert collectives.bus_factor(operation, 4) == factor
 
 
 def test_who_waits_for_everybody() -> None:

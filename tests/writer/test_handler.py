@@ -14,13 +14,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from live import TRACE_LOGGER, in_a_fork, names, needs_torch, run, run_alone, summaries
+from live import SUMMARY, TRACE, TRACE_LOGGER, in_a_fork, names, needs_torch, run, run_alone, summaries
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
 from tb_torchcompile_plugin.writer import recorder as recorder_module
 from tb_torchcompile_plugin.writer.log_handlers import RecordHandler
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
-TRACE, SUMMARY = ".pt.trace.json", ".pt.compile.pb"
 
 
 def profile(torch: Any, on_ready: Callable[[Any], None], steps: int = 2, wait: int = 0) -> None:
@@ -167,9 +166,14 @@ def whole(path: str) -> None:
     Path(path).write_text('{"traceEvents": []}')
 
 
+def half(path: str) -> None:
+    """As Kineto leaves it on a full disk, of which it says nothing."""
+    Path(path).write_text('{"traceEvents": [{')
+
+
 def test_an_exporter_that_raises(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fail(path: str) -> None:
-        Path(path).write_text("{half")
+        half(path)
         raise RuntimeError("Trace is already saved")
 
     on_ready = tensorboard_trace_handler(str(tmp_path), "w", use_gzip=True)
@@ -188,28 +192,32 @@ def test_an_exporter_that_is_cancelled(
 ) -> None:
     """With Ctrl-C: while the trace is compressed, or its summary is written."""
 
-    def half(path: str) -> None:
-        Path(path).write_text("{half")
+    def cancelled(path: str) -> None:
+        half(path)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "replace", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        tensorboard_trace_handler(str(tmp_path), "w", gzipped)(Exporter(half if gzipped else whole))
+        tensorboard_trace_handler(str(tmp_path), "w", gzipped)(Exporter(cancelled if gzipped else whole))
     assert [path.suffix for path in tmp_path.iterdir()] == ([] if gzipped else [".json"])
     assert caplog.text.count("on_trace_ready was cancelled") == 1
 
 
-def test_an_exporter_that_fails_silently(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    tensorboard_trace_handler(str(tmp_path), "w")(Exporter(lambda path: None))
-    assert not names(tmp_path, TRACE)
-    assert "the trace cannot be written" in caplog.text
-
-
-def test_a_trace_that_the_disk_had_no_room_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Kineto does not say so; half a trace is better than none, and the reader takes it."""
-    tensorboard_trace_handler(str(tmp_path), "w")(Exporter(lambda path: _write(path, '{"traceEvents": [{')))
-    assert len(names(tmp_path, TRACE)) == 1
-    assert "is cut off" in caplog.text
+@pytest.mark.parametrize(
+    ("prof", "said", "traces"),
+    [
+        (Exporter(lambda path: None), "the trace cannot be written", 0),
+        (Exporter(half), "is cut off", 1),  # half a trace is better than none, and the reader takes it
+        (None, "the trace cannot be written", 0),
+    ],
+    ids=["nothing written", "half written", "no profiler"],
+)
+def test_a_trace_that_is_not_written_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, prof: Any, said: str, traces: int
+) -> None:
+    tensorboard_trace_handler(str(tmp_path), "w")(prof)
+    assert len(names(tmp_path, TRACE)) == traces
+    assert said in caplog.text
 
 
 def test_what_goes_wrong_in_each_cycle_is_said_once(
@@ -221,14 +229,10 @@ def test_what_goes_wrong_in_each_cycle_is_said_once(
     monkeypatch.setattr("tb_torchcompile_plugin.compile_log.summary.save", no_space)
     for cycle in range(3):
         folder = str(tmp_path / f"c{cycle}")
-        tensorboard_trace_handler(folder, "w")(Exporter(lambda path: _write(path, '{"traceEvents": [{')))
+        tensorboard_trace_handler(folder, "w")(Exporter(half))
         tensorboard_trace_handler(folder, "w")(Exporter(no_space))
     assert len(caplog.records) == len(recorder_module.recorder()._reported) == 3
     assert str(tmp_path / "c0") in caplog.text
-
-
-def _write(path: str, text: str) -> None:
-    Path(path).write_text(text)
 
 
 def test_a_full_disk(
@@ -277,11 +281,6 @@ def test_a_recorder_that_is_broken_to_the_core(
     profile(torch, tensorboard_trace_handler(str(tmp_path), "w"))
     assert names(tmp_path, TRACE)
     assert "a bug of ours" in caplog.text
-
-
-def test_a_profiler_that_is_none_at_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    tensorboard_trace_handler(str(tmp_path), "w")(None)
-    assert "the trace cannot be written" in caplog.text
 
 
 def test_the_handler_in_the_child_of_a_fork(torch: Any, tmp_path: Path) -> None:

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from live import names, needs_torch, summaries
+from live import SUMMARY, TRACE, names, needs_torch, summaries
 from tb_torchcompile_plugin import tensorboard_trace_handler
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
-TRACE, SUMMARY = ".pt.trace.json", ".pt.compile.pb"
 WHOLE = '{"traceEvents": []}'
 
 

@@ -8,11 +8,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from live import names, needs_torch, run, summaries
+from live import SUMMARY, TRACE, names, needs_torch, run, summaries
 from tb_torchcompile_plugin import profile_steps
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
-TRACE, SUMMARY = ".pt.trace.json", ".pt.compile.pb"
 
 
 @pytest.fixture

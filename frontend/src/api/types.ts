@@ -197,6 +197,8 @@ export type Cause =
 
 export type Change = 'appeared' | 'changed' | 'same' | 'vanished';
 
+export type ClockName = 'gpu' | 'host';
+
 export interface CodeKernel {
   name: string;
   line: number;
@@ -504,6 +506,28 @@ export interface Coverage {
   empty_compilations: number | null;
 }
 
+export type CoverageKind =
+  | 'device_activity'
+  | 'events'
+  | 'gpu_records'
+  | 'launch_records'
+  | 'processes'
+  | 'step_marks'
+  | 'step_operators'
+  | 'thread_operators'
+  | 'times'
+  | 'truncation';
+
+export interface CoverageRow {
+  kind: CoverageKind;
+  level: Level;
+  steps: string[];
+  count: number;
+  of: number;
+  sentence: string;
+  fix: string;
+}
+
 export interface Cpu {
   says: string[];
   threads: CpuThread[];
@@ -769,6 +793,7 @@ export type FigureName =
   | 'gpu_busy_percent'
   | 'gpu_busy_us'
   | 'gpu_time_us'
+  | 'graph_break_direct_us'
   | 'graph_break_us'
   | 'graph_breaks'
   | 'launches'
@@ -1024,6 +1049,8 @@ export interface GraphBreakSite {
   first_us: number | null;
   last_us: number | null;
   breaks: GraphBreak[];
+  saves_us: number | null;
+  saves_percent: number | null;
   no_price: string | null;
 }
 
@@ -1241,6 +1268,7 @@ export interface JobReport {
   headline: string;
   basis: string;
   ranks: number;
+  step_us: number | null;
   missing_ranks: number[];
   world_size: number | null;
   clock_residual_us_p95: number | null;
@@ -1548,10 +1576,12 @@ export interface LeftOut {
   outliers: number;
 }
 
+export type Level = 'complete' | 'insufficient' | 'partial';
+
 export interface LineBreak {
   key: string;
   reason: string;
-  step_us: number | null;
+  cost_us: number | null;
 }
 
 export interface LineGuards {
@@ -1602,7 +1632,7 @@ export type Loops = 'scalar' | 'vectorised';
 
 export interface MeanPart {
   kind: PartKind;
-  part: Category | Cause | 'compiled_graph';
+  part: Category | Cause | 'compiled_graph' | 'not_recorded' | 'profiler_overhead';
   time_us: number;
   percent: number;
 }
@@ -1810,7 +1840,6 @@ export interface OverlapRow {
 export interface Overview {
   headline: string;
   step: string;
-  recording: string;
   coverage: Coverage;
   considered: string[];
   pays: string;
@@ -1863,11 +1892,11 @@ export type Panel =
 
 export interface PartDifference {
   kind: PartKind;
-  part: Category | Cause | 'compiled_graph';
+  part: Category | Cause | 'compiled_graph' | 'not_recorded' | 'profiler_overhead';
   time_us: Pair;
 }
 
-export type PartKind = 'gpu' | 'host' | 'idle';
+export type PartKind = 'gpu' | 'host' | 'idle' | 'profiler' | 'unknown';
 
 export type Paying = 'never' | 'pays' | 'unknown';
 
@@ -2195,7 +2224,8 @@ export interface Runs {
 export interface Scenario {
   headline: string;
   why_nothing: string | null;
-  step: StepLength | null;
+  step: StepTime;
+  replay_error_percent: number | null;
   now: Picture | null;
   after: Picture | null;
   combined: Predicted | null;
@@ -2320,7 +2350,16 @@ export interface SlowStep {
   row: number;
   excess_us: number;
   times_median: number;
-  reason: Category | Cause | 'compiled_graph' | 'autotune' | 'gc' | 'recompile' | null;
+  reason:
+    | Category
+    | Cause
+    | 'compiled_graph'
+    | 'not_recorded'
+    | 'profiler_overhead'
+    | 'autotune'
+    | 'gc'
+    | 'recompile'
+    | null;
   explained_us: number | null;
   compile_ids: string[];
   why: string;
@@ -2339,6 +2378,8 @@ export interface Span {
   warnings: Notice[];
   events: number;
   wall_us: number;
+  step_time: StepTime;
+  coverage: Coverage;
   profiled_us: number | null;
   gpu: Gpu[];
   steps: Step[];
@@ -2483,29 +2524,16 @@ export interface StepCategory {
   wall_time_percent: number | null;
 }
 
-export interface StepLength {
-  step_us: number;
-  clock: 'gpu' | 'host';
-  device: number | null;
-  host_us: number;
-  gpu_us: number | null;
-  recorded_us: number;
-  unrecorded_us: number | null;
-  steps: number;
-  steps_from: StepSource;
-  replay_error_percent: number;
-}
-
 export interface StepPart {
   kind: PartKind;
-  part: Category | Cause | 'compiled_graph';
+  part: Category | Cause | 'compiled_graph' | 'not_recorded' | 'profiler_overhead';
   time_us: number;
 }
 
 export interface StepReport {
   headline: string;
+  step_time: StepTime;
   times: StepTimes | null;
-  gpu_us: number | null;
   steps: StepBreakdown[];
   slow: SlowStep[];
   window: StepBreakdown | null;
@@ -2526,12 +2554,22 @@ export interface StepSideBySide {
   notes: string[];
 }
 
-export type StepSource = 'compiled_region' | 'optimizer' | 'profiler' | 'span';
+export type StepSource = 'compiled_region' | 'optimizer' | 'profiler' | 'server' | 'span';
 
 export interface StepSpan {
   name: string;
   start_ns: number;
   end_ns: number;
+}
+
+export interface StepTime {
+  step_us: number;
+  clock: ClockName;
+  steps: number;
+  profiled_us: number;
+  source: StepSource;
+  device: number | null;
+  unprofiled_steps: number;
 }
 
 export interface StepTimeDifference {

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.causes.rule import (
 )
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
 from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations, problems
-from tb_torchcompile_plugin.analysis.compile.compile_time import count_compilations
+from tb_torchcompile_plugin.analysis.compile.compile_time import count_frames, frames_s
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes, size_advice
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_breaks
@@ -40,7 +40,6 @@ from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skips
 from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary, Environment
 from tb_torchcompile_plugin.profile.compiled.eager_roots import lookups_in_vain
-from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -169,8 +168,8 @@ def _cache_missed(rule: Rule, data: CompileData) -> Iterator[Finding]:
     """Report compile caches that did not help: a first run cannot hit, so misses count only where they took long."""
     rows = data.summary.compilations
     missed = [row for row in rows if any(lookup.result == "miss" for lookup in row.cache)]
-    spent = sum(row.duration_ns for row in missed) / 1e9
-    compiled = count_compilations(missed)
+    spent = frames_s(missed) or 0.0
+    compiled = count_frames(missed)
     if spent >= thresholds.cache_missed_s:
         yield rule.finding(
             None,
@@ -252,9 +251,8 @@ def _compiled_for_each_size(rule: Rule, context: SpanContext) -> Iterator[Findin
     advice, summary = context.profile.of(size_advice), context.summary
     if advice is None or summary is None:
         return
-    ids = {row.key.compile_id for row in summary.recompiles}
-    rows = [row for row in summary.compilations if row.key.compile_id in ids]
-    spent_s = to_seconds(sum(row.duration_ns for row in rows))
+    rows = context.recompilations
+    spent_s = frames_s(rows) or 0.0
     if spent_s < thresholds.sizes_s or context.compiling_us(rows):
         return
     report = context.profile.of(dynamic_shapes)
@@ -263,7 +261,11 @@ def _compiled_for_each_size(rule: Rule, context: SpanContext) -> Iterator[Findin
         context,
         f"{report.says[0].rstrip('.')}: recompiling took {duration(1e6 * spent_s)} before this span",
         advice.sentence,
-        {"recompiles": len(rows), "compile_s": spent_s, "sizes": len({row.size for row in report.sizes})},
+        {
+            "recompiles": count_frames(rows),
+            "compile_s": spent_s,
+            "sizes": len({row.size for row in report.sizes}),
+        },
         severity="info",
         where=[line for line in lines if line],
         code=advice.code,
@@ -603,11 +605,11 @@ SKIPPED_RULE = Rule(
     "cudagraphs_skipped",
     "compilations",
     lambda rule, context: _cuda_graphs_skipped(rule, context.profile.data, context),
-    lambda context: context.profile.data and skips_graphs(context.profile.data),
+    lambda context: context.profile.data and context.profile.data.of(skips_graphs),
 )
 COMPILE_RULES = (
     Rule("no_trace", "runs", _no_trace, lambda data: data.summary.steps.HasField("unused")),
     Rule("recompile_limit", "compilations", _recompile_limit, lambda data: data.of(problems)),
-    Rule("cudagraphs_skipped", "compilations", _cuda_graphs_skipped, skips_graphs),
+    Rule("cudagraphs_skipped", "compilations", _cuda_graphs_skipped, lambda data: data.of(skips_graphs)),
     Rule("cache_missed", "compile_time", _cache_missed),
 )

@@ -1,9 +1,10 @@
 """What would eager code cost if it were compiled: graph breaks, eager operators, frames that torch gave up?"""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import groupby, pairwise
 from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,27 @@ _UNFUSED = 0.4  # of the kernels of a run in addition to the longest, at most; s
 
 def closed_breaks(profile: Profile) -> Iterator[fix.Fix]:
     """Yield one graph for what runs inside of one outermost region, and one for its backwards."""
+    broken, count = profile.of(broken_calls)
+    if not broken:
+        return
+    closed, fused = joined_graphs(profile, profile.of(break_gaps).times)
+    yield fix.Fix(
+        kind="graph_breaks",
+        change=fix.in_sequence(closed, fused),
+        times=count / profile.of(launch_sequence).steps,
+        conservative=closed,
+    )
+
+
+def closed_break(profile: Profile, compile_ids: Collection[str]) -> fix.Change | None:
+    """Return what closes the breaks of these compilations alone; None where none of their graphs is followed."""
+    gaps = profile.of(break_gaps)
+    times = gaps.times[[name in compile_ids for name in gaps.broken]]
+    return fix.in_sequence(*joined_graphs(profile, times)) if len(times) else None
+
+
+def broken_calls(profile: Profile) -> tuple[list[regions.RegionCall], int]:
+    """Return the outermost calls in which a graph breaks, and how many breaks are in them."""
     calls, cut = (
         profile.of(regions.region_calls),
         {call.index for call in profile.of(regions.calls_cut_by_breaks)},
@@ -41,22 +63,13 @@ def closed_breaks(profile: Profile) -> Iterator[fix.Fix]:
         count + sum(part.index in cut for part in regions.all_calls([call]))
         for call, count in zip(calls, resumed)
     ]
-    broken = [call for call, count in zip(calls, breaks) if count]
-    if not broken:
-        return
-    closed, fused = joined_graphs(profile, broken)
-    yield fix.Fix(
-        kind="graph_breaks",
-        change=fix.in_sequence(closed, fused),
-        times=sum(breaks) / profile.of(launch_sequence).steps,
-        conservative=closed,
-    )
+    return [call for call, count in zip(calls, breaks) if count], sum(breaks)
 
 
-def joined_graphs(profile: Profile, broken: list[regions.RegionCall]) -> tuple[fix.Change, fix.Change]:
-    """Return what takes out the host time between the graphs of each call, and what fuses kernels over the seams."""
+def joined_graphs(profile: Profile, gaps: Int64s) -> tuple[fix.Change, fix.Change]:
+    """Return what takes out the host time of gaps between graphs, and what fuses kernels over the seams."""
     lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
-    times, points = _seams(profile, *_gaps(profile, broken).T)
+    times, points = _seams(profile, *gaps.T)
     inside, _ = fix.points_inside(profile, times)
     closed = fix.in_sequence(
         fix.without_host_time(fix.time_inside(profile, times)),
@@ -69,28 +82,60 @@ def joined_graphs(profile: Profile, broken: list[regions.RegionCall]) -> tuple[f
     return closed, fix.as_one_graph(profile, inside | at_seam, kernels | ~profile.of(fix.are_kernels))
 
 
-def _gaps(profile: Profile, broken: list[regions.RegionCall]) -> Int64s:
-    """Return (slice of the thread, begin, end) between graphs, or backward graphs, that would be one graph.
+class Gaps(NamedTuple):
+    """The times between graphs, or backward graphs, that would be one graph without graph breaks."""
 
-    The frames that a call calls would be part of its graph, too.
-    """
+    times: Int64s  # (slice of the thread, begin, end) in rows
+    broken: list[str]  # the compile id whose break alone is there; "" where several are
+
+
+def break_gaps(profile: Profile) -> Gaps:
+    """Return the gaps of all breaks."""
+    return gaps_between(profile, profile.of(broken_calls)[0])
+
+
+def gaps_between(profile: Profile, calls: list[regions.RegionCall]) -> Gaps:
+    """Return the gaps between the graphs of each call. The frames that it calls would be part of its graph, too."""
     trace, ownership = profile.trace, profile.of(Ownership)
-    gaps, outermost = [], {}
-    for call in broken:
+    cut = {call.compile_id for call in profile.of(regions.calls_cut_by_breaks)}
+    gaps, broken, outermost = [], [], {}
+    # By the id of the call: the ids of its graphs in order, and which id's break is behind each.
+    forwards: dict[str, tuple[list[str], list[str]]] = {}
+    for call in calls:
         parts = list(regions.all_calls([call]))
         outermost.update(dict.fromkeys((part.compile_id for part in parts), call.compile_id))
         graphs = sorted(((*graph, part) for part in parts for graph in part.graphs), key=itemgetter(0))
-        for (_, end, part), (begin, _, following) in pairwise(graphs):
+        parted = [_broken_id(part, following, cut) for (*_, part), (*_, following) in pairwise(graphs)]
+        forwards[call.compile_id] = [part.compile_id for *_, part in graphs], parted
+        for ((_, end, part), (begin, _, following)), name in zip(pairwise(graphs), parted):
             if part is not following and begin >= end:
                 gaps.append((part.index, end, begin))
+                broken.append(name)
     owners = {row: outermost.get(ownership.names[code]) for row, code in ownership.backwards}
+    own_ids = {row: ownership.names[code] for row, code in ownership.backwards}
     backwards = sorted((row for row, owner in owners.items() if owner), key=trace.ts.__getitem__)
     for row, next_row in pairwise(backwards):
         end, begin = int(trace.ts[row] + trace.dur[row]), int(trace.ts[next_row])
         same = owners[row] == owners[next_row] and trace.track[row] == trace.track[next_row]
         if same and end <= begin < end + _REACH_NS:
             gaps.append((row, end, begin))
-    return np.array(gaps, np.int64).reshape(-1, 3)
+            # A backward runs the graphs in reverse.
+            broken.append(_only_break(*forwards[owners[row] or ""], own_ids[next_row], own_ids[row]))
+    return Gaps(np.array(gaps, np.int64).reshape(-1, 3), broken)
+
+
+def _only_break(ids: list[str], broken: list[str], first: str, last: str) -> str:
+    """Return the compile id whose breaks alone are between two graphs; "" where several have to be removed."""
+    between = set(broken[ids.index(first) : ids.index(last)]) if {first, last} <= set(ids) else set()
+    return between.pop() if len(between) == 1 else ""
+
+
+def _broken_id(call: regions.RegionCall, following: regions.RegionCall, cut: Collection[str]) -> str:
+    """Return the compile id whose break is between the graphs of two calls that follow each other."""
+    outer = following.outer
+    if outer is None or (call.compile_id in cut and not following.resume and outer is not call):
+        return call.compile_id
+    return outer.compile_id
 
 
 def _seams(profile: Profile, rows: Int64s, begins: Int64s, ends: Int64s) -> tuple[fix.Times, Int64s]:
@@ -171,7 +216,9 @@ def _compiled_frames(profile: Profile) -> Iterator[fix.Fix]:
     yield fix.Fix(
         kind="frames",
         subject=_main_operator(profile, points & lane.launches),
-        change=fix.in_sequence(change, *joined_graphs(profile, called)) if called else change,
+        change=fix.in_sequence(change, *joined_graphs(profile, gaps_between(profile, called).times))
+        if called
+        else change,
         times=int(points.sum()) / lane.steps,
         conservative=change if called else None,
     )

@@ -13,6 +13,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix
+from tb_torchcompile_plugin.analysis.causes.break_costs import break_sites, cost_of_breaks, direct_us
 from tb_torchcompile_plugin.analysis.causes.payback_result import (
     NOTHING_RAN,
     UNKNOWN,
@@ -29,7 +30,7 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
 )
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, why_nothing
-from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_costs
+from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, seconds, signed
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import call_overhead
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
@@ -98,9 +99,9 @@ class WhyNot(msgspec.Struct, frozen=True):
 
 
 class CompileSeconds(msgspec.Struct, frozen=True):
-    """What compiling cost; None where this run does not show it."""
+    """Compile time, and what it is with other caches; None where this run does not show it."""
 
-    blocked_s: Annotated[float, column_head("Compiling held the program")]
+    blocked_s: Annotated[float, column_head("Compile time")]
     cold_s: Annotated[float | None, column_head("With cold caches")]
     warm_s: Annotated[float | None, column_head("With warm caches")]
     cache_hits: int
@@ -315,15 +316,20 @@ def _on_host(profile: Profile) -> Iterator[WhyNot]:
         calls = plural(round(cost.calls / max(cost.steps, 1)), "call")
         us = cost.guard_us + (cost.overhead_us or 0.0)
         yield _row(profile, "guards", us, f"Guards and wrappers of {calls} of compiled code take")
-    breaks = profile.of(graph_break_costs) or []
-    if us := sum(row.profiled_us for row in breaks):
-        where = f"{breaks[0].file}:{breaks[0].line}" if breaks[0].file else ""
-        yield _row(profile, "breaks", us, "Between graphs that break, the host spends", where)
+    sites = profile.of(break_sites)
+    where = f"{sites[0].file}:{sites[0].line}" if sites and sites[0].file else ""
+    if (saved := profile.of(cost_of_breaks)) and saved.gain_us:
+        share = percent(saved.gain_percent)
+        says = f"Graph breaks cost {duration(saved.gain_us)} per step, {share} of the step"
+        yield WhyNot("breaks", saved.gain_us, saved.gain_percent, says, where)
+    elif not saved and (direct := profile.of(direct_us)):
+        steps = max(len(profile.of(StepWindows)), 1)
+        yield _row(profile, "breaks", direct * steps, "Direct cost of graph breaks:", where)
 
 
 def _unpriced(profile: Profile) -> Iterator[WhyNot]:
     """Yield recompiles, and sizes that are not fixed in the graphs that ran."""
-    rows = profile.summary.recompiles if profile.summary else ()
+    rows = profile.data.of(recompiles) if profile.data else ()
     if rows:
         says = f"{plural(len(rows), 'recompile')}: each is paid for, and each call tries the guards of all versions"
         yield WhyNot("recompiles", None, None, says, f"{rows[0].file}:{rows[0].line}" if rows[0].file else "")

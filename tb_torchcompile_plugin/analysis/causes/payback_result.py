@@ -12,19 +12,19 @@ import numpy as np
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.compile.caches import saved_ns
+from tb_torchcompile_plugin.analysis.compile.compile_time import total_s
 from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import launched_in_steps
 from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, noise_us, step_times
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.intervals import to_seconds, union
+from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, step_lengths, step_time
+from tb_torchcompile_plugin.profile.steps import StepWindows, step_lengths, step_time, unprofiled_steps
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.slices import is_graph
 
@@ -43,7 +43,7 @@ Caches = Literal["recorded", "cold", "warm"]
 
 
 class CompileCost(NamedTuple):
-    """How long compiling blocked the program (s), with these caches and with others."""
+    """The compile time of the process (s), with these caches and with others."""
 
     blocked_s: float
     cold_s: float | None  # with empty caches; None where this run does not show it, as `warm_s`
@@ -59,7 +59,7 @@ def compile_cost(data: CompileData) -> CompileCost | None:
     timed = [row for row in rows if row.HasField("duration_ns")]
     if not timed:
         return None
-    blocked, whole = blocked_s(data.summary), len(timed) == len(rows)
+    blocked, whole = data.of(total_s) or 0.0, len(timed) == len(rows)
     # By compilation the first lookup of each key: a process finds what it stored itself with any caches.
     seen: set[tuple[str, str]] = set()
     firsts = []
@@ -73,23 +73,6 @@ def compile_cost(data: CompileData) -> CompileCost | None:
     return CompileCost(blocked, cold if whole else None, warm, hits, len(results), whole)
 
 
-def blocked_s(summary: CompileSummary) -> float:
-    """Return the wall time in which any thread of the process compiled, tuned kernels or recorded CUDA graphs.
-
-    Its threads wait for one another. Compile workers count only as far as the process waits for them.
-    """
-    rows = [row for row in summary.compilations if row.HasField("duration_ns")]
-    timed = [(row.start_ns, row.duration_ns) for row in rows if row.HasField("start_ns")]
-    timed += [
-        (row.start_ns, row.duration_ns)
-        for row in summary.spans
-        if not row.worker_process and not row.unfinished
-    ]
-    start, dur = np.array(timed, np.int64).reshape(-1, 2).T
-    without_start = sum(row.duration_ns for row in rows if not row.HasField("start_ns"))
-    return to_seconds(without_start + union(start, start + dur).total_ns)
-
-
 class SteadySteps(NamedTuple):
     """The steps that do not compile; None where they are unknown."""
 
@@ -101,8 +84,9 @@ def steady_steps(profile: Profile) -> SteadySteps:
     """Return how long steady steps are; where the GPU is the bottleneck, by its clock."""
     step, profiled = profile.of(step_time), profile.of(profiled_times)
     if not step.unprofiled_steps:
-        # The steps of a GPU that has work all the time take as long profiled as not.
-        return SteadySteps(profiled if step.clock == "gpu" else None, profiled)
+        # Steps take as long profiled as not if a GPU is the limit, or where those noted are no shorter.
+        is_noted = bool(profile.data and profile.data.of(unprofiled_steps))
+        return SteadySteps(profiled if step.clock == "gpu" or is_noted else None, profiled)
     kept = (profile.of(step_lengths) / 1000).tolist()
     # Of many steps the means of a few parts, so that slow changes do not count as chance.
     size = len(kept) // _PARTS if len(kept) >= _MIN_STEPS else 1

@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.analysis.compile.compilation_details import (
     most_guarded_container,
 )
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
+from tb_torchcompile_plugin.analysis.compile.compile_time import frames_us_in
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Panel, Severity, severity_of
 from tb_torchcompile_plugin.analysis.formatting import at_line, function_at
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import requested_graphs
@@ -31,13 +32,9 @@ from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skip_
 from tb_torchcompile_plugin.analysis.runtime.memory import HeldMemory, held_memory
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_unit
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, Frame
+from tb_torchcompile_plugin.generated_code.artifacts import Frame as SourceFrame
 from tb_torchcompile_plugin.profile.columns import host_slices
-from tb_torchcompile_plugin.profile.compiled.regions import (
-    all_calls,
-    compiled_calls,
-    compiled_when,
-    region_calls,
-)
+from tb_torchcompile_plugin.profile.compiled.regions import all_calls, compiled_calls, region_calls
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls, ran_packages
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, share_percent, union
@@ -150,7 +147,7 @@ class SpanContext:
 
     def compiling_us(self, rows: Iterable[Compilation]) -> float:
         """Return how much of the profiled time these were compiled."""
-        return self.inside_us(compiled_when(rows, self.profile.trace.base_ns))
+        return frames_us_in(rows, self.profile.trace.base_ns, self.windows)
 
 
 class Details(TypedDict, total=False):
@@ -210,12 +207,12 @@ def skips_graphs(data: CompileData) -> bool:
     return bool(data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
 
 
-def called_at(stack: Sequence[Frame]) -> str:
+def called_at(stack: Sequence[Frame | SourceFrame]) -> str:
     """Return the user's line that led to the last frame of a stack, of a library; "" where that is the user's own."""
     return "" if not stack or is_user_file(stack[-1].file) else users_line(stack)
 
 
-def users_line(stack: Sequence[Frame]) -> str:
+def users_line(stack: Sequence[Frame | SourceFrame]) -> str:
     """Return the last line of the user's in a stack, "" where there is none."""
     users = [frame for frame in stack if is_user_file(frame.file)]
     return at_line(users[-1].file, users[-1].line) if users else ""
@@ -231,7 +228,7 @@ def _large_gains(kind: FixKind, rule: Rule, context: SpanContext) -> Iterator[Fi
     """Report the fixes of one kind with a large predicted gain, unless another rule says why they would not help."""
     if kind == "cuda_graphs":
         data = context.profile.data
-        if (data and skips_graphs(data)) or context.profile.of(requested_graphs):
+        if (data and data.of(skips_graphs)) or context.profile.of(requested_graphs):
             return  # inductor was told to use them
     if kind == "eager" and (context.nothing_compiled or context.profile.of(given_up)):
         return

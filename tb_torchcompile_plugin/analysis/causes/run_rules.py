@@ -1,20 +1,26 @@
 """What slows the host down besides launching, what slows the GPU down, and was the recording made well enough?"""
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes.break_costs import (
+    break_sites,
+    cost_of_breaks,
+    direct_sentence,
+    direct_us,
+)
 from tb_torchcompile_plugin.analysis.causes.fix import work_named
 from tb_torchcompile_plugin.analysis.causes.fix_words import step_after
 from tb_torchcompile_plugin.analysis.causes.rule import Rule, SpanContext, called_at, named_with_caller
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
+from tb_torchcompile_plugin.analysis.compile.compile_time import count_frames
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import size_advice
-from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_costs
-from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guard_clause, recompiles
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreakSite
+from tb_torchcompile_plugin.analysis.compile.recompile_moments import calls_by_id
+from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guards_clause, recompiles
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding
 from tb_torchcompile_plugin.analysis.formatting import (
     at_line,
@@ -33,7 +39,6 @@ from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching_operator
 from tb_torchcompile_plugin.analysis.runtime.python import python
 from tb_torchcompile_plugin.analysis.runtime.span_report import unnamed_cpu_kernels
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import Part, step_breakdown
-from tb_torchcompile_plugin.compile_log.summary_pb2 import GraphBreak
 from tb_torchcompile_plugin.profile.columns import host_slices, mask_of
 from tb_torchcompile_plugin.profile.compiled.regions import calls_cut_by_breaks, compiling_in_trace, resumes
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
@@ -76,92 +81,78 @@ _NOT_WRITTEN = (
 )
 
 
-class _Break(NamedTuple):
-    """Where compiled code was cut."""
-
-    compile_id: str
-    file: str
-    line: int | None
-    where: str
-
-
 def _graph_breaks(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     """Report graph breaks that cost time in the profiled steps."""
-    costs, by = _break_costs(context), context.best("graph_breaks")
-    known = [us for us in costs.values() if us is not None]
-    us = sum(known) if known else None
-    gain = by.predicted.gain_percent if by else context.share(us)
-    if not costs or gain < thresholds.gain_percent:
+    profile, cost = context.profile, context.profile.of(cost_of_breaks)
+    by = context.best("graph_breaks") if cost else None
+    direct = profile.of(direct_us)
+    share = cost.gain_percent if cost else context.share(direct and direct * context.step_count)
+    sites = _sites_that_ran(context)
+    if not sites or share < thresholds.gain_percent:
         return
-    worst = max(costs, key=lambda row: costs[row] or 0)
+    worst = sites[0]
     # Where the worst of all is in a library, the worst one in the user's own files, too.
-    users = [row for row in costs if row.file and is_user_file(row.file)]
     own = None
-    if worst.file and worst not in users:
-        own = max(users, key=lambda row: costs[row] or 0, default=None)
-    count = len({row.where for row in costs})
-    breaks = reversed(context.summary.graph_breaks if context.summary else ())
-    by_id = {row.key.compile_id: row for row in breaks}  # the first one of each
-    graph_break = by_id.get(worst.compile_id)
-    caller = "" if not graph_break or is_user_file(worst.file) else called_at(graph_break.stack)
-    also = at_line(own.file, own.line) if own else caller
+    if worst.file and not is_user_file(worst.file):
+        own = next((site for site in sites if site.file and is_user_file(site.file)), None)
+    caller = "" if not worst.breaks or is_user_file(worst.file) else called_at(worst.breaks[0].stack)
+    where, also = _line_of(worst), _line_of(own) if own else caller
     addition = f" ({'the dearest in your own code' if own else 'called'} at {also})" if also else ""
-    row = None
-    if graph_break:
-        number = graph_break.line if graph_break.HasField("line") else ""
-        row = f"graph_breaks:{graph_break.file}:{number}:{graph_break.reason}"
-    evidence: Evidence = {"breaks": count}
-    if us is not None:
-        evidence |= {
-            "host_us_per_step": us / context.step_count,
-            "share_percent": context.share(us),
-            "dearest_us_per_step": max(known) / context.step_count,
-        }
-    advice = _hint(graph_break)
-    if count > 1:
-        advice = f"Begin with the dearest, {worst.where}. {advice}"
+    evidence: Evidence = {"breaks": len(sites), "share_percent": share}
+    if cost:
+        evidence |= {"gain_us_per_step": cost.gain_us}
+        if worst.saves_us is not None:
+            evidence |= {"dearest_us_per_step": worst.saves_us}
+    elif direct is not None:
+        evidence |= {"direct_us_per_step": direct}
+    advice = _hint(worst)
+    if len(sites) > 1:
+        advice = f"Begin with the dearest, {where}. {advice}"
         if own:
-            advice = f"{advice.rstrip('.')}. At {also}: {_hint(by_id.get(own.compile_id))}"
+            advice = f"{advice.rstrip('.')}. At {also}: {_hint(own)}"
+    each = cost.gain_us if cost else direct
     yield rule.finding(
         context,
-        _break_title(context, count, f"{worst.where}{addition}", by, us or 0),
+        _break_title(context, len(sites), f"{where}{addition}", by),
         advice,
         evidence,
-        saves_us=us,
-        row=row,
+        saves_us=None if each is None else each * context.step_count,
+        row=f"graph_breaks:{worst.key}" if worst.breaks else None,
         by=by,
-        where=[worst.where, also] if also else [worst.where],
+        where=[where, also] if also else [where],
     )
 
 
-def _break_costs(context: SpanContext) -> dict[_Break, float | None]:
-    """Return the cost of each break (µs); None where nothing compiled follows, the most frequent first."""
-    costs = context.profile.of(graph_break_costs)
-    prices: dict[tuple[str, str, int | None], float | None] = {}
-    if costs:
-        prices = {(cost.compile_id, cost.file, cost.line): cost.profiled_us for cost in costs}
-    elif lines := context.profile.of(resumes):
-        counts = Counter(call.compile_id for call in context.profile.of(calls_cut_by_breaks))
-        prices = {(name, *lines.place(name, "")): None for name, _ in counts.most_common()}
-    return {
-        _Break(name, file, line, at_line(file, line) or name): us for (name, file, line), us in prices.items()
-    }
+def _sites_that_ran(context: SpanContext) -> list[GraphBreakSite]:
+    """Return the sites that ran in the span, most expensive first; without costs the most frequent first."""
+    calls, lines = context.profile.of(calls_by_id), context.profile.of(resumes)
+    cut = {call.compile_id for call in context.profile.of(calls_cut_by_breaks)} if lines else ()
+    rows = context.profile.of(break_sites)
+    priced = [row for row in rows if row.saves_us is not None or row.host_us is not None]
+    ran = [row for row in rows if cut and cut.intersection(row.compile_ids)]
+    ran.sort(key=lambda row: -sum(calls[name] for name in row.compile_ids))
+    return priced or ran
 
 
-def _break_title(context: SpanContext, count: int, where: str, by: WhatIf | None, us: float) -> str:
+def _line_of(site: GraphBreakSite) -> str:
+    return at_line(site.file, site.line) or ", ".join(site.compile_ids)
+
+
+def _break_title(context: SpanContext, count: int, where: str, by: WhatIf | None) -> str:
     breaks = plural(count, "graph break")
     if by and count == 1:
         return f"{breaks} at {where}: {step_after(by.predicted, 'without it', context.paced)}"
     if by:
         return f"{breaks}, the dearest at {where}: {step_after(by.predicted, 'without them', context.paced)}"
-    each = f"{duration(us / context.step_count)} {context.where}, {percent(context.share(us))}"
-    return f"{breaks} {'costs' if count == 1 else 'cost'} {each} of the recorded time"
+    at = f"at {where}" if count == 1 else f"the dearest at {where}"
+    return f"{breaks}, {at}. {direct_sentence(context.profile)}"
 
 
-def _hint(graph_break: GraphBreak | None) -> str:
+def _hint(site: GraphBreakSite) -> str:
     """Return torch's hint, if it has one that is about this break."""
-    if graph_break is None:
+    if not site.breaks:
         return _FIXES["other"]
+    graph_break = site.breaks[0]
     hints = (hint for hint in graph_break.hints if not is_generic_hint(hint))
     kind = break_kind(graph_break.reason, graph_break.explanation)
     return next(hints, _FIXES.get(kind, "Move what breaks it out of the compiled function"))
@@ -178,18 +169,22 @@ def _recompiles(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     key, caller = longest.key, called_at(longest.stack)
     ids = {row.key.compile_id for row in inside}
     reasons = [row for row in context.rows(recompiles) if row.compile_id in ids]
-    guard = next((guard for row in reasons for guard in row.guards), None)
+    guards = [guard for row in reasons for guard in row.guards[:1]]
+    guard = next(iter(guards), None)
     row = next((row for row in reasons if row.compile_id == key.compile_id), None)
     frame = f"{named_with_caller(row.function, row.file, row.line, caller)} " if row else ""
+    count, frames = count_frames(inside), {(row.function, row.file, row.line) for row in reasons}
+    if len(frames) > 1:
+        frame = f"{plural(len(frames), 'function')}, longest {frame}"
     where = caller or (at_line(row.file, row.line) if row else "")
     sizes = context.profile.of(size_advice) if guard and guard.kind in ("tensor_size", "shape") else None
     advice = (sizes and sizes.sentence) or (guard and guard.advice)
     yield rule.finding(
         context,
-        f"Torch recompiled {frame}{often(len(inside))} while it was profiled, which took "
-        f"{duration(us)}{failed_guard_clause(guard)}",
+        f"Torch recompiled {frame}{often(count)} while it was profiled, which took "
+        f"{duration(us)}{failed_guards_clause(guards)}",
         advice or "See which guard failed, and keep what it checks the same",
-        {"recompiles": len(inside), "compile_us": us, "share_percent": share},
+        {"recompiles": count, "compile_us": us, "share_percent": share},
         saves_us=us,
         by=context.best("compile"),
         row=f"recompiles:{key.compile_id},{key.epoch}",

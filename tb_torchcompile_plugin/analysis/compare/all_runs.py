@@ -8,11 +8,8 @@ import msgspec
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.causes.overview import Overview, first_change, overview
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
-from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
-    graph_break_costs,
-    graph_break_sites,
-    reported_sites,
-)
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
+from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
 from tb_torchcompile_plugin.analysis.finding import Finding, Severity
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
@@ -68,9 +65,9 @@ def compile_line(data: CompileData) -> CompileLine:
     first = first_change(data.of(findings).findings)
     return CompileLine(
         data.of(ct.total_s),
-        ct.count_compilations(data.summary.compilations),
-        len(data.of(reported_sites)),
-        len(data.summary.recompiles),
+        data.of(ct.count_compilations),
+        data.of(count_sites),
+        data.of(count_recompiles),
         first.title if first else None,
         first.severity if first else None,
     )
@@ -80,13 +77,12 @@ def span_line(profile: Profile) -> SpanLine:
     """Return the line of a span, with what its worker compiled."""
     data, first = profile.data, first_change(profile.of(findings).findings)
     step, covered = profile.of(step_time), profile.of(coverage)
-    knows_breaks = data is not None or profile.of(graph_break_costs) is not None
     busy = [row.busy_percent for row in profile.of(gpus) if row.busy_percent is not None]
     return SpanLine(
         compile_s=data.of(ct.total_s) if data else None,
-        compilations=ct.count_compilations(data.summary.compilations) if data else None,
-        graph_breaks=len(profile.of(graph_break_sites)) if knows_breaks else None,
-        recompiles=len(data.summary.recompiles) if data else None,
+        compilations=data.of(ct.count_compilations) if data else None,
+        graph_breaks=profile.of(count_sites),
+        recompiles=data.of(count_recompiles) if data else None,
         finding=first.title if first else None,
         severity=first.severity if first else None,
         step_us=step.step_us if step.steps else None,

@@ -12,12 +12,13 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes.break_costs import direct_of_span_us, direct_us, saved_us
 from tb_torchcompile_plugin.analysis.compare import pairs
 from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
 from tb_torchcompile_plugin.analysis.compile import compile_time
 from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
-from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites, graph_break_costs
-from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
+from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
@@ -41,6 +42,7 @@ FigureName = Literal[
     "gpu_time_us",
     "launches",
     "graph_break_us",
+    "graph_break_direct_us",
     "graph_breaks",
     "recompiles",
     "compilations",
@@ -54,6 +56,7 @@ _LABELS: dict[FigureName, str] = {
     "gpu_time_us": "GPU time of kernels",
     "launches": "Launches",
     "graph_break_us": "Cost of graph breaks",
+    "graph_break_direct_us": "Direct cost of graph breaks",
     "graph_breaks": "Graph breaks",
     "recompiles": "Recompiles",
     "compilations": "Compilations",
@@ -231,8 +234,8 @@ def _figures(side: pairs.Side, run: _Run | None, whole: bool) -> _Figures:
         return figures | dict.fromkeys(("graph_breaks", "recompiles", "compilations", "compile_s"))
     return figures | {
         "graph_breaks": side.data.of(count_sites),
-        "recompiles": len(side.data.of(recompiles)),
-        "compilations": compile_time.count_compilations(side.data.summary.compilations),
+        "recompiles": side.data.of(count_recompiles),
+        "compilations": side.data.of(compile_time.count_compilations),
         "compile_s": side.data.of(compile_time.total_s),
     }
 
@@ -240,18 +243,15 @@ def _figures(side: pairs.Side, run: _Run | None, whole: bool) -> _Figures:
 def _run_figures(run: _Run, whole: bool) -> _Figures:
     wall, busy_us = run.length_us, _busy_us(run.profile, whole)
     time, launches = run.gpu
-    costs = run.profile.of(graph_break_costs)
-    breaks = None
-    if costs is not None and wall is not None:
-        count = 1 if whole else len(run.profile.of(StepWindows))
-        breaks = sum(cost.host_us if whole else cost.profiled_us for cost in costs) / count
+    saved, count = run.profile.of(saved_us), max(len(run.profile.of(StepWindows)), 1) if whole else 1
     return {
         "span_us" if whole else "step_us": wall,
         "gpu_busy_us": busy_us,
         "gpu_busy_percent": 100 * busy_us / wall if busy_us is not None and wall else None,
         "gpu_time_us": time,
         "launches": launches,
-        "graph_break_us": breaks,
+        "graph_break_us": None if saved is None else saved * count,
+        "graph_break_direct_us": run.profile.of(direct_of_span_us if whole else direct_us),
     }
 
 

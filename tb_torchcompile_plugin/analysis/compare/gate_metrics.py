@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from tb_torchcompile_plugin.analysis.causes.break_costs import break_sites
 from tb_torchcompile_plugin.analysis.compare import baseline_pb2 as pb
 from tb_torchcompile_plugin.analysis.compare.jobs import job_step_ns
 from tb_torchcompile_plugin.analysis.compile import compile_time
-from tb_torchcompile_plugin.analysis.compile.graph_breaks import graph_break_sites
 from tb_torchcompile_plugin.analysis.formatting import device_name, plural
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
@@ -171,9 +171,9 @@ def _steps(source: RunSource) -> Measure:
     if not lengths:
         return unknown_measure(_NO_STEPS)
     items = [
-        _item("graph break", site.reason, site.file, site.line, round(1000 * site.step_mean_us))
-        for site in slowest.of(graph_break_sites)
-        if site.step_mean_us
+        _item("graph break", site.reason, site.file, site.line, round(1000 * site.saves_us))
+        for site in slowest.of(break_sites)
+        if site.saves_us
     ]
     # Why a GPU idles or, without one, what the host does.
     for part in slowest.of(step_breakdown).mean_parts:

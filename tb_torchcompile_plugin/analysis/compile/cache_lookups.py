@@ -19,7 +19,8 @@ from tb_torchcompile_plugin.analysis.compile.caches import (
     compilations_in_order,
     time_saved_s,
 )
-from tb_torchcompile_plugin.analysis.compile.startup_parts import compile_ns, parts_ns, window
+from tb_torchcompile_plugin.analysis.compile.compile_time import total_s
+from tb_torchcompile_plugin.analysis.compile.startup_parts import parts_ns, window
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Direction, Key, forward_compilations, key_of
@@ -71,7 +72,7 @@ class StartRow(msgspec.Struct, frozen=True):
     kind: Kind | None  # "cold": all lookups missed, "warm": all hit, None: no lookups
     # None where the first steady step was not recorded.
     start_up_s: Annotated[float | None, column_head("Until steady")]
-    compile_s: Annotated[float, column_head("Compiling")]
+    compile_s: Annotated[float, column_head("Compile time")]
     common_compile_s: Annotated[float | None, column_head("Of common frames")]  # time that these took here
     # Frames that the process in view compiled, too.
     common: Annotated[int, column_head("Common frames", hidden=True)]
@@ -272,7 +273,7 @@ def start_rows(starts: Starts) -> tuple[StartRow, ...]:
                 kind=kinds.pop() if len(kinds) == 1 else "mixed",
                 from_process=start_window is not None and start_window.from_process,
                 start_up_s=to_seconds(sum(data.of(parts_ns).values())) if has_end else None,
-                compile_s=to_seconds(data.of(compile_ns)),
+                compile_s=data.of(total_s) or 0.0,
                 hits=results.count("hit"),
                 misses=results.count("miss"),
                 bypasses=results.count("bypass"),

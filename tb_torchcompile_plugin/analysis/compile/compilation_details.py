@@ -158,9 +158,10 @@ def compile_time_headline(data: CompileData) -> str:
     were = "was" if backward == 1 else "were"
     lazy = f"; {plural(backward, 'backward graph')} {were} compiled on first use" if backward else ""
     not_here = f"; {others}" if others else ""
-    number = len({(row.epoch, row.compile_id) for row in rows})
     total = seconds(data.of(ct.total_s))
-    return f"{plural(number, 'compilation')} took {total}{of_recorded}{lazy}{not_here}."
+    return (
+        f"{plural(data.of(ct.count_compilations), 'compilation')} took {total}{of_recorded}{lazy}{not_here}."
+    )
 
 
 def _recorded_s(summary: CompileSummary) -> float | None:

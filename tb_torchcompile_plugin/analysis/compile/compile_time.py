@@ -12,7 +12,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
-from tb_torchcompile_plugin.compile_log.record import key_of
+from tb_torchcompile_plugin.compile_log.record import Key, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, to_seconds, union, us
@@ -73,8 +73,13 @@ class PhaseSpans(msgspec.Struct, frozen=True):
     spans: PhaseColumns
 
 
-def count_compilations(rows: Iterable[CompilationMessage]) -> int:
-    """Count the forward compilations that happened in this process.
+def count_compilations(data: CompileData) -> int:
+    """Count the compilations that happened in this process."""
+    return count_frames(data.summary.compilations)
+
+
+def count_frames(rows: Iterable[CompilationMessage]) -> int:
+    """Count the forward compilations among these that happened in this process.
 
     A lazily compiled backward belongs to its forward. Exports compile nothing.
     """
@@ -98,12 +103,31 @@ def function_times(data: CompileData) -> list[FunctionTime]:
 
 def total_s(data: CompileData) -> float | None:
     """Return the compile time of the process; None when no compilation has a known duration."""
-    rows = [row for row in data.summary.compilations if row.HasField("duration_ns")]
+    return frames_s(data.summary.compilations)
+
+
+def seconds_by_frame(data: CompileData) -> dict[Key, float | None]:
+    """Return the compile time of each compile id, with that of its backward graph; None where it is unknown."""
+    return {
+        key: frames_s(rows)
+        for key, rows in grouped(data.summary.compilations, lambda row: key_of(row.key)).items()
+    }
+
+
+def frames_s(rows: Iterable[CompilationMessage]) -> float | None:
+    """Return the compile time of these; None where none has a known duration."""
+    rows = [row for row in rows if row.HasField("duration_ns")]
     if not rows:
         return None
     untimed = sum(row.duration_ns for row in rows if not row.HasField("start_ns"))
     threads = _by_thread([row for row in rows if row.HasField("start_ns")])
     return to_seconds(untimed + sum(spans.total_ns for spans in threads))
+
+
+def frames_us_in(rows: Iterable[CompilationMessage], base_ns: int, windows: Intervals) -> float:
+    """Return how much of the compile time of these fell into windows of a trace that begins at `base_ns`."""
+    timed = [row for row in rows if row.HasField("start_ns") and row.HasField("duration_ns")]
+    return us(_covered(_by_thread(timed, base_ns), *windows).sum())
 
 
 def compile_overlap(profile: Profile) -> CompileOverlap | None:

@@ -1,29 +1,30 @@
-"""Where does the program break its graphs, and what does each break cost when the program runs?
+"""Where does the program break its graphs, and how long does the host take from graph to graph there?
 
 A site is the user's line and torch's reason. Attempts, callers and recompiles that break at the same line for the same
-reason are one site. A site that is in the log and was not executed in the trace has no cost.
+reason are one site. A site that is in the log and was not executed in the trace has no direct cost.
 
+The cost of a break is what removing it saves: analysis/causes/break_costs.py predicts it. Measured is the direct cost:
 `host_us` sums, over the calls, the time from the end of one graph execution to the start of the next one of the same
 frame, without what was compiled meanwhile. It includes the guards and the overhead of the region that resumes, which
 are also given apart. `gpu_idle_us` is how long no device of the process was busy in that time.
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import calls_by_id, step_around
-from tb_torchcompile_plugin.analysis.formatting import duration, joined_names, often, percent, plural
+from tb_torchcompile_plugin.analysis.formatting import joined_names, often, plural
 from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.regions import Break, BreakLine, region_calls, resumes
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Intervals, share_percent, us, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, share_percent, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import Step, StepWindows, profiled_steps
+from tb_torchcompile_plugin.profile.steps import StepWindows, steady_steps, step_time
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind
@@ -50,10 +51,10 @@ class GraphBreak(msgspec.Struct, frozen=True):
 
 
 class GraphBreakSite(msgspec.Struct, frozen=True):
-    """One break site with what it costs.
+    """One break site with its cost and its direct cost.
 
-    Fields named after a step and `share_percent` are over all profiled steps, None without any; the other sums are over
-    the whole span. All are None where no cost is known.
+    Fields named after a step and `share_percent` are means of the steady steps, None without any; the other sums are
+    over the whole span. All are None where they are unknown.
     """
 
     key: str
@@ -70,11 +71,15 @@ class GraphBreakSite(msgspec.Struct, frozen=True):
     step_median_us: float | None
     step_p95_us: float | None
     step_gpu_idle_us: float | None
-    share_percent: float | None  # of the steps' wall time
+    share_percent: float | None  # `step_mean_us`, of a step
     gpu_idle_us: float | None
     first_us: float | None  # start of one execution, from the span's first event
     last_us: float | None  # end of that execution
     breaks: list[GraphBreak]  # every compilation that broke there
+    saves_us: float | None = (
+        None  # the cost: how much shorter a step is without this break alone, as predicted
+    )
+    saves_percent: float | None = None  # of a step
     no_price: str | None = None  # why no cost is known; None where one is, and without a trace
 
 
@@ -103,11 +108,6 @@ class GraphBreakCost(msgspec.Struct, frozen=True):
     first_us: float  # start of one execution, from the span's first event
     last_us: float  # end of that execution
     steps: list[BreakInStep]
-
-    @property
-    def profiled_us(self) -> float:
-        """The part of `host_us` inside steps; all of it where there are none."""
-        return sum(step.host_us for step in self.steps) if self.steps else self.host_us
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -156,14 +156,42 @@ def graph_breaks(data: CompileData) -> list[GraphBreak]:
     return rows
 
 
+class DirectCost(NamedTuple):
+    """How long the host is between graphs, where breaks inside of breaks count once."""
+
+    host_ns: int
+    step_ns: Int64s  # by step
+
+
+def direct_cost(profile: Profile, compile_ids: frozenset[str] | None = None) -> DirectCost:
+    """Return the direct cost of the breaks of these compilations, of all without any."""
+    gaps = regions.all_breaks(profile.of(region_calls))
+    outermost: list[Break] = []
+    ends: dict[int, int] = {}  # by thread, of its last gap
+    for gap in sorted(gaps, key=lambda gap: (gap.start, -gap.end)):
+        track = int(profile.trace.track[gap.call.index])
+        if (compile_ids is None or gap.call.compile_id in compile_ids) and gap.start >= ends.get(
+            track, gap.start
+        ):
+            outermost.append(gap)
+            ends[track] = gap.end
+    steps = profile.of(StepWindows)
+    if not outermost:
+        return DirectCost(0, np.zeros(len(steps), np.int64))
+    host = regions.break_host_ns(profile, outermost)
+    step_of_gap = within(steps.windows, np.array([gap.start for gap in outermost], np.int64))
+    by_step = np.zeros(len(steps), np.int64)
+    np.add.at(by_step, step_of_gap[step_of_gap >= 0], host[step_of_gap >= 0])
+    return DirectCost(int(host.sum()), by_step)
+
+
 def graph_break_sites(profile: Profile) -> list[GraphBreakSite]:
-    """Return the sites, most expensive first; those without a cost last, in the order in which torch reported them."""
+    """Return the sites, highest direct cost first; those without last, in the order in which torch reported them."""
     reported = profile.data.of(graph_breaks) if profile.data else []
-    # The last break ends its graph.
-    site_of = {row.compile_id: _site(row) for row in reported if row.compile_id}
+    site_of = _ended_by(reported)
     costs = profile.of(graph_break_costs)
     costs_of = grouped(costs or (), lambda cost: site_of.get(cost.compile_id, (cost.file, cost.line, "")))
-    rows = _rows(reported, costs_of, profile.of(profiled_steps))
+    rows = _rows(reported, costs_of, profile)
     if costs is not None:
         rows = [msgspec.structs.replace(row, no_price=_no_price(profile, row)) for row in rows]
     return sorted(rows, key=lambda row: -(row.host_us or 0))
@@ -171,37 +199,56 @@ def graph_break_sites(profile: Profile) -> list[GraphBreakSite]:
 
 def reported_sites(data: CompileData) -> list[GraphBreakSite]:
     """Return the sites without costs, in the order in which torch reported them."""
-    return _rows(data.of(graph_breaks), {}, [])
+    return _rows(data.of(graph_breaks), {}, None)
 
 
-def count_sites(data: CompileData) -> int:
-    """Count the lines of the user's code that broke a graph, for one reason each."""
-    return len(data.of(reported_sites))
+def count_sites(about: Profile | CompileData) -> int | None:
+    """Count the lines that broke a graph, for one reason each; None where neither log nor trace shows them."""
+    if isinstance(about, CompileData):
+        return len(about.of(reported_sites))
+    is_known = about.data is not None or about.of(graph_break_costs) is not None
+    return len(about.of(graph_break_sites)) if is_known else None
 
 
 def _site(row: GraphBreak) -> _Site:
     return row.file, row.line, row.reason
 
 
+def _ended_by(reported: list[GraphBreak]) -> dict[str, _Site]:
+    """Map each compile id to the site of its last break, which ends its graph."""
+    return {row.compile_id: _site(row) for row in reported if row.compile_id}
+
+
+def ended_graphs(profile: Profile, site: GraphBreakSite) -> set[str]:
+    """Return the compile ids whose graphs end at a site."""
+    ended = _ended_by(profile.data.of(graph_breaks) if profile.data else [])
+    own = site.file, site.line, site.reason
+    return {name for name in site.compile_ids if ended.get(name, own) == own}
+
+
 def _rows(
-    reported: list[GraphBreak], costs_of: Mapping[_Site, list[GraphBreakCost]], steps: list[Step]
+    reported: list[GraphBreak], costs_of: Mapping[_Site, list[GraphBreakCost]], profile: Profile | None
 ) -> list[GraphBreakSite]:
     breaks = grouped(reported, _site)
     sites = dict.fromkeys((*breaks, *costs_of))
-    return [_row(site, breaks.get(site, []), costs_of.get(site, []), steps) for site in sites]
+    return [_row(site, breaks.get(site, []), costs_of.get(site, []), profile) for site in sites]
 
 
 def _row(
-    site: _Site, breaks: list[GraphBreak], costs: list[GraphBreakCost], steps: list[Step]
+    site: _Site, breaks: list[GraphBreak], costs: list[GraphBreakCost], profile: Profile | None
 ) -> GraphBreakSite:
     file, line, reason = site
     ids = {row.compile_id for row in breaks} | {cost.compile_id for cost in costs}
-    in_steps = [step for cost in costs for step in cost.steps]
+    steady = profile.of(steady_steps) if profile and costs else None
+    steps = steady.on_host if steady else np.zeros(0, np.int64)
+    in_steps = [cost.steps[step] for cost in costs for step in steps]
     idle_in_steps = [step.gpu_idle_us for step in in_steps if step.gpu_idle_us is not None]
     idle = [cost.gpu_idle_us for cost in costs if cost.gpu_idle_us is not None]
-    wall = sum(step.wall_us for step in steps)
-    host_by_step = np.array([sum(cost.steps[step].host_us for cost in costs) for step in range(len(steps))])
-    has_steps = bool(costs and steps)
+    host_by_step, host_us = np.zeros(0), None
+    if profile and costs:
+        direct = profile.of(direct_cost, frozenset(cost.compile_id for cost in costs))
+        host_by_step, host_us = direct.step_ns[steps] / 1000, us(direct.host_ns)
+    has_steps = bool(len(steps))
     most_expensive = max(costs, key=lambda cost: cost.host_us, default=None)
     return GraphBreakSite(
         key=f"{file}:{'' if line is None else line}:{reason}",
@@ -213,12 +260,14 @@ def _row(
         compile_ids=sorted(ids - {""}),
         calls=sum(cost.calls for cost in costs) if costs else None,
         calls_per_step=sum(step.calls for step in in_steps) / len(steps) if has_steps else None,
-        host_us=round(sum(cost.host_us for cost in costs), 3) if costs else None,
+        host_us=host_us,
         step_mean_us=float(host_by_step.mean()) if has_steps else None,
         step_median_us=float(np.median(host_by_step)) if has_steps else None,
         step_p95_us=float(np.percentile(host_by_step, 95)) if has_steps else None,
         step_gpu_idle_us=sum(idle_in_steps) / len(steps) if idle_in_steps else None,
-        share_percent=100 * float(host_by_step.sum()) / wall if costs and wall else None,
+        share_percent=100 * float(host_by_step.mean()) / profile.of(step_time).profiled_us
+        if profile and has_steps
+        else None,
         gpu_idle_us=round(sum(idle), 3) if idle else None,
         first_us=most_expensive.first_us if most_expensive else None,
         last_us=most_expensive.last_us if most_expensive else None,
@@ -249,30 +298,8 @@ def _calls(profile: Profile, site: GraphBreakSite) -> int:
     return sum(profile.of(calls_by_id)[compile_id] for compile_id in site.compile_ids)
 
 
-def headline(profile: Profile) -> str:
-    """Summarize in a sentence: "4 graph break sites cost 555 µs a step, 9.22 % of it (mean of 3)."."""
-    sites, costs = profile.of(graph_break_sites), profile.of(graph_break_costs)
-    steps = profile.of(profiled_steps)
-    count = plural(len(sites), "graph break site")
-    with_cost = [site for site in sites if site.host_us is not None]
-    if not sites:
-        return "Graph breaks are not known." if profile.data is None and costs is None else "No graph breaks."
-    if costs is None:
-        return f"{count}. {'Its' if len(sites) == 1 else 'Their'} price is not known: see below."
-    if not with_cost:
-        return f"{count}{_without_cost(profile, sites)}."
-    subject = f"{len(with_cost)} of {count}" if len(with_cost) < len(sites) else count
-    verb = "costs" if len(with_cost) == 1 else "cost"
-    if not steps:
-        host = duration(sum(site.host_us or 0 for site in with_cost))
-        return f"{subject} {verb} {host} of host time in this span (no steps were marked)."
-    host = duration(sum(site.step_mean_us or 0 for site in with_cost))
-    share = percent(sum(site.share_percent or 0 for site in with_cost))
-    return f"{subject} {verb} {host} a step, {share} of it (mean of {len(steps)})."
-
-
-def _without_cost(profile: Profile, sites: list[GraphBreakSite]) -> str:
-    """Return " without a price: 2 leave f and g eager; 1 was not executed inside this span"."""
+def without_cost(profile: Profile, sites: list[GraphBreakSite]) -> str:
+    """Return " without a cost: 2 leave f and g eager; 1 was not executed inside this span"."""
     if len(sites) == 1:
         return f". {sites[0].no_price}"
     eager = [functions for site in sites if (functions := _left_eager(profile, site))]
@@ -284,13 +311,17 @@ def _without_cost(profile: Profile, sites: list[GraphBreakSite]) -> str:
         f"{plural(ran, 'has', 'have')} no compiled graph on both sides" if ran else "",
         f"{plural(idle, 'was', 'were')} not executed inside this span" if idle else "",
     )
-    return f" without a price: {'; '.join(filter(None, parts))}"
+    return f" without a cost: {'; '.join(filter(None, parts))}"
 
 
 def reported_headline(data: CompileData) -> str:
     """Summarize without a trace."""
-    count = plural(data.of(count_sites), "graph break site")
-    return f"{count}. Without a trace there is no price." if data.of(count_sites) else "No graph breaks."
+    count = len(data.of(reported_sites))
+    return (
+        f"{plural(count, 'graph break site')}. Without a trace the cost is unknown."
+        if count
+        else "No graph breaks."
+    )
 
 
 def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:

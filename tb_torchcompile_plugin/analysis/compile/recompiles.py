@@ -4,10 +4,13 @@ torch's recompile reasons are prose, not a contract: a line that is not understo
 """
 
 import json
+from collections.abc import Iterable
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.compile.compile_time import seconds_by_frame
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileKey, ShapeEvent
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
@@ -112,7 +115,7 @@ class Recompile(msgspec.Struct, frozen=True):
     file: str
     line: int | None
     start_s: float | None  # Unix time
-    duration_s: float | None
+    duration_s: float | None  # compile time, with that of its backward graph
     recovered: bool
 
 
@@ -120,7 +123,7 @@ class Version(msgspec.Struct, frozen=True):
     """One compilation of a frame."""
 
     compile_id: str
-    duration_s: float | None
+    duration_s: float | None  # compile time, with that of its backward graph
     calls: int | None  # how often the span ran it; None without a trace
 
 
@@ -139,7 +142,7 @@ class RecompiledFrame(msgspec.Struct, frozen=True):
 
 def recompiles(data: CompileData) -> list[Recompile]:
     """Return all recompiles in the order in which torch reported them."""
-    compiled = record.forward_compilations(data.summary)
+    compiled, times = record.forward_compilations(data.summary), data.of(seconds_by_frame)
     rows = []
     for message in data.summary.recompiles:
         changes = data.of(symbolic_shapes, message.key.epoch, message.key.compile_id).changes
@@ -155,11 +158,16 @@ def recompiles(data: CompileData) -> list[Recompile]:
                 file=message.file,
                 line=record.optional_number(message, "line"),
                 start_s=record.optional_seconds(frame, "start_ns") if frame else None,
-                duration_s=record.optional_seconds(frame, "duration_ns") if frame else None,
+                duration_s=times.get(record.key_of(message.key)),
                 recovered=message.recovered,
             )
         )
     return rows
+
+
+def count_recompiles(data: CompileData) -> int:
+    """Count the recompiles. The backward graph of one is a part of it."""
+    return len(data.of(recompiles))
 
 
 def _with_new_value(guard: FailedGuard, changes: list[DynamicChange]) -> FailedGuard:
@@ -184,14 +192,14 @@ def recompiled_frames(data: CompileData) -> list[RecompiledFrame]:
     """Return the frames with several versions, or that hit the limit, in the order of their first version."""
     rows = (row for row in data.summary.compilations if row.direction == FORWARD and row.key.compile_id)
     by_frame = grouped(rows, lambda row: (row.key.epoch, frame_of(row.key.compile_id)))
-    frames = []
+    frames, times = [], data.of(seconds_by_frame)
     for (epoch, frame), compiled in by_frame.items():
         failures = [row for row in compiled if row.HasField("failure")]
         refused = [row for row in failures if names.is_limit(row.failure.type, row.failure.reason)]
         first_refused = min(refused, key=lambda row: row.start_ns, default=None)
         limits = [text for row in compiled if (text := row.metrics.get(records.RECOMPILE_LIMIT))]
         versions = [
-            Version(row.key.compile_id, record.optional_seconds(row, "duration_ns"), None)
+            Version(row.key.compile_id, times.get(record.key_of(row.key)), None)
             for row in compiled
             if not row.HasField("failure")
         ]
@@ -242,9 +250,14 @@ def failed_guard(reason: str) -> FailedGuard:
     )
 
 
-def failed_guard_clause(guard: FailedGuard | None) -> str:
-    """Return "; the guard that failed: tensor 'x' size mismatch at index 0", "" without a guard."""
-    return f"; the guard that failed: {_short(guard)}" if guard and _short(guard) else ""
+def failed_guards_clause(guards: Iterable[FailedGuard]) -> str:
+    """Return "; the guard that failed: tensor 'x' size mismatch at index 0", "" without guards."""
+    texts = [text for text in dict.fromkeys(_short(guard) for guard in guards) if text]
+    if not texts:
+        return ""
+    more = f" and {len(texts) - MAX_NAMES} more" if len(texts) > MAX_NAMES else ""
+    which = "the guard" if len(texts) == 1 else "guards"
+    return f"; {which} that failed: {'; '.join(texts[:MAX_NAMES])}{more}"
 
 
 def failed_guard_advice(guard: FailedGuard | None) -> str:

@@ -10,11 +10,13 @@ from itertools import pairwise
 from typing import Annotated, NamedTuple
 
 import msgspec
+import numpy as np
 
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import Key, key_of, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
-from tb_torchcompile_plugin.profile.intervals import to_seconds
+from tb_torchcompile_plugin.profile.compiled.regions import compiled_when
+from tb_torchcompile_plugin.profile.intervals import to_seconds, within
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import records
 
@@ -29,6 +31,7 @@ _TITLES = {
     "autotune": "Compiling: autotuning",
     "cache": "Compiling: caches",
     "other": "Compiling: other",
+    "outside": "Outside of compilations: tuning kernels when they first run, and the like",
     "between": "Between compilations: running, or waiting",
     "steps": "The rest of the first steps",
 }
@@ -92,7 +95,10 @@ def parts_ns(data: CompileData) -> dict[str, int]:
 
 
 def compile_ns(data: CompileData) -> int:
-    """Return the compile time of a start-up: what several threads compile at once counts once."""
+    """Return the compile time in a start-up: what several threads compile at once counts once.
+
+    Otherwise, and but for what is compiled later, it is the compile time of the process.
+    """
     return sum(ns for part, ns in data.of(parts_ns).items() if part in records.PHASES)
 
 
@@ -114,10 +120,14 @@ def _times(data: CompileData) -> dict[str, tuple[int, int]]:
     edges = [(start.begin_ns, start.imported_ns)] if start.imported_ns else []
     times, intervals = Counter[str](), Counter[str]()
     before = ""
-    for piece in pieces([*spans, *edges], start.begin_ns, start.end_ns):
+    cut = list(pieces([*spans, *edges], start.begin_ns, start.end_ns))
+    compiled = compiled_when(data.summary.compilations, 0)
+    is_outside = within(compiled, np.array([piece.start_ns for piece in cut], np.int64)) < 0
+    for piece, outside in zip(cut, is_outside & (len(compiled.starts) > 0)):
         if piece.span is not None:
-            loaded = "artifacts" if piece.span < len(spans) else "imports"
-            part: str = rows[piece.span].phase if piece.span < len(rows) else loaded
+            part: str = "artifacts" if piece.span < len(spans) else "imports"
+            if piece.span < len(rows):
+                part = "outside" if outside else rows[piece.span].phase
         elif piece.start_ns < start.first_ns:
             part = "preparing"
         else:

@@ -137,7 +137,7 @@ def idle_culprits(profile: Profile) -> list[HeldUp]:
         idle = subtract(windows, busy)
         overhead_ns = 1000 * profile.of(step_time).overhead_us * len(windows.starts)
         left = max(1 - overhead_ns / max(idle.total_ns, 1), 0.0)  # of idle time in an unprofiled step
-        if 100 * left * idle.total_ns > thresholds.idle_percent * (windows.total_ns - overhead_ns):
+        if 100 * left * idle.total_ns > thresholds.IDLE_PERCENT * (windows.total_ns - overhead_ns):
             rows += _culprit_rows(profile, device, idle, len(windows.starts), left, times, culprits)
     return rows
 

@@ -277,11 +277,10 @@ def _windows(profile: Profile, device: int, begins: Int64s, ends: Int64s) -> _Wi
 def _verdict(devices: list[_Windows], indices: Int64s, overhead_ns: int = 0) -> Verdict:
     """Return the verdict over these windows, by the device that is busy longest, without so much overhead."""
     windows = max(devices, key=lambda device: int(device.busy[indices].sum()))
-    columns = windows.wall, windows.busy, windows.communication, windows.memory
-    wall, busy, communication, memory = (int(column[indices].sum()) for column in columns)
-    idle = windows.causes[indices].sum(axis=0)
-    assert wall == busy + int(idle.sum()), "the parts do not sum to the windows"
-    wall -= overhead_ns
+    columns = windows.busy, windows.communication, windows.memory
+    busy, communication, memory = (int(column[indices].sum()) for column in columns)
+    idle = _idle(windows, indices, overhead_ns)
+    wall = busy + int(idle.sum())
     parts: dict[Bound, int] = {
         "compute": busy - communication - memory,
         "copy": memory,
@@ -301,22 +300,27 @@ def _verdict(devices: list[_Windows], indices: Int64s, overhead_ns: int = 0) -> 
     )
 
 
+def _idle(windows: _Windows, indices: Int64s, overhead_ns: int) -> Int64s:
+    """Return why the device idled in these windows (ns), with each cause as much shorter as all are by the overhead."""
+    idle = windows.causes[indices].sum(axis=0)
+    total = int(idle.sum())
+    assert total == int((windows.wall - windows.busy)[indices].sum()), "the parts do not sum to the windows"
+    left = max(total - overhead_ns, 0)  # in whole ns that sum to it
+    edges = np.round(np.cumsum(idle) * (left / total if total else 0.0)).astype(np.int64)
+    return np.diff(edges, prepend=0)
+
+
 def _device(windows: _Windows, indices: Int64s, overhead_ns: int = 0) -> DeviceInStep:
     """Return what the device did in the mean of these windows, without so much overhead in all of them."""
     count = len(indices)
-    busy, profiled = int(windows.busy[indices].sum()), int(windows.wall[indices].sum())
-    wall = max(profiled - overhead_ns, busy)
-    idle = windows.causes[indices].sum(axis=0)
-    if wall < profiled:  # in whole ns that sum to what is left
-        left = np.round(np.cumsum(idle) * ((wall - busy) / (profiled - busy))).astype(np.int64)
-        idle = np.diff(left, prepend=0)
+    busy, idle = int(windows.busy[indices].sum()), _idle(windows, indices, overhead_ns)
     return DeviceInStep(
         device=windows.device,
         busy_us=us(busy) / count,
-        busy_percent=share_percent(busy, wall),
+        busy_percent=share_percent(busy, busy + int(idle.sum())),
         compute_us=us(windows.compute[indices].sum()) / count,
         exposed_communication_us=us(windows.communication[indices].sum()) / count,
         exposed_memory_us=us(windows.memory[indices].sum()) / count,
-        idle_us=us(wall - busy) / count,
+        idle_us=us(idle.sum()) / count,
         idle=idle_causes(idle, count),
     )

@@ -45,7 +45,9 @@ class LineBreak(msgspec.Struct, frozen=True):
 
     key: str  # of its row among the graph breaks
     reason: str
-    cost_us: float | None  # its cost per step; None where unknown
+    cost_us: (
+        float | None
+    )  # by how much a step is shorter without it, see causes/break_costs.py; None where unknown
 
 
 class LineRecompile(msgspec.Struct, frozen=True):
@@ -260,7 +262,7 @@ def marks(profile: Profile) -> dict[UserLine, Marks]:
     by_line: dict[UserLine, Marks] = defaultdict(lambda: Marks([], [], []))
     for site in profile.of(graph_break_sites):
         if site.file and site.line is not None:
-            graph_break = LineBreak(site.key, site.reason, site.step_mean_us)
+            graph_break = LineBreak(site.key, site.reason, None)
             by_line[UserLine(site.file, site.line)].breaks.append(graph_break)
     for recompile in profile.data.of(recompiles) if profile.data else ():
         lines = [(guard.file, guard.line) for guard in recompile.guards] + [(recompile.file, recompile.line)]

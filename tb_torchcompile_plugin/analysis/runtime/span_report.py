@@ -187,7 +187,6 @@ def span_report(profile: Profile) -> Span:
         headlines={
             "compile_time": profile.of(ct.overlap_headline),
             "compiled_regions": profile.of(regions.headline),
-            "graph_breaks": profile.of(breaks.headline),
             "recompiles": profile.of(moments.headline),
         },
         hints=Hints(profile.of(unnamed_cpu_kernels), _unnamed_triton_kernels(profile)),
@@ -234,7 +233,7 @@ def compile_report(data: CompileData) -> Compile:
         unreadable_records=sum(records.unreadable.values()),
         environment=_environment(summary),
         compilations=rows,
-        distinct_compilations=ct.count_compilations(summary.compilations),
+        distinct_compilations=data.of(ct.count_compilations),
         cache_lookups=len(results),
         cache_hits=results.count("hit"),
         problems=data.of(problems),
@@ -289,7 +288,7 @@ def compiled_sentence(data: CompileData | None, inside: str = "") -> str:
     """Return how much was compiled; inside: how much of that while the profiler was active."""
     if data is None:
         return "No compile data."
-    number = ct.count_compilations(data.summary.compilations)
+    number = data.of(ct.count_compilations)
     if number == 0:
         return f"{data.of(other_rows_summary) or 'Nothing was compiled'}."
     return f"Compile {seconds(data.of(ct.total_s))} ({plural(number, 'compilation')}){inside}."

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.compile.compile_time import compile_overlap, frames_us_in
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_moments
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.profile import steps as profile_steps
@@ -382,10 +383,12 @@ def compiling(profile: Profile) -> Compiling:
     steady = profile.of(profile_steps.steady_steps)
     if steady is None:
         return Compiling(0, 0.0, np.zeros(0))
-    spent = int(profile.of(profile_steps.compile_ns)[steady.compiles].sum())
-    return Compiling(
-        int(steady.compiles.sum()), us(spent), profile.of(profile_steps.step_ns)[~steady.compiles] / 1000
-    )
+    compiles, windows = steady.compiles, profile.of(profile_steps.StepWindows).windows
+    spent_us = us(profile.of(profile_steps.compile_ns)[compiles].sum())
+    if profile.summary and profile.of(compile_overlap):  # the log's compile time, which other panels show
+        inside = Intervals(windows.starts[compiles], windows.ends[compiles])
+        spent_us = frames_us_in(profile.summary.compilations, profile.trace.base_ns, inside)
+    return Compiling(int(compiles.sum()), spent_us, profile.of(profile_steps.step_ns)[~compiles] / 1000)
 
 
 def span_compiles(profile: Profile) -> bool:

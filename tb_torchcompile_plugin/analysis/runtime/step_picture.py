@@ -86,7 +86,9 @@ def step_picture(
         on_device = queue.device == device
         work = union(times.work_begin[on_device], times.work_end[on_device])
         busy = int(covered_ns(work, *on_gpu.windows).sum()) / len(on_gpu.rows)
-        gpus.append(GpuPart(device, scale * busy / 1000, scale * max(step - busy, 0.0) / 1000))
+        # The work takes as long in a step of any length; no step is shorter.
+        busy = min(busy, scale * step)
+        gpus.append(GpuPart(device, busy / 1000, (scale * step - busy) / 1000))
     return Picture(scale * step / 1000, parts, gpus)
 
 

@@ -12,18 +12,13 @@ from tb_torchcompile_plugin.analysis.compile.compile_time import (
     compile_overlap,
     overlap_headline,
 )
-from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Gpu, gpus
 from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report, compiled_sentence, span_report
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from traces import Event, slice_
+from traces import Event, launch, slice_
 
 NOTHING = CompileOverlap(in_span_us=5, in_steps_us=0, steps=[])
-
-
-def gpu(device: int, busy: float) -> Gpu:
-    return Gpu(device, "NVIDIA H200", 1, 1, busy, 0, 0, 0, 0)
 
 
 def compiled(compile_id: str, **fields: object) -> pb.Compilation:
@@ -41,22 +36,25 @@ def profile(
     folder: Path,
     data: CompileData | None,
     overlap: CompileOverlap | None = None,
-    devices: tuple[Gpu, ...] = (gpu(0, 2.609),),
+    work_us: tuple[int, ...] = (157,),
     steps: tuple[int, ...] = (7086, 5597, 5379),
 ) -> Profile:
+    """Steps of these lengths (µs); in each a kernel of so many µs on each device."""
     events, at = [], 0
     for number, length in enumerate(steps):
         events.append(slice_(f"ProfilerStep#{number}", at, length, "user_annotation"))
+        events.append(slice_("aten::add", at, 99))
+        for device, us in enumerate(work_us):
+            events += launch("k", at + 9 + device, at + 20, us, device=device)
         at += length
     made = profile_with(folder, events or [slice_("aten::add", 0, 21_000)], data)
-    return answered(answered(made, gpus, list(devices)), compile_overlap, overlap)
+    return answered(made, compile_overlap, overlap)
 
 
 def test_it_says_step_busy_share_and_compile_time(tmp_path: Path) -> None:
-    assert overview(profile(tmp_path, log(*LOG), NOTHING)).headline == (
-        "Step 6.02 ms (mean of 3) · GPU busy 2.61 %. "
-        "Compile 6.00 s (2 compilations), none inside the profiled steps."
-    )
+    said = overview(profile(tmp_path, log(*LOG), NOTHING)).headline
+    assert said.startswith("Step 6.02 ms on the host (mean of 3) · GPU busy 2.61 % → Nothing that runs")
+    assert said.endswith("Compile 6.00 s (2 compilations), none inside the profiled steps.")
 
 
 def test_it_names_the_steps_that_compiled(tmp_path: Path) -> None:
@@ -68,9 +66,8 @@ def test_it_names_the_steps_that_compiled(tmp_path: Path) -> None:
 
 def test_it_claims_nothing_that_is_unknown(tmp_path: Path) -> None:
     assert overview(profile(tmp_path, log(*LOG))).headline.endswith("(2 compilations).")
-    assert overview(profile(tmp_path, None, devices=())).headline.endswith(
-        "all of it on the CPU. No compile data."
-    )
+    said = overview(profile(tmp_path, None, work_us=())).headline
+    assert " · all of it on the CPU → " in said and said.endswith(" No compile data.")
     assert compiled_sentence(log()) == "Nothing was compiled."
 
 
@@ -78,7 +75,7 @@ def test_a_span_without_steps_is_one_window(tmp_path: Path) -> None:
     some = CompileOverlap(in_span_us=3000, in_steps_us=None, steps=[])
     made = profile(tmp_path, log(*LOG), some, steps=())
     assert overview(made).headline == (
-        "Span 21.0 ms · GPU busy 2.61 % → Nothing that runs in this span is compiled: what torch compiled (2 "
+        "Span 21.0 ms · all of it on the CPU → Nothing that runs in this span is compiled: what torch compiled (2 "
         "compilations) is not called here. "
         "Compile 6.00 s (2 compilations), 3.00 ms of it inside this span."
     )
@@ -102,7 +99,7 @@ def test_who_could_have_named_kernels_is_told_how(
 
 
 def test_several_devices_have_a_range(tmp_path: Path) -> None:
-    made = profile(tmp_path, None, devices=(gpu(0, 2.609), gpu(1, 34)))
+    made = profile(tmp_path, None, work_us=(157, 2047))
     assert "GPU busy 2.61–34.0 % on 2 devices" in overview(made).headline
 
 

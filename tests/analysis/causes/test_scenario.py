@@ -128,12 +128,7 @@ def test_the_step_is_told_with_its_clock_and_what_it_consists_of(tmp_path: Path)
     answer = scenario(looped(tmp_path))
     assert answer.step and answer.now
     assert (answer.step.step_us, answer.step.clock, answer.step.steps) == (200, "host", 3)
-    assert (answer.step.recorded_us, answer.step.unrecorded_us, answer.step.replay_error_percent) == (
-        200,
-        None,
-        0,
-    )
-    assert answer.step.steps_from == "profiler"
+    assert (answer.step.profiled_us, answer.step.source, answer.replay_error_percent) == (200, "profiler", 0)
     assert part(answer.now, "garbage") == 60
     assert answer.now.gpus[0].busy_us == 20
     assert answer.after is None and answer.combined is None
@@ -163,8 +158,8 @@ def test_a_fix_inside_of_another_one_brings_nothing_more(tmp_path: Path) -> None
 def test_a_step_is_predicted_as_it_is_unrecorded_where_that_is_known(tmp_path: Path) -> None:
     answer = scenario(looped(tmp_path, unrecorded_us=196), ["garbage"])
     assert answer.step and answer.now
-    assert (answer.step.recorded_us, answer.step.unrecorded_us) == (200, 196)
-    assert answer.step.step_us == pytest.approx(196, rel=0.01)
+    assert (answer.step.profiled_us, answer.step.step_us) == (200, 196)
+    assert answer.combined and answer.combined.step_us == pytest.approx(answer.now.step_us) == 196
     sums_up(answer.now)
     sums_up(answer.after)
 
@@ -172,7 +167,7 @@ def test_a_step_is_predicted_as_it_is_unrecorded_where_that_is_known(tmp_path: P
 def test_the_sentence_says_on_whose_clock_and_what_recording_cost(tmp_path: Path) -> None:
     recorded, noted = looped(tmp_path), looped(tmp_path, unrecorded_us=150)
     assert scenario(recorded).headline == "A step takes 200 µs on the host’s clock."
-    slowed = "Recording slowed a step from 150 µs to 200 µs; predictions are for the step unrecorded."
+    slowed = "Recording slowed a step from 150 µs to 200 µs; predictions are for the step unprofiled."
     assert scenario(noted).headline.endswith(f"on the host’s clock. {slowed}")
     assert scenario(looped(tmp_path, unrecorded_us=210)).headline == scenario(recorded).headline
     garbage = next(row for row in scenario(recorded).fixes if row.kind == "garbage")
@@ -206,13 +201,7 @@ def test_findings_and_what_if_price_the_fixes_once(tmp_path: Path) -> None:
 
 
 def nothing(answer: Scenario) -> str:
-    assert (answer.step, answer.now, answer.after, answer.combined, answer.fixes) == (
-        None,
-        None,
-        None,
-        None,
-        [],
-    )
+    assert (answer.now, answer.after, answer.combined, answer.fixes) == (None, None, None, [])
     assert answer.why_nothing and answer.why_nothing.endswith(".")
     return answer.why_nothing
 
@@ -235,12 +224,13 @@ def test_where_the_replay_misses_nothing_is_predicted(tmp_path: Path) -> None:
 
 def test_a_span_without_steps_is_one(tmp_path: Path) -> None:
     events = [
-        *launch("k", 0, 5, 20),
+        slice_("aten::mm", 0, 4),
+        *launch("k", 1, 5, 20),
         slice_("gc.collect", 10, 60, "python_function"),
         *launch("k", 100, 105, 20),
     ]
     answer = scenario(profile_with(tmp_path, events))
-    assert answer.step and (answer.step.steps, answer.step.steps_from) == (0, "span")
+    assert answer.step and (answer.step.steps, answer.step.source) == (0, "span")
     sums_up(answer.now)
 
 

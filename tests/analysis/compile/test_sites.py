@@ -3,13 +3,12 @@
 from pathlib import Path
 
 from profiles import answered, data_of, profile_with
+from tb_torchcompile_plugin.analysis.causes.break_costs import break_sites, direct_us, headline, saved_us
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
-    BreakInStep,
-    GraphBreakCost,
     GraphBreakSite,
+    count_sites,
     graph_break_costs,
     graph_break_sites,
-    headline,
     reported_headline,
     reported_sites,
 )
@@ -23,7 +22,8 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import (
 )
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from traces import slice_
+from tb_torchcompile_plugin.torch_names.python_frames import RESUME
+from traces import Event, slice_
 
 
 def reported(compile_id: str, line: int) -> GraphBreak:
@@ -34,24 +34,35 @@ def reported(compile_id: str, line: int) -> GraphBreak:
 
 
 def log(*breaks: GraphBreak) -> CompileData:
-    return data_of(CompileSummary(graph_breaks=breaks))
+    resumed = [
+        Compilation(key=CompileKey(compile_id=f"9{row.key.compile_id}"), function=f"{RESUME}f_at_{row.line}")
+        for row in breaks
+    ]
+    return data_of(CompileSummary(graph_breaks=breaks, compilations=[*map(compiled, breaks), *resumed]))
 
 
-def cost(compile_id: str, line: int, *steps: float) -> GraphBreakCost:
-    rows = [BreakInStep(f"ProfilerStep#{n}", 1, host, None, None) for n, host in enumerate(steps)]
-    host = sum(steps) or 60
-    return GraphBreakCost(
-        compile_id, "9/0", "/u/train.py", line, 2, host, 0, None, None, first_us=0, last_us=1, steps=rows
-    )
+def compiled(row: GraphBreak) -> Compilation:
+    return Compilation(key=row.key, function="f")
 
 
-def profile(
-    folder: Path, costs: list[GraphBreakCost] | None, data: CompileData | None = None, steps: int = 2
-) -> Profile:
+def broken(compile_id: str, at: float, gap: float) -> list[Event]:
+    """A call whose graph breaks, and the call that resumes it, with `gap` between their graphs."""
+    until = at + 15 + gap
+    return [
+        slice_(f"Torch-Compiled Region: {compile_id}", at, gap + 40),
+        slice_("## Call CompiledFxGraph a ##", at + 5, 10),
+        slice_(f"Torch-Compiled Region: 9{compile_id}", until - 4, 20),
+        slice_("## Call CompiledFxGraph b ##", until, 10),
+    ]
+
+
+def profile(folder: Path, data: CompileData | None, *gaps: dict[str, float], steps: int = 2) -> Profile:
+    """Gaps by compile id, in steps of 250 µs that follow each other."""
     events = [slice_(f"ProfilerStep#{n}", 300 * n, 250, "user_annotation") for n in range(steps)]
-    return answered(
-        profile_with(folder, events or [slice_("aten::add", 0, 5)], data), graph_break_costs, costs
-    )
+    for n, of_step in enumerate(gaps):
+        for row, (compile_id, gap) in enumerate(of_step.items()):
+            events += broken(compile_id, 300 * n + 120 * row, gap)
+    return profile_with(folder, events or [slice_("aten::add", 0, 5)], data)
 
 
 def prices(sites: list[GraphBreakSite]) -> list[tuple[int | None, list[str], float | None, int]]:
@@ -60,7 +71,7 @@ def prices(sites: list[GraphBreakSite]) -> list[tuple[int | None, list[str], flo
 
 def test_a_site_holds_every_compilation_that_broke_there(tmp_path: Path) -> None:
     data = log(reported("0/0", 7), reported("0/1", 7), reported("", 9))
-    sites = graph_break_sites(profile(tmp_path, [cost("0/0", 7, 40, 20)], data))
+    sites = graph_break_sites(profile(tmp_path, data, {"0/0": 40}, {"0/0": 20}))
     assert prices(sites) == [(7, ["0/0", "0/1"], 60, 2), (9, [], None, 1)]
     assert sites[0].source == "if x.max() > 1:" and sites[0].key == "/u/train.py:7:why"
 
@@ -68,30 +79,53 @@ def test_a_site_holds_every_compilation_that_broke_there(tmp_path: Path) -> None
 def test_without_a_trace_none_has_a_price(tmp_path: Path) -> None:
     data = log(reported("0/0", 7), reported("0/1", 7), reported("1/0", 9))
     assert prices(reported_sites(data)) == [(7, ["0/0", "0/1"], None, 2), (9, ["1/0"], None, 1)]
-    assert reported_headline(data) == "2 graph break sites. Without a trace there is no price."
+    assert reported_headline(data) == "2 graph break sites. Without a trace the cost is unknown."
     assert reported_headline(log()) == "No graph breaks."
 
 
-def test_the_sentence_says_what_breaks_cost_a_step(tmp_path: Path) -> None:
-    costs = [cost("0/0", 7, 40, 20), cost("1/0", 9, 20, 20)]
-    assert headline(profile(tmp_path, costs)) == (
-        "2 graph break sites cost 50.0 µs a step, 20.0 % of it (mean of 2)."
+def test_where_nothing_is_predicted_the_direct_cost_is_named_so(tmp_path: Path) -> None:
+    about = profile(
+        tmp_path,
+        log(reported("0/0", 7), reported("1/0", 9), reported("5/0", 11)),
+        {"0/0": 40, "1/0": 20},
+        {"0/0": 20, "1/0": 20},
     )
+    assert headline(about) == (
+        "2 of 3 graph break sites. The cost is unknown; direct cost: 50.0 µs per step, 20.0 % of the step."
+    )
+    assert saved_us(about) is None and direct_us(about) == 50
+    assert [(site.step_mean_us, site.saves_us) for site in break_sites(about)[:2]] == [(30, None), (20, None)]
+    assert (break_sites(about)[0].no_price or "").startswith("No work of a GPU was recorded")
+
+
+def test_a_break_inside_of_a_break_is_measured_once(tmp_path: Path) -> None:
+    """Between the graphs of 0/0 another frame is called, and breaks: its 20 µs are part of those 100."""
+    events = [
+        slice_("ProfilerStep#0", 0, 250, "user_annotation"),
+        *broken("0/0", 0, 100),
+        *broken("1/0", 20, 20),
+    ]
+    about = profile_with(tmp_path, events, log(reported("0/0", 7), reported("1/0", 7)))
+    assert [cost.host_us for cost in graph_break_costs(about) or ()] == [100, 20]
+    (site,) = graph_break_sites(about)
+    assert site.host_us == site.step_mean_us == direct_us(about) == 100
 
 
 def test_the_sentence_does_not_claim_what_is_unknown(tmp_path: Path) -> None:
     data = log(reported("0/0", 7))
-    assert headline(profile(tmp_path, [], data)) == (
-        "1 graph break site. It was not executed inside this span."
+    not_run = profile(tmp_path, data)
+    assert headline(not_run) == "1 graph break site. It was not executed inside this span."
+    assert headline(answered(profile(tmp_path, data), graph_break_costs, None)) == (
+        "1 graph break site. Its cost is unknown: see below."
     )
-    assert headline(profile(tmp_path, None, data)) == (
-        "1 graph break site. Its price is not known: see below."
+    assert headline(profile(tmp_path, data, {"0/0": 60}, steps=0)).startswith(
+        "1 graph break site. The cost is unknown; direct cost: 60.0 µs in this span, "
     )
-    assert headline(profile(tmp_path, [cost("0/0", 7)], steps=0)) == (
-        "1 graph break site costs 60.0 µs of host time in this span (no steps were marked)."
+    without_log = answered(profile(tmp_path, None), graph_break_costs, None)
+    assert headline(without_log) == "Graph breaks are not known." and count_sites(without_log) is None
+    assert (
+        headline(profile(tmp_path, log())) == "No graph breaks." and saved_us(profile(tmp_path, log())) == 0
     )
-    assert headline(profile(tmp_path, None)) == "Graph breaks are not known."
-    assert headline(profile(tmp_path, [])) == headline(profile(tmp_path, [], log())) == "No graph breaks."
 
 
 def test_a_break_whose_regions_ran_is_not_said_to_be_unexecuted(tmp_path: Path) -> None:
@@ -113,7 +147,7 @@ def test_a_break_for_which_a_frame_was_given_up_says_so(tmp_path: Path) -> None:
             graph_breaks=[reported("0/0", 7)],
         )
     )
-    assert headline(profile(tmp_path, [], data)) == (
+    assert headline(profile(tmp_path, data)) == (
         "1 graph break site. forward runs eager because of it, so there is no graph to come back to."
     )
 
@@ -138,11 +172,6 @@ def test_several_breaks_without_a_price_are_counted_by_their_reason(tmp_path: Pa
         "f and g run eager because of it, so there is no graph to come back to"
     )
     assert headline(about) == (
-        "4 graph break sites without a price: 1 leaves f and g eager; 1 has no compiled graph on both sides; "
+        "4 graph break sites without a cost: 1 leaves f and g eager; 1 has no compiled graph on both sides; "
         "2 were not executed inside this span."
     )
-
-
-def test_sites_without_a_price_are_not_among_those_that_cost(tmp_path: Path) -> None:
-    about = profile(tmp_path, [cost("0/0", 7, 40, 20)], log(reported("0/0", 7), reported("5/0", 9)))
-    assert headline(about).startswith("1 of 2 graph break sites costs 30.0 µs a step")

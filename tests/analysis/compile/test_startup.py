@@ -148,7 +148,7 @@ def test_what_lies_between_and_loading_are_parts_and_later_compilations_are_not(
         "preparing": 800_000,
         "artifacts": 200_000,
         "dynamo": 2_000_000,
-        "other": 2_000,
+        "outside": 2_000,
         "between": 3_999_000,
         "steps": 999_000,
     }

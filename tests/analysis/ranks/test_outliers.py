@@ -31,6 +31,11 @@ def job_of(planted: Planted, ranks: int = 80) -> Job:
     )
 
 
+def gpu_step_ns(planted: Planted) -> float:
+    """How long a step of the job is on its GPUs."""
+    return max(float(one.mean_ns) for one in job_of(planted).of(job_steps) if one)
+
+
 def test_a_rank_a_host_and_a_link_are_named_at_once_and_each_once() -> None:
     rows = [row for row in job_of(ALL).of(job_findings) if row.rule != "communication"]
     assert {row.rule: row.where for row in rows} == {
@@ -58,18 +63,16 @@ def test_nobody_is_blamed_where_nothing_was_planted() -> None:
 def test_what_mending_one_brings_is_near_what_was_planted(planted: Planted, brings_us: int) -> None:
     (row,) = (row for row in job_of(planted).of(job_findings) if row.rule != "communication")
     assert row.predicted
-    gain = row.predicted.step_us - row.predicted.after_us
-    assert 0.7 * brings_us <= gain <= 1.1 * brings_us
+    planted_share = 1e3 * brings_us / gpu_step_ns(planted)
+    assert 0.7 * planted_share <= row.predicted.gain_percent / 100 <= 1.1 * planted_share
     assert row.predicted.low_us <= row.predicted.after_us <= row.predicted.high_us < row.predicted.step_us
 
 
 def test_of_several_each_is_priced_with_those_before_it_mended() -> None:
     together = [row.gain_us for row in job_of(ALL).of(job_report).outliers if row.gain_us is not None]
-    mended, broken = (
-        max(float(one.mean_ns) for one in job_of(planted).of(job_steps) if one) for planted in (NOTHING, ALL)
-    )
-    assert len(together) == 3
-    assert sum(together) == pytest.approx((broken - mended) / 1000, rel=0.3)
+    step_us = job_of(ALL).of(job_report).step_us
+    assert len(together) == 3 and step_us
+    assert sum(together) / step_us == pytest.approx(1 - gpu_step_ns(NOTHING) / gpu_step_ns(ALL), rel=0.3)
 
 
 def test_ranks_that_compiled_otherwise_are_a_row_and_no_finding() -> None:

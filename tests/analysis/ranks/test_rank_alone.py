@@ -69,9 +69,9 @@ def test_the_report_tells_a_rank_the_same(tmp_path: Path) -> None:
         assert span.what_if == rank_what_if(one_rank(made, one.rank))
 
 
-def test_a_recorded_rank_that_waits_computes_nothing_that_could_bound_it(recording: Recording) -> None:
+def test_a_recorded_rank_that_waits_is_bound_by_communication(recording: Recording) -> None:
     made = job_in(recording("jobs") / "lone_recompile")
     waits = made.ranks[0].profile
     verdict = waits.of(gpu_utilization).verdict
-    assert verdict and (verdict.compute_us, verdict.bound) == (0, "communication")
+    assert verdict and verdict.bound == "communication" and verdict.compute_us < 0.01 * verdict.wall_us
     assert overlap_gain_us(rank_what_if(one_rank(made, 0))) < 1_000

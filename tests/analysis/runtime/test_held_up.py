@@ -13,8 +13,8 @@ from tb_torchcompile_plugin.analysis.causes.scenario import scenario
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import HeldUp, idle_culprits
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_base
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Intervals, subtract
-from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
+from tb_torchcompile_plugin.profile.intervals import subtract
+from tb_torchcompile_plugin.profile.steps import steady_steps, step_time
 from traces import Event, in_steps, launch, slice_
 
 
@@ -59,13 +59,13 @@ def test_rows_of_a_device_sum_to_its_idle_time(recording: Recording, name: str) 
         if len(list(folder.glob("*.pt.trace.json*"))) != 1:
             continue
         profile = profile_in(folder)
-        lane, work = profile.of(launch_sequence), profile.of(gpu_work)
-        window = Intervals(lane.begin[lane.marks[:1]], lane.begin[lane.marks[-1:]])
+        work, steady = profile.of(gpu_work), profile.of(steady_steps)
+        assert steady
         for device in np.unique(work.device).tolist():
-            idle = subtract(window, busy(profile.trace, work.index[work.device == device])).total_ns
+            idle = subtract(steady.windows, busy(profile.trace, work.index[work.device == device])).total_ns
             rows = [row for row in idle_culprits(profile) if row.device == device]
-            total = sum(row.idle_us for row in rows) * (len(lane.marks) - 1) * 1000
-            assert round(total) == idle
+            total = sum(row.idle_us for row in rows) * len(steady.rows) * 1000
+            assert total == pytest.approx(idle - 1000 * step_time(profile).overhead_us * len(steady.rows))
 
 
 def test_its_times_are_of_a_step(tmp_path: Path) -> None:

@@ -195,9 +195,9 @@ def test_on_a_cpu_a_graph_runs_what_it_would_launch(tmp_path: Path) -> None:
     ]
     (row,) = report(tmp_path, events).steps
     assert parts(row) == {
-        ("host", "compiled_graph"): 30_000,
+        ("host", "compiled_graph"): 50_000,
         ("host", "break_eager"): 20_000,
-        ("host", "python"): 50_000,
+        ("host", "python"): 30_000,
     }
 
 
@@ -205,8 +205,8 @@ def test_without_steps_and_gpu_the_busiest_thread_is_the_window(tmp_path: Path) 
     events = [slice_("aten::add", 0, 5), slice_("aten::mm", 10, 20, tid=7), slice_("aten::mm", 40, 20, tid=7)]
     window = window_breakdown(profile_with(tmp_path, events))
     assert window and parts(window) == {("host", "break_eager"): 40_000, ("host", "nothing_launched"): 10_000}
-    nothing = profile_with(tmp_path / "none", [slice_("f", 0, 5, "user_annotation")])
-    assert window_breakdown(nothing) is None
+    labels = window_breakdown(profile_with(tmp_path / "none", [slice_("f", 0, 5, "user_annotation")]))
+    assert labels and parts(labels) == {("host", "nothing_launched"): 5_000}
 
 
 def steps_of(*lengths: float, inside: dict[int, list[tuple[str, str, float]]]) -> list[Event]:
@@ -359,8 +359,8 @@ def test_the_report_tells_it_as_text(tmp_path: Path, capsys: pytest.CaptureFixtu
     trace = write_trace(tmp_path, steps_of(100, 102, 200, 99, inside=inside))
     assert main(["report", str(trace), "--full"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    said = "  A step takes 101 µs, the median of 4: 99.0 µs to 200 µs, mean 125 µs ± 49.8 µs."
-    assert f"{said} 1 slow step: ProfilerStep#2, garbage collection." in lines
+    (said,) = [line for line in lines if line.startswith("  A step takes 125 µs (mean of 4")]
+    assert said.endswith(" 1 slow step: ProfilerStep#2, garbage collection.")
     (part,) = [line.split() for line in lines if line.startswith("host")]
     assert part == ["host", "python", "125.250", "100.000", "100.000", "102.000", "200.000", "99.000"]
     (slow,) = [line.split() for line in lines if line.startswith("ProfilerStep#2") and "garbage" in line]

@@ -14,7 +14,6 @@ import pytest
 from profiles import profile_of
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import (
-    ON_DEVICE,
     GpuUtilization,
     _verdict,
     _Windows,
@@ -62,8 +61,8 @@ def test_a_host_that_is_ahead_is_not_what_bounds(tmp_path: Path) -> None:
     calls = [launched("cudaLaunchKernel", 5 + 20 * at, 3, (40 + 100 * at, 100)) for at in (0, 1)]
     answer = report(write_trace(tmp_path, [step(1, 0, 20), step(2, 20, 20), *calls[0], *calls[1]]))
     assert answer.verdict is not None
-    assert (answer.verdict.bound, answer.verdict.share_percent) == ("compute", None)
-    assert (answer.verdict.least_us, answer.verdict.launch_us) == (200, 40)
+    assert (answer.verdict.bound, answer.verdict.share_percent) == ("compute", 100)
+    assert (answer.verdict.wall_us, answer.verdict.least_us, answer.verdict.launch_us) == (100, 100, 0)
     assert [row.verdict.least_us for row in answer.steps] == [100, 100]
 
 
@@ -119,8 +118,7 @@ def test_the_largest_part_bounds_a_step(
     columns = (100, busy, busy - communication - memory, communication, memory)
     wall, *shares = (np.array([1000 * time]) for time in columns)
     busy_ns, compute_ns, communication_ns, memory_ns = shares
-    launched = np.zeros((1, len(ON_DEVICE)), np.int64)
-    windows = _Windows(3, wall, busy_ns, compute_ns, communication_ns, memory_ns, idle[np.newaxis], launched)
+    windows = _Windows(3, wall, busy_ns, compute_ns, communication_ns, memory_ns, idle[np.newaxis])
     answer = _verdict([windows], np.array([0]))
     assert (answer.bound, answer.device, answer.least_us) == (bound, 3, busy)
     parts = (
@@ -132,10 +130,12 @@ def test_the_largest_part_bounds_a_step(
         answer.launch_us,
     )
     assert sum(parts) == answer.wall_us == 100 and answer.share_percent == max(parts)
+    profiled = _verdict([windows], np.array([0]), 5_000)
+    assert profiled.wall_us == max(95, busy) and min(profiled.launch_us, profiled.input_us) >= 0
 
 
 def test_a_host_that_is_ahead_of_a_collective_is_bound_by_that(tmp_path: Path) -> None:
-    """Nothing of the step runs in it: that its GPU computes nothing meanwhile says nothing of it."""
+    """The step is that of the GPU, on which it computes for 30 µs of 160."""
     name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
     events = [
         step(1, 0, 100),
@@ -144,8 +144,8 @@ def test_a_host_that_is_ahead_of_a_collective_is_bound_by_that(tmp_path: Path) -
         *launch("Memcpy HtoD (Pageable -> Device)", 30, 340, 20, cat="gpu_memcpy"),
     ]
     answer = report(write_trace(tmp_path, events)).verdict
-    assert answer and (answer.bound, answer.compute_us, answer.share_percent) == ("communication", 0, None)
-    assert answer.least_us == 140
+    assert answer and (answer.bound, answer.compute_us, answer.share_percent) == ("communication", 30, 56.25)
+    assert (answer.wall_us, answer.least_us) == (160, 140)
 
 
 def test_without_steps_the_gpu_events_are_the_window(tmp_path: Path) -> None:

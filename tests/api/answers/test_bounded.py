@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from recordings import Recording
-from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Commands, TooFewBytes, bounded
+from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Commands, TooFewBytes, bounded, fitted
 from tb_torchcompile_plugin.api.answers.sections import NoSuchSection, Table, chosen, schema, tables
 from tb_torchcompile_plugin.api.report import Report, read_report
 from tb_torchcompile_plugin.api.routes import ROUTES
@@ -125,3 +125,20 @@ def test_a_section_is_all_that_begins_so() -> None:
     assert names[0] == "steps" and "gpu_utilization.held_up" in names and "kernels" not in names
     with pytest.raises(NoSuchSection, match="There are kernels"):
         chosen(["kernel"])
+
+
+class Answer(msgspec.Struct):
+    """Of which the row alone may be too long."""
+
+    id: str
+    row: dict[str, Any]
+    next: list[str]
+
+
+@pytest.mark.parametrize("most_bytes", [200, 500, 2000, 9000])
+def test_a_field_that_has_no_room_is_named(most_bytes: int) -> None:
+    answer = Answer("kernel", {f"field{number}": "x" * 70 for number in range(40)}, ["show"])
+    text = fitted(answer, most_bytes)
+    assert len(text) <= most_bytes
+    said = json.loads(text)
+    assert "row" in said or "row" in said["left_out"]

@@ -18,6 +18,7 @@ import pytest
 
 from tb_torchcompile_plugin.api.indexing import index, pool
 from tb_torchcompile_plugin.cli.command import main
+from terminal import digests
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 FRUGAL = {"DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10s"}
@@ -112,9 +113,9 @@ def test_two_workers_write_what_one_process_does(
     cluster.work(2)
     assert main(["index", str(job), "--scheduler", cluster.address]) == 0
     assert capsys.readouterr().out == "4 digests written, 0 were there already\n"
-    written = {path.name: path.read_bytes() for path in job.glob("*.digest.pb")}
+    written = digests(job)
     assert main(["index", str(job), "--workers", "1", "--out", str(job.parent / "out")]) == 0
-    assert written == {path.name: path.read_bytes() for path in (job.parent / "out").glob("*.digest.pb")}
+    assert written == digests(job.parent / "out")
     assert main(["index", str(job), "--scheduler", cluster.address]) == 0
     assert "0 digests written, 4 were there already" in capsys.readouterr().out
 

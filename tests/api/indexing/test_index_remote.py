@@ -9,10 +9,10 @@ from unittest.mock import Mock
 import fsspec
 import pytest
 
-from served import s3_server
+from served import s3_server, upload
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.logdir import filesystem
-from terminal import Run, indexing
+from terminal import Run, digests, indexing
 
 pytestmark = pytest.mark.slow
 
@@ -49,15 +49,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     return indexing(capsys, monkeypatch)
-
-
-def upload(store: Any, folder: Path, target: str) -> None:
-    for path in sorted(folder.rglob("*.json")):
-        store.pipe_file(f"{target}/{path.relative_to(folder)}", path.read_bytes())
-
-
-def digests(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.rglob("*.digest.pb")}
 
 
 def test_digests_lie_beside_their_traces_and_nothing_is_kept_here(

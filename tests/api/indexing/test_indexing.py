@@ -19,7 +19,6 @@ import pytest
 from jobs import job_in
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.api.indexing import index, pool
-from tb_torchcompile_plugin.api.indexing import pool as attempt
 from tb_torchcompile_plugin.api.indexing.pool import Attempted, Order, in_processes, write_digest
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.job.digest.file import FORMAT_VERSION, load
@@ -27,7 +26,7 @@ from tb_torchcompile_plugin.job.digest.make import digest
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, columns_from_message
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.logdir.filesystem import local_file
-from terminal import Run, indexing
+from terminal import Run, digests, indexing
 from traces import slice_, write_trace
 
 pytestmark = pytest.mark.slow
@@ -50,10 +49,6 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 def names(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.pb*"))
-
-
-def digests(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.rglob("*.pt.digest.pb")}
 
 
 def test_a_digest_beside_each_trace(job: Path, run: Run) -> None:
@@ -105,26 +100,28 @@ def test_only_a_digest_of_this_very_trace_counts(job: Path, run: Run, change: st
     elif change == "cut":
         path.write_bytes(path.read_bytes()[:50])
     else:
-        file = local_file(str(path))
-        assert file
-        made = load(file)
-        made.format_version = 0 if change == "version" else FORMAT_VERSION
-        made.trace_name = made.trace_name if change == "version" else "other.json"
-        path.write_bytes(made.SerializeToString())
+        rewrite(path, **({"format_version": 0} if change == "version" else {"trace_name": "other.json"}))
     assert run(job)[1] == "1 digests written, 2 were there already\n"
     assert (digests(job) == written) is (change != "trace")
+
+
+def rewrite(path: Path, **fields: Any) -> bytes:
+    """A digest that differs in these fields; returns what stands in its file now."""
+    file = local_file(str(path))
+    assert file
+    made = load(file)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    path.write_bytes(made.SerializeToString())
+    return path.read_bytes()
 
 
 def test_what_a_newer_version_wrote_stays(job: Path, run: Run) -> None:
     run(job)
     path = job / "run" / DIGEST.format(1)
-    file = local_file(str(path))
-    assert file
-    made = load(file)
-    made.format_version = FORMAT_VERSION + 1
-    path.write_bytes(made.SerializeToString())
+    newer = rewrite(path, format_version=FORMAT_VERSION + 1)
     assert run(job)[1] == "0 digests written, 3 were there already\n"
-    assert path.read_bytes() == made.SerializeToString()
+    assert path.read_bytes() == newer
 
 
 def test_one_bad_file_costs_itself(job: Path, run: Run) -> None:
@@ -144,7 +141,7 @@ def test_a_mistake_of_ours_costs_one_trace(job: Path, run: Run, monkeypatch: pyt
             raise ZeroDivisionError
         return write(order)
 
-    monkeypatch.setattr(attempt, "write_digest", mistaken)
+    monkeypatch.setattr(pool, "write_digest", mistaken)
     status, _, err = run(job)
     assert status == 0 and "cannot be read (ZeroDivisionError)" in err and len(digests(job)) == 2
 

@@ -1,13 +1,11 @@
-"""All jobs of the exam."""
+"""All jobs of the exam: each of these modules adds its own."""
 
-from exam.jobs import blind, communication, healthy, late, uneven
-from exam.jobs.blind import both as _both
-from exam.jobs.blind import communication as _communication
-from exam.jobs.blind import healthy as _healthy
-from exam.jobs.blind import late as _late
-from exam.jobs.blind import shares as _shares
+from importlib import import_module
+
 from exam.jobs.job import JOBS
 
-BLIND = (_both, _communication, _healthy, _late, _shares)
+__all__ = ["JOBS"]
 
-__all__ = ["BLIND", "JOBS", "blind", "communication", "healthy", "late", "uneven"]
+PLAIN = ("communication", "healthy", "late", "uneven")
+for name in (*PLAIN, *(f"blind.{name}" for name in ("both", "communication", "healthy", "late", "shares"))):
+    import_module(f"exam.jobs.{name}")

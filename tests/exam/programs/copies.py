@@ -5,8 +5,6 @@ import torch
 from exam.program import SHAPES, STACKS, Machine, Step, program
 from exam.programs.models import adam, mlp, no_grad, train_step
 
-H2D = ("Memcpy HtoD", "aten::copy_", "aten::_to_copy", "aten::to")
-
 
 @program(
     "copies",

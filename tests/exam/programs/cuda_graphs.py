@@ -51,22 +51,3 @@ def mutated_input(machine: Machine, mended: bool) -> Step:
     model = torch.compile(plain, mode="reduce-overhead")
     x, state = machine.randn(16, width), machine.randn(width)
     return no_grad(lambda: model(x, state).argmax(1).cpu())
-
-
-class OnTheHost(Counting):
-    """A part of it works on the CPU."""
-
-    def forward(self, x: Tensor, state: Tensor) -> Tensor:
-        bias = state.sum().to(x.device)  # planted: host_tensor_in_the_graph
-        result: Tensor = self.blocks(x + bias)
-        return result
-
-
-@program("CUDA graphs", "cuda_graphs:skipped", mending="the tensor lies on the GPU")
-def host_tensor_in_the_graph(machine: Machine, mended: bool) -> Step:
-    width = machine.pick(128, 16)
-    model = OnTheHost(width, machine.pick(32, 2), in_place=False).to(machine.device, torch.bfloat16)
-    compiled = torch.compile(model, mode="reduce-overhead")
-    x = machine.randn(16, width, dtype=torch.bfloat16)
-    state = torch.zeros(width, dtype=torch.bfloat16, device=machine.device if mended else "cpu")
-    return no_grad(lambda: compiled(x, state).argmax(1).cpu())

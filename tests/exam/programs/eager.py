@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from exam.program import SHAPES, STACKS, Machine, Step, program
-from exam.programs.models import adam, mlp, no_grad
+from exam.programs.models import adam, descend, mlp, no_grad
 
 
 def focal_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -29,9 +29,7 @@ def loss_left_eager(machine: Machine, mended: bool) -> Step:
     labels = torch.randint(0, words, (len(x),), device=machine.device)
 
     def step() -> None:
-        loss_of(compiled(x), labels).backward()  # planted: loss_left_eager
-        optimizer.step()
-        optimizer.zero_grad()
+        descend(loss_of(compiled(x), labels), optimizer)  # planted: loss_left_eager
 
     return step
 

@@ -10,7 +10,9 @@ try:
     import triton  # type: ignore[import-not-found]
     import triton.language as tl  # type: ignore[import-not-found]
 except ImportError:  # torch for CPUs comes without
-    triton = None
+    triton = tl = None
+
+__all__ = ["tl", "triton"]
 
 if triton is not None:
 

@@ -71,7 +71,11 @@ def train_step(
     model: Callable[[Tensor], Tensor], optimizer: torch.optim.Optimizer, x: Tensor, target: Tensor
 ) -> Tensor:
     """Forward, backward, optimizer; returns the loss."""
-    loss = functional.mse_loss(model(x).float(), target)
+    return descend(functional.mse_loss(model(x).float(), target), optimizer)
+
+
+def descend(loss: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
+    """Backward and optimizer; returns the loss without its graph."""
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()

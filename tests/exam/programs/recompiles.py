@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from exam.program import STOCK, Machine, Step, program
-from exam.programs.models import mlp, no_grad
+from exam.programs.models import no_grad
 
 torch_dynamo_config = torch._dynamo.config
 
@@ -33,20 +33,6 @@ def changing_attribute(machine: Machine, mended: bool) -> Step:
     def step() -> Tensor:
         plain.temperature += 1  # planted: changing_attribute
         result: Tensor = model(x)
-        return result
-
-    return no_grad(step)
-
-
-@program("recompiles", "recompiles", mending="dynamic=True")
-def changing_length(machine: Machine, mended: bool) -> Step:
-    torch_dynamo_config.recompile_limit = torch_dynamo_config.accumulated_recompile_limit = 10_000
-    model = torch.compile(mlp(machine, 1, 64), dynamic=mended)
-    lengths = count(100)
-
-    def step() -> Tensor:
-        x = machine.randn(next(lengths), 64)
-        result: Tensor = model(x)  # planted: changing_length
         return result
 
     return no_grad(step)

@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from recordings import Recording
-from served import wait_for
-from tb_torchcompile_plugin.api.read_queue import Progress
+from served import in_the_end, wait_for
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.routes import ROUTES, SPAN, SPAN_OR_WORKER, Route, poll
 from tb_torchcompile_plugin.api.session import Session
@@ -150,9 +149,7 @@ def _plain(route: Route[Any]) -> bool:
 
 
 def _answer(session: Session, route: Route[Any], ids: dict[str, str]) -> bytes:
-    while isinstance(answer := poll(session, route, ids), Progress):
-        session.profile(*ids.values())
-    return msgspec.json.encode(answer)
+    return msgspec.json.encode(in_the_end(lambda: poll(session, route, ids)))
 
 
 # The store itself, without a trace.

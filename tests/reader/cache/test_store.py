@@ -98,27 +98,22 @@ def test_the_table_of_a_trace_with_losses(cache: Path, tmp_path: Path) -> None:
     assert_same(first, second)
 
 
-@pytest.mark.parametrize("change", ["content", "time", "path"])
-def test_another_file_is_another_entry(cache: Path, trace_file: Path, reads: list[str], change: str) -> None:
+@pytest.mark.parametrize("change", ["content", "time", "path", "format"])
+def test_another_file_or_format_is_another_entry(
+    cache: Path, trace_file: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
     open_trace(str(trace_file))
     if change == "content":
         trace_file.write_text('{"traceEvents": []}')
     elif change == "time":
         os.utime(trace_file, ns=(1, 1))
+    elif change == "format":
+        monkeypatch.setattr(store, "FORMAT_VERSION", store.FORMAT_VERSION + 1)
     else:
         trace_file = trace_file.rename(trace_file.with_name("other.json"))
     trace = open_trace(str(trace_file))
     assert len(reads) == 2
     assert (trace.events == 0) == (change == "content")
-
-
-def test_a_format_of_another_version(
-    cache: Path, trace_file: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    open_trace(str(trace_file))
-    monkeypatch.setattr(store, "FORMAT_VERSION", store.FORMAT_VERSION + 1)
-    open_trace(str(trace_file))
-    assert len(reads) == 2
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.large)])

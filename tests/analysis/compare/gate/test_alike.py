@@ -26,11 +26,11 @@ def test_a_pair_is_never_red(runs, pair):
         assert outcomes["step"] in ("passed", "noise")  # known, too
 
 
-def test_of_all_380_pairs_one_step_is_beyond_its_noise(runs):
+def test_of_all_380_pairs_two_steps_are_beyond_its_noise(runs):
     """One run tells nothing of what another program does to the next one: that is what several runs are for."""
     pairs = [(base, head) for base in runs for head in runs if base is not head]
     failed = sum(judged(*pair, *STRICT, allow=["unknown"]).outcome == "failed" for pair in pairs)
-    assert failed <= 1
+    assert failed <= 2
 
 
 def test_against_several_runs_the_step_is_never_red(runs):

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Dataset
 from exam.jobs.job import Rank, job
 from exam.jobs.parallel import ddp
 from exam.program import Step
-from exam.programs.models import convnet
+from exam.programs.models import convnet, descend
 
 MEAN, DEVIATION = 0.45, 0.22
 
@@ -53,10 +53,6 @@ def photos_scaled_by_host(rank: Rank, mended: bool) -> Step:
             images = prepared(images, side)
         with torch.autocast(rank.device.type, torch.bfloat16):
             scores = model(images)
-        loss = functional.cross_entropy(scores.float(), labels)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return descend(functional.cross_entropy(scores.float(), labels), optimizer)
 
     return step

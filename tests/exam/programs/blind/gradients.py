@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from exam.program import BOTH, STACKS, Machine, Recorded, Step, program
 from exam.programs.blind.nets import EncoderLayer, ViT, adamw, fast_float32, half
+from exam.programs.models import descend
 
 
 class Residual(nn.Module):
@@ -112,9 +113,6 @@ def teacher_with_gradients(machine: Machine, mended: bool) -> Step:
         loss = functional.kl_div(
             scores.float().log_softmax(-1), wanted.float().softmax(-1), reduction="batchmean"
         )
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return descend(loss, optimizer)
 
     return distill

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from exam.program import BOTH, SHAPES, STACKS, STOCK, Machine, Step, program
 from exam.programs.blind.nets import Decoder, Tower, UNet, ViT, adamw, contrastive, fast_float32, half
+from exam.programs.models import descend
 
 
 @program("healthy", "", recorded=SHAPES)
@@ -22,10 +23,7 @@ def healthy_unet(machine: Machine, mended: bool) -> Step:
         noise = torch.randn_like(images)
         with torch.autocast(machine.device.type, torch.bfloat16):
             loss = functional.mse_loss(model(images + noise).float(), noise)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return descend(loss, optimizer)
 
     return denoise
 
@@ -62,10 +60,7 @@ def healthy_contrastive(machine: Machine, mended: bool) -> Step:
     def train_step() -> Tensor:
         queries, documents = next(batches).to(machine.device, non_blocking=True)
         loss = loss_of(query_tower(queries), document_tower(documents))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return descend(loss, optimizer)
 
     return train_step
 
@@ -80,9 +75,6 @@ def healthy_vit(machine: Machine, mended: bool) -> Step:
 
     def train_step() -> Tensor:
         loss = functional.cross_entropy(model(images).float(), labels)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return descend(loss, optimizer)
 
     return train_step

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from exam.program import PLAIN, SHAPES, STACKS, Machine, Step, program
 from exam.programs.blind.nets import ViT, adamw, fast_float32
+from exam.programs.models import descend
 
 MEAN, STD = np.array([0.485, 0.456, 0.406], np.float32), np.array([0.229, 0.224, 0.225], np.float32)
 
@@ -59,9 +60,7 @@ def augmenting_with_numpy(machine: Machine, mended: bool) -> Step:
         images = transform_batch()
         with torch.autocast(machine.device.type, torch.bfloat16):
             loss = functional.cross_entropy(model(images), labels)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        descend(loss, optimizer)
 
     return train_step
 
@@ -147,9 +146,7 @@ def python_environments(machine: Machine, mended: bool) -> Step:
     def policy_gradient() -> None:
         states, actions, rewards = rollout()
         chosen = model(states).log_softmax(-1).gather(1, actions[:, None]).squeeze(1)
-        (-(chosen * (rewards - rewards.mean())).mean()).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        descend(-(chosen * (rewards - rewards.mean())).mean(), optimizer)
 
     return policy_gradient
 
@@ -192,9 +189,6 @@ def permutation_on_the_cpu(machine: Machine, mended: bool) -> Step:
             batch = torch.randperm(rows)[:size].to(machine.device)  # planted: permutation_on_the_cpu
         scores = model(bags[batch], wanted[batch])
         loss = functional.binary_cross_entropy_with_logits(scores, liked[batch])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return descend(loss, optimizer)
 
     return train_on_a_sample

@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from exam.program import PLAIN, Machine, Step, program
 from exam.programs.blind.nets import SpeechNet, adamw, fast_float32
+from exam.programs.models import descend
 
 
 class Commands(Dataset[tuple[np.ndarray, int]]):
@@ -66,10 +67,7 @@ def collating_waveforms(machine: Machine, mended: bool) -> Step:
         waves, labels = next(batches)  # planted: collating_waveforms
         waves = waves.to(machine.device, non_blocking=True)
         labels = labels.to(machine.device, non_blocking=True)
-        optimizer.zero_grad(set_to_none=True)
         loss = functional.cross_entropy(model(waves), labels)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return descend(loss, optimizer)
 
     return train_one_batch

@@ -6,12 +6,7 @@ from torch.nn import functional
 
 from exam.program import PLAIN, STACKS, Machine, Step, program
 from exam.programs.blind.nets import UNet, half
-
-try:
-    import triton  # type: ignore[import-not-found]
-    import triton.language as tl  # type: ignore[import-not-found]
-except ImportError:  # torch for CPUs comes without
-    triton = None
+from exam.programs.kernels import tl, triton
 
 
 def ddpm_update(x: Tensor, noise: Tensor, fresh: Tensor, alpha: Tensor, alpha_before: Tensor) -> Tensor:

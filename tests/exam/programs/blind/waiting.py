@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from exam.program import SHAPES, STACKS, Machine, Step, program
 from exam.programs.blind.nets import Decoder, Tower, adamw, contrastive, fast_float32, half
+from exam.programs.models import descend
 
 
 class Detector(nn.Module):
@@ -106,10 +107,7 @@ def samples_moved_one_by_one(machine: Machine, mended: bool) -> Step:
         )  # planted: samples_moved_one_by_one
 
     def train_step() -> Tensor:
-        optimizer.zero_grad()
         loss = contrastive(query_tower(to_device(queries)), document_tower(to_device(documents)))
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return descend(loss, optimizer)
 
     return train_step

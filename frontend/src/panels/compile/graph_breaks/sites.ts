@@ -4,20 +4,31 @@ import { location, shortPath, significant } from '../../../widgets/format';
 import { BREAK_KINDS } from '../../../names/words';
 import type { Column } from '../../../table/table';
 
-const NOT_RUN = 'No price is known; a click on the row tells why';
+const NOT_RUN = 'Its cost is unknown; a click on the row tells why';
 const NO_STEP = `${NOT_RUN}; or no steps were marked`;
 
-/** Columns that have values: reasons need a log, prices a trace, and prices per step need steps. */
+/**
+ * Columns that have values: reasons need a log, costs a trace, and direct costs per step need steps. The direct cost is
+ * shown where no cost is predicted.
+ */
 export function siteColumns(compile: Compile | null, span: Span | null): Column<GraphBreakSite>[] {
   const steps = (span?.steps.length ?? 0) > 0;
   const present = (key: string) =>
     ['file', 'compile_ids'].includes(key) ||
     (['source', 'kind', 'reason'].includes(key) ? compile : span) !== null;
-  const inSteps = ['step_mean_us', 'step_p95_us', 'step_gpu_idle_us', 'share_percent', 'calls_per_step'];
+  const predicted = span?.graph_break_sites.some((site) => site.saves_us !== null) ?? false;
+  const cost = ['saves_us', 'saves_percent'];
+  const direct = ['step_mean_us', 'step_p95_us', 'step_gpu_idle_us', 'share_percent'];
+  const inSteps = [...direct, 'calls_per_step'];
   const inSpan = ['host_us', 'gpu_idle_us', 'calls'];
   return COLUMNS.filter(({ key }) => present(key)).map((column) => ({
     ...column,
-    hidden: [...(steps ? inSpan : inSteps), 'step_median_us', 'compile_ids'].includes(column.key),
+    hidden: [
+      ...(steps ? inSpan : inSteps),
+      ...(predicted ? [...direct, 'host_us', 'gpu_idle_us'] : cost),
+      'step_median_us',
+      'compile_ids',
+    ].includes(column.key),
   }));
 }
 
@@ -34,11 +45,12 @@ const COLUMNS: Column<GraphBreakSite>[] = [
     label: 'Kind',
     value: (r) => r.kind && BREAK_KINDS[r.kind],
   },
+  { key: 'saves_us', label: 'Cost per step', bar: true, unknown: NOT_RUN },
+  { key: 'saves_percent', label: '% of the step', unknown: NOT_RUN },
   {
     key: 'step_mean_us',
-    label: 'Per step',
+    label: 'Direct cost per step',
     bar: true,
-    total: 'sum',
     unknown: NO_STEP,
   },
   {
@@ -53,8 +65,8 @@ const COLUMNS: Column<GraphBreakSite>[] = [
     scaleWith: 'step_mean_us',
     unknown: NO_STEP,
   },
-  { key: 'share_percent', label: '% of steps', total: 'sum', unknown: NO_STEP },
-  { key: 'host_us', label: 'Total', total: 'sum' },
+  { key: 'share_percent', label: 'Direct cost, % of the step', unknown: NO_STEP },
+  { key: 'host_us', label: 'Direct cost in all' },
   {
     key: 'step_gpu_idle_us',
     label: 'GPU idle',
