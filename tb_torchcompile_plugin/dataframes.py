@@ -202,8 +202,7 @@ def _lists(kind: type, path: _Path = ()) -> Iterator[tuple[str, _Path, _Fields]]
     """Yield each list of rows in a node, and its single values: table, path of its rows, their columns with types."""
     fields = _fields(kind)
     if not path and (own := _NODES.get(kind, ("", ()))[0]):
-        origins = {name: get_origin(types[0]) or types[0] for name, types in fields.items()}
-        yield own, (), {name: types for name, types in fields.items() if origins[name] in _VALUES}
+        yield own, (), {name: types for name, types in fields.items() if _is_value(types[0])}
     for name, types in fields.items():
         inner = (*path, name)
         origin: Any = get_origin(types[0])
@@ -222,6 +221,10 @@ def _fields(kind: type) -> _Fields:
         name: get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
         for name, type_ in get_type_hints(kind).items()
     }
+
+
+def _is_value(kind: Any) -> bool:
+    return (get_origin(kind) or kind) in _VALUES
 
 
 def _has_fields(kind: Any) -> bool:
