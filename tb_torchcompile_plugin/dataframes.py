@@ -1,7 +1,5 @@
 """The tables of `report --json` as pandas DataFrames, for notebooks: `tb_torchcompile_plugin.load`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -54,7 +52,7 @@ class Tables(Mapping[str, "DataFrame"]):
     A table without rows still has its columns. `verdict` is what the tab opens with; `findings`, what to do.
     """
 
-    def __init__(self, frames: Mapping[str, DataFrame], verdict: str = "", logdir: str = "") -> None:
+    def __init__(self, frames: "Mapping[str, DataFrame]", verdict: str = "", logdir: str = "") -> None:
         """verdict: the sentences that the tab opens with, a line each. logdir: where the runs are.
 
         Its whole path is kept, because a program may change its folder.
@@ -63,7 +61,7 @@ class Tables(Mapping[str, "DataFrame"]):
         self._logdir = logdir if is_remote(logdir) else os.path.abspath(plain_path(logdir))
         self.verdict = verdict
 
-    def compare(self, a: str, b: str) -> Tables:
+    def compare(self, a: str, b: str) -> "Tables":
         """Compare the newest spans of two runs of the logdir: which one is faster (`verdict`), and what differs.
 
         A number is three columns: `time_us_a`, `time_us_b` and their difference `time_us_delta`. Raises UserError where
@@ -85,10 +83,10 @@ class Tables(Mapping[str, "DataFrame"]):
             f"<p><strong>{verdict}</strong></p>{findings}<details><summary>Tables</summary>{names}</details>"
         )
 
-    def __getitem__(self, name: str) -> DataFrame:
+    def __getitem__(self, name: str) -> "DataFrame":
         return self._frames[name]
 
-    def __getattr__(self, name: str) -> DataFrame:
+    def __getattr__(self, name: str) -> "DataFrame":
         if name.startswith("_") or name not in self._frames:
             raise AttributeError(f"there is no table {name!r}, but {', '.join(self.__dict__['_frames'])}")
         return self._frames[name]
@@ -125,7 +123,7 @@ def load(logdir: str) -> Tables:
     return Tables(_frames(tables(report)), _verdict(report), logdir)
 
 
-def _frames(tables: Mapping[str, _Table]) -> dict[str, DataFrame]:
+def _frames(tables: Mapping[str, _Table]) -> "dict[str, DataFrame]":
     from pandas import DataFrame
 
     return {name: DataFrame(rows, columns=columns) for name, (columns, rows) in tables.items()}

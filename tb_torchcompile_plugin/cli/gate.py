@@ -3,8 +3,6 @@
 The verdict is written as text, for a GitHub job summary, as JUnit's XML and in Bencher's metric format.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -267,7 +265,7 @@ def _document(file: str) -> dict[str, Any]:
         raise gate_judge.InvalidGateError(f"is no TOML ({error})", file=file, next_step="Mend it") from error
 
 
-def add_baseline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_baseline(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command."""
     baseline = commands.add_parser(
         "baseline", help="save what `compare` asks of a run, to compare later runs with it"

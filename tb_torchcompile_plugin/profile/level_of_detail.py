@@ -9,7 +9,7 @@ the same result.
 A *group* is what is drawn in one line: its slices do not overlap, so their ends ascend as their starts do.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,8 +115,3 @@ def levels(lines: Iterable[MergedSlices], groups: int, length_ns: int) -> Iterat
     for shift in range(_FINEST, max(_FINEST + 1, length_ns.bit_length() - 6), _STEP):
         runs = merged(runs, shift)
         yield Level(shift, runs, np.searchsorted(runs.group, np.arange(groups + 1)))
-
-
-def coarsest(levels: Sequence[Level], shift: int) -> Level | None:
-    """Return the coarsest level from which those of `shift` can be made; None where that is the slices themselves."""
-    return next((level for level in reversed(levels) if level.shift <= shift), None)

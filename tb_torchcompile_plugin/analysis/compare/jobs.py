@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import compared_steps, late
 from tb_torchcompile_plugin.job.steps import job_lengths, job_step_us, job_steps, marked_steps
-from tb_torchcompile_plugin.profile.intervals import Int64s, us
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 
@@ -192,12 +192,9 @@ def _rank_figures(job: Job) -> dict[int, dict[str, float | None]]:
         }
         if steps is not None:
             for part in _VERB_OF_PART:
-                of_rank[f"{part}_us"] = _mean_us(getattr(steps, part)[: len(steps.counted)])
+                ns = getattr(steps, part)[: len(steps.counted)].tolist()
+                of_rank[f"{part}_us"] = float(sum(ns)) / len(ns) / 1000 if ns else None
     return figures
-
-
-def _mean_us(ns: Int64s) -> float | None:
-    return float(sum(ns.tolist())) / len(ns) / 1000 if len(ns) else None
 
 
 def _late(jobs: Jobs) -> list[LateCompared]:

@@ -59,7 +59,7 @@ class CompiledRegion(msgspec.Struct, frozen=True):
     backward_gpu_us: float | None
 
 
-class Coverage(msgspec.Struct, frozen=True):
+class CompiledShare(msgspec.Struct, frozen=True):
     """How much of the profiled steps (of the span without any) runs compiled, without what graph breaks leave eager."""
 
     gpu_percent: float | None  # of the GPU time launched there; None where no GPU worked
@@ -172,7 +172,7 @@ def _gpu_ns(profile: Profile) -> tuple[Counter[str], Counter[str]] | None:
     return (total, backward) if devices else None
 
 
-def coverage(profile: Profile) -> Coverage:
+def coverage(profile: Profile) -> CompiledShare:
     """Return which share of the steps torch.compile covers."""
     rows = profile.data.of(compilations) if profile.data else None
     graph_ops = None if rows is None else [row.graph_ops for row in rows if row.graph_ops is not None]
@@ -187,7 +187,7 @@ def coverage(profile: Profile) -> Coverage:
     broken = union(roots.in_regions.start, roots.in_regions.end)
     covered = covered_ns(subtract(compiled, broken), *windows)
     has_gpu = len(profile.of(gpu_work).index) > 0
-    return Coverage(
+    return CompiledShare(
         gpu_percent=share_percent(launched - eager, launched) if has_gpu else None,
         host_percent=share_percent(int(covered.sum()), windows.total_ns),
         compilations=None if graph_ops is None else len(graph_ops),

@@ -32,7 +32,6 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_p
 from tb_torchcompile_plugin.profile.profile import Profile
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
-ON_DEVICE: tuple[Bound, ...] = ("compute", "copy", "communication")
 _COMMUNICATION, _INPUT, _COMPILE = (
     CAUSES.index(cause) for cause in ("communication_wait", "data_loading", "compile")
 )

@@ -241,7 +241,9 @@ class TraceRows:
 
     def runs(self, track: int, start: int, end: int, shift: int) -> MergedSlices:
         """Return the runs of level `shift` of one track that touch [start, end), by (group, start)."""
-        level, window = level_of_detail.coarsest(self._levels, shift), (start, end, shift)
+        # The coarsest level from which these can be made; None where that is the slices themselves.
+        level = next((level for level in reversed(self._levels) if level.shift <= shift), None)
+        window = start, end, shift
         near = level.window(self._groups(track), *window) if level else self._slices(track, *window)
         return level_of_detail.touching(level_of_detail.merged(near, shift), start, end)
 

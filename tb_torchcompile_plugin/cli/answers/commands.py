@@ -1,7 +1,5 @@
 """The commands that answer in bounds and by ids: `report`, `show`, `schema` and `skill`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics
@@ -30,7 +28,7 @@ _IN_THE_ID = ("id", "more", "key", "run", "worker", "span")
 _USUAL_LOGDIR = "runs"  # of TensorBoard's and torch's examples
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add all of them."""
     _add_report(commands)
     show = commands.add_parser("show", help="print one row of a report, by the id that stands with it")
@@ -48,7 +46,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     agent.set_defaults(run=_show_skill)
 
 
-def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     report = commands.add_parser(
         "report", help="print what a logdir, a trace or a log holds: what to change, and where a step goes"
     )
