@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, 
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model, model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, ways_up
+from tb_torchcompile_plugin.reader.trace.nest import ancestors_of, first_ancestor
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_fusible
 from tb_torchcompile_plugin.torch_names.slices import KERNEL, OPERATOR
@@ -318,7 +318,7 @@ def outermost_operator(trace: Trace, rows: Int64s) -> Int64s:
     operator = mask_of(trace.cats, OPERATOR.__eq__)
     aten = mask_of(trace.names, lambda name: name.startswith(ATEN))
     outermost = np.full(len(rows), -1)
-    for indices, ancestors in ways_up(trace.parent, rows):
+    for indices, ancestors in ancestors_of(trace.parent, rows):
         matches = operator[trace.cat[ancestors]] & aten[trace.name[ancestors]]
         outermost[indices[matches]] = ancestors[matches]
     return outermost
