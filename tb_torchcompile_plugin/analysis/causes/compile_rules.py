@@ -296,7 +296,7 @@ def _profiler_hooks(rule: Rule[SpanContext], context: SpanContext) -> Iterator[F
 
 def _nothing_compiled(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report a program that runs eager."""
-    gain = context.profile.of(payback).gain[0] if context.profile.beside else None
+    gain = context.profile.of(payback).gain[0] if context.profile.baseline_run else None
     # Where the same program was recorded compiled.
     measured = gain if gain and gain.told_by == "measured" and gain.compiled_run else None
     if context.hooks or (measured and measured.verdict == "never"):
@@ -595,7 +595,7 @@ COMPILED_RULES = (
         "compile_does_not_pay",
         "pays",
         _does_not_pay,
-        lambda context: context.whole and context.profile.beside is not None,
+        lambda context: context.whole and context.profile.baseline_run is not None,
     ),
     Rule("graph_capture", "cuda_graphs", _cuda_graphs_not_replayed),
     Rule("dynamic_shapes", "dynamic_shapes", _compiled_for_each_size),

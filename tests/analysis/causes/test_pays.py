@@ -208,7 +208,7 @@ def test_where_bounds_hold_both_nobody_knows() -> None:
 
 
 def beside(profile: Profile, other: Profile, run: str) -> Profile:
-    profile.beside = BaselineRun(run, (), lambda: other)
+    profile.baseline_run = BaselineRun(run, (), lambda: other)
     return profile
 
 
@@ -268,7 +268,7 @@ def test_a_run_beside_that_cannot_be_read_costs_the_comparison_alone(tmp_path: P
         raise UserError("it is cut off")
 
     mine = looped(tmp_path, 100, compiled=True)
-    mine.beside = BaselineRun("eager", (), fails)
+    mine.baseline_run = BaselineRun("eager", (), fails)
     assert "Run eager cannot be read: it is cut off." in mine.of(payback).says
 
 
