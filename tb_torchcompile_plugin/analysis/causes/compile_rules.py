@@ -220,7 +220,7 @@ def _cuda_graphs_not_replayed(rule: Rule[SpanContext], context: SpanContext) -> 
         return
     report = context.profile.of(cuda_graphs)
     if not report.functions:  # recorded by the program itself
-        title = with_gain(by, context.paced)
+        title = with_gain(by, context.time_unit)
         yield rule.finding(context, title, words_of(by).next_step, {"times_per_step": by.times}, by=by)
     functions = [row for row in report.functions if row.state in NOT_REPLAYED]
     if not functions:
@@ -234,7 +234,7 @@ def _cuda_graphs_not_replayed(rule: Rule[SpanContext], context: SpanContext) -> 
     ]
     yield rule.finding(
         context,
-        f"{complaint(row)}: {step_after(by.predicted, 'replayed,', context.paced)}",
+        f"{complaint(row)}: {step_after(by.predicted, 'replayed,', context.time_unit)}",
         advice,
         {
             "gain_us_per_step": by.predicted.gain_us,
@@ -434,7 +434,7 @@ def _other_backend(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Fi
         context,
         f"{plural(frames, 'frame')} {'is' if frames == 1 else 'are'} captured and not compiled: "
         f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
-        f'"aot_eager"; {step_after(by.predicted, "with inductor", context.paced)}',
+        f'"aot_eager"; {step_after(by.predicted, "with inductor", context.time_unit)}',
         words_of(by).next_step,
         {"frames": frames, "operators_per_step": by.times},
         by=by,
@@ -460,7 +460,7 @@ def _given_up(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding
     if broken_at:
         why += f", in {at_line(row.file, row.line)}, called at {broken_at}"
     if by:
-        why += f"; {step_after(by.predicted, 'without that', context.paced)}"
+        why += f"; {step_after(by.predicted, 'without that', context.time_unit)}"
     yield rule.finding(
         context,
         f"{frame or 'A frame'} runs eager: {why}",
@@ -482,7 +482,7 @@ def _unexplained(rule: Rule[SpanContext], context: SpanContext, by: WhatIf) -> F
         context,
         f"Torch has given up compiling {plural_of_mean(calls, 'call')} {context.where}, so "
         f"{'it runs' if rounded(calls) == '1' else 'they run'} eager"
-        f"{f' at {line}' if line else ''}: {step_after(by.predicted, 'without that', context.paced)}",
+        f"{f' at {line}' if line else ''}: {step_after(by.predicted, 'without that', context.time_unit)}",
         "Record with tb_torchcompile_plugin.tensorboard_trace_handler to see which frames and why, or run with "
         'TORCH_LOGS="recompiles,graph_breaks": most often a frame hit the recompile limit, or breaks in a loop',
         {"calls": calls},

@@ -86,7 +86,7 @@ class SpanContext:
         self.is_on_cpu = self.whole and not len(profile.of(gpu_work).index)
         self.step_count = max(self.steps, 1)  # to divide by: without steps, the span is one
         self.where = "a step" if self.steps else "in this span"  # after a number
-        self.paced = profile.of(time_unit)  # what predictions are of: a step, or the span
+        self.time_unit = profile.of(time_unit)  # what predictions are of: a step, or the span
         self.windows = union(*profile.of(profiled_time))  # the steps, or the span where there are none
         # By the clock that is the bottleneck of the steps.
         wall_ns = float(profile.of(step_ns).sum()) if self.steps else self.windows.total_ns
@@ -247,7 +247,7 @@ def _large_gains(kind: FixKind, rule: Rule[SpanContext], context: SpanContext) -
     advised = [row for row in large if row.id != DYNAMIC_CUDA_GRAPHS]
     if fullest and (fullest.share_percent or 0) >= thresholds.memory_percent:
         for row in large:  # a step needs its checkpoints
-            title = f"{with_gain(row, context.paced)}, but {fullest.sentence()}"
+            title = f"{with_gain(row, context.time_unit)}, but {fullest.sentence()}"
             yield _not_advised(rule, row, title, {"times_per_step": row.times})
     elif advised:
         yield from (_advised(rule, context, row, fullest) for row in advised)
@@ -268,7 +268,7 @@ def _advised(
     rule: Rule[SpanContext], context: SpanContext, row: WhatIf, fullest: HeldMemory | None
 ) -> Finding:
     gain, where, words = row.predicted.gain_us, at_line(row.file, row.line), words_of(row)
-    title, advice = with_gain(row, context.paced), words.next_step
+    title, advice = with_gain(row, context.time_unit), words.next_step
     if row.kind == "cuda_graphs":
         advice = _cuda_graph_advice(context, advice)
     elif row.kind == "guards" and (elements := _elements_checked(context)):

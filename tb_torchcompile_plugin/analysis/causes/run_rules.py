@@ -141,9 +141,11 @@ def _line_of(site: GraphBreakSite) -> str:
 def _break_title(context: SpanContext, count: int, where: str, by: WhatIf | None) -> str:
     breaks = plural(count, "graph break")
     if by and count == 1:
-        return f"{breaks} at {where}: {step_after(by.predicted, 'without it', context.paced)}"
+        return f"{breaks} at {where}: {step_after(by.predicted, 'without it', context.time_unit)}"
     if by:
-        return f"{breaks}, the dearest at {where}: {step_after(by.predicted, 'without them', context.paced)}"
+        return (
+            f"{breaks}, the dearest at {where}: {step_after(by.predicted, 'without them', context.time_unit)}"
+        )
     at = f"at {where}" if count == 1 else f"the dearest at {where}"
     return f"{breaks}, {at}. {direct_sentence(context.profile)}"
 
