@@ -36,7 +36,7 @@ class Words(NamedTuple):
     what: str  # the sentence before the numbers
     panel: SeenIn
     next_step: str  # what to write instead
-    mended: str = "without that"  # before the predicted time
+    fixed: str = "without that"  # before the predicted time
     code: str | None = None  # the part of the next step that can be pasted
 
 
@@ -342,7 +342,7 @@ def words_of(row: WhatIf, unit: TimeUnit = PER_STEP) -> Words:
 def with_gain(row: WhatIf, unit: TimeUnit = PER_STEP) -> str:
     """Return "Garbage is collected at train.py:12: without that a step takes 868 µs instead of 2.82 ms"."""
     words = words_of(row, unit)
-    return f"{words.what}: {step_after(row.predicted, words.mended, unit)}"
+    return f"{words.what}: {step_after(row.predicted, words.fixed, unit)}"
 
 
 def step_after(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> str:

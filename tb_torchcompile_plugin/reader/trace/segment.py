@@ -296,10 +296,10 @@ def _decide_broken(text: bytes, at: int, complete: bool) -> ScanStep | None:
     ends = []
     for match in _EVENT_END.finditer(text, at):
         ends.append(match.end(1))
-        mended = repair_object(text[at : match.end(1)])
-        if mended:
-            problem = f"events with {mended[1]}, repaired"
-            return ScanStep("event", at, match.end(1), event_from_object(mended[0]), problem)
+        repaired = repair_object(text[at : match.end(1)])
+        if repaired:
+            problem = f"events with {repaired[1]}, repaired"
+            return ScanStep("event", at, match.end(1), event_from_object(repaired[0]), problem)
         if len(ends) == _CANDIDATES or _is_object(text, match.end(1)):
             break  # an event ended here, whatever is wrong with it
     else:
