@@ -564,12 +564,7 @@ def _does_not_pay(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Fin
 
 
 EAGER_RULES = (
-    Rule(
-        "profiler_hooks",
-        "compilations",
-        _profiler_hooks,
-        lambda context: context.whole and bool(context.hooks),
-    ),
+    Rule("profiler_hooks", "compilations", _profiler_hooks, lambda span: span.whole and bool(span.hooks)),
     Rule(
         "nothing_compiled",
         "compiled_regions",
