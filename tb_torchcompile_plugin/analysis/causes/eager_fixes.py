@@ -109,19 +109,19 @@ def joined_graphs(profile: Profile, gaps: Int64s) -> tuple[Change, Change]:
     return closed, as_one_graph(profile, inside | at_seam, kernels | ~profile.of(are_kernels))
 
 
-class Gaps(NamedTuple):
+class BreakGaps(NamedTuple):
     """The times between graphs, or backward graphs, that would be one graph without graph breaks."""
 
     times: Int64s  # (slice of the thread, begin, end) in rows
     broken: list[str]  # the compile id whose break alone is there; "" where several are
 
 
-def break_gaps(profile: Profile) -> Gaps:
+def break_gaps(profile: Profile) -> BreakGaps:
     """Return the gaps of all breaks."""
     return gaps_between(profile, profile.of(broken_calls)[0])
 
 
-def gaps_between(profile: Profile, calls: list[RegionCall]) -> Gaps:
+def gaps_between(profile: Profile, calls: list[RegionCall]) -> BreakGaps:
     """Return the gaps between the graphs of each call. The frames that it calls would be part of its graph, too."""
     trace, ownership = profile.trace, profile.of(Ownership)
     cut = {call.compile_id for call in profile.of(calls_cut_by_breaks)}
@@ -148,7 +148,7 @@ def gaps_between(profile: Profile, calls: list[RegionCall]) -> Gaps:
             gaps.append((row, end, begin))
             # A backward runs the graphs in reverse.
             broken.append(_only_break(*forwards[owners[row] or ""], own_ids[next_row], own_ids[row]))
-    return Gaps(np.array(gaps, np.int64).reshape(-1, 3), broken)
+    return BreakGaps(np.array(gaps, np.int64).reshape(-1, 3), broken)
 
 
 def _only_break(ids: list[str], broken: list[str], first: str, last: str) -> str:
