@@ -4,8 +4,6 @@ The limits are in lower case, and docs/findings.md lists them with their values.
 recordings and on the external programs of docs/what_if.md, unless a source is named.
 """
 
-from __future__ import annotations
-
 # Percent of the profiled time: the steps, or the whole span where there are none.
 IDLE_PERCENT = 2.0  # of a step in which a GPU idles: for less it is not said why
 unexplained_percent = 50.0  # Python, or nothing that was recorded, in a step on the CPU; chosen by eye
@@ -20,7 +18,7 @@ communication_percent = 10.0
 unnamed_percent = 1.0
 kernel_percent = 25.0
 dominant_percent = 50.0
-gpu_bound_percent = 80.0  # of a step that the GPU is busy: then it is the bottleneck
+gpu_busy_percent = 80.0  # of a step: one kernel is worth a word only if the GPU is busy for so much of it
 
 kernel_bandwidth_percent = 40.0  # of the device's peak
 
@@ -39,6 +37,6 @@ critical_percent = 20.0
 
 # Judgements that no rule compares with directly.
 USUAL_CALL_NS = 50_000  # of host time for one operator, call or gap: what takes longer does more than launch
-MAX_NAMES = 3  # in one sentence: functions, sizes, steps
+MAX_NAMES = 3  # in one sentence: functions, sizes, steps, kernels
 MAX_NAME_CHARS = 60  # in a sentence: names of kernels have hundreds
 SLOWED_BY_PROFILER = 1.25  # profiled / unprofiled step: from here on host times are called overstated

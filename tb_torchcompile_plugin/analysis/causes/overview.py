@@ -1,7 +1,5 @@
 """The first sentence of the tab: how long a step is, by which clock, and what to change first."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

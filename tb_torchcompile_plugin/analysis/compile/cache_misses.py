@@ -4,8 +4,6 @@ torch records the parts of a key with a hash each. Of the graph's code it record
 processes then show which line differs.
 """
 
-from __future__ import annotations
-
 import json
 from itertools import zip_longest
 from typing import NamedTuple, TypeAlias
@@ -23,7 +21,7 @@ _DifferingPart: TypeAlias = tuple[str, KeyPart | None, KeyPart | None]  # name, 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _COMPILED_FIRST = "not the key: it was compiled here first"
 _LAST = 1 << 30  # sorts after any number of differing parts
-_MAX_VALUE_CHARS = 60  # longer values are cut off in a sentence; no recorded source
+_MAX_VALUE_CHARS = 60  # longer values are cut off in a sentence
 
 
 class KeyMismatch(NamedTuple):

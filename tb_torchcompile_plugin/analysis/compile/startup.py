@@ -1,7 +1,5 @@
 """What took the time from the start of a process to its first steady step, and what does a warm start save of it?"""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -36,7 +34,7 @@ from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 _Function: TypeAlias = tuple[str, int, str]  # file, line, name
 
 RULE = "cold_start"
-_MIN_SHARE_PERCENT = 5.0  # smaller parts stay out of the first sentence; no recorded source
+_MIN_SHARE_PERCENT = 5.0  # smaller parts stay out of the first sentence
 _NO_COMPILATION = "No compilation with a time was recorded: nothing says how this process started"
 _NO_PROCESS_START = (
     "When the process began is not known: this counts from {}. The handler notes it on Linux, "
@@ -87,13 +85,13 @@ class _CallNode:
     own_ns: int = 0
     total_ns: int = 0  # with all nodes below
     keys: set[Key] = field(default_factory=set)  # with those of all nodes below
-    children: dict[_Function, _CallNode] = field(default_factory=lambda: defaultdict(_CallNode))
+    children: "dict[_Function, _CallNode]" = field(default_factory=lambda: defaultdict(_CallNode))
 
     def add(self, ns: int, key: Key) -> None:
         self.total_ns += ns
         self.keys.add(key)
 
-    def longest_first(self) -> list[tuple[_Function, _CallNode]]:
+    def longest_first(self) -> "list[tuple[_Function, _CallNode]]":
         return sorted(self.children.items(), key=lambda child: -child[1].total_ns)
 
 

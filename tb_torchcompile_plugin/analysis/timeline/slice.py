@@ -1,7 +1,5 @@
 """What is one slice of the timeline: its position, its args, and the slices that it is related to?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -19,7 +17,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_user_function
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, PYTHON_FUNCTION, RUNTIME_CATS
 
-_MAX_RELATED = 20  # slices listed in one group; no recorded source
+_MAX_RELATED = 20  # slices listed in one group
 
 
 class SliceRef(msgspec.Struct, frozen=True):

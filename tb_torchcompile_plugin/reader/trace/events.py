@@ -8,8 +8,6 @@ columns. Combos and texts get codes that are private to the dictionaries that ga
 several together.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -23,19 +21,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.collectives import PARAM_COMMS
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION as CONVOLUTION_NAME
-from tb_torchcompile_plugin.torch_names.slices import (
-    FORWARD_BACKWARD,
-    GPU_CATS,
-    KERNEL,
-    MEMORY_MOMENT,
-    PYTHON_FUNCTION,
-    RUNTIME_CATS,
-    Cat,
-    current_cat,
-)
 
 Raw = msgspec.Raw
 _NO_TEXT = Raw(b"")
@@ -145,7 +134,7 @@ class CommonEvent(Event, gc=False):
     """
 
     ph: _Phase | Literal[""] = ""
-    cat: Cat | None = None
+    cat: slices.Cat | None = None
 
 
 class ExactEvent(Event, gc=False):
@@ -288,9 +277,9 @@ def _quotes_in_name(text: bytes) -> bytes:
         return text
     at = start.end()
     for end in islice(_NAME_END.finditer(text, at), _NAME_ENDS):
-        mended = text[:at] + _BARE_QUOTE.sub(b'\\"', text[at : end.start()]) + text[end.start() :]
-        if load_object(mended) is not None:
-            return mended
+        repaired = text[:at] + _BARE_QUOTE.sub(b'\\"', text[at : end.start()]) + text[end.start() :]
+        if load_object(repaired) is not None:
+            return repaired
     return text
 
 
@@ -355,12 +344,12 @@ def _without_surrogates(value: Any) -> Any:
 def repair_object(text: bytes, number: Callable[[str], Any] = exact) -> tuple[dict[str, Any], str] | None:
     """Return the object in broken text, and what was repaired last; None where no repair helps."""
     for what, repair in REPAIRS:
-        mended = repair(text)
-        if mended != text:
-            value = load_object(mended, number)
+        repaired = repair(text)
+        if repaired != text:
+            value = load_object(repaired, number)
             if value is not None:
                 return value, what
-            text = mended
+            text = repaired
     return None
 
 
@@ -416,9 +405,9 @@ KIND_NAMES = {
 }
 
 _KIND_OF_CAT = {
-    **dict.fromkeys(GPU_CATS, GPU),
-    **dict.fromkeys(RUNTIME_CATS, RUNTIME),
-    PYTHON_FUNCTION: PYTHON,
+    **dict.fromkeys(slices.GPU_CATS, GPU),
+    **dict.fromkeys(slices.RUNTIME_CATS, RUNTIME),
+    slices.PYTHON_FUNCTION: PYTHON,
 }
 _KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, PARAM_COMMS: PARAMETERS}
 
@@ -426,15 +415,15 @@ _KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, PARAM_COMMS: PARAMETERS}
 def kind_of(ph: Any, cat: Any, name: Any) -> int:
     """Return the kind of an event, from its phase, category and name."""
     if ph == "X":
-        cat = current_cat(cat, str(name))
-        if cat == KERNEL and category_of(str(name)) == "communication":
+        cat = slices.current_cat(cat, str(name))
+        if cat == slices.KERNEL and category_of(str(name)) == "communication":
             return COLLECTIVE
         return _KIND_OF_CAT.get(cat, _KIND_OF_NAME.get(name, HOST))
     if ph == "M":
         return META
-    if ph in ("i", "I") and name == MEMORY_MOMENT:
+    if ph in ("i", "I") and name == slices.MEMORY_MOMENT:
         return MEMORY
-    return FLOW if ph in ("s", "f") and cat == FORWARD_BACKWARD else UNUSED
+    return FLOW if ph in ("s", "f") and cat == slices.FORWARD_BACKWARD else UNUSED
 
 
 class Combos(dict[Combo, int]):

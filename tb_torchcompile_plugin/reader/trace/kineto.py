@@ -4,8 +4,6 @@
 counted in `Trace.notices`; only a file that holds no trace at all raises. Nothing here imports torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tempfile
@@ -44,13 +42,7 @@ from tb_torchcompile_plugin.reader.trace.source import (
     read_surroundings,
 )
 from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents, Sink, build, narrow
-from tb_torchcompile_plugin.torch_names.slices import (
-    CALL_CATS,
-    GPU_CATS,
-    PROFILER_CATS,
-    RUNTIME_CATS,
-    TORCH_CATS,
-)
+from tb_torchcompile_plugin.torch_names import slices
 
 # GPU work never began before its launch in 160 recordings; Kineto's conversion between the clocks is about 1 µs exact.
 _CLOCK_ERROR_NS = 100_000
@@ -58,6 +50,15 @@ _CLOCK_ERROR_NS = 100_000
 # that a program that waits for minutes between two steps is still shown.
 _RARE, _FAR, _MIN_SPAN_NS, _MAX_SAMPLED = 0.01, 100, 1_000_000_000, 100_000
 _TIMES_END_NS = 1 << 62  # with which sums of two times fit into 64 bits
+SEGMENT_BYTES, _LARGEST_SEGMENT = 16 << 20, 64 << 20  # of what one process reads at once; chosen by hand
+# of a large file: what is read last has no other beside it, and each costs some ms to put in order
+_SEGMENTS = 16
+_BYTES_PER_WORKER = 16 << 20  # below, starting a process costs more than it saves
+_MAX_WORKERS = 8  # processes; chosen by hand
+_MAX_GZIP_WORKERS = 4  # each one inflates the whole file
+_TYPICAL_PACKING = 10  # bytes of JSON in a byte of gzip
+# Ids up to here are looked up in a table (32 MB at most), larger ones in a sorted list.
+_DENSE_LIMIT = 1 << 22
 
 __all__ = ["Advance", "BytesRead", "Cancel", "Cancelled", "Trace", "Track", "read_trace"]
 
@@ -78,7 +79,7 @@ class _Column:
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, trace: Trace, owner: type) -> Array:
+    def __get__(self, trace: "Trace", owner: type) -> Array:
         return trace.columns[self._name]
 
 
@@ -189,18 +190,17 @@ class Trace:
         ts (ns), track, memory_bytes (negative: freed), total_allocated, total_reserved, address, device_type (0: CPU,
         1: CUDA), device_id.
         """
-        return {
-            name.removeprefix("memory."): values
-            for name, values in self.columns.items()
-            if name.startswith("memory.")
-        }
+        return self._columns_of("memory.")
 
     def flows(self) -> dict[str, Array]:
         """Return the ends of forward → backward arrows by time: ts (ns), track, id, start."""
+        return self._columns_of("flow.")
+
+    def _columns_of(self, prefix: str) -> dict[str, Array]:
         return {
-            name.removeprefix("flow."): values
+            name.removeprefix(prefix): values
             for name, values in self.columns.items()
-            if name.startswith("flow.")
+            if name.startswith(prefix)
         }
 
     def select(self, *, cat: str | Iterable[str] | None = None, name: str | None = None) -> Array:
@@ -222,7 +222,7 @@ class Trace:
         The profiler's own "Trace" slices do not count, nor do those of categories that are not torch's where there are
         slices of torch's.
         """
-        return self.extent(TORCH_CATS if TORCH_CATS.intersection(self.cats) else None)
+        return self.extent(slices.TORCH_CATS if slices.TORCH_CATS.intersection(self.cats) else None)
 
     def extent(self, cats: AbstractSet[str] | None = None) -> tuple[int, int]:
         """Return the same with slices of these categories, or of any but "Trace"."""
@@ -238,8 +238,8 @@ class Trace:
     @kept
     def launch_of(self) -> Array:
         """Return for each GPU slice the row of the call that launched it (same correlation), otherwise -1."""
-        gpu = self.select(cat=GPU_CATS)
-        launches = self.select(cat=RUNTIME_CATS)
+        gpu = self.select(cat=slices.GPU_CATS)
+        launches = self.select(cat=slices.RUNTIME_CATS)
         launch = np.full(len(self), -1, np.int64)
         launch[gpu] = first_row_of(self.correlation[launches], launches, self.correlation[gpu])
         return narrow(launch)
@@ -262,7 +262,7 @@ class Trace:
     @cached_once
     def call_rows(self) -> Array:
         """Rows (ascending) of the host's calls. Kept, as many analyses look for names among them."""
-        return narrow(self.select(cat=CALL_CATS))
+        return narrow(self.select(cat=slices.CALL_CATS))
 
     @kept
     def op_of(self) -> Array:
@@ -326,18 +326,6 @@ def make_trace(
     )
 
 
-SEGMENT_BYTES, _LARGEST_SEGMENT = 16 << 20, 64 << 20  # of what one process reads at once; chosen by hand
-# of a large file: what is read last has no other beside it, and each costs some ms to put in order
-_SEGMENTS = 16
-_BYTES_PER_WORKER = 16 << 20  # below, starting a process costs more than it saves
-_MAX_WORKERS = 8  # processes; chosen by hand
-_MAX_GZIP_WORKERS = 4  # each one inflates the whole file
-_TYPICAL_PACKING = 10  # bytes of JSON in a byte of gzip
-_DENSE_LIMIT = (
-    1 << 22
-)  # ids up to here are looked up in a table (32 MB at most), larger ones in a sorted list
-
-
 def ingest(
     path: str,
     progress: Advance | None,
@@ -370,7 +358,7 @@ def ingest(
                 outcome = read_in_process(task, os.path.join(folder, "spool") if folder else "")
             meter.at_end(sum(piece.part.events for piece in outcome.pieces), None)
             contents, columns = _finish(outcome, source.size, directory, meter)
-        if contents.slices and not {*TORCH_CATS, *PROFILER_CATS}.intersection(contents.cats):
+        if contents.slices and not {*slices.TORCH_CATS, *slices.PROFILER_CATS}.intersection(contents.cats):
             raise UserError(  # many tools write this format
                 "this is no trace of the PyTorch profiler: it has no event of a kind that torch writes",
                 file=path,

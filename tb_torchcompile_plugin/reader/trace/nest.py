@@ -7,8 +7,6 @@ cross or nest deeply, goes over the stack. Then the rounds are put back in rever
 aside is the nearest slice before it that was still there, or the first of that one's parents that has not ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -131,7 +129,7 @@ def first_ancestor_where(parent: Array, start: Array, there: Callable[[Array, Ar
     raise AssertionError(_AROUND_ITSELF)
 
 
-def ways_up(parent: Array, start: Array) -> Iterator[tuple[Array, Array]]:
+def ancestors_of(parent: Array, start: Array) -> Iterator[tuple[Array, Array]]:
     """Yield (indices in `start`, where each has come to), from themselves up, without those that are at the top."""
     which = np.flatnonzero(start >= 0)
     at = start[which]
