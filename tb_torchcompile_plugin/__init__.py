@@ -4,8 +4,6 @@ The names below are loaded on first use: importing this package imports neither 
 it is imported both inside the training process and inside TensorBoard.
 """
 
-from __future__ import annotations
-
 import time
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """The tables of `report --json` as pandas DataFrames, for notebooks: `tb_torchcompile_plugin.load`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -15,17 +13,8 @@ from tb_torchcompile_plugin.analysis.compare.compare import FullReport, full_rep
 from tb_torchcompile_plugin.analysis.compare.pairs import Pair, Sides
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
+from tb_torchcompile_plugin.api import report as reports
 from tb_torchcompile_plugin.api.catalog import newest_span, only_run
-from tb_torchcompile_plugin.api.report import (
-    Report,
-    ReportFilter,
-    Run,
-    SpanReport,
-    UnreadSpan,
-    Worker,
-    read_report,
-    why_nothing,
-)
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
@@ -40,18 +29,18 @@ _Fields = dict[str, tuple[Any, ...]]  # name → its types
 _VALUES = (str, int, float, bool, Literal)
 # Objects that have tables: the name of the table of their own values, and the ids in front of each row.
 _NODES: dict[type, tuple[str, _Path]] = {
-    Report: ("", ()),
+    reports.Report: ("", ()),
     JobReport: ("job", ("run",)),
-    Worker: ("workers", ("run", "worker")),
+    reports.Worker: ("workers", ("run", "worker")),
     Compile: ("compile", ("run", "worker")),
-    SpanReport: ("spans", ("run", "worker", "span")),
-    UnreadSpan: ("spans", ("run", "worker", "span")),
+    reports.SpanReport: ("spans", ("run", "worker", "span")),
+    reports.UnreadSpan: ("spans", ("run", "worker", "span")),
 }
 _PAIR = {*Pair.__struct_fields__}
 _FINDING_COLUMNS = ["severity", "title", "next_step"]
 _PREFIXES: dict[type, str] = {JobReport: "job_"}  # spans have tables of the same names
 _SHORT = {"job_by_rank": "job_ranks"}
-_OBJECTS = (*_NODES, Run)  # no rows of the object that holds them
+_OBJECTS = (*_NODES, reports.Run)  # no rows of the object that holds them
 
 
 class Tables(Mapping[str, "DataFrame"]):
@@ -63,7 +52,7 @@ class Tables(Mapping[str, "DataFrame"]):
     A table without rows still has its columns. `verdict` is what the tab opens with; `findings`, what to do.
     """
 
-    def __init__(self, frames: Mapping[str, DataFrame], verdict: str = "", logdir: str = "") -> None:
+    def __init__(self, frames: "Mapping[str, DataFrame]", verdict: str = "", logdir: str = "") -> None:
         """verdict: the sentences that the tab opens with, a line each. logdir: where the runs are.
 
         Its whole path is kept, because a program may change its folder.
@@ -72,7 +61,7 @@ class Tables(Mapping[str, "DataFrame"]):
         self._logdir = logdir if is_remote(logdir) else os.path.abspath(plain_path(logdir))
         self.verdict = verdict
 
-    def compare(self, a: str, b: str) -> Tables:
+    def compare(self, a: str, b: str) -> "Tables":
         """Compare the newest spans of two runs of the logdir: which one is faster (`verdict`), and what differs.
 
         A number is three columns: `time_us_a`, `time_us_b` and their difference `time_us_delta`. Raises UserError where
@@ -94,10 +83,10 @@ class Tables(Mapping[str, "DataFrame"]):
             f"<p><strong>{verdict}</strong></p>{findings}<details><summary>Tables</summary>{names}</details>"
         )
 
-    def __getitem__(self, name: str) -> DataFrame:
+    def __getitem__(self, name: str) -> "DataFrame":
         return self._frames[name]
 
-    def __getattr__(self, name: str) -> DataFrame:
+    def __getattr__(self, name: str) -> "DataFrame":
         if name.startswith("_") or name not in self._frames:
             raise AttributeError(f"there is no table {name!r}, but {', '.join(self.__dict__['_frames'])}")
         return self._frames[name]
@@ -128,26 +117,26 @@ def load(logdir: str) -> Tables:
         raise ImportError(
             "tb_torchcompile_plugin.load needs pandas: pip install 'tb-torchcompile-plugin[pandas]'"
         ) from None
-    report = read_report(logdir, wanted=ReportFilter(whole=True))
-    if why := why_nothing(logdir, report):
+    report = reports.read_report(logdir, wanted=reports.ReportFilter(whole=True))
+    if why := reports.why_nothing(logdir, report):
         raise UserError(str(why))
     return Tables(_frames(tables(report)), _verdict(report), logdir)
 
 
-def _frames(tables: Mapping[str, _Table]) -> dict[str, DataFrame]:
+def _frames(tables: Mapping[str, _Table]) -> "dict[str, DataFrame]":
     from pandas import DataFrame
 
     return {name: DataFrame(rows, columns=columns) for name, (columns, rows) in tables.items()}
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: reports.Report) -> str:
     """Return the headline of each job and span, after its name where there are several."""
     headlines: list[tuple[str, str]] = []
     for run in report.runs:
         if run.job:
             headlines.append((run.run, run.job.headline))
         for worker in run.workers:
-            spans = [span for span in worker.spans if isinstance(span, SpanReport)]
+            spans = [span for span in worker.spans if isinstance(span, reports.SpanReport)]
             headlines += [(f"{run.run} {worker.worker}", span.overview.headline) for span in spans]
             if worker.compile and not spans:
                 headlines.append((f"{run.run} {worker.worker}", worker.compile.headlines["overview"]))
@@ -181,7 +170,7 @@ def _flat(row: Row) -> Row:
     return flat
 
 
-def tables(report: Report) -> dict[str, _Table]:
+def tables(report: reports.Report) -> dict[str, _Table]:
     """Return the tables by name, in the order of the report."""
     by_name: dict[str, _Table] = {}
     for kind, (_, id_names) in _NODES.items():
@@ -195,7 +184,7 @@ def tables(report: Report) -> dict[str, _Table]:
     return by_name
 
 
-def _nodes(report: Report) -> Iterator[tuple[msgspec.Struct, Row]]:
+def _nodes(report: reports.Report) -> Iterator[tuple[msgspec.Struct, Row]]:
     yield report, {}
     for run in report.runs:
         if run.job:

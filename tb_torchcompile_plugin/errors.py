@@ -4,8 +4,6 @@
 file, what happened and what to do. Standard library only: the writer imports it, too.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

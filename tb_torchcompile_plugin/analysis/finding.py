@@ -1,7 +1,5 @@
 """A finding: what to change, where, and what it would save."""
 
-from __future__ import annotations
-
 from typing import Literal, TypeAlias
 
 import msgspec

@@ -1,7 +1,5 @@
 """How are numbers and names written in sentences? The same in the tab, in the terminal and in findings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from math import floor, log10
 

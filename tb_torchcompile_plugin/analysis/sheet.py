@@ -1,7 +1,5 @@
 """How is a column shown, where the name of its field does not determine it? As part of the field's type."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

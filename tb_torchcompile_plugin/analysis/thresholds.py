@@ -4,8 +4,6 @@ The limits are in lower case, and docs/findings.md lists them with their values.
 recordings and on the external programs of docs/what_if.md, unless a source is named.
 """
 
-from __future__ import annotations
-
 # Percent of the profiled time: the steps, or the whole span where there are none.
 IDLE_PERCENT = 2.0  # of a step in which a GPU idles: for less it is not said why
 unexplained_percent = 50.0  # Python, or nothing that was recorded, in a step on the CPU; chosen by eye

@@ -1,7 +1,5 @@
 """Answers as bytes, the same from a server and in a file."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Listing reads folders, and first and last bytes of files that are new; it parses
 listing; only one that is missing there causes another one.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +15,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis.causes.payback_result import compiled_run_of, eager_run_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.job import prefers_digests
-from tb_torchcompile_plugin.logdir.discovery import (
-    File,
-    RunFiles,
-    SpanFile,
-    WorkerFiles,
-    discover,
-    span_time_ns,
-)
+from tb_torchcompile_plugin.logdir import discovery
 from tb_torchcompile_plugin.reader.cache.answers import AnswerSource
 from tb_torchcompile_plugin.reader.compile_data import makers
 from tb_torchcompile_plugin.reader.merge import join_logs
@@ -74,26 +65,26 @@ class SpanFiles(NamedTuple):
     """A span of a worker."""
 
     run: str
-    worker: WorkerFiles
-    span: SpanFile
-    files: tuple[File, ...]  # all that it is read from
+    worker: discovery.WorkerFiles
+    span: discovery.SpanFile
+    files: tuple[discovery.File, ...]  # all that it is read from
     # of the same program, eager where this one is compiled and the other way round
-    baseline: SpanFiles | None = None
+    baseline: "SpanFiles | None" = None
 
 
 @dataclass
 class Listing:
     """What the logdirs held at one moment: each run with its workers and their logs, and what could not be read."""
 
-    runs: list[tuple[RunFiles, list[WorkerFiles]]] = field(default_factory=list)
+    runs: list[tuple[discovery.RunFiles, list[discovery.WorkerFiles]]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     _spans: dict[Ids, tuple[SpanFiles, AnswerSource]] = field(default_factory=dict)
 
-    def workers(self, run: str) -> list[WorkerFiles]:
+    def workers(self, run: str) -> list[discovery.WorkerFiles]:
         """Return the workers of a run; [] where there is no such run."""
         return next((workers for listed, workers in self.runs if listed.run == run), [])
 
-    def worker(self, run: str, worker: str) -> WorkerFiles | None:
+    def worker(self, run: str, worker: str) -> discovery.WorkerFiles | None:
         """Return a worker by its ids; None where there is none."""
         return next((candidate for candidate in self.workers(run) if candidate.worker == worker), None)
 
@@ -113,7 +104,7 @@ class Listing:
             self._spans[ids] = SpanFiles(run, worker, span, files, baseline), source
         return self._spans[ids]
 
-    def _baseline(self, run: str, worker: WorkerFiles) -> SpanFiles | None:
+    def _baseline(self, run: str, worker: discovery.WorkerFiles) -> SpanFiles | None:
         """Return the newest span of the same rank in the baseline run; None without such a run, or such a span."""
         names = [listed.run for listed, _ in self.runs]
         other_run = eager_run_of(run, names) or compiled_run_of(run, names)
@@ -125,7 +116,9 @@ class Listing:
         return SpanFiles(other_run, other, newest, files_of(other, newest, ()))
 
 
-def files_of(worker: WorkerFiles, span: SpanFile, workers: Sequence[WorkerFiles]) -> tuple[File, ...]:
+def files_of(
+    worker: discovery.WorkerFiles, span: discovery.SpanFile, workers: Sequence[discovery.WorkerFiles]
+) -> tuple[discovery.File, ...]:
     """Return all files that a span is read from.
 
     These are its trace, the compile data of its worker, and that of `workers` that may have compiled what it runs.
@@ -134,9 +127,9 @@ def files_of(worker: WorkerFiles, span: SpanFile, workers: Sequence[WorkerFiles]
     return (span.file, *worker.compile_files, *packages)
 
 
-def recorded_ns(span: SpanFile) -> int:
+def recorded_ns(span: discovery.SpanFile) -> int:
     """Return when a span was recorded (Unix time). Its name has it: copying a logdir changes the times of files."""
-    return span_time_ns(span.span) or span.file.mtime_ns
+    return discovery.span_time_ns(span.span) or span.file.mtime_ns
 
 
 class NoSuchRun(NotFound):
@@ -166,7 +159,7 @@ def runs_in(listing: Listing) -> Runs:
     )
 
 
-def _run_ref(run: str, workers: list[WorkerFiles]) -> RunRef:
+def _run_ref(run: str, workers: list[discovery.WorkerFiles]) -> RunRef:
     refs = []
     for worker in workers:
         spans = [
@@ -207,7 +200,7 @@ class Catalog:
             self._started = number = self._started + 1
         listing = Listing()
         for prefix, path in self._logdirs:
-            runs, notices = discover(path, prefix, self._within)
+            runs, notices = discovery.discover(path, prefix, self._within)
             listing.runs += [(run, join_logs(run)) for run in runs]
             listing.notices += notices
         with self._lock:
@@ -227,13 +220,13 @@ class Catalog:
         with self._looking:
             return find(self._last if self._last and self._kept > asked_at else self.look())
 
-    def workers(self, run: str) -> list[WorkerFiles]:
+    def workers(self, run: str) -> list[discovery.WorkerFiles]:
         """Return the workers of a run. Raises NotFound."""
         if not (workers := self._find(lambda listing: listing.workers(run))):
             raise NotFound(f"there is no run {run!r}", next_step="Reload: the files may have been removed")
         return workers
 
-    def worker(self, run: str, worker: str) -> WorkerFiles:
+    def worker(self, run: str, worker: str) -> discovery.WorkerFiles:
         """Return a worker. Raises NotFound."""
         if (found := self._find(lambda listing: listing.worker(run, worker))) is None:
             raise _no_worker(run, worker)
@@ -278,5 +271,5 @@ def newest_span(runs: Runs, logdir: str) -> Ids:
 
 def _time(span: SpanRef) -> float:
     """Return Unix seconds. A span is named by its time: copying a logdir changes the files' times."""
-    time_ns = span_time_ns(span.span)
+    time_ns = discovery.span_time_ns(span.span)
     return span.modified_s if time_ns is None else time_ns / 1e9

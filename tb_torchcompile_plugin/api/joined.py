@@ -1,48 +1,39 @@
 """The ranks of a run that were read, joined to a job; and why some of them are not in it."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+from tb_torchcompile_plugin.job import job
 from tb_torchcompile_plugin.job.digest.make import digest
-from tb_torchcompile_plugin.job.job import (
-    JobRank,
-    Member,
-    TracedJob,
-    not_recorded_together,
-    recorded_at,
-    recorded_together,
-)
 from tb_torchcompile_plugin.logdir.discovery import File
 from tb_torchcompile_plugin.profile.profile import Profile
 
 _log = logging.getLogger(__name__)
 
 
-def job_of(read: Mapping[Member, Profile | Notice | None], like: str = "") -> TracedJob | None:
+def job_of(read: Mapping[job.Member, Profile | Notice | None], like: str = "") -> job.TracedJob | None:
     """Join what was read of each member, or why it was not; None where fewer than two can be joined.
 
     like: the span whose time is meant; otherwise that of most of them.
     """
     profiles = {member: about for member, about in read.items() if isinstance(about, Profile)}
     notices = {member: about for member, about in read.items() if isinstance(about, Notice)}
-    recorded = {member: recorded_at(profile) for member, profile in profiles.items()}
-    selected = recorded_together(recorded, like)
+    recorded = {member: job.recorded_at(profile) for member, profile in profiles.items()}
+    selected = job.recorded_together(recorded, like)
     ranks = []
     for member, profile in sorted(profiles.items(), key=lambda item: item[0]):
         file = profile.span.file if profile.span else None
         if member not in selected:
-            notices[member] = not_recorded_together(file.path if file else "")
+            notices[member] = job.not_recorded_together(file.path if file else "")
             continue
         try:
             profile.of(digest)
-            ranks.append(JobRank(member.rank, member.worker, profile))
+            ranks.append(job.JobRank(member.rank, member.worker, profile))
         except Exception as error:  # a mistake of ours, or a trace that no program writes: it costs this rank
             notices[member] = unexpected(file, error)
     unread = {member.rank: notice for member, notice in notices.items()}
-    return TracedJob(ranks, unread) if len(ranks) > 1 else None
+    return job.TracedJob(ranks, unread) if len(ranks) > 1 else None
 
 
 def no_job(run: str, notices: list[Notice]) -> UserError:

@@ -1,7 +1,5 @@
 """The parameters of a question: texts by name, read into the values that an analysis takes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

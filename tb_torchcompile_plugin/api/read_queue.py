@@ -5,8 +5,6 @@ way to the next; asking again starts it again. Results are kept, failures are ra
 the next time. The threads are daemons that end with their `ReadQueue`, and so with the process.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time
@@ -43,7 +41,7 @@ class Progress(BytesRead):
 class Reading(Generic[Value]):
     """One result on its way. `progress` is replaced as it moves."""
 
-    def __init__(self, progress: Progress, job: Callable[[Reading[Value]], Value]) -> None:
+    def __init__(self, progress: Progress, job: "Callable[[Reading[Value]], Value]") -> None:
         self.progress = progress
         self.future: Future[Value] = Future()
         self._job: Callable[[Reading[Value]], Value] | None = job
@@ -92,9 +90,8 @@ class ReadQueue(Generic[Key, Value]):
                 reading.made_of = made_of
                 self._enqueue(key, reading)
             self._known[key] = reading  # at the end: the least recently used results go first
-            if (
-                len(self._known) - len(self._waiting) > KEPT
-            ):  # otherwise long queues would be searched for nothing
+            # otherwise long queues would be searched for nothing
+            if len(self._known) - len(self._waiting) > KEPT:
                 done = [key for key, reading in self._known.items() if reading.future.done()]
                 for oldest in done[: max(0, len(done) - KEPT)]:
                     del self._known[oldest]

@@ -1,7 +1,5 @@
 """The runs that a gate compares: of a logdir, a trace, or a baseline file."""
 
-from __future__ import annotations
-
 import os
 
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import (

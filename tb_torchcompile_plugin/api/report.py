@@ -1,7 +1,5 @@
 """A logdir or a file read to its end: what the command line prints and `load` makes tables of."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -59,15 +57,7 @@ from tb_torchcompile_plugin.api.run_lines import span_of_run
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.starts import findings_with_start, starts_or_none
 from tb_torchcompile_plugin.errors import Notice, UserError
-from tb_torchcompile_plugin.job.job import (
-    Member,
-    TracedJob,
-    digest_files,
-    job_of_digests,
-    members,
-    one_rank,
-    prefers_digests,
-)
+from tb_torchcompile_plugin.job import job as jobs
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -203,7 +193,7 @@ class _Reading:
     """What was read of a run."""
 
     run: str
-    profiles: dict[Member, Profile | Notice | None]  # of the spans of its job
+    profiles: dict[jobs.Member, Profile | Notice | None]  # of the spans of its job
     findings: list[RunFinding] = field(default_factory=list)
     # by worker and span, and under None of what the worker compiled
     lines: dict[tuple[str, str | None], CompileLine] = field(default_factory=dict)
@@ -216,7 +206,7 @@ def _digested(
 
     None where traces are to be read.
     """
-    job = job_of_digests(digest_files(workers)) if prefers_digests(workers) else None
+    job = jobs.job_of_digests(jobs.digest_files(workers)) if jobs.prefers_digests(workers) else None
     if job is None:
         return None
     together, reading = job.of(job_report, wanted.whole), _Reading(run, {})
@@ -229,7 +219,7 @@ def _digested(
 
 
 def _run(session: Session, run: str, workers: Sequence[WorkerFiles], progress: Advance | None) -> _RunRead:
-    reading = _Reading(run, dict.fromkeys(members(workers)))
+    reading = _Reading(run, dict.fromkeys(jobs.members(workers)))
     rows = [_worker(session, worker, progress, reading) for worker in workers]
     findings = reading.findings
     together: JobReport | None = None
@@ -256,12 +246,12 @@ def _known(reading: _Reading, workers: Sequence[WorkerFiles], job: JobLine | Non
     return KnownRun(place, line, job if of_span else None, "" if line else NO_COMPILE_DATA)
 
 
-def _as_rank(worker: Worker, job: TracedJob) -> Worker:
+def _as_rank(worker: Worker, job: jobs.TracedJob) -> Worker:
     """Replace what the job knows better of its rank: whether it waits, in collectives, headline and what-ifs."""
     rank = next((rank for rank in job.ranks if rank.worker == worker.worker), None)
     if rank is None or rank.profile.span is None:
         return worker
-    about = job.of(one_rank, rank.rank)
+    about = job.of(jobs.one_rank, rank.rank)
     found = about.of(rank_findings)
     spans: list[SpanReport | UnreadSpan] = []
     for span in worker.spans:
@@ -273,7 +263,7 @@ def _as_rank(worker: Worker, job: TracedJob) -> Worker:
     return replace(worker, spans=spans)
 
 
-def _without_symptoms(rows: list[RunFinding], job: TracedJob) -> list[RunFinding]:
+def _without_symptoms(rows: list[RunFinding], job: jobs.TracedJob) -> list[RunFinding]:
     ranks = {(rank.worker, rank.profile.span.span): rank.rank for rank in job.ranks if rank.profile.span}
     of_rank = [ranks.get((row.worker, row.span or "")) for row in rows]
     return [row for row, rank in zip(rows, of_rank) if rank is None or not is_symptom(job, rank, row)]
@@ -302,7 +292,7 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
     spans: list[SpanReport | UnreadSpan] = []
     for span in worker.spans:
         ids = reading.run, worker.worker, span.span
-        member = Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
+        member = jobs.Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
         about: Profile | Notice | None
         try:
             read, about = _read_span(session, ids, data, len(profiles), progress)

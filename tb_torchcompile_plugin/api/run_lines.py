@@ -4,8 +4,6 @@ Summaries are read in the background, one after the other. No log is read. A rep
 does not ask here.
 """
 
-from __future__ import annotations
-
 import logging
 import weakref
 from collections.abc import Sequence

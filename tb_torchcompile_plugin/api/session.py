@@ -3,8 +3,6 @@
 A `Session` keeps what it read until a file changes. `api.routes` lists the questions.
 """
 
-from __future__ import annotations
-
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -26,20 +24,7 @@ from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, ReadQueue
 from tb_torchcompile_plugin.api.run_lines import RunLines
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
-from tb_torchcompile_plugin.job.job import (
-    Job,
-    Member,
-    OneRank,
-    TracedJob,
-    digest_files,
-    index_of_rank,
-    job_of_digests,
-    members,
-    one_rank,
-    prefers_digests,
-    recorded_at,
-    recorded_together,
-)
+from tb_torchcompile_plugin.job import job as jobs
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import BaselineRun, Profile
 from tb_torchcompile_plugin.reader.cache.answers import AnswerStore
@@ -72,7 +57,7 @@ class _MemberRead(NamedTuple):
         return is_whole and self.files == files and monotonic() <= self.until_s
 
 
-_MembersRead = dict[Member, _MemberRead]
+_MembersRead = dict[jobs.Member, _MemberRead]
 
 
 class NoCompileData(NotFound):
@@ -158,20 +143,20 @@ class Session:
         data_of_ranks = ((rank, self.compile_data_of(worker)[0]) for rank, worker in by_rank.items())
         return [Rank(rank, data) for rank, data in data_of_ranks if data is not None]
 
-    def job_members(self, run: str, span: str = "") -> list[Member]:
+    def job_members(self, run: str, span: str = "") -> list[jobs.Member]:
         """Return the spans of a run that were recorded with this one, or with the newest. Raises NotFound."""
-        return members(self.catalog.workers(run), span)
+        return jobs.members(self.catalog.workers(run), span)
 
-    def poll_job(self, run: str, span: str = "") -> Job | Progress:
+    def poll_job(self, run: str, span: str = "") -> jobs.Job | Progress:
         """Return the ranks of a run together, or how far reading them is. A rank that cannot be read is missing.
 
         Of many ranks, or where traces are missing, digests are read, otherwise traces. Raises NotFound where there are
         fewer than two ranks, UserError where they cannot be read.
         """
         workers = self.catalog.workers(run)
-        if prefers_digests(workers):
-            files = digest_files(workers, span)
-            future = self.combined.begin((run, *files), partial(job_of_digests, files, span), files)
+        if jobs.prefers_digests(workers):
+            files = jobs.digest_files(workers, span)
+            future = self.combined.begin((run, *files), partial(jobs.job_of_digests, files, span), files)
             wait([future], _PATIENCE_S)
             if not future.done():
                 return all_read(None)
@@ -186,26 +171,26 @@ class Session:
             )
         return self._poll_traces(run, span, spans)
 
-    def poll_rank(self, run: str, span: str, rank: int) -> OneRank | Progress:
+    def poll_rank(self, run: str, span: str, rank: int) -> jobs.OneRank | Progress:
         """Return a rank of the same job with its trace, which is read if need be. Raises UserError."""
         job = self.poll_job(run, span)
         if isinstance(job, Progress):
             return job
-        if isinstance(job, TracedJob):
-            return job.of(one_rank, rank)
-        index = index_of_rank(job, rank)
+        if isinstance(job, jobs.TracedJob):
+            return job.of(jobs.one_rank, rank)
+        index = jobs.index_of_rank(job, rank)
         digest = job.digests[index]
         profile = self.poll_profile(run, digest.worker, digest.span)
-        return profile if isinstance(profile, Progress) else job.of(OneRank, index, profile)
+        return profile if isinstance(profile, Progress) else job.of(jobs.OneRank, index, profile)
 
-    def _poll_traces(self, run: str, span: str, spans: list[Member]) -> TracedJob | Progress:
+    def _poll_traces(self, run: str, span: str, spans: list[jobs.Member]) -> jobs.TracedJob | Progress:
         if not spans:
             raise NotFound(
                 f"run {run!r} holds no traces of two ranks",
                 next_step="Record every rank into one folder, each under a worker_name of its own",
             )
         members_read: _MembersRead = self.combined.get(("members", run, *spans), dict)
-        read: dict[Member, Profile | Notice | None] = {}
+        read: dict[jobs.Member, Profile | Notice | None] = {}
         waiting: list[Progress] = []
         for member in spans:
             answer = self._poll_member(run, member, members_read)
@@ -216,8 +201,8 @@ class Session:
         if waiting:
             return waiting[0]
         profiles = {member: about for member, about in read.items() if isinstance(about, Profile)}
-        selected = recorded_together(
-            {member: recorded_at(profile) for member, profile in profiles.items()}, span
+        selected = jobs.recorded_together(
+            {member: jobs.recorded_at(profile) for member, profile in profiles.items()}, span
         )
         future = self.combined.begin((run, *spans, *selected), lambda: job_of(read, span), read)
         if not future.done():
@@ -233,9 +218,9 @@ class Session:
             return both
         return self.combined.get(("jobs", run, span, run2, span2), partial(Jobs, *both), both)
 
-    def job(self, run: str, span: str = "") -> TracedJob | None:
+    def job(self, run: str, span: str = "") -> jobs.TracedJob | None:
         """Read the traces of a job one after the other; None where those of fewer than two ranks can be read."""
-        read: dict[Member, Profile | Notice | None] = {}
+        read: dict[jobs.Member, Profile | Notice | None] = {}
         for member in self.job_members(run, span):
             try:
                 read[member] = self.profile(run, member.worker, member.span)
@@ -243,7 +228,7 @@ class Session:
                 read[member] = why_not(self.trace_file(run, member.worker, member.span), error)
         return job_of(read, span)
 
-    def _poll_member(self, run: str, member: Member, read: _MembersRead) -> Profile | Progress | Notice:
+    def _poll_member(self, run: str, member: jobs.Member, read: _MembersRead) -> Profile | Progress | Notice:
         """Keep what was read until all of the job is: it may have more ranks than the queue keeps readings.
 
         What could not be read is tried again after a while.

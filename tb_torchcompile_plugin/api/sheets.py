@@ -5,8 +5,6 @@ hold rows. A `code` of it is to be pasted. Each field of rows is a table, each f
 determines its head, its unit and its link; `analysis.sheet.head` says what a name does not.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Which start-ups of its logdir is a start-up compared with?"""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from itertools import islice

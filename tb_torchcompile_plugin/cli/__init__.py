@@ -1,7 +1,5 @@
 """`tb-torchcompile`, the answers of the tab in a terminal."""
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ if a condition holds, 4 if runs cannot be compared. With `--json` stdout holds t
 go to stderr.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence
@@ -95,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_what_if(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_what_if(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     what_if = commands.add_parser("what-if", help="print how long a step would take with this or that mended")
     what_if.add_argument(
         "logdir", help="a folder or one trace; of several spans the newest of the first worker is taken"
@@ -111,7 +109,7 @@ def _add_what_if(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
 
 
-def _add_index(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_index(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     index = commands.add_parser(
         "index",
         help="write a digest of each trace that has none, so that a job can be looked at without its traces",

@@ -1,7 +1,5 @@
 """`tb-torchcompile compare A B`: two spans side by side. Each of A and B is a folder or one trace file."""
 
-from __future__ import annotations
-
 import msgspec
 from rich.console import Console
 

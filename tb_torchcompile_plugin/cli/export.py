@@ -1,7 +1,5 @@
 """`tb-torchcompile export LOGDIR FILE`: a run as one HTML file that opens from disk."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import os
@@ -19,7 +17,7 @@ from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors, write
 from tb_torchcompile_plugin.torch_names.slices import step_name
 
 
-def add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_export(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command."""
     parser = commands.add_parser("export", help="write a run as one HTML file that opens from disk, offline")
     parser.add_argument("logdir", help="a folder or one trace; a path or a URL")

@@ -3,8 +3,6 @@
 The verdict is written as text, for a GitHub job summary, as JUnit's XML and in Bencher's metric format.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -18,12 +16,6 @@ from xml.etree import ElementTree
 
 from tb_torchcompile_plugin.analysis.compare import gate_judge
 from tb_torchcompile_plugin.analysis.compare.gate import GateReport, Verdict, gate
-from tb_torchcompile_plugin.analysis.compare.gate_judge import (
-    GateCause,
-    GateCondition,
-    GateOutcome,
-    InvalidGateError,
-)
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, SUFFIX, MeasuredRun, save
 from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.api.catalog import plugin_version
@@ -59,7 +51,7 @@ def show_gate(arguments: argparse.Namespace, paths: Sequence[str], runs: Sequenc
     base = [run for path in paths[:-1] for run in recorded_runs(path, runs[0])]
     (head, *more) = recorded_runs(paths[-1], runs[-1])
     if more:
-        raise InvalidGateError(
+        raise gate_judge.InvalidGateError(
             f"HEAD is one run, and this baseline holds {1 + len(more)}",
             file=paths[-1],
             next_step="Name one run",
@@ -108,7 +100,7 @@ def print_gate(report: GateReport) -> None:
         print_lines(console, f"Not known of {names}: {why}.")
 
 
-def _in_a_line(cause: GateCause) -> str:
+def _in_a_line(cause: gate_judge.GateCause) -> str:
     """Return such as "train/model.py:12: graph break: Call to print"."""
     return ": ".join(filter(None, (cause.where, cause.text)))
 
@@ -161,7 +153,7 @@ def _lines(report: GateReport, paths: Sequence[str]) -> Iterator[str]:
     yield from (f"{fence}sh", command.replace("\n", " "), fence)
 
 
-def _cells(row: GateCondition) -> tuple[str, ...]:
+def _cells(row: gate_judge.GateCondition) -> tuple[str, ...]:
     values = (row.base, row.head, row.noise)
     base, head, noise = (gate_judge.format_value(METRICS[row.metric].unit, value) for value in values)
     outcome = f"{_MARKS[row.outcome]} {_WORDS[row.outcome]}"
@@ -198,7 +190,7 @@ def junit(report: GateReport) -> str:
     for row in report.conditions:
         _add_case(suite, row.condition, row.outcome, row.sentence, "\n".join(map(_in_a_line, row.causes)))
     if not report.conditions:
-        outcome: GateOutcome = "unknown" if report.outcome == "not_comparable" else "passed"
+        outcome: gate_judge.GateOutcome = "unknown" if report.outcome == "not_comparable" else "passed"
         _add_case(suite, "comparable", outcome, report.verdict)
     suite.set("tests", str(len(suite)))
     for kind, count in (("failures", "testcase/failure"), ("errors", "testcase/error")):
@@ -210,7 +202,7 @@ def junit(report: GateReport) -> str:
 
 
 def _add_case(
-    suite: ElementTree.Element, name: str, outcome: GateOutcome, sentence: str, causes: str = ""
+    suite: ElementTree.Element, name: str, outcome: gate_judge.GateOutcome, sentence: str, causes: str = ""
 ) -> None:
     case = ElementTree.SubElement(suite, "testcase", classname=suite.get("name", ""), name=_xml(name))
     if outcome in ("failed", "unknown"):
@@ -266,14 +258,14 @@ def _document(file: str) -> dict[str, Any]:
             document: dict[str, Any] = tomllib.load(stream)
         return document
     except OSError as error:
-        raise InvalidGateError(
+        raise gate_judge.InvalidGateError(
             f"cannot be read ({error.strerror})", file=file, next_step="Check --config"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidGateError(f"is no TOML ({error})", file=file, next_step="Mend it") from error
+        raise gate_judge.InvalidGateError(f"is no TOML ({error})", file=file, next_step="Mend it") from error
 
 
-def add_baseline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_baseline(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command."""
     baseline = commands.add_parser(
         "baseline", help="save what `compare` asks of a run, to compare later runs with it"
@@ -293,7 +285,7 @@ def add_baseline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _save_baseline(arguments: argparse.Namespace) -> None:
     file: str = arguments.file
     if not file.endswith(SUFFIX):
-        raise InvalidGateError(
+        raise gate_judge.InvalidGateError(
             f"a baseline is called NAME{SUFFIX}", file=file, next_step="Name the file last"
         )
     runs = [run for path in arguments.runs for run in recorded_runs(path, arguments.only_run)]

@@ -1,7 +1,5 @@
 """`tb-torchcompile index LOGDIR`: a digest of each trace that has none."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

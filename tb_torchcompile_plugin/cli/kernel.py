@@ -1,7 +1,5 @@
 """`tb-torchcompile kernel LOGDIR NAME`: one kernel of a logdir as text, or its benchmark as a program."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import statistics

@@ -3,8 +3,6 @@
 Each tool answers in JSON of at most `max_bytes`, and writes nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections import OrderedDict
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, fitted
+from tb_torchcompile_plugin.api.answers.bounded import AFTER, AnswerLimits, Commands, fitted
 from tb_torchcompile_plugin.api.answers.search import Logdir, search, source_lines
 from tb_torchcompile_plugin.api.answers.sections import Address, schema
 from tb_torchcompile_plugin.api.bodies import json_body
@@ -57,7 +55,7 @@ def serve(arguments: argparse.Namespace) -> None:
     server(logdir).run("stdio")
 
 
-def server(logdir: str) -> MCPServer:
+def server(logdir: str) -> "MCPServer":
     """Return a server with the tools of a logdir. Raises UserError."""
     try:
         from mcp.server import MCPServer
@@ -76,7 +74,7 @@ def server(logdir: str) -> MCPServer:
     return answering
 
 
-def tools_of(tools: Tools) -> dict[str, Callable[..., str]]:
+def tools_of(tools: "Tools") -> dict[str, Callable[..., str]]:
     """Return the tools by the name under which an agent calls them."""
     return {
         "list": tools.runs,
@@ -107,8 +105,8 @@ class OutsideError(UserError):
     """A path that leads out of the logdir: absolute, with `..`, through a link, or a URL."""
 
 
-class ToolCalls:
-    """How an agent gets more: each method returns a call of a tool. `Commands` does the same in a terminal."""
+class ToolCalls(Commands):
+    """How an agent gets more: each method returns a call of a tool."""
 
     def __init__(self, path: str = "") -> None:
         self._path = path  # below the logdir, "" for all of it

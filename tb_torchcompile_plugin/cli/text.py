@@ -1,7 +1,5 @@
 """Print the full report: tables of every run, job, worker and span."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

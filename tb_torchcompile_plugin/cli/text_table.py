@@ -1,7 +1,5 @@
 """Print tables and lines in a terminal: the helpers that all commands share."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

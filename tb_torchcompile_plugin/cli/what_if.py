@@ -1,7 +1,5 @@
 """`tb-torchcompile what-if LOGDIR`: what could be fixed in one span, and how long its steps would take then."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

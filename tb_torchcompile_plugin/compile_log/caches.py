@@ -5,8 +5,6 @@ earlier lookups of the same process; the nearest one shows what changed. Runs in
 protobuf only.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from functools import lru_cache

@@ -4,8 +4,6 @@ Functions that take `source` put nothing that quotes the user's code into a row 
 protobuf only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

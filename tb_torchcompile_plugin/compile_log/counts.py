@@ -4,8 +4,6 @@ The gate compares these counts between two runs, the pytest plugin asserts them.
 the latter runs inside the program that compiles.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple

@@ -4,8 +4,6 @@ torch describes what it compiles as a stream of records: a metadata dict (one ke
 say for which compilation it holds) and a payload text. Runs inside training: protobuf and the standard library only.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from tb_torchcompile_plugin.compile_log import compile_rows
-from tb_torchcompile_plugin.compile_log import compile_rows as prose
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.caches import AheadOfTime, CacheLookups
 from tb_torchcompile_plugin.compile_log.compile_rows import CompiledFrames, Recovered
@@ -336,8 +333,8 @@ class CompileLog:
         frame = self._frames.now(compile_id)
         if frame.recompile is None:
             frame.recompile = pb.Recompile(key=frame.key)
-        for reason in prose.parse_recompile_reasons(record.payload or ""):
-            text = reason if self._source else prose.withhold_source(reason)
+        for reason in compile_rows.parse_recompile_reasons(record.payload or ""):
+            text = reason if self._source else compile_rows.withhold_source(reason)
             if text not in frame.recompile.reasons:
                 frame.recompile.reasons.append(text)
 
@@ -366,7 +363,7 @@ class CompileLog:
                 direction=pb.BACKWARD if backward else pb.FORWARD,
                 graph_key=frame.cache_keys.pop(0) if frame.cache_keys else "",
                 output_code_file=str(record.metadata[records.OUTPUT_CODE].get("filename") or ""),
-                kernels=prose.generated_kernels(code),
+                kernels=compile_rows.generated_kernels(code),
                 index=len(frame.graphs),
             )
         )
@@ -380,7 +377,7 @@ class CompileLog:
             graphs.append(pb.Graph(key=frame.key, output_code_file=file, index=len(graphs)))
         if name in artifacts.AOT_CODE and graphs:
             names_of_graph = {kernel.name for kernel in graphs[-1].kernels}
-            kernels = prose.generated_kernels(record.payload or "")
+            kernels = compile_rows.generated_kernels(record.payload or "")
             graphs[-1].kernels.extend(kernel for kernel in kernels if kernel.name not in names_of_graph)
         if name in artifacts.WRAPPER_CODE:
             while frame.kernel_infos:

@@ -1,7 +1,5 @@
 """One compile record, and how rows of the summary are looked up. Standard library and protobuf only."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any, Literal, get_args

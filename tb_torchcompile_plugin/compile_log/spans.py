@@ -5,8 +5,6 @@ They nest within one thread and one compile id (a *lane*), so a stack per lane p
 a beginning is counted; what never ends is closed with its parent and flagged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@
 Shared by the writer (inside training) and the reader (inside TensorBoard), so it imports protobuf alone.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib
@@ -20,22 +18,8 @@ from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import open_binary, write_atomically
+from tb_torchcompile_plugin.torch_names import artifacts, records
 from tb_torchcompile_plugin.torch_names import caches as cache_keys
-from tb_torchcompile_plugin.torch_names.artifacts import (
-    KEY_SETTINGS,
-    NAMED_PARTS,
-    TYPE,
-    artifact_name,
-    is_cache_lookup,
-)
-from tb_torchcompile_plugin.torch_names.records import (
-    ARTIFACT,
-    CHROMIUM_EVENT,
-    CONFIG_FIELDS,
-    KINDS,
-    METRICS,
-    SUBGRAPH,
-)
 
 try:
     lzma: Any = importlib.import_module("lzma")
@@ -56,9 +40,9 @@ _IN_FRONT = ("format_version", "environment", "warnings", "payload_block")  # no
 
 def has_text(kind: str, record: Record) -> bool:
     """Whether there is a text to keep. Most records are marks of spans, or describe an input in their envelope."""
-    if kind == CHROMIUM_EVENT:  # its content is in the spans
+    if kind == records.CHROMIUM_EVENT:  # its content is in the spans
         return False
-    return record.payload is not None or kind == METRICS or kind not in KINDS
+    return record.payload is not None or kind == records.METRICS or kind not in records.KINDS
 
 
 class PayloadStore:
@@ -72,25 +56,25 @@ class PayloadStore:
 
     def keep(self, kind: str, record: Record, key: pb.CompileKey, direction: pb.Direction) -> None:
         """Store the payload of one record, and the settings inside compilation metrics (the same in each of them)."""
-        if kind == METRICS:
+        if kind == records.METRICS:
             metrics = record.metadata[kind]
-            for name in CONFIG_FIELDS:
+            for name in records.CONFIG_FIELDS:
                 if isinstance(metrics.get(name), str):
                     self._add(name, "json", metrics[name], record, key, direction)
         text = record.payload
-        if not text and kind not in KINDS and not artifact_name(kind):
+        if not text and kind not in records.KINDS and not artifacts.artifact_name(kind):
             text = json.dumps(record.metadata[kind], default=repr)  # of an unknown kind all that it says
         if not text:
             return
         encoding = "" if record.payload else "json"
-        name = artifact_name(kind) or kind
-        if kind in NAMED_PARTS:
-            encoding = str(record.metadata[kind].get(TYPE) or encoding)
+        name = artifacts.artifact_name(kind) or kind
+        if kind in artifacts.NAMED_PARTS:
+            encoding = str(record.metadata[kind].get(artifacts.TYPE) or encoding)
             part = record.metadata[kind].get("name")
             name = f"{kind}_{part}" if part else name
-        if artifact_name(kind):
-            encoding = str(record.metadata[ARTIFACT].get("encoding") or "")
-        if is_cache_lookup(kind) and encoding == "json" and record.place is None:
+        if artifacts.artifact_name(kind):
+            encoding = str(record.metadata[records.ARTIFACT].get("encoding") or "")
+        if artifacts.is_cache_lookup(kind) and encoding == "json" and record.place is None:
             text = self._without_settings(text, record, key, direction)
         self._add(name, encoding, text, record, key, direction)
 
@@ -110,7 +94,7 @@ class PayloadStore:
         digest = hash((key.epoch, key.compile_id, *settings))
         if settings and digest not in self._settings:
             self._settings.add(digest)
-            self._add(KEY_SETTINGS, "json", json.dumps(settings), record, key, direction)
+            self._add(artifacts.KEY_SETTINGS, "json", json.dumps(settings), record, key, direction)
         return json.dumps(details)
 
     def _add(
@@ -122,7 +106,7 @@ class PayloadStore:
             name=name,
             encoding=encoding,
             direction=direction,
-            subgraph=str(record.metadata.get(SUBGRAPH) or ""),
+            subgraph=str(record.metadata.get(records.SUBGRAPH) or ""),
         )
         if record.place is None:
             data = text.encode("utf-8", "surrogatepass")

@@ -1,7 +1,5 @@
 """Which texts did the compiler write for one compilation, in the order of its pipeline?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import msgspec

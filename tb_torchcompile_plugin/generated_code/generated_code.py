@@ -4,8 +4,6 @@ Kernels are found by (graph key, name). Where torch does not write the key, by c
 name that means different kernels finds none.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable

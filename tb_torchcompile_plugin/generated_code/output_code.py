@@ -4,8 +4,6 @@ Inductor writes `NAME = async_compile.triton('NAME', '''source''')`, and above i
 the nodes of the graph that were fused. The comments are no contract of torch: what they do not say is unknown.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import textwrap

@@ -9,8 +9,6 @@ Another one belongs to the module whose `forward` it is in: what the modules tha
 function and onwards in its lines, have in common.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections import defaultdict
@@ -21,16 +19,7 @@ from typing import NamedTuple
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
-from tb_torchcompile_plugin.torch_names.artifacts import (
-    INPUT,
-    NO_PLACE,
-    NODE,
-    NODE_PLACE,
-    PRIMAL,
-    WORD,
-    is_captured_graph,
-    state_path,
-)
+from tb_torchcompile_plugin.torch_names import artifacts
 from tb_torchcompile_plugin.torch_names.kernels import without_call
 from tb_torchcompile_plugin.torch_names.operators import is_captured_checkpoint
 from tb_torchcompile_plugin.torch_names.python_frames import traceback_frames
@@ -41,11 +30,11 @@ def node_lines(graph: str) -> dict[str, Frame]:
     frames: dict[str, Frame] = {}
     frame: Frame | None = None
     for line in graph.splitlines():
-        if comment := NODE_PLACE.match(line):
+        if comment := artifacts.NODE_PLACE.match(line):
             frame = Frame(comment[1], int(comment[2]), comment[3], comment[4])
-        elif NO_PLACE.match(line):
+        elif artifacts.NO_PLACE.match(line):
             frame = None
-        elif frame and (node := NODE.match(line)):
+        elif frame and (node := artifacts.NODE.match(line)):
             frames[node[1]] = frame
     return frames
 
@@ -54,7 +43,7 @@ def node_rows(graph: str) -> dict[str, tuple[int, str]]:
     """Return the number of its line, from 1, and the line of each node of a printed graph."""
     rows: dict[str, tuple[int, str]] = {}
     for number, line in enumerate(graph.splitlines(), 1):
-        if node := NODE.match(line):
+        if node := artifacts.NODE.match(line):
             rows.setdefault(node[1], (number, line.strip()))
     return rows
 
@@ -118,7 +107,7 @@ class Input(NamedTuple):
 
 def inputs(graph: str) -> list[Input]:
     """Return the inputs of a captured graph, in their order."""
-    return [Input(state_path(name), shape) for name, shape in shapes(graph).items()]
+    return [Input(artifacts.state_path(name), shape) for name, shape in shapes(graph).items()]
 
 
 def captured_modules(graph: str) -> dict[str, str]:
@@ -140,7 +129,7 @@ def taken_primals(statements: Iterable[str], captured: list[Input], primals: dic
     It calls the n-th input of the captured graph `primals_n`. primals: their shapes there; where they differ, the
     inputs are not the same.
     """
-    numbers = {match[0]: int(match[1]) for line in statements for match in PRIMAL.finditer(line)}
+    numbers = {match[0]: int(match[1]) for line in statements for match in artifacts.PRIMAL.finditer(line)}
     named = {name: captured[number - 1] for name, number in numbers.items() if 0 < number <= len(captured)}
     modules = (row.module for name, row in named.items() if primals.get(name) == row.shape)
     return [path for path in modules if path is not None]
@@ -149,7 +138,7 @@ def taken_primals(statements: Iterable[str], captured: list[Input], primals: dic
 def shapes(graph: str) -> dict[str, str]:
     """Return the shapes of a graph's inputs by name, in their order: "f32[64, 3, 7, 7]". Passes change strides."""
     head = next((line for line in graph.splitlines() if line.lstrip().startswith("def forward(")), "")
-    return {match["name"]: match["shape"] for match in INPUT.finditer(head)}
+    return {match["name"]: match["shape"] for match in artifacts.INPUT.finditer(head)}
 
 
 def common_module(paths: Iterable[str]) -> str:
@@ -165,7 +154,10 @@ def common_module(paths: Iterable[str]) -> str:
 
 def _modules_taken(statement: str) -> list[str]:
     """Return the modules whose parameters a line takes, not counting what it deletes after it (`x = None`)."""
-    paths = (state_path(word) for word in WORD.findall(statement.split(";", 1)[0].partition("=")[2]))
+    paths = (
+        artifacts.state_path(word)
+        for word in artifacts.WORD.findall(statement.split(";", 1)[0].partition("=")[2])
+    )
     return list(dict.fromkeys(path for path in paths if path is not None))
 
 
@@ -189,7 +181,7 @@ def checkpoint_lines(data: CompileData, compile_id: str) -> list[Frame]:
     """
     frames: list[Frame] = []
     for number, row in enumerate(data.summary.artifacts):
-        if row.key.compile_id != compile_id or not is_captured_graph(row.name):
+        if row.key.compile_id != compile_id or not artifacts.is_captured_graph(row.name):
             continue
         with contextlib.suppress(UserError):  # shown to whoever asks for the text
             graph = read_payload(data, number)

@@ -4,8 +4,6 @@ In a replay of a job a collective goes on when the last of its ranks has come, a
 recorded models that gives the recorded steps back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType

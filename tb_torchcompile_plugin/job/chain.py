@@ -6,8 +6,6 @@ length, but it is enough for what the others would gain if a rank came as early 
 take a second.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -8,8 +8,6 @@ Ranks that only send data to each other are linked by that afterwards: a receive
 with it when the sender is.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple

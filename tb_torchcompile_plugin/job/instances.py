@@ -9,8 +9,6 @@ A send and its recv are always counted: torch's numbers, and the ids made of the
 any other, so those of two ranks differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
@@ -138,13 +136,13 @@ class Instances:
         """Return the smallest value among the calls of each; values: by call."""
         return np.minimum.reduceat(values[self.rows], self.first) if len(self) else self.first
 
-    def some(self, numbers: Int64s) -> Instances:
+    def some(self, numbers: Int64s) -> "Instances":
         """Return these instances, numbered in this order."""
         sizes = self.sizes[numbers]
         _, indices = ranges(self.first[numbers], sizes)
         return Instances(self.of_call, self.rows[indices], np.cumsum(sizes) - sizes)
 
-    def where(self, mask: Mask) -> Instances:
+    def where(self, mask: Mask) -> "Instances":
         """Return the instances of a mask, numbered from 0."""
         return self.some(np.flatnonzero(mask))
 

@@ -4,8 +4,6 @@ Names of files do not show it: what an earlier start of a job left is next to wh
 and numbers of steps do not either, as both are the same after a restart. So the recorded times must meet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple

@@ -5,8 +5,6 @@ itself waits for another rank is nobody's excess. Where the host was in time and
 launched in between is compared: the same kernels may run slower, or there are more of them.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from typing import NamedTuple
 

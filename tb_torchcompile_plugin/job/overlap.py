@@ -7,8 +7,6 @@ others that do the same work, if all of it is faster or slower alike. Only gener
 shapes, are the same at any position.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ overlaps communication counts as overlapped; of communication alone, what waits 
 transfers, and from what may do either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ with the last of them all that waited for it go on. A piece of work that cannot 
 on its stream and what waits for it, and nothing else. Linear in the calls and pieces of work of all ranks.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -105,7 +103,7 @@ class _Walk:
     def over(self) -> bool:
         return self._next == len(self._before) and not self._behind
 
-    def go(self) -> list[_Walk]:
+    def go(self) -> "list[_Walk]":
         """Go on as far as possible; return who can go on because of that."""
         self._drain()
         while self._next < len(self._before):

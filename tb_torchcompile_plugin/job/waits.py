@@ -6,8 +6,6 @@ of the rest is transfer is unknown. A sender needs nobody, and may wait for room
 too, and so it is where a root is needed, which torch does not name.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

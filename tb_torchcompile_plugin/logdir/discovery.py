@@ -4,8 +4,6 @@ The writer takes its file names from here, too. Discovery looks at names and the
 parses one. Folders may be local or remote.
 """
 
-from __future__ import annotations
-
 import errno
 import gzip
 import os

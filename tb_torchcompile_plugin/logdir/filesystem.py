@@ -4,8 +4,6 @@ The one module that uses fsspec, which is imported for the first URL, so local f
 raises becomes a UserError that says what to do; local files raise OSError, as ever.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

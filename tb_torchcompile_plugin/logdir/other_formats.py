@@ -3,8 +3,6 @@
 They are recognised by their names and first bytes; of each kind one sentence is all that is shown.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

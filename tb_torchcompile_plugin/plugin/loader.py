@@ -4,8 +4,6 @@ An ImportError in this module would keep all of TensorBoard from starting, so it
 itself; the plugin and what it needs are imported in `load`.
 """
 
-from __future__ import annotations
-
 from tensorboard.plugins import base_plugin
 from tensorboard.util import tb_logging
 

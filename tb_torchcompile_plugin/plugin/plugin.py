@@ -4,8 +4,6 @@ All but one are read-only; `reading` stops the reading of a trace. Parameters ar
 paths: they are looked up, nothing is joined to a folder. `api.routes` answers; this module only serves.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import threading
@@ -71,7 +69,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         """Return the name of the tab and its module."""
         return base_plugin.FrontendMetadata(es_module_path="/static/index.js", tab_name="TORCH COMPILE")
 
-    def get_plugin_apps(self) -> Mapping[str, WSGIApplication]:
+    def get_plugin_apps(self) -> "Mapping[str, WSGIApplication]":
         """Return all routes."""
         answers = {
             f"/{name}": responses.route(partial(self._answer, route)) for name, route in ROUTES.items()

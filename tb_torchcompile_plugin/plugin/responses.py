@@ -3,8 +3,6 @@
 {"error": {"code": "not_found", "message": "one line", "file": "", "next_step": ""}}
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import traceback
@@ -58,7 +56,7 @@ _NOSNIFF = ("X-Content-Type-Options", "nosniff")  # a browser takes the answer f
 READ = ("GET", "HEAD")
 
 
-def route(respond: Callable[[Request], Response], methods: Sequence[str] = READ) -> WSGIApplication:
+def route(respond: Callable[[Request], Response], methods: Sequence[str] = READ) -> "WSGIApplication":
     """Return a WSGI application that answers these methods with `respond`, and every error in the one shape."""
 
     def answer(request: Request) -> Response:
@@ -140,7 +138,7 @@ class _EmptyResponse(Response):
     TensorBoard warns in the terminal about any without.
     """
 
-    def get_wsgi_headers(self, environ: WSGIEnvironment) -> Headers:
+    def get_wsgi_headers(self, environ: "WSGIEnvironment") -> Headers:
         headers = super().get_wsgi_headers(environ)
         headers["Content-Type"] = self.content_type or ""
         return headers

@@ -1,7 +1,5 @@
 """How are columns of a trace looked up, and equal rows put together?"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np

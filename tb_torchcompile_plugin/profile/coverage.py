@@ -4,8 +4,6 @@ What is missing is unknown, never absent: a step without GPU records is not idle
 not run eager. Means leave incomplete steps out, and nothing is claimed that rests on what is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

@@ -4,8 +4,6 @@ GPU work is `ph=X` with cat kernel, gpu_memcpy or gpu_memset and nothing else. B
 on a device, in integer nanoseconds, and compute + exposed communication + exposed memory + idle = span.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import msgspec
@@ -29,11 +27,11 @@ class GpuWork(msgspec.Struct, frozen=True):
     category: Int64s  # into `categories`
     categories: tuple[str, ...]
 
-    def where(self, mask: Mask | Int64s) -> GpuWork:
+    def where(self, mask: Mask | Int64s) -> "GpuWork":
         """Return the events of a mask, or at indices."""
         return GpuWork(self.index[mask], self.device[mask], self.category[mask], self.categories)
 
-    def of(self, category: str) -> GpuWork:
+    def of(self, category: str) -> "GpuWork":
         """Return the events of one category."""
         return self.where(mask_of(self.categories, category.__eq__)[self.category])
 

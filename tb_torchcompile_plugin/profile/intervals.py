@@ -3,8 +3,6 @@
 Intervals are sorted disjoint int64 arrays of starts and ends (ns). What users see carries its unit in its name.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

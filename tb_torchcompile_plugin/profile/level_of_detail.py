@@ -9,9 +9,7 @@ the same result.
 A *group* is what is drawn in one line: its slices do not overlap, so their ends ascend as their starts do.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +33,7 @@ class MergedSlices(NamedTuple):
     row: Integers  # the longest of them
     longest: Integers  # its length
 
-    def take(self, index: Int64s | npt.NDArray[np.bool_]) -> MergedSlices:
+    def take(self, index: Int64s | npt.NDArray[np.bool_]) -> "MergedSlices":
         """Return some of them."""
         return MergedSlices(*(column[index] for column in self))
 
@@ -117,8 +115,3 @@ def levels(lines: Iterable[MergedSlices], groups: int, length_ns: int) -> Iterat
     for shift in range(_FINEST, max(_FINEST + 1, length_ns.bit_length() - 6), _STEP):
         runs = merged(runs, shift)
         yield Level(shift, runs, np.searchsorted(runs.group, np.arange(groups + 1)))
-
-
-def coarsest(levels: Sequence[Level], shift: int) -> Level | None:
-    """Return the coarsest level from which those of `shift` can be made; None where that is the slices themselves."""
-    return next((level for level in reversed(levels) if level.shift <= shift), None)

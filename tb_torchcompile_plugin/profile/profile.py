@@ -1,7 +1,5 @@
 """One profiled span joined to the compile data of its worker: what the analyses of a trace start from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,7 +22,7 @@ class BaselineRun(NamedTuple):
 
     run: str
     files: tuple[File, ...]
-    read: Callable[[], Profile]  # opens its trace; raises UserError
+    read: "Callable[[], Profile]"  # opens its trace; raises UserError
 
 
 @dataclass(eq=False)

@@ -9,8 +9,6 @@ first that the next one launched. The longer one limits the program, and its clo
 the mean over the steady steps on this clock: without those that compile, that lack records, or whose end is unknown.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -27,19 +25,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.slices import (
-    GPU_CATS,
-    LABEL,
-    OPERATOR,
-    RUNTIME_CATS,
-    are_compiling,
-    call_kind,
-    is_capture,
-    is_capture_end,
-    is_optimizer_step,
-    is_profiler_step,
-    is_server_step,
-)
+from tb_torchcompile_plugin.torch_names import slices
 
 # "profiler", "server": marked by either. "optimizer", "compiled_region": inferred from their calls. "span": none.
 StepSource = Literal["profiler", "server", "optimizer", "compiled_region", "span"]
@@ -50,9 +36,8 @@ ClockName = Literal["host", "gpu"]
 GPU_BOUND_RATIO = 1.05
 _FILLED = 0.5  # share of a step on a GPU that has work most of the time
 _COMPILING_SHARE = 0.1  # of a step spent compiling, from which on it is not a steady one; chosen by eye
-_MIN_CALLS = (
-    3  # of what a loop does once per step: two steps at least, otherwise nothing shows that it is a loop
-)
+# Of what a loop does once per step: two steps at least, otherwise nothing shows that it is a loop.
+_MIN_CALLS = 3
 _MIN_NOTED = 2  # noted steps for a mean
 _FEW = 5  # noted steps for what the host needs
 # Times the median: what takes longer is not a step, but a pause between two; chosen by eye.
@@ -69,9 +54,8 @@ class Step(msgspec.Struct, frozen=True):
     # its work; on the GPU on which the steps take longest. None for a step that launched nothing there, and for the
     # last one of a trace that was cut.
     gpu_us: float | None
-    gpu_busy_us: (
-        float | None
-    )  # the GPU work that ran inside the host's window; None where records of it are missing
+    # The GPU work that ran inside the host's window; None where records of it are missing.
+    gpu_busy_us: float | None
 
 
 def profiled_steps(profile: Profile) -> list[Step]:
@@ -98,10 +82,10 @@ class StepWindows:
 
     def __init__(self, profile: Profile) -> None:
         trace = profile.trace
-        rows = host_slices(trace, is_profiler_step, (LABEL,))
+        rows = host_slices(trace, slices.is_profiler_step, (slices.LABEL,))
         self.source: StepSource = "profiler"
         if not len(rows):
-            rows, self.source = host_slices(trace, is_server_step, (LABEL,)), "server"
+            rows, self.source = host_slices(trace, slices.is_server_step, (slices.LABEL,)), "server"
         self.rows = rows = rows[np.argsort(trace.ts[rows], kind="stable")]  # of their marks in order of time
         self.region = ""  # the compile id of the region whose calls show the steps
         self.names = [trace.names[name] for name in trace.name[rows]]
@@ -144,7 +128,7 @@ _Inferred = tuple[StepSource, str, Int64s, int]  # what shows the steps, the reg
 def _optimizer_calls(profile: Profile) -> _Inferred | None:
     """Return the steps by the optimizer that is called most often: from the end of one call to that of the next."""
     trace = profile.trace
-    rows = host_slices(trace, is_optimizer_step, (LABEL,))
+    rows = host_slices(trace, slices.is_optimizer_step, (slices.LABEL,))
     if not len(rows):
         return None
     names, calls = np.unique(trace.name[rows], return_counts=True)
@@ -203,16 +187,16 @@ class LaunchRecords(NamedTuple):
 def launch_records(profile: Profile) -> LaunchRecords:
     """Return the launches of a span, on any thread."""
     trace = profile.trace
-    calls = trace.select(cat=RUNTIME_CATS)
-    calls = calls[mask_of(trace.names, lambda name: call_kind(name) == "launch")[trace.name[calls]]]
+    calls = trace.select(cat=slices.RUNTIME_CATS)
+    calls = calls[mask_of(trace.names, lambda name: slices.call_kind(name) == "launch")[trace.name[calls]]]
     begins, ends = (
         np.sort(trace.ts[np.flatnonzero(mask_of(trace.names, wanted)[trace.name])])
-        for wanted in (is_capture, is_capture_end)
+        for wanted in (slices.is_capture, slices.is_capture_end)
     )
     if len(begins):
         until = np.append(ends, np.iinfo(np.int64).max)[np.searchsorted(ends, begins)]
         calls = calls[within(union(begins, until), trace.ts[calls]) < 0]
-    ids, recorded = trace.correlation[calls], trace.correlation[trace.select(cat=GPU_CATS)]
+    ids, recorded = trace.correlation[calls], trace.correlation[trace.select(cat=slices.GPU_CATS)]
     return LaunchRecords(calls, calls[(ids >= 0) & ~np.isin(ids, recorded)])
 
 
@@ -229,7 +213,7 @@ def compile_ns(profile: Profile) -> Int64s:
     Without steps of the span.
     """
     trace, windows = profile.trace, profile.of(profiled_time)
-    is_compiling = np.array(are_compiling(trace.names) or [False], bool)
+    is_compiling = np.array(slices.are_compiling(trace.names) or [False], bool)
     rows = trace.call_rows
     return covered_ns(busy(trace, rows[is_compiling[trace.name[rows]]]), *windows)
 
@@ -258,7 +242,8 @@ def steps_by_gpu(profile: Profile) -> list[GpuSteps]:
 
 def gpu_steps(profile: Profile) -> GpuSteps | None:
     """Return the steps on the device on which they take longest; None where they launched nothing."""
-    return slowest(profile.of(steps_by_gpu))
+    devices = (gpu for gpu in profile.of(steps_by_gpu) if len(gpu.step))
+    return max(devices, key=lambda gpu: gpu.mean, default=None)
 
 
 class SteadySteps(NamedTuple):
@@ -271,7 +256,6 @@ class SteadySteps(NamedTuple):
     compiles: Mask  # which of all steps compile, or tune kernels, for so long that they are not steady
     device: int | None  # whose clock that is, None for the host's
     host_ns: float  # mean on the host
-    gpu_ns: float | None  # mean on the slowest GPU, None where no whole step launched anything there
 
     @property
     def step_ns(self) -> float:
@@ -293,7 +277,7 @@ def steady_steps(profile: Profile) -> SteadySteps | None:
     rows = np.flatnonzero(usable if usable.any() else np.ones(len(steps), bool))
     windows = Intervals(steps.starts[rows], steps.ends[rows])
     host_ns = float(length[rows].mean())
-    on_host = SteadySteps(rows, rows, windows, length[rows], compiles, None, host_ns, None)
+    on_host = SteadySteps(rows, rows, windows, length[rows], compiles, None, host_ns)
     if gpu is None:
         return on_host
     # The last step has no known end, and one before a step that lacks records has not, either.
@@ -303,9 +287,9 @@ def steady_steps(profile: Profile) -> SteadySteps | None:
         return on_host
     step, gpu_ns = gpu.step[whole], float(gpu.length[whole].mean())
     if not is_gpu_bound_by(gpu_ns, host_ns, float(length[step].mean()), float(gpu.work[whole].mean())):
-        return on_host._replace(gpu_ns=gpu_ns)
+        return on_host
     windows = Intervals(gpu.begin[whole], gpu.end[whole])
-    return SteadySteps(step, rows, windows, gpu.length[whole], compiles, gpu.device, host_ns, gpu_ns)
+    return SteadySteps(step, rows, windows, gpu.length[whole], compiles, gpu.device, host_ns)
 
 
 class StepTime(msgspec.Struct, frozen=True):
@@ -329,8 +313,7 @@ def step_time(profile: Profile) -> StepTime:
     """Return how long a step is; without steps, how long the window of the span is."""
     steady, steps = profile.of(steady_steps), profile.of(StepWindows)
     if steady is None:
-        window = profile.of(span_window)
-        length = us(window.total_ns)
+        length = us(profile.of(span_window).total_ns)
         return StepTime(length, "host", 0, length, "span", None, 0)
     noted = profile.of(_noted_lengths)
     return StepTime(
@@ -374,7 +357,7 @@ def span_window(profile: Profile) -> Intervals:
     """Return from the first GPU event to the end of the last; without any, when the busiest thread had operators."""
     trace, rows = profile.trace, profile.of(gpu_work).index
     if not len(rows):
-        times = dict(by_track(trace, trace.select(cat=(OPERATOR,))))
+        times = dict(by_track(trace, trace.select(cat=(slices.OPERATOR,))))
         if not times:
             return profiled_time(profile)
         track = max(times, key=lambda track: busy(trace, times[track]).total_ns)
@@ -412,11 +395,6 @@ def step_ns(profile: Profile) -> Int64s:
     """Return the length of each profiled step by the clock of the bottleneck."""
     windows = profile.of(bottleneck_windows)
     return windows.ends - windows.starts
-
-
-def slowest(devices: list[GpuSteps]) -> GpuSteps | None:
-    """Return the steps that take longest."""
-    return max((gpu for gpu in devices if len(gpu.step)), key=lambda gpu: gpu.mean, default=None)
 
 
 def gpu_steps_of(profile: Profile, steps: Intervals) -> list[GpuSteps]:

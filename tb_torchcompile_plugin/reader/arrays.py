@@ -1,7 +1,5 @@
 """Texts by number, and rows by group."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """The compile data of one worker: its newest readable summary, its TORCH_TRACE log, or both as one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
@@ -23,7 +21,7 @@ from tb_torchcompile_plugin.torch_names.caches import is_package
 class Packages:
     """Where the texts of packages lie that another process compiled."""
 
-    data: CompileData
+    data: "CompileData"
     first: int  # the first of them among the artifacts of the process that runs them
     numbers: tuple[int, ...]  # what they are in `data`
 

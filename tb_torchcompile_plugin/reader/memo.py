@@ -12,9 +12,8 @@ Value = TypeVar("Value")
 Owner = TypeVar("Owner", bound="Memoized")
 Arguments = ParamSpec("Arguments")
 
-_Computed = tuple[
-    object, Any
-]  # what an answer was computed from, and the answer, or a future that it will be in
+# What an answer was computed from, and the answer, or a future that it will be in.
+_Computed = tuple[object, Any]
 
 
 class Memo:

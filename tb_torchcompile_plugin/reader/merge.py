@@ -3,8 +3,6 @@
 What was recorded beats what was recovered after the fact, what only the log has is added, and nothing counts twice.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -206,9 +204,8 @@ _HOST_PID = (
 )
 _TAIL_BYTES = 64 * 1024  # as many as `read_head` reads of the beginning
 _KNOWN = Memo(most=8192)  # files
-_OPENED = (
-    64  # workers of a run of which traces are opened to see whose they are: of more the names must show it
-)
+# Workers of a run of which traces are opened to see whose they are: of more the names must show it.
+_OPENED = 64
 _COMPARED = 4  # newest traces of a worker, in which several ranks of one name take turns
 _TRIED = 16  # traces of a worker, newest first, until one shows whose it is; both chosen by hand
 # A process id comes back sooner or later: after a pause as long as this it is taken for another process.

@@ -3,27 +3,19 @@
 Times are such that sums of them fit into 64 bits, and phases sum to their compilation: whoever reads on relies on it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    CacheTransfer,
-    Compilation,
-    CompilerCall,
-    CompileSummary,
-    PhaseSpan,
-)
+from tb_torchcompile_plugin.compile_log import summary_pb2
 
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
 _TIMES_END_NS = 1 << 62  # in the year 2116
 _DURATIONS_END_NS = 1 << 53  # 104 days
 
 
-def without_impossible(summary: CompileSummary) -> CompileSummary:
+def without_impossible(summary: summary_pb2.CompileSummary) -> summary_pb2.CompileSummary:
     """Fix a summary in place, and return it."""
     causes: Counter[str] = Counter()
     for compilation in summary.compilations:
@@ -50,7 +42,7 @@ def without_impossible(summary: CompileSummary) -> CompileSummary:
     return summary
 
 
-def _fix_compilation(row: Compilation, causes: Counter[str]) -> None:
+def _fix_compilation(row: summary_pb2.Compilation, causes: Counter[str]) -> None:
     _clear(row, causes, start_ns=_TIMES_END_NS, duration_ns=_DURATIONS_END_NS)
     for lookup in row.cache:
         _clear(lookup, causes, time_saved_ns=_DURATIONS_END_NS, time_taken_ns=_DURATIONS_END_NS)
@@ -67,7 +59,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _fix_timed(summary: CompileSummary, field: str, causes: Counter[str]) -> None:
+def _fix_timed(summary: summary_pb2.CompileSummary, field: str, causes: Counter[str]) -> None:
     """Remove rows whose time cannot be: they mean nothing without it."""
     rows = getattr(summary, field)
     if impossible := [row for row in rows if not _is_possible(row)]:
@@ -77,11 +69,11 @@ def _fix_timed(summary: CompileSummary, field: str, causes: Counter[str]) -> Non
         causes[f"{type(impossible[0]).__name__}: no time"] += len(impossible)
 
 
-def _is_possible(span: PhaseSpan | CacheTransfer | CompilerCall) -> bool:
+def _is_possible(span: summary_pb2.PhaseSpan | summary_pb2.CacheTransfer | summary_pb2.CompilerCall) -> bool:
     return 0 <= span.start_ns < _TIMES_END_NS and 0 <= span.duration_ns < _DURATIONS_END_NS
 
 
-def _fix_steps(summary: CompileSummary, causes: Counter[str]) -> None:
+def _fix_steps(summary: summary_pb2.CompileSummary, causes: Counter[str]) -> None:
     steps = summary.steps if summary.HasField("steps") else None
     if steps is None:
         return

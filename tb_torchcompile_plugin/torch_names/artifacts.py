@@ -4,8 +4,6 @@ A text is a record of the compile log with a payload, or an *artifact*: a record
 library only: this runs inside training.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple

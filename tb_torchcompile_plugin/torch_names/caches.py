@@ -3,8 +3,6 @@
 Standard library only: this runs inside training.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple

@@ -1,7 +1,5 @@
 """What torch and its back ends call collectives, and what each of them moves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal, get_args
 

@@ -5,8 +5,6 @@ docs/devices.md lists the same table with the source of each row. It holds nothi
 part of a device (MIG). TB_TORCHCOMPILE_PEAKS adds to it or replaces rows of it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -6,8 +6,6 @@ that failed, in prose, and the tree of all that are checked. None of these texts
 Standard library only: this runs inside training.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Literal

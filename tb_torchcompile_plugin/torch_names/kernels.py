@@ -4,8 +4,6 @@ The trace says nothing else about a kernel. A user's own Triton kernel has any n
 so the analysis decides `triton_user`, and no table here gives it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Literal, get_args

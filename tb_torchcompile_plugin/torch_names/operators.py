@@ -1,7 +1,5 @@
 """ATen's operators by name: what each computes, where its arguments are, and what autograd runs of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple

@@ -6,8 +6,6 @@ next to the script with their own name; nothing else shows that they were instal
 inside training.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator
@@ -15,28 +13,21 @@ from functools import lru_cache
 from itertools import dropwhile, takewhile
 from typing import NamedTuple
 
-from tb_torchcompile_plugin.torch_names.patterns import (
-    CACHED_NAMES,
-    begins,
-    contains,
-    equals,
-    first_group,
-    without,
-)
+from tb_torchcompile_plugin.torch_names import patterns
 
 RESUME = "torch_dynamo_resume_in_"  # before the name of a function that resumes after a graph break
 _MODULE = "nn.Module: "
 _FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _RESUME = re.compile(rf"{RESUME}(?P<function>.*)_at_(?P<line>\d+)")
 
-_is_typed_in = begins(r"<(?:stdin>|console>|python-input-|ipython-input-|doctest )")
+_is_typed_in = patterns.begins(r"<(?:stdin>|console>|python-input-|ipython-input-|doctest )")
 # By inductor, by torch.fx, by Triton.
 _GENERATED_FOLDER = r"(?:torchinductor_[^\\/]+|\.triton[\\/]cache)[\\/]"
 _GENERATED_FILE = r"(?:c[a-z2-7]{51}|fx_generated_\w+)\.py"
-_is_generated = contains(rf"(?:^|[\\/])(?:{_GENERATED_FOLDER}|{_GENERATED_FILE}$)")
+_is_generated = patterns.contains(rf"(?:^|[\\/])(?:{_GENERATED_FOLDER}|{_GENERATED_FILE}$)")
 # A slice of a stack that is the function that inductor writes to run a graph, one launch after the other.
-runs_graph = equals(rf"(?:.*[\\/])?(?:{_GENERATED_FOLDER}.+|{_GENERATED_FILE})\(\d+\): call")
-_is_installed = contains(
+runs_graph = patterns.equals(rf"(?:.*[\\/])?(?:{_GENERATED_FOLDER}.+|{_GENERATED_FILE})\(\d+\): call")
+_is_installed = patterns.contains(
     r"(?:^|[\\/])(?:(?:site|dist)-packages|lib(?:64)?[\\/]py(?:thon|py)3[^\\/]*|Python3\d+[\\/]Lib)[\\/]"
     r"|[\\/](?:mini|ana|micro)?(?:conda|forge)\d*(?:[\\/]envs[\\/][^\\/]+)?[\\/]Lib[\\/]"
     r"|[\\/]pytorch[^\\/]*[\\/]torch[\\/]"  # a checkout of torch itself; a folder `torch` may be the user's
@@ -57,24 +48,26 @@ _STANDARD = """asyncio collections compression concurrent ctypes curses dbm dist
     http importlib json lib2to3 logging multiprocessing pathlib pydoc_data re sqlite3 string sysconfig tkinter tomllib
     unittest urllib venv wsgiref xml xmlrpc zipfile zoneinfo"""
 # A slice of a stack that is a function of a library that people train with.
-is_framework_function = equals(rf"(?:{'|'.join(_FRAMEWORK_NAMES.split())})(?:[\\/].*)?\(\d+\): .+")
+is_framework_function = patterns.equals(rf"(?:{'|'.join(_FRAMEWORK_NAMES.split())})(?:[\\/].*)?\(\d+\): .+")
 _PACKAGES = {*_LIBRARIES.split(), *_STANDARD.split()}
 # Many programs have a test.py of their own; modules that are built in have no file.
 _MODULES = sys.stdlib_module_names - {"test"} - set(sys.builtin_module_names) | {"ipykernel_launcher"}
 
-is_module_call = begins(_MODULE)  # a slice that is a call of a module
-module_of = first_group(rf"(?s:{_MODULE}(.*))")  # `Linear_3`: the fourth Linear that ran
+is_module_call = patterns.begins(_MODULE)  # a slice that is a call of a module
+module_of = patterns.first_group(rf"(?s:{_MODULE}(.*))")  # `Linear_3`: the fourth Linear that ran
 # the same for all objects: `<built-in method to of Tensor object>`
-without_address = without(r" at 0x[0-9a-f]+")
-wraps_module = begins("OptimizedModule_")  # what `torch.compile(module)` puts around a module
+without_address = patterns.without(r" at 0x[0-9a-f]+")
+wraps_module = patterns.begins("OptimizedModule_")  # what `torch.compile(module)` puts around a module
 # A function that only starts autograd and waits for it: what runs meanwhile is on autograd's thread.
-is_backward_call = contains(
+is_backward_call = patterns.contains(
     r"torch[\\/](?:_tensor|autograd[\\/](?:__init__|graph))\.py\(\d+\): |run_backward"
 )
 # A compiled function that is a hook which a profiler hangs on modules: Lightning's do.
-is_profiler_hook = equals(r"_?(?:start|stop)_recording_(?:forward|backward)|_?(?:start|stop)_profiling\w*")
+is_profiler_hook = patterns.equals(
+    r"_?(?:start|stop)_recording_(?:forward|backward)|_?(?:start|stop)_profiling\w*"
+)
 # A slice of a stack that is a function of torch's, or a module that torch calls.
-is_torch_function = begins(rf"(?s:torch[/\\]|{_MODULE}|<built-in.* torch)")
+is_torch_function = patterns.begins(rf"(?s:torch[/\\]|{_MODULE}|<built-in.* torch)")
 
 
 class PythonFrame(NamedTuple):
@@ -91,7 +84,7 @@ def frame_of(name: str) -> PythonFrame | None:
     return PythonFrame(match["file"], int(match["line"]), match["function"]) if match else None
 
 
-@lru_cache(CACHED_NAMES)
+@lru_cache(patterns.CACHED_NAMES)
 def is_user_function(name: str) -> bool:
     """Whether a slice of a stack is a function of the user's program: see `is_user_file`."""
     frame = frame_of(name)

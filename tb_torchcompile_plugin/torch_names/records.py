@@ -3,8 +3,6 @@
 Both the compile log and traces name timed functions. Standard library only: this runs inside training.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, Literal, NamedTuple, get_args
 

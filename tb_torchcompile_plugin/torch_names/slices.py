@@ -3,8 +3,6 @@
 Labels of torch 2.4 to 2.14, with what differs between them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -59,9 +57,8 @@ _ID = r"!?\d+(?:/\d+)+"
 _GRAPH_CALL = r"## Call CompiledFxGraph \S+ ##"  # with the graph's key, from torch 2.11 on
 _TIMED = r" \(dynamo_timed\)"
 _PROFILER_STEP = r"ProfilerStep\s*#\s*\d+"  # of the profiler's schedule
-_SERVER_STEP = (
-    r"execute_(?:context|new)_\d+\S*"  # of vLLM's `annotate_profile`: one batch of prefill and decode
-)
+# of vLLM's `annotate_profile`: one batch of prefill and decode
+_SERVER_STEP = r"execute_(?:context|new)_\d+\S*"
 # From torch 2.11 on a timed function is there as `X` too, and as this, of almost no length.
 _TIMED_DATA = re.compile(rf"(?P<function>.+?)_data: (?:.*\b)?compile_id=(?P<id>{_ID}|\w+)")
 

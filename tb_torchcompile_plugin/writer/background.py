@@ -4,8 +4,6 @@ It reads one trace at a time, the newest first. When training ends it finishes w
 it ends, too.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

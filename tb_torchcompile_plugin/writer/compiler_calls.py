@@ -4,8 +4,6 @@ torch's functions are wrapped; none of them runs in a steady step. Those of Dyna
 never imports it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import sys

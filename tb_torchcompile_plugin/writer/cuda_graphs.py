@@ -4,8 +4,6 @@ torch counts none of this and logs reasons only at a level that costs time at ea
 at no cost per step. Replays leave nothing behind: those of a profiled span are in its trace.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import defaultdict

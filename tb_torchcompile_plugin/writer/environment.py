@@ -3,8 +3,6 @@
 Modules are looked up among the loaded ones: reading must not be what imports torch._dynamo.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 import os

@@ -3,8 +3,6 @@
 It exports a trace as torch's own handler does, with the file put in place only when it is complete.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import importlib.util

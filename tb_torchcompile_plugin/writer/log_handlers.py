@@ -4,8 +4,6 @@
 loggers. None of that is meant for the logger of torch's compile log, which writes nowhere.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """A profiler for loops without a schedule: it waits until nothing is compiled any more, and records."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import os
@@ -104,7 +102,7 @@ class profile_steps:  # named as torch.profiler.profile is
             count = f"{steps} step{'' if steps == 1 else 's'}"
             recorder().warn(_TOO_SHORT.format(count) if steps else _NO_STEP)
 
-    def __enter__(self) -> profile_steps:
+    def __enter__(self) -> "profile_steps":
         self.start()
         return self
 

@@ -8,8 +8,6 @@
 pytest imports this in every run, so it imports nothing but pytest until the fixture is used.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 class TorchCompile:
     """The value of the fixture."""
 
-    def record(self) -> RecordedBlock:
+    def record(self) -> "RecordedBlock":
         """Return a context manager that counts what is compiled inside of it.
 
         What was compiled earlier in this test stays compiled: a call that needs no compilation counts none.

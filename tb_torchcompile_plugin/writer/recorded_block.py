@@ -1,7 +1,5 @@
 """Record what is compiled while a block of code runs: as numbers for tests, or into a file without a profiler."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time
@@ -33,7 +31,7 @@ class Count(int):
     name: CountName
     rows: tuple[CountedRow, ...]
 
-    def __new__(cls, name: CountName, rows: tuple[CountedRow, ...]) -> Count:
+    def __new__(cls, name: CountName, rows: tuple[CountedRow, ...]) -> "Count":
         """Count the rows, each as often as it occurred."""
         count = super().__new__(cls, sum(row.number for row in rows))
         count.name, count.rows = name, rows
@@ -71,7 +69,7 @@ class _Counted:
     def __init__(self, name: CountName) -> None:
         self._name = name
 
-    def __get__(self, block: RecordedBlock, owner: object) -> Count:
+    def __get__(self, block: "RecordedBlock", owner: object) -> Count:
         __tracebackhide__ = True  # pytest shows only the test of a failure
         rows = counted_rows(block.summary(), self._name)
         if rows is None:
@@ -96,7 +94,7 @@ class RecordedBlock:
         self._open = False
         self._pytest_handlers: list[logging.Handler] = []
 
-    def __enter__(self) -> RecordedBlock:
+    def __enter__(self) -> "RecordedBlock":
         self._pytest_handlers = [
             handler for handler in _TRACE.handlers if type(handler).__module__.startswith("_pytest.")
         ]
@@ -149,7 +147,7 @@ class CompileRecorder:
         self._output = Output(os.fspath(dir_name), worker_name, checked_capture(capture))
         self._is_new, self._triton = False, triton
 
-    def __enter__(self) -> CompileRecorder:
+    def __enter__(self) -> "CompileRecorder":
         recorder().start(self._output.capture, forever=False)
         if self._triton:
             recorder().keep_triton()

@@ -6,8 +6,6 @@ Nothing here raises into training: an exception in the log handler would end the
 `on_trace_ready` can crash the process.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import linecache

@@ -6,8 +6,6 @@ generated code. Rows from these have `recovered` set: no phases, no guards' text
 that is not loaded yet: without torch._dynamo nothing was compiled.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections import Counter
@@ -35,7 +33,7 @@ class TorchState(NamedTuple):
     breaks: Sequence[object] = ()
     counted: Mapping[str, int] = MappingProxyType({})  # text of a graph break → how often
 
-    def compiled_since(self, before: TorchState) -> int:
+    def compiled_since(self, before: "TorchState") -> int:
         """Count the compilations that were not known before."""
         return sum(_is_compilation(_fields(entry)) for entry in _without(self.metrics, before.metrics))
 

@@ -5,8 +5,6 @@ profiler does in between (starting, stopping, writing traces) is in no step. Els
 `optimizer.step()` to the next. A few µs per step; nothing is written and nothing is raised into training.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import weakref
@@ -174,9 +172,8 @@ class StepClock:
             step = _OptimizerStep(perf_counter_ns(), taken, profiled, self._profiler_steps)
             last, self._last_step = self._last_step, step
             self._one_by_one &= last is None or _steps_alike(last, step)
-            if (
-                last is None or last[1:] != step[1:]
-            ):  # compiled, half profiled, or noted by the profiler's step
+            # compiled, half profiled, or noted by the profiler's step
+            if last is None or last[1:] != step[1:]:
                 return
             if profiled:
                 self._by_optimizer.profiled.append(step.ns - last.ns)

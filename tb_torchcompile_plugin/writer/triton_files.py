@@ -6,8 +6,6 @@ configurations from the messages of the autotuner's logger, and those of templat
 it. All is read when a summary is written, each file once. Reading the choices takes microseconds per graph.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib
@@ -98,7 +96,7 @@ class TritonFiles:
         self._files: dict[str, tuple[_Texts, dict[str, Any]]] = {}
         self._bytes = 0
 
-    def started(self) -> TritonFiles:
+    def started(self) -> "TritonFiles":
         """Record from now on. Imports inductor, which every compilation does anyway."""
         logger = logging.getLogger(TUNING_LOGGER)
         if not any(isinstance(other, _TuningFilter) for other in logger.filters):

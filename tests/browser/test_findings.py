@@ -33,7 +33,7 @@ def test_findings_are_counted_and_lead_to_what_they_are_about(tab: Tab, findings
     breaks = next(row for row in rows if row.rule == "graph_breaks")
     tab.open(run="breaks")
     tab.wait_text(COUNT, str(serious(rows)))
-    tab.wait_text("h1", f"GPU busy 2.61 % → {rows[0].title}.")
+    tab.wait_text("h1", f"GPU busy 2.52 % → {rows[0].title}.")
     tab.click("section li a", breaks.title)
     tab.wait_text("h1", f"{len(rows)} findings, most important first.")
     tab.settle()
@@ -77,10 +77,10 @@ def test_a_finding_that_is_switched_off_stays_off_with_its_reason(tab: Tab, find
 
 def test_gpu_utilization_says_why_the_gpu_waits(tab: Tab) -> None:
     tab.open(run="breaks", panel="gpu_utilization")
-    tab.wait_text("h1", "Step 6.02 ms on the host (mean of 3) · GPU busy 2.61 % → ")
+    tab.wait_text("h1", "Step 6.02 ms on the host (mean of 3) · GPU busy 2.52 % → ")
     said = tab.text("h1")
-    causes = "figure[aria-label='Idle time of GPU 0 by cause']"
-    tab.wait_text(causes, "launching 8.43 ms", "= 17.0 ms idle in 188 gaps")
+    did = "figure[aria-label='What the busiest device did']"
+    tab.wait_text(did, "launching\n2.83 ms", "= 6.02 ms per step, GPU busy 2.52 %")
     assert [row[0] for row in tab.rows("Steps and devices")] == [f"ProfilerStep#{step}" for step in (2, 3, 4)]
     tab.wait_text("main", "CUDA graphs\nnot used")
     longest = tab.rows("Longest gaps")[0]

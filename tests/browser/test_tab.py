@@ -111,11 +111,11 @@ def test_the_first_screen_needs_no_scrolling(tab: Tab) -> None:
     tab.open(run="breaks")
     with tab.sized(1440, 900):
         tab.wait_text("main", "What held the GPU up")
-        bottom = "return document.querySelector('.below').getBoundingClientRect().bottom <= innerHeight"
+        bottom = "return document.querySelector('.environment').getBoundingClientRect().bottom <= innerHeight"
         tab.until(bottom, "the end of the first screen to be in view")
-        tab.tab_to("table[aria-label='What held the GPU up'] a[title]")
+        tab.tab_to("ul[aria-label='What held the GPU up'] button")
         tab.press(Keys.ENTER)
-        tab.wait_address("panel=timeline")
+        tab.wait_address("panel=gpu_utilization")
 
 
 def test_panels_are_in_groups_of_which_the_open_one_unfolds(tab: Tab) -> None:

@@ -1,6 +1,6 @@
 /** Findings without those that the user switched off. The choice is personal, so it is kept in the browser. */
 import { data } from './data.svelte';
-import type { Finding } from './types';
+import type { CoverageRow, Finding, GpuUtilization } from './types';
 
 const KEY = 'torch_compile.findings_off';
 
@@ -32,11 +32,35 @@ export function switchOff(finding: Finding, reason: string | null): void {
   }
 }
 
-/** Whether all of the selected span was read. If not, the missing part may hold a finding. */
-export const isWhole = (): boolean => !data.span.value?.warnings.length;
+const level = () => data.span.value?.coverage.level ?? 'complete';
 
-export const nothingFound = (): string =>
-  isWhole() ? 'Nothing to change was found' : 'Nothing to change was found in what could be read';
+/** Whether all of the selected span was recorded and read. If not, the missing part may hold a finding. */
+export const isWhole = (): boolean => level() === 'complete';
+
+/** Whether so much is missing that nothing is said of causes and fixes. */
+export const isInsufficient = (): boolean => level() === 'insufficient';
+
+/** The first of the rows that are as bad as any. */
+export function worstMissing(): CoverageRow | undefined {
+  const { rows, level } = data.span.value?.coverage ?? { rows: [] };
+  return rows.find((row) => row.level === level);
+}
+
+/** The steps of which it is unknown what a GPU did. */
+export const stepsWithoutRecords = (): string[] =>
+  (data.span.value?.coverage.rows ?? [])
+    .filter(({ kind }) => kind === 'gpu_records' || kind === 'times')
+    .flatMap(({ steps }) => steps);
+
+/** Percent of a step: why a GPU idles for less is not asked. */
+const LEAST_IDLE = 2;
+export const explainsIdle = ({ mean }: GpuUtilization): boolean =>
+  !isInsufficient() && 100 - (mean?.busy_percent ?? 0) >= LEAST_IDLE;
+
+export function nothingFound(): string {
+  if (isInsufficient()) return 'Too much was not recorded to find anything';
+  return isWhole() ? 'Nothing to change was found' : 'Nothing to change was found in what could be read';
+}
 
 /** null while nothing is known. */
 export function findingsOn(): Finding[] | null {

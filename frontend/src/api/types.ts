@@ -491,6 +491,13 @@ export interface CompiledRegion {
   backward_gpu_us: number | null;
 }
 
+export interface CompiledShare {
+  gpu_percent: number | null;
+  host_percent: number | null;
+  compilations: number | null;
+  empty_compilations: number | null;
+}
+
 export interface Counts {
   ops: number | null;
   nodes: number | null;
@@ -500,10 +507,8 @@ export interface Counts {
 }
 
 export interface Coverage {
-  gpu_percent: number | null;
-  host_percent: number | null;
-  compilations: number | null;
-  empty_compilations: number | null;
+  level: Level;
+  rows: CoverageRow[];
 }
 
 export type CoverageKind =
@@ -1840,7 +1845,7 @@ export interface OverlapRow {
 export interface Overview {
   headline: string;
   step: string;
-  coverage: Coverage;
+  coverage: CompiledShare;
   considered: string[];
   pays: string;
 }

@@ -154,6 +154,8 @@ const LISTS: Record<string, HashChange> = {
   memory: toCategory('memcpy'),
   idle: toPanel('gpu_utilization'),
   compiled_graph: toPanel('compiled_regions'),
+  not_recorded: { row: 'warnings' },
+  profiler_overhead: toPanel('step_breakdown'),
 };
 
 const toIdle = (cause: string): HashChange => ({ panel: 'gpu_utilization', row: `idle:${cause}` });

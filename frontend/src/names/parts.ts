@@ -1,6 +1,6 @@
 /** Parts of bars, the same everywhere: what a GPU did while it was busy, and the parts of a step. */
 import { meaningOf } from '../api/meanings.svelte';
-import type { Gpu, Category, StepPart } from '../api/types';
+import type { Gpu, Category, Cause, StepPart } from '../api/types';
 import { duration } from '../widgets/format';
 import { categoryColor, categoryHelp, categoryLabel, isCategory } from './categories';
 import { CAUSES, causeHelp, type Look } from './causes';
@@ -15,6 +15,12 @@ export const barPart = (key: string, label: string, value: number | null, color:
   text: duration(value),
   color,
   title,
+});
+
+/** Without its causes. */
+export const idlePart = (value: number) => ({
+  ...barPart('idle', 'idle', value, 'var(--idle)', meaningOf('device_parts', 'idle')),
+  idle: true,
 });
 
 /** In the order of the bar. */
@@ -35,6 +41,8 @@ const EXPOSED: Category[] = ['communication', 'memcpy', 'memset'];
 const HOST: Record<Exclude<StepPart['part'], Category>, Look> = {
   ...CAUSES,
   compiled_graph: ['compiled graph', categoryColor('cpp')],
+  not_recorded: ['GPU records are missing', 'var(--idle)'],
+  profiler_overhead: ['profiler overhead', 'var(--line-strong)'],
 };
 
 export function styleOf({ kind, part }: PartName): [...Look, help: string] {
@@ -44,6 +52,6 @@ export function styleOf({ kind, part }: PartName): [...Look, help: string] {
     return [exposed, categoryColor(part), categoryHelp(part)];
   }
   const [label, color] = HOST[part];
-  const help = part === 'compiled_graph' ? meaningOf('device_parts', part) : causeHelp(part);
+  const help = part in CAUSES ? causeHelp(part as Cause) : meaningOf('device_parts', part);
   return [kind === 'idle' ? `idle: ${label}` : label, color, help];
 }

@@ -4,8 +4,6 @@ What the host was measured to take between the graphs is the direct cost (analys
 what would be saved: the call of the next graph and its kernels go on, and a GPU may hide it.
 """
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.causes.eager_fixes import closed_break, closed_breaks

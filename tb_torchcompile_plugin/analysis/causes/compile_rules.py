@@ -1,7 +1,5 @@
 """What does not run compiled, was compiled too often or without caches, or is not replayed as a CUDA graph?"""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What would eager code cost if it were compiled: graph breaks, eager operators, frames that torch gave up?"""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import groupby, pairwise
@@ -10,43 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.causes.fix import (
-    CALL_OF_GRAPH_NS,
-    Bools,
-    Change,
-    Fix,
-    FixKind,
-    FixMaker,
-    Subject,
-    Times,
-    are_kernels,
-    as_one_graph,
-    compiled_whole,
-    in_sequence,
-    launches_kernels,
-    on_tracks,
-    outermost_operator,
-    points_inside,
-    slice_times,
-    time_inside,
-    without_host_time,
-    without_waiting,
-    work_named,
-)
+from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.training_fixes import optimizer_times
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.profile.columns import mask_at
+from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.eager_roots import lookups_in_vain
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import (
-    RegionCall,
-    all_breaks,
-    all_calls,
-    calls_cut_by_breaks,
-    compiled_calls,
-    marks_graphs,
-    region_calls,
-)
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -63,50 +31,55 @@ _OPERATORS = 0.9  # of launches inside of captured frames: another backend may c
 _UNFUSED = 0.4  # of the kernels of a run in addition to the longest, at most; see docs/what_if.md
 
 
-def closed_breaks(profile: Profile) -> Iterator[Fix]:
+def closed_breaks(profile: Profile) -> Iterator[fix.Fix]:
     """Yield one graph for what runs inside of one outermost region, and one for its backwards."""
     broken, count = profile.of(broken_calls)
     if not broken:
         return
     closed, fused = joined_graphs(profile, profile.of(break_gaps).times)
-    yield Fix(
+    yield fix.Fix(
         kind="graph_breaks",
-        change=in_sequence(closed, fused),
+        change=fix.in_sequence(closed, fused),
         times=count / profile.of(launch_sequence).steps,
         conservative=closed,
     )
 
 
-def closed_break(profile: Profile, compile_ids: Collection[str]) -> Change | None:
+def closed_break(profile: Profile, compile_ids: Collection[str]) -> fix.Change | None:
     """Return what closes the breaks of these compilations alone; None where none of their graphs is followed."""
     gaps = profile.of(break_gaps)
     times = gaps.times[[name in compile_ids for name in gaps.broken]]
-    return in_sequence(*joined_graphs(profile, times)) if len(times) else None
+    return fix.in_sequence(*joined_graphs(profile, times)) if len(times) else None
 
 
-def broken_calls(profile: Profile) -> tuple[list[RegionCall], int]:
+def broken_calls(profile: Profile) -> tuple[list[regions.RegionCall], int]:
     """Return the outermost calls in which a graph breaks, and how many breaks are in them."""
-    calls, cut = profile.of(region_calls), {call.index for call in profile.of(calls_cut_by_breaks)}
-    resumed = [sum(1 for _ in all_breaks([call])) for call in calls]
+    calls, cut = (
+        profile.of(regions.region_calls),
+        {call.index for call in profile.of(regions.calls_cut_by_breaks)},
+    )
+    resumed = [sum(1 for _ in regions.all_breaks([call])) for call in calls]
     breaks = [
-        count + sum(part.index in cut for part in all_calls([call])) for call, count in zip(calls, resumed)
+        count + sum(part.index in cut for part in regions.all_calls([call]))
+        for call, count in zip(calls, resumed)
     ]
     return [call for call, count in zip(calls, breaks) if count], sum(breaks)
 
 
-def joined_graphs(profile: Profile, gaps: Int64s) -> tuple[Change, Change]:
+def joined_graphs(profile: Profile, gaps: Int64s) -> tuple[fix.Change, fix.Change]:
     """Return what takes out the host time of gaps between graphs, and what fuses kernels over the seams."""
     lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
     times, points = _seams(profile, *gaps.T)
-    inside, _ = points_inside(profile, times)
-    closed = in_sequence(
-        without_host_time(time_inside(profile, times)), without_waiting(inside & lane.synchronises)
+    inside, _ = fix.points_inside(profile, times)
+    closed = fix.in_sequence(
+        fix.without_host_time(fix.time_inside(profile, times)),
+        fix.without_waiting(inside & lane.synchronises),
     )
-    kernels = profile.of(work_named, is_fusible) | profile.of(work_named, is_fusible_in_graphs)
+    kernels = profile.of(fix.work_named, is_fusible) | profile.of(fix.work_named, is_fusible_in_graphs)
     at_seam = mask_at(points, len(lane))
     at_seam = mask_at(queue.point[kernels & at_seam[queue.point]], len(lane))
     # Copies to the host go with the break that made them.
-    return closed, as_one_graph(profile, inside | at_seam, kernels | ~profile.of(are_kernels))
+    return closed, fix.as_one_graph(profile, inside | at_seam, kernels | ~profile.of(fix.are_kernels))
 
 
 class Gaps(NamedTuple):
@@ -121,15 +94,15 @@ def break_gaps(profile: Profile) -> Gaps:
     return gaps_between(profile, profile.of(broken_calls)[0])
 
 
-def gaps_between(profile: Profile, calls: list[RegionCall]) -> Gaps:
+def gaps_between(profile: Profile, calls: list[regions.RegionCall]) -> Gaps:
     """Return the gaps between the graphs of each call. The frames that it calls would be part of its graph, too."""
     trace, ownership = profile.trace, profile.of(Ownership)
-    cut = {call.compile_id for call in profile.of(calls_cut_by_breaks)}
+    cut = {call.compile_id for call in profile.of(regions.calls_cut_by_breaks)}
     gaps, broken, outermost = [], [], {}
     # By the id of the call: the ids of its graphs in order, and which id's break is behind each.
     forwards: dict[str, tuple[list[str], list[str]]] = {}
     for call in calls:
-        parts = list(all_calls([call]))
+        parts = list(regions.all_calls([call]))
         outermost.update(dict.fromkeys((part.compile_id for part in parts), call.compile_id))
         graphs = sorted(((*graph, part) for part in parts for graph in part.graphs), key=itemgetter(0))
         parted = [_broken_id(part, following, cut) for (*_, part), (*_, following) in pairwise(graphs)]
@@ -157,7 +130,7 @@ def _only_break(ids: list[str], broken: list[str], first: str, last: str) -> str
     return between.pop() if len(between) == 1 else ""
 
 
-def _broken_id(call: RegionCall, following: RegionCall, cut: Collection[str]) -> str:
+def _broken_id(call: regions.RegionCall, following: regions.RegionCall, cut: Collection[str]) -> str:
     """Return the compile id whose break is between the graphs of two calls that follow each other."""
     outer = following.outer
     if outer is None or (call.compile_id in cut and not following.resume and outer is not call):
@@ -165,7 +138,7 @@ def _broken_id(call: RegionCall, following: RegionCall, cut: Collection[str]) ->
     return outer.compile_id
 
 
-def _seams(profile: Profile, rows: Int64s, begins: Int64s, ends: Int64s) -> tuple[Times, Int64s]:
+def _seams(profile: Profile, rows: Int64s, begins: Int64s, ends: Int64s) -> tuple[fix.Times, Int64s]:
     """Widen each gap to the launches around it, where its thread made them within reach; return these points, too."""
     lane, tracks = profile.of(launch_sequence), profile.trace.track[rows]
     widened_begins, widened_ends = begins.copy(), ends.copy()
@@ -183,11 +156,11 @@ def _seams(profile: Profile, rows: Int64s, begins: Int64s, ends: Int64s) -> tupl
             last[widened_begins[before] == lane.end[last]],
             first[widened_ends[after] == lane.begin[first]],
         ]
-    times = on_tracks(profile, rows, widened_begins, np.maximum(widened_begins, widened_ends))
+    times = fix.on_tracks(profile, rows, widened_begins, np.maximum(widened_begins, widened_ends))
     return times, np.concatenate(points)
 
 
-def _compiled_operators(profile: Profile) -> Iterator[Fix]:
+def _compiled_operators(profile: Profile) -> Iterator[fix.Fix]:
     """Yield eager operators compiled, and what another backend launches operator by operator: a graph for each run.
 
     Kernels are fused where they only pass over data. Launches that are left (matrix products, convolutions) take the
@@ -195,25 +168,27 @@ def _compiled_operators(profile: Profile) -> Iterator[Fix]:
     launch once it was compiled, in the median 1.1. At best they take a call each.
     """
     lane = profile.of(launch_sequence)
-    points_by_kind: dict[FixKind, Bools] = {"eager": profile.of(eager_points)}
+    points_by_kind: dict[fix.FixKind, fix.Bools] = {"eager": profile.of(eager_points)}
     if profile.of(captured_only):
-        optimizing, _ = points_inside(profile, profile.of(optimizer_times))
+        optimizing, _ = fix.points_inside(profile, profile.of(optimizer_times))
         points = lane.launches & ~profile.of(outside) & ~optimizing
-        by_operators = outermost_operator(profile.trace, lane.row[points]) >= 0
+        by_operators = fix.outermost_operator(profile.trace, lane.row[points]) >= 0
         if points.any() and by_operators.mean() >= _OPERATORS:
             points_by_kind["backend"] = points
-    fusible = profile.of(work_named, is_fusible) | profile.of(work_named, is_on_device)
+    fusible = profile.of(fix.work_named, is_fusible) | profile.of(fix.work_named, is_on_device)
     for kind, points in points_by_kind.items():
         if points.any():
-            yield Fix(
+            yield fix.Fix(
                 kind=kind,
                 subject=_main_operator(profile, points),
-                change=as_one_graph(profile, points, fusible, call_ns=CALL_OF_GRAPH_NS, as_before=True),
-                times=int(points.sum()) / lane.steps,
-                conservative=as_one_graph(
-                    profile, points, fusible, _UNFUSED, CALL_OF_GRAPH_NS, as_before=True
+                change=fix.as_one_graph(
+                    profile, points, fusible, call_ns=fix.CALL_OF_GRAPH_NS, as_before=True
                 ),
-                optimistic=as_one_graph(profile, points, fusible, call_ns=CALL_OF_GRAPH_NS),
+                times=int(points.sum()) / lane.steps,
+                conservative=fix.as_one_graph(
+                    profile, points, fusible, _UNFUSED, fix.CALL_OF_GRAPH_NS, as_before=True
+                ),
+                optimistic=fix.as_one_graph(profile, points, fusible, call_ns=fix.CALL_OF_GRAPH_NS),
             )
 
 
@@ -221,25 +196,27 @@ def captured_only(profile: Profile) -> list[str]:
     """Return the compilations that ran operations, where there is no sign of inductor in any."""
     rows = profile.data.of(compilations) if profile.data else []
     by_inductor = any("inductor" in (row.phases_s or {}) or row.cache for row in rows)
-    if by_inductor or marks_graphs(profile.trace):
+    if by_inductor or regions.marks_graphs(profile.trace):
         return []
-    ran = {call.compile_id for call in all_calls(profile.of(region_calls))}
+    ran = {call.compile_id for call in regions.all_calls(profile.of(regions.region_calls))}
     with_operations = {row.compile_id for row in rows if row.graph_ops}
     return sorted(ran & with_operations & {row.compile_id for row in rows if row.phases_s})
 
 
-def _compiled_frames(profile: Profile) -> Iterator[Fix]:
+def _compiled_frames(profile: Profile) -> Iterator[fix.Fix]:
     """Yield frames that torch gave up, compiled as a whole with the functions that they call, and without waits."""
     lane = profile.of(launch_sequence)
     points = profile.of(outside) & (lane.launches | lane.synchronises)
     if not points.any():
         return
-    change = in_sequence(without_waiting(points & lane.synchronises), compiled_whole(profile, points))
+    change = fix.in_sequence(
+        fix.without_waiting(points & lane.synchronises), fix.compiled_whole(profile, points)
+    )
     called = profile.of(calls_in_given_up)
-    yield Fix(
+    yield fix.Fix(
         kind="frames",
         subject=_main_operator(profile, points & lane.launches),
-        change=in_sequence(change, *joined_graphs(profile, gaps_between(profile, called).times))
+        change=fix.in_sequence(change, *joined_graphs(profile, gaps_between(profile, called).times))
         if called
         else change,
         times=int(points.sum()) / lane.steps,
@@ -247,12 +224,12 @@ def _compiled_frames(profile: Profile) -> Iterator[Fix]:
     )
 
 
-def calls_in_given_up(profile: Profile) -> list[RegionCall]:
+def calls_in_given_up(profile: Profile) -> list[regions.RegionCall]:
     """Return each call of a frame that torch cannot resume, made of the regions that it calls.
 
     Those are the regions that were compiled below it, in a row, until a backward, a step or another region.
     """
-    caller, calls = _callers_given_up(profile), profile.of(region_calls)
+    caller, calls = _callers_given_up(profile), profile.of(regions.region_calls)
     backward_rows = np.array([row for row, _ in profile.of(Ownership).backwards], np.int64)
     backwards = np.sort(profile.trace.ts[backward_rows])
     begins = np.array([call.start for call in calls], np.int64)
@@ -289,14 +266,14 @@ def given_up(profile: Profile) -> bool:
     return any(row.given_up for row in rows) or profile.of(lookups_in_vain) >= steps
 
 
-def eager_points(profile: Profile) -> Bools:
+def eager_points(profile: Profile) -> fix.Bools:
     """Return the launches of kernels outside of compiled code, what graph breaks leave, and optimizers.
 
     With the copies and fills between two of them where they are few: many are a copy that the program wants.
     """
     lane = profile.of(launch_sequence)
-    eager = lane.launches & profile.of(launches_kernels) & profile.of(outside)
-    moves = mask_at(profile.of(gpu_queue).point[profile.of(work_named, is_on_device)], len(lane)) & ~eager
+    eager = lane.launches & profile.of(fix.launches_kernels) & profile.of(outside)
+    moves = mask_at(profile.of(gpu_queue).point[profile.of(fix.work_named, is_on_device)], len(lane)) & ~eager
     others = lane.launches & ~moves
     behind = np.cumsum(others)
     is_eager = np.concatenate(([False], eager[others], [False]))
@@ -304,25 +281,25 @@ def eager_points(profile: Profile) -> Bools:
     return np.asarray(eager | (moves & between))
 
 
-def outside(profile: Profile) -> Bools:
+def outside(profile: Profile) -> fix.Bools:
     """Return the points outside of compiled code and of optimizers."""
-    rows = [call.index for call in profile.of(compiled_calls)]
+    rows = [call.index for call in profile.of(regions.compiled_calls)]
     rows += [row for row, _ in profile.of(Ownership).backwards]
-    compiled, _ = points_inside(profile, slice_times(profile, np.array(rows, np.int64)))
-    optimizing, _ = points_inside(profile, profile.of(optimizer_times))
+    compiled, _ = fix.points_inside(profile, fix.slice_times(profile, np.array(rows, np.int64)))
+    optimizing, _ = fix.points_inside(profile, profile.of(optimizer_times))
     return np.asarray(~(compiled | optimizing))
 
 
-def _main_operator(profile: Profile, points: Bools) -> Subject:
+def _main_operator(profile: Profile, points: fix.Bools) -> fix.Subject:
     """Return the operator that made most of these launches, with the user's function that made most of them."""
     trace, rows = profile.trace, profile.of(launch_sequence).row[points]
-    operators = outermost_operator(trace, rows)
+    operators = fix.outermost_operator(trace, rows)
     names = trace.name[operators[operators >= 0]]
     name = trace.names[np.bincount(names).argmax()] if len(names) else ""
     return name, *most_called_at(profile, rows)
 
 
 EAGER_FIXES = (
-    FixMaker(_compiled_operators),
-    FixMaker(_compiled_frames, lambda profile: profile.of(given_up)),
+    fix.FixMaker(_compiled_operators),
+    fix.FixMaker(_compiled_frames, lambda profile: profile.of(given_up)),
 )

@@ -1,7 +1,5 @@
 """What should be changed, in order of what it would bring? One small class per rule; see docs/findings.md."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from operator import itemgetter
@@ -38,10 +36,8 @@ _SPECIFIC_PERCENT, _SPECIFIC_SHARE = 15.0, 0.3
 # First from this gain on, though it may be on purpose, for memory; with gradients that are kept, torch refuses to use
 # CUDA graphs.
 _PRIORITY, _PRIORITY_PERCENT = ("reduced_once", "zeroed_gradients"), 10.0
-_BLOCKING = (
-    "nothing_compiled",
-    "frame_given_up",
-)  # where nothing prices it: other advice would not help before
+# Where nothing prices it: other advice would not help before.
+_BLOCKING = ("nothing_compiled", "frame_given_up")
 _OF_RANKS = ("late_rank", "ranks_take_turns")
 _OUTDONE_PERCENT = 10.0  # more of a step than a late rank costs: then all ranks suffer from it; chosen by eye
 # Findings of a span that show the same matter as one of the compile data, with its price or its root.

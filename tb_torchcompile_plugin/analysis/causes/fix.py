@@ -3,8 +3,6 @@
 A change takes a model of the step and returns the changed one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce

@@ -1,7 +1,5 @@
 """How is each kind of fix put into words: what is to be fixed, where it is shown, and what to write instead?"""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.analysis.causes.fix import DYNAMIC_CUDA_GRAPHS, FixKind

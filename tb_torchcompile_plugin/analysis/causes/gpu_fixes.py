@@ -1,7 +1,5 @@
 """What could the GPU do faster, or without?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
@@ -34,15 +32,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import DATA_MOVING_CATE
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import argument_texts, shapes_in
 from tb_torchcompile_plugin.analysis.runtime.roofline import DevicePeak, device_peaks
-from tb_torchcompile_plugin.profile.columns import (
-    Floats,
-    called_by,
-    codes_of,
-    host_slices,
-    indices_in,
-    mask_at,
-    mask_of,
-)
+from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -52,24 +42,16 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
-from tb_torchcompile_plugin.torch_names import kernels, operators
-from tb_torchcompile_plugin.torch_names.collectives import (
-    MERGEABLE,
-    PARAM_COMMS,
-    element_bytes,
-    is_group_call,
-    is_of_fsdp,
-    operation_of,
-)
+from tb_torchcompile_plugin.torch_names import collectives, kernels, operators
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_optimizer
 
 
 class Speed(NamedTuple):
     """The share that is left of the time of kernels, of all or by kernel."""
 
-    likely: Floats | float
-    most: Floats | float
-    least: Floats | float
+    likely: columns.Floats | float
+    most: columns.Floats | float
+    least: columns.Floats | float
 
 
 # Matrix products on tensor cores instead of without: measured on H100 and H200, large ones are 5 times as fast.
@@ -93,7 +75,7 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     """Yield what would make work of the GPU faster, or needless."""
     trace, queue = profile.trace, profile.of(gpu_queue)
     launched_by = profile.of(launch_sequence).row[queue.point].astype(np.int64)
-    windows = host_slices(trace, {*operators.WINDOWS, operators.CONVOLUTION_BACKWARD}.__contains__)
+    windows = columns.host_slices(trace, {*operators.WINDOWS, operators.CONVOLUTION_BACKWARD}.__contains__)
     texts = {text for _, text in argument_texts(profile, "input_dims", windows)}
     has_volumes = any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
     layout_speed = _GONE_OF_VOLUMES if has_volumes else _GONE
@@ -113,7 +95,9 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     if any(isinstance(major, int) and major >= 8 for major in majors):  # Ampere and later have TF32
         rows.insert(0, ("tensor_cores", work_named(profile, kernels.is_plain_fp32_product), _TF32, ""))
     # A program without a backward could keep its weights in the other type; training needs them in float32.
-    if not len(host_slices(trace, operators.is_backward)) and not len(host_slices(trace, is_optimizer)):
+    if not len(columns.host_slices(trace, operators.is_backward)) and not len(
+        columns.host_slices(trace, is_optimizer)
+    ):
         rows.append(("weight_casts", work_named(profile, operators.is_generated_cast), _GONE, ""))
     for kind, selected, speed, name in rows:
         yield from _fix(profile, kind, np.flatnonzero(selected), speed, name)
@@ -122,16 +106,16 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
 def _deterministic(profile: Profile) -> Iterator[Fix]:
     """Yield torch.use_deterministic_algorithms off: it sorts indices before adding at them, and fills new memory."""
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(launch_sequence)
-    sorting = host_slices(trace, operators.SORTED_INSTEAD.__eq__)
-    sorting = sorting[called_by(trace, sorting, operators.SCATTERS.__contains__)]
+    sorting = columns.host_slices(trace, operators.SORTED_INSTEAD.__eq__)
+    sorting = sorting[columns.called_by(trace, sorting, operators.SCATTERS.__contains__)]
     if not len(sorting):
         return  # a program may fill memory on purpose
-    filling = host_slices(trace, operators.FILLED.__eq__)
-    filling = filling[called_by(trace, filling, operators.ALLOCATES_ONLY.__contains__)]
+    filling = columns.host_slices(trace, operators.FILLED.__eq__)
+    filling = filling[columns.called_by(trace, filling, operators.ALLOCATES_ONLY.__contains__)]
     times = slice_times(profile, np.union1d(sorting, filling))
     inside, _ = points_inside(profile, times)
     needed = profile.of(work_named, operators.scatters) & inside[queue.point]
-    kept = mask_at(queue.point[needed], len(lane))
+    kept = columns.mask_at(queue.point[needed], len(lane))
     scattering = enclosing(trace, sorting[:1], operators.SCATTERS.__contains__)[0]
     yield Fix(
         kind="deterministic",
@@ -170,10 +154,10 @@ def _fused_attention(profile: Profile) -> Iterator[Fix]:
     work = np.concatenate([part.work for part, _ in known])
     lengths = [len(part.work) for part, _ in known]
     speed = Speed(*np.repeat(np.array([speed for _, speed in known]), lengths, axis=0).T)
-    for fix in _fix(profile, "attention", work, speed):
-        name, *line = fix.subject
+    for made in _fix(profile, "attention", work, speed):
+        name, *line = made.subject
         subject = name, *(_line(profile, forward[0]) or line)
-        yield replace(fix, subject=subject, times=len(forward) / profile.of(launch_sequence).steps)
+        yield replace(made, subject=subject, times=len(forward) / profile.of(launch_sequence).steps)
 
 
 def _attention_speed(profile: Profile, part: UnfusedAttention, peaks: dict[int, DevicePeak]) -> Speed | None:
@@ -193,7 +177,7 @@ def _line(profile: Profile, part: UnfusedAttention) -> tuple[str, int] | None:
     """Return the user's line of the product after the softmax, where compiled code shows it."""
     row = profile.of(gpu_queue).row[[part.product]]
     for launched in profile.of(kernel_launches):
-        indices = indices_in(launched.index, row)
+        indices = columns.indices_in(launched.index, row)
         if frames := profile.of(extern_lines)[launched.device].of(indices[indices >= 0]):
             return frames[-1].file, frames[-1].line  # those of its argument come first
     return None
@@ -263,12 +247,12 @@ def fewer_collectives(profile: Profile) -> Iterator[Fix]:
 def _movable(profile: Profile) -> tuple[Int64s, Int64s]:
     """Return the calls of c10d that may be merged, and the bytes of each; without those of unknown size."""
     trace, lane = profile.trace, profile.of(launch_sequence)
-    described = host_slices(trace, PARAM_COMMS.__eq__)
+    described = columns.host_slices(trace, collectives.PARAM_COMMS.__eq__)
     described = described[(trace.ts[described] >= lane.begin[0]) & (trace.ts[described] < lane.begin[-1])]
-    call = enclosing(trace, described, is_group_call)
-    types = [element_bytes(text) or -1 for text in [*(trace.texts.get("dtype") or ()), ""]]
-    element = np.array(types)[codes_of(trace, "dtype", described)]
-    taken, given = (codes_of(trace, column, described) for column in ("in_elements", "out_elements"))
+    call = enclosing(trace, described, collectives.is_group_call)
+    types = [collectives.element_bytes(text) or -1 for text in [*(trace.texts.get("dtype") or ()), ""]]
+    element = np.array(types)[columns.codes_of(trace, "dtype", described)]
+    taken, given = (columns.codes_of(trace, column, described) for column in ("in_elements", "out_elements"))
     moved = np.maximum(taken, given) * element
     known = (call >= 0) & (moved >= 0) & (element > 0)
     order = np.argsort(trace.ts[call[known]], kind="stable")
@@ -285,10 +269,14 @@ def _can_merge(profile: Profile, call: Int64s) -> Bools:
     """
     trace, queue = profile.trace, profile.of(gpu_queue)
     operator = first_ancestor(
-        trace.parent, trace.parent[call], mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
+        trace.parent, trace.parent[call], columns.mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
     )
-    by_fsdp, by_ddp = (enclosing(trace, call, name) for name in (is_of_fsdp, operators.reduces_gradients))
-    mergeable = mask_of(trace.names, lambda name: operation_of(name) in MERGEABLE)[trace.name[call]]
+    by_fsdp, by_ddp = (
+        enclosing(trace, call, name) for name in (collectives.is_of_fsdp, operators.reduces_gradients)
+    )
+    mergeable = columns.mask_of(
+        trace.names, lambda name: collectives.operation_of(name) in collectives.MERGEABLE
+    )[trace.name[call]]
     computing = profile.of(are_kernels) & ~profile.of(work_named, is_communication_kernel)
     launches = np.sort(profile.of(launch_sequence).begin[queue.point[computing]])
     before = np.searchsorted(launches, trace.ts[call])
@@ -299,10 +287,10 @@ def _can_merge(profile: Profile, call: Int64s) -> Bools:
 
 def _with_fsdp_labels(trace: Trace, call: Int64s) -> Int64s:
     """Return the outermost label of FSDP2 around each call; the call itself where there is none."""
-    around, label = call, enclosing(trace, call, is_of_fsdp)
+    around, label = call, enclosing(trace, call, collectives.is_of_fsdp)
     while (label >= 0).any():
         around = np.where(label >= 0, label, around)
-        label = enclosing(trace, np.where(label >= 0, trace.parent[label], -1), is_of_fsdp)
+        label = enclosing(trace, np.where(label >= 0, trace.parent[label], -1), collectives.is_of_fsdp)
     return around
 
 

@@ -1,7 +1,5 @@
 """What could the host do without: time of its own, waits, blocking copies, and launching kernels one by one?"""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -9,43 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.eager_fixes import EAGER_FIXES, closed_breaks, outside
-from tb_torchcompile_plugin.analysis.causes.fix import (
-    DYNAMIC_CUDA_GRAPHS,
-    Bools,
-    Change,
-    Fix,
-    FixKind,
-    FixMaker,
-    Subject,
-    Times,
-    compiled_whole,
-    graph_times,
-    in_sequence,
-    launches_kernels,
-    longest_call,
-    occurs,
-    on_tracks,
-    outermost_operator,
-    points_inside,
-    slice_times,
-    time_inside,
-    with_call_time,
-    with_durations,
-    without_host_time,
-    without_host_work,
-    without_waiting,
-)
 from tb_torchcompile_plugin.analysis.causes.training_fixes import fused_optimizer
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import requested_graphs
-from tb_torchcompile_plugin.profile.columns import (
-    by_track,
-    host_slices,
-    mask_at,
-    mask_of,
-    order_of,
-    values_of,
-)
+from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
@@ -78,7 +44,7 @@ _NEAR_NS = 2_000_000  # between two cells of a loop, while profiled
 _SEQUENCE_NS = 250_000  # host time of the launches of a whole sequence, one way
 
 # Causes that can go as a whole, wherever they occur: one fix each.
-_WHOLE: tuple[FixKind, ...] = (
+_WHOLE: tuple[fix.FixKind, ...] = (
     "garbage",
     "data_loading",
     "compile",
@@ -88,14 +54,14 @@ _WHOLE: tuple[FixKind, ...] = (
     "graph_capture",
 )
 # Causes that get a fix for each name and place.
-_BY_NAME: tuple[FixKind, ...] = ("operator", "library", "nothing")
+_BY_NAME: tuple[fix.FixKind, ...] = ("operator", "library", "nothing")
 
 
-def _without_causes(profile: Profile) -> Iterator[Fix]:
+def _without_causes(profile: Profile) -> Iterator[fix.Fix]:
     """Yield the host time of each cause taken out."""
     blamed = profile.of(culprits)
-    whole: dict[FixKind, list[int]] = {kind: [] for kind in _WHOLE}
-    by_name: dict[tuple[FixKind, str], list[int]] = defaultdict(list)
+    whole: dict[fix.FixKind, list[int]] = {kind: [] for kind in _WHOLE}
+    by_name: dict[tuple[fix.FixKind, str], list[int]] = defaultdict(list)
     by_line: dict[tuple[str, int], list[int]] = defaultdict(list)
     for code, culprit in enumerate(blamed.culprits):
         # A step that does not compile tunes nothing either.
@@ -109,13 +75,13 @@ def _without_causes(profile: Profile) -> Iterator[Fix]:
             name = without_direction(culprit.name)  # an operator and its backward have the same cause
             line = f":{culprit.file}:{culprit.line}" if name == culprit.name else ""
             by_name[cause, f"{cause}:{name or 'nothing recorded'}{line}"].append(code)
-    groups: list[tuple[FixKind, str, list[int]]] = [
+    groups: list[tuple[fix.FixKind, str, list[int]]] = [
         *((kind, kind, codes) for kind, codes in whole.items()),
         *((kind, fix_id, codes) for (kind, fix_id), codes in by_name.items()),
         *(("python", f"python:{file}:{line}", codes) for (file, line), codes in sorted(by_line.items())),
     ]
     counts = np.bincount(blamed.code, minlength=len(blamed.culprits))
-    pieces = np.split(order_of(blamed.code), np.cumsum(counts)[:-1])  # of each culprit
+    pieces = np.split(columns.order_of(blamed.code), np.cumsum(counts)[:-1])  # of each culprit
     # Calls that take long are points, too.
     trace, lane = profile.trace, profile.of(launch_sequence)
     kinds = np.array([call_kind(name) for name in trace.names], np.str_)
@@ -127,8 +93,8 @@ def _without_causes(profile: Profile) -> Iterator[Fix]:
 
 
 def _without_host_time(
-    profile: Profile, kind: FixKind, fix_id: str, selected: Int64s, calls: Bools
-) -> Iterator[Fix]:
+    profile: Profile, kind: fix.FixKind, fix_id: str, selected: Int64s, calls: fix.Bools
+) -> Iterator[fix.Fix]:
     """Yield the selected pieces without their host time: all of it, or the part beyond the usual of a call.
 
     calls: the points that are calls of this kind.
@@ -142,25 +108,25 @@ def _without_host_time(
     elif times:
         subject = _largest(blamed.culprits, np.bincount(blamed.code[selected], ns))
     else:
-        subject = longest_call(profile, calls), "", 0
+        subject = fix.longest_call(profile, calls), "", 0
     lost = np.zeros(len(pieces.point), np.int64)
     lost[selected] = ns
-    change = without_host_time(lost)
+    change = fix.without_host_time(lost)
     if calls.any():
-        change = in_sequence(change, with_call_time(calls, 0))
+        change = fix.in_sequence(change, fix.with_call_time(calls, 0))
     long_calls = np.unique(blamed.call[selected[ns > 0]])
     whole = _without_long_calls(profile, long_calls) if kind == "library" else None
-    yield Fix(
+    yield fix.Fix(
         id=fix_id,
         kind=kind,
         subject=subject,
-        change=in_sequence(change, whole) if whole else change,
+        change=fix.in_sequence(change, whole) if whole else change,
         times=(times + int((calls & (lane.end > lane.begin)).sum())) / lane.steps,
         conservative=change if whole else None,
     )
 
 
-def _excess(pieces: HostSegments, kind: FixKind) -> tuple[Int64s, int]:
+def _excess(pieces: HostSegments, kind: fix.FixKind) -> tuple[Int64s, int]:
     """Return what each piece has beyond the usual of its slice, and how many slices have any."""
     row, ns = pieces.row, pieces.ns
     _, slice_ = np.unique(np.where(row < 0, -1 - np.arange(len(row)), row), return_inverse=True)
@@ -170,20 +136,20 @@ def _excess(pieces: HostSegments, kind: FixKind) -> tuple[Int64s, int]:
     return (ns * share[slice_]).astype(np.int64), int((total > usual).sum())
 
 
-def _allocations(profile: Profile, calls: Int64s) -> Subject:
+def _allocations(profile: Profile, calls: Int64s) -> fix.Subject:
     """Return the calls (rows) that allocate; with those that free where they are about as many.
 
     Then memory is allocated because it was freed, and the line is theirs.
     """
     names, name = profile.trace.names, profile.trace.name
-    frees = mask_of(names, is_free)[name[calls]]
+    frees = columns.mask_of(names, is_free)[name[calls]]
     freeing, allocating = calls[frees], calls[~frees]
     groups = [freeing, allocating] if _FREED_OFTEN * len(freeing) >= len(allocating) else [allocating]
     called = [names[np.bincount(name[rows]).argmax()] for rows in groups if len(rows)]
     return " and ".join(called), *most_called_at(profile, groups[0])
 
 
-def _largest(attributions: list[Attribution], ns: npt.NDArray[np.float64] | Int64s) -> Subject:
+def _largest(attributions: list[Attribution], ns: npt.NDArray[np.float64] | Int64s) -> fix.Subject:
     """Return the largest one, with the names of all, and the first line of the user's that one of them has."""
     largest = [attributions[code] for code in np.argsort(-ns) if ns[code] > 0]
     located = next((culprit for culprit in largest if culprit.file), largest[0])
@@ -193,51 +159,51 @@ def _largest(attributions: list[Attribution], ns: npt.NDArray[np.float64] | Int6
     return name, located.file, located.line
 
 
-def _without_long_calls(profile: Profile, rows: Int64s) -> Change | None:
+def _without_long_calls(profile: Profile, rows: Int64s) -> fix.Change | None:
     """Take out all that happens in long slices that launch no kernel, which the step does not need; None without."""
     trace, lane = profile.trace, profile.of(launch_sequence)
     rows = rows[(rows >= 0) & (trace.dur[rows] > 2 * thresholds.USUAL_CALL_NS)]
-    computing = np.flatnonzero(profile.of(launches_kernels))
-    for track, on_track in by_track(trace, rows):
+    computing = np.flatnonzero(profile.of(fix.launches_kernels))
+    for track, on_track in columns.by_track(trace, rows):
         launched = np.sort(lane.begin[computing[lane.track[computing] == track]])
         window = trace.ts[on_track], trace.ts[on_track] + trace.dur[on_track]
         needed = np.diff(np.searchsorted(launched, window), axis=0)[0] > 0
         rows = rows[~np.isin(rows, on_track[needed])]
-    times = slice_times(profile, rows)
-    return without_host_work(profile, times) if times else None
+    times = fix.slice_times(profile, rows)
+    return fix.without_host_work(profile, times) if times else None
 
 
-def _without_waits(profile: Profile) -> Iterator[Fix]:
+def _without_waits(profile: Profile) -> Iterator[fix.Fix]:
     """Yield values that the host waits for, by operator and the user's function, taken out with the operator."""
     trace, lane = profile.trace, profile.of(launch_sequence)
     waits = lane.synchronises & profile.of(model).waits.any(axis=1)
-    operators = outermost_operator(trace, np.where(lane.row >= 0, lane.row, -1))
+    operators = fix.outermost_operator(trace, np.where(lane.row >= 0, lane.row, -1))
     callers = np.where(lane.row >= 0, trace.parent[lane.row], -1)
     asked_by = ancestor_causes(profile, np.where(operators >= 0, operators, callers))
     for name, user in sorted({*zip(asked_by.name[waits].tolist(), asked_by.user[waits].tolist())}):
         points = waits & (asked_by.name == name) & (asked_by.user == user)
-        times = slice_times(profile, np.unique(operators[points & (operators >= 0)]))
-        inside, _ = points_inside(profile, times)
-        inside &= ~profile.of(launches_kernels)
+        times = fix.slice_times(profile, np.unique(operators[points & (operators >= 0)]))
+        inside, _ = fix.points_inside(profile, times)
+        inside &= ~profile.of(fix.launches_kernels)
         file, line = location_of(profile, user)
-        called = trace.names[name] if name >= 0 else longest_call(profile, points)
-        change = in_sequence(
-            without_host_time(time_inside(profile, times)),
-            without_waiting(points),
-            with_call_time(inside | points, 0),
+        called = trace.names[name] if name >= 0 else fix.longest_call(profile, points)
+        change = fix.in_sequence(
+            fix.without_host_time(fix.time_inside(profile, times)),
+            fix.without_waiting(points),
+            fix.with_call_time(inside | points, 0),
         )
         loops = _in_loops(profile, points)
-        yield Fix(
+        yield fix.Fix(
             id=f"synchronise:{called}:{file}:{line}",
             kind="synchronise",
             subject=(called, file, line),
-            change=in_sequence(change, compiled_whole(profile, loops)) if loops.any() else change,
+            change=fix.in_sequence(change, fix.compiled_whole(profile, loops)) if loops.any() else change,
             times=int(points.sum()) / lane.steps,
             conservative=change,
         )
 
 
-def _in_loops(profile: Profile, waits: Bools) -> Bools:
+def _in_loops(profile: Profile, waits: fix.Bools) -> fix.Bools:
     """Return the points of loops that read one value after the other with a few eager operators in between.
 
     Read at once, those are one graph. Where compiled code runs in between the values decide what comes next.
@@ -253,64 +219,64 @@ def _in_loops(profile: Profile, waits: Bools) -> Bools:
     return np.asarray(repeats[behind] & (lane.launches | lane.synchronises))
 
 
-def _without_blocking_copies(profile: Profile) -> Iterator[Fix]:
+def _without_blocking_copies(profile: Profile) -> Iterator[fix.Fix]:
     """Yield copies with pinned memory: without it the call returns when the GPU is done with the copy."""
     trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
     for direction in ("Pageable -> Device", "Device -> Pageable"):
         named = np.array([direction in name for name in trace.names], bool)
         work = np.flatnonzero(named[trace.name[queue.row]])
-        bytes_ = values_of(trace, "bytes", queue.row[work])
+        bytes_ = columns.values_of(trace, "bytes", queue.row[work])
         work, bytes_ = work[bytes_ > _SMALL_BYTES], bytes_[bytes_ > _SMALL_BYTES]
         if not len(work):
             continue
-        points = mask_at(queue.point[work], len(lane))
+        points = columns.mask_at(queue.point[work], len(lane))
         dur = np.minimum((bytes_ / _PINNED_BYTES_NS).astype(np.int64) + CALL_NS, queue.dur[work])
         behind = np.concatenate(([False], points[:-1])) & lane.synchronises
         behind &= profile.of(model).waits.any(axis=1)
         largest = work[[np.argmax(queue.dur[work])]]
         user = ancestor_causes(profile, lane.row[queue.point[largest]]).user
         name = trace.names[trace.name[queue.row[largest[0]]]]
-        yield Fix(
+        yield fix.Fix(
             id=f"copies:{direction}",
             kind="copies",
             subject=(name, *location_of(profile, int(user[0]))),
-            change=in_sequence(without_waiting(points | behind), with_durations(work, dur)),
+            change=fix.in_sequence(fix.without_waiting(points | behind), fix.with_durations(work, dur)),
             times=len(work) / lane.steps,
         )
 
 
-def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
+def _cuda_graphs(profile: Profile) -> Iterator[fix.Fix]:
     """Yield every compiled graph launched as one; what the host does outside of them stays.
 
     Where CUDA graphs are in use, those that are not replayed. Graphs whose sizes change have a fix of their own, as one
     CUDA graph would be recorded for each size.
     """
     lane, replayed = profile.of(launch_sequence), bool(profile.of(launch_calls).replay.any())
-    rows: list[tuple[str, FixKind, Times]] = []
+    rows: list[tuple[str, fix.FixKind, fix.Times]] = []
     if profile.of(requested_graphs):
-        times = profile.of(not_replayed) if replayed else profile.of(graph_times)
+        times = profile.of(not_replayed) if replayed else profile.of(fix.graph_times)
         rows = [("cuda_graphs", "graph_capture", times)]
     elif not replayed:
         rows = [
-            ("cuda_graphs", "cuda_graphs", profile.of(graph_times, False)),
-            (DYNAMIC_CUDA_GRAPHS, "cuda_graphs", profile.of(graph_times, True)),
+            ("cuda_graphs", "cuda_graphs", profile.of(fix.graph_times, False)),
+            (fix.DYNAMIC_CUDA_GRAPHS, "cuda_graphs", profile.of(fix.graph_times, True)),
         ]
     for fix_id, kind, times in rows:
-        inside, first = points_inside(profile, times)
+        inside, first = fix.points_inside(profile, times)
         if not inside.any():
             continue
-        gone = without_host_time(time_inside(profile, times))
+        gone = fix.without_host_time(fix.time_inside(profile, times))
         busy = inside & ~lane.launches & replayed  # recording again, and waiting for the GPU
         change, conservative, optimistic = (
-            in_sequence(
+            fix.in_sequence(
                 gone,
-                without_waiting(busy & lane.synchronises),
-                with_call_time(busy, 0),
-                with_call_time(inside & lane.launches, np.where(first, replay_ns, 0)),
+                fix.without_waiting(busy & lane.synchronises),
+                fix.with_call_time(busy, 0),
+                fix.with_call_time(inside & lane.launches, np.where(first, replay_ns, 0)),
             )
             for replay_ns in (_REPLAY_NS, 3 * _REPLAY_NS, _REPLAY_NS // 3)
         )
-        yield Fix(
+        yield fix.Fix(
             id=fix_id,
             kind=kind,
             change=change,
@@ -320,7 +286,7 @@ def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
         )
 
 
-def not_replayed(profile: Profile) -> Times:
+def not_replayed(profile: Profile) -> fix.Times:
     """Return when each thread ran graphs that should be replayed and were recorded, or run kernel by kernel."""
     runs, names = profile.of(graph_runs), profile.of(Ownership).names
     asked = set(profile.of(requested_graphs))
@@ -329,9 +295,9 @@ def not_replayed(profile: Profile) -> Times:
         code >= 0 and (names[code], "backward" if backward else "forward") in asked
         for code, backward in owners
     ]
-    times = slice_times(profile, runs.row[np.array(selected, bool) & ~runs.replayed])
+    times = fix.slice_times(profile, runs.row[np.array(selected, bool) & ~runs.replayed])
     # Each is widened to the graph that holds it: torch goes on after a recording, with metrics of it.
-    for track, whole in profile.of(graph_times).items():
+    for track, whole in profile.of(fix.graph_times).items():
         if track in times:
             inner = times[track]
             held = np.unique(within(whole, inner.starts))
@@ -340,29 +306,29 @@ def not_replayed(profile: Profile) -> Times:
     return times
 
 
-def _whole_sequence(profile: Profile) -> Iterator[Fix]:
+def _whole_sequence(profile: Profile) -> Iterator[fix.Fix]:
     """Yield a recurrent network that gets its whole sequence at once: a few launches each way."""
     trace, lane = profile.trace, profile.of(launch_sequence)
-    cells = host_slices(trace, is_cell)
-    loops = [loop for _, rows in by_track(trace, cells) for loop in _loops_of(profile, rows)]
+    cells = columns.host_slices(trace, is_cell)
+    loops = [loop for _, rows in columns.by_track(trace, cells) for loop in _loops_of(profile, rows)]
     if not loops:
         return
     first, last = (np.array([loop[end] for loop in loops], np.int64) for end in (0, -1))
-    times = on_tracks(profile, first, trace.ts[first], trace.ts[last] + trace.dur[last])
-    inside, begins = points_inside(profile, times)
-    gone = without_host_time(time_inside(profile, times))
+    times = fix.on_tracks(profile, first, trace.ts[first], trace.ts[last] + trace.dur[last])
+    inside, begins = fix.points_inside(profile, times)
+    gone = fix.without_host_time(fix.time_inside(profile, times))
     change, conservative = (
-        in_sequence(gone, with_call_time(inside & lane.launches, np.where(begins, call_ns, 0)))
+        fix.in_sequence(gone, fix.with_call_time(inside & lane.launches, np.where(begins, call_ns, 0)))
         for call_ns in (_SEQUENCE_NS, _SEQUENCE_NS * 4)
     )
     forward = np.concatenate(loops)
-    forward = forward[mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name[forward]]]
-    yield Fix(
+    forward = forward[columns.mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name[forward]]]
+    yield fix.Fix(
         kind="recurrent_cells",
         subject=("", *most_called_at(profile, forward)),
         change=change,
         # The model holds only the first of very many steps.
-        times=int(points_inside(profile, slice_times(profile, forward))[1].sum()) / lane.steps,
+        times=int(fix.points_inside(profile, fix.slice_times(profile, forward))[1].sum()) / lane.steps,
         conservative=conservative,
     )
 
@@ -378,12 +344,12 @@ def _loops_of(profile: Profile, rows: Int64s) -> list[Int64s]:
 
 
 HOST_FIXES = (
-    FixMaker(_without_causes),
-    FixMaker(_without_waits),
-    FixMaker(_without_blocking_copies, occurs(lambda name: "Pageable" in name)),
-    FixMaker(_cuda_graphs),
-    FixMaker(closed_breaks),
-    FixMaker(fused_optimizer, occurs(is_optimizer_step)),
-    FixMaker(_whole_sequence, occurs(is_cell)),
+    fix.FixMaker(_without_causes),
+    fix.FixMaker(_without_waits),
+    fix.FixMaker(_without_blocking_copies, fix.occurs(lambda name: "Pageable" in name)),
+    fix.FixMaker(_cuda_graphs),
+    fix.FixMaker(closed_breaks),
+    fix.FixMaker(fused_optimizer, fix.occurs(is_optimizer_step)),
+    fix.FixMaker(_whole_sequence, fix.occurs(is_cell)),
     *EAGER_FIXES,
 )

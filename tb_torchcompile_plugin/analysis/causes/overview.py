@@ -1,7 +1,5 @@
 """The first sentence of the tab: how long a step is, by which clock, and what to change first."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec
@@ -14,7 +12,7 @@ from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, significant
-from tb_torchcompile_plugin.analysis.runtime.compiled_regions import Coverage, coverage
+from tb_torchcompile_plugin.analysis.runtime.compiled_regions import CompiledShare, coverage
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.analysis.runtime.span_report import compiled_sentence
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling
@@ -32,7 +30,7 @@ class Overview(msgspec.Struct, frozen=True):
 
     headline: str  # `step`, and what was compiled
     step: str  # also on GPU utilization and in a report
-    coverage: Coverage
+    coverage: CompiledShare
     considered: list[str]  # what is not advised, each with its reason
     pays: str = ""  # whether compiling is worth it, "" where nothing was compiled
 

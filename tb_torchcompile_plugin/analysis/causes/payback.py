@@ -4,8 +4,6 @@ A step is compared with that of the baseline run, the same program eager (or, of
 the one that the model of the steps predicts; otherwise it is unknown.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, NamedTuple
@@ -14,16 +12,8 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.break_costs import break_sites, cost_of_breaks, direct_us
-from tb_torchcompile_plugin.analysis.causes.fix import (
-    Change,
-    in_sequence,
-    slice_times,
-    time_inside,
-    with_call_time,
-    with_durations,
-    without_host_time,
-)
 from tb_torchcompile_plugin.analysis.causes.payback_result import (
     NOTHING_RAN,
     UNKNOWN,
@@ -51,13 +41,8 @@ from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.generated_code import GraphCode
 from tb_torchcompile_plugin.profile.columns import indices_in, mask_of
+from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import (
-    all_calls,
-    compiled_calls,
-    generated_code,
-    region_calls,
-)
 from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -129,12 +114,10 @@ class Pays(msgspec.Struct, frozen=True):
     says: tuple[str, ...]  # the answer first, then its reasons
     gain: Annotated[tuple[Gain, ...], column_head("A steady step, eager and compiled")]  # one row
     cost: Annotated[tuple[CompileSeconds, ...], column_head("What compiling cost")]
-    even: Annotated[
-        tuple[Even, ...], column_head("When compiling has paid for itself")
-    ]  # () where never or unknown
-    why_not: Annotated[
-        tuple[WhyNot, ...], column_head("What keeps compiling from bringing more")
-    ]  # largest first
+    # () where never or unknown.
+    even: Annotated[tuple[Even, ...], column_head("When compiling has paid for itself")]
+    # Largest first.
+    why_not: Annotated[tuple[WhyNot, ...], column_head("What keeps compiling from bringing more")]
 
 
 class _Comparison(NamedTuple):
@@ -275,7 +258,7 @@ def why_not(profile: Profile) -> list[WhyNot]:
     rows = (*_on_gpu(profile), *_on_host(profile))
     priced = [row for row in rows if (row.percent or 0.0) >= thresholds.considered_percent]
     priced.sort(key=lambda row: -(row.time_us or 0.0))
-    if not profile.of(compiled_calls):
+    if not profile.of(regions.compiled_calls):
         priced.insert(
             0, WhyNot("nothing", None, None, "Nothing that runs in the profiled time is compiled", "")
         )
@@ -350,7 +333,7 @@ def _unpriced(profile: Profile) -> Iterator[WhyNot]:
     if rows:
         says = f"{plural(len(rows), 'recompile')}: each is paid for, and each call tries the guards of all versions"
         yield WhyNot("recompiles", None, None, says, f"{rows[0].file}:{rows[0].line}" if rows[0].file else "")
-    ran = {call.compile_id for call in all_calls(profile.of(region_calls))}
+    ran = {call.compile_id for call in regions.all_calls(profile.of(regions.region_calls))}
     events = profile.summary.shape_events if profile.summary else ()
     names = sorted({row.symbol for row in events if row.kind in SYMBOLS and row.key.compile_id in ran})
     if names:
@@ -381,22 +364,22 @@ def uncompiled(profile: Profile) -> EagerStep | None:
     if not operators.any():
         return None
     trace = profile.trace
-    rows = [call.index for call in profile.of(compiled_calls)]
+    rows = [call.index for call in profile.of(regions.compiled_calls)]
     rows += [row for row, _ in profile.of(Ownership).backwards]
-    inside = time_inside(profile, slice_times(profile, np.array(rows, np.int64)))
+    inside = fix.time_inside(profile, fix.slice_times(profile, np.array(rows, np.int64)))
     aten = mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name]
     is_operator = aten & mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
     # Row -1, where nothing was recorded, is the last.
     by_library = np.append(is_operator, False)[profile.of(host_segments).row]
-    no_wrappers = without_host_time(np.where(by_library, 0, inside))
-    changes = (in_sequence(no_wrappers, _unfused(profile, assumed)) for assumed in (USUAL, LEAST, MOST))
+    no_wrappers = fix.without_host_time(np.where(by_library, 0, inside))
+    changes = (fix.in_sequence(no_wrappers, _unfused(profile, assumed)) for assumed in (USUAL, LEAST, MOST))
     times = [after_ns(profile, change) / 1000 for change in changes]
     return EagerStep(
         times[0], min(times), max(times), int(operators.sum()) / profile.of(launch_sequence).steps
     )
 
 
-def _unfused(profile: Profile, assumed: Assumed) -> Change:
+def _unfused(profile: Profile, assumed: Assumed) -> fix.Change:
     queue, lane, (operators, tensors) = profile.of(gpu_queue), profile.of(launch_sequence), profile.of(_fused)
     generated = operators > 0
     alone = operators * assumed.tensors / np.maximum(tensors, 1)
@@ -404,9 +387,9 @@ def _unfused(profile: Profile, assumed: Assumed) -> Change:
     dur = np.maximum((queue.dur * longer).astype(np.int64), operators * _SHORTEST_NS)
     launches = np.zeros(len(lane), np.int64)
     np.add.at(launches, queue.point[generated], operators[generated])
-    return in_sequence(
-        with_call_time(launches > 0, launches * assumed.launch_ns),
-        with_durations(np.flatnonzero(generated), dur[generated]),
+    return fix.in_sequence(
+        fix.with_call_time(launches > 0, launches * assumed.launch_ns),
+        fix.with_durations(np.flatnonzero(generated), dur[generated]),
     )
 
 
@@ -425,7 +408,7 @@ def _fused(profile: Profile) -> tuple[Int64s, Int64s]:
 
 def _made_of(profile: Profile, kernel: KernelName) -> tuple[int, int]:
     """Return the (operators, tensors) of one launch; zeros where the code of the kernel is unknown."""
-    generated = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key)
+    generated = profile.of(regions.generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key)
     if generated is None:
         return 0, 0
     definition = generated.definition

@@ -1,7 +1,5 @@
 """What did compiling cost, what does a step gain, and after how many steps is that even: the numbers."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Iterable, Sequence

@@ -3,8 +3,6 @@
 A rule is a row of a table. There is one for each kind of fix; their words are those of fix_words.py.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -168,7 +166,7 @@ class Rule(NamedTuple):
     id: str  # never changes: people switch rules off by it
     panel: Panel
     # Yields what a span, or the compile data of a worker, shows, most important first.
-    evaluate: Callable[[Rule, Any], Iterator[Finding]]
+    evaluate: "Callable[[Rule, Any], Iterator[Finding]]"
     # Where this is false there is nothing to evaluate.
     applies: Callable[[Any], object] = lambda about: True
 
@@ -181,7 +179,7 @@ class Rule(NamedTuple):
         *,
         by: WhatIf | None = None,
         severity: Severity | None = None,
-        **details: Unpack[Details],
+        **details: "Unpack[Details]",
     ) -> Finding:
         """Return a finding of this rule that the fix `by` would remove.
 

@@ -1,7 +1,5 @@
 """What slows the host down besides launching, what slows the GPU down, and was the recording made well enough?"""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 

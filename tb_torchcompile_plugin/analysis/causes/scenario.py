@@ -1,7 +1,5 @@
 """How long is the step, what could be fixed in it, and how long is it with some of that fixed?"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 

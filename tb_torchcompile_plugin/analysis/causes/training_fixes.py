@@ -4,8 +4,6 @@ Autograd: micro-batches, checks, repeated backwards, recomputed forwards, zeroed
 launches, and rows of an embedding that no step looked up.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator

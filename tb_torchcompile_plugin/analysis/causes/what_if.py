@@ -1,7 +1,5 @@
 """How long would a step take after each fix? The model of the steps is changed and replayed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """All runs of a logdir in a line each, compared with one of them, and what is kept of a span, a job and a worker."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 Everything is of an average profiled step, a → b; without steps, of the span. What was compiled is of the process.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,31 +14,15 @@ import numpy as np
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.break_costs import direct_of_span_us, direct_us, saved_us
 from tb_torchcompile_plugin.analysis.compare import pairs
-from tb_torchcompile_plugin.analysis.compare.pairs import (
-    Compared,
-    InWords,
-    Pair,
-    Side,
-    Sides,
-    SpanName,
-    change_of,
-    pair,
-)
 from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
 from tb_torchcompile_plugin.analysis.compile import compile_time
 from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.runtime import step_breakdown
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import (
-    Part,
-    PartKind,
-    StepPart,
-    StepTimes,
-    compiling,
-)
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.coverage import coverage
@@ -86,8 +68,8 @@ _Figures = dict[FigureName, float | None]
 class StepTimeDifference(msgspec.Struct, frozen=True):
     """The step times of both sides."""
 
-    a: StepTimes
-    b: StepTimes
+    a: step_breakdown.StepTimes
+    b: step_breakdown.StepTimes
     delta_us: float
     # How far apart the means of the same program's steps are by chance, 19 times of 20; None with fewer than two steps.
     noise_us: float | None
@@ -98,24 +80,24 @@ class Figure(msgspec.Struct, frozen=True):
     """One number of both sides; the name carries the unit."""
 
     name: FigureName
-    value: Pair
-    words: InWords  # step times with their standard deviation
+    value: pairs.Pair
+    words: pairs.InWords  # step times with their standard deviation
 
 
-class CategoryDifference(Compared, frozen=True):
+class CategoryDifference(pairs.Compared, frozen=True):
     """GPU time and launches of a kernel category in an average step; the rows sum to `gpu_time_us`."""
 
     category: Category
-    time_us: Pair
-    launches: Pair
+    time_us: pairs.Pair
+    launches: pairs.Pair
 
 
 class PartDifference(msgspec.Struct, frozen=True):
     """One part of an average step or of the span; the rows sum to the difference of the step times or of `span_us`."""
 
-    kind: PartKind
-    part: Part
-    time_us: Pair
+    kind: step_breakdown.PartKind
+    part: step_breakdown.Part
+    time_us: pairs.Pair
 
 
 class Compiled(msgspec.Struct, frozen=True):
@@ -126,7 +108,7 @@ class Compiled(msgspec.Struct, frozen=True):
     graph_ops: int | None
 
 
-class CompilationDifference(Compared, frozen=True):
+class CompilationDifference(pairs.Compared, frozen=True):
     """The same function's n-th compilation on both sides."""
 
     function: str
@@ -136,8 +118,8 @@ class CompilationDifference(Compared, frozen=True):
     a: Compiled | None  # None where a side has none
     b: Compiled | None
     compile_ids: str  # "0/0 → 1/0"
-    duration_s: Pair
-    graph_ops: Pair
+    duration_s: pairs.Pair
+    graph_ops: pairs.Pair
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -151,7 +133,7 @@ class Comparison(msgspec.Struct, frozen=True):
     notes: list[str]
 
 
-_Parts = dict[tuple[PartKind, Part], float]
+_Parts = dict[tuple[step_breakdown.PartKind, step_breakdown.Part], float]
 
 
 class _Run(NamedTuple):
@@ -165,7 +147,7 @@ class _Run(NamedTuple):
     categories: dict[Category, tuple[float, float]]
 
 
-def compare(a: Side, b: Side) -> Comparison:
+def compare(a: pairs.Side, b: pairs.Side) -> Comparison:
     """Return what differs between two spans, or in what was compiled where one of them has no trace."""
     whole = pairs.compares_whole_spans(a, b)
     run_a, run_b = (_run(side.profile, whole) if side.profile else None for side in (a, b))
@@ -189,7 +171,7 @@ def _run(profile: Profile, whole: bool) -> _Run:
     if whole:
         span = profile.of(breakdown.window_breakdown)
         length, count = span.wall_us if span else None, 1
-        rows: Sequence[StepPart] = span.parts if span else []
+        rows: Sequence[step_breakdown.StepPart] = span.parts if span else []
     else:
         report, steady = profile.of(breakdown.step_breakdown), profile.of(steps.steady_steps)
         length, rows, count = report.step_time.step_us, report.mean_parts, len(steady.rows) if steady else 1
@@ -215,7 +197,9 @@ def _by_category(profile: Profile, whole: bool) -> dict[Category, tuple[int, int
     return {name: (ns, count) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count}
 
 
-def step_time_difference(a: StepTimes | None, b: StepTimes | None) -> StepTimeDifference | None:
+def step_time_difference(
+    a: step_breakdown.StepTimes | None, b: step_breakdown.StepTimes | None
+) -> StepTimeDifference | None:
     """Compare step times, and say whether the difference is noise; None where a side has none."""
     if a is None or b is None:
         return None
@@ -244,7 +228,7 @@ def _categories(a: _Run, b: _Run) -> list[CategoryDifference]:
     return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
 
 
-def _figures(side: Side, run: _Run | None, whole: bool) -> _Figures:
+def _figures(side: pairs.Side, run: _Run | None, whole: bool) -> _Figures:
     figures = _run_figures(run, whole) if run else {}
     if side.data is None:
         return figures | dict.fromkeys(("graph_breaks", "recompiles", "compilations", "compile_s"))
@@ -289,10 +273,10 @@ def _differences(a: _Figures, b: _Figures, times: StepTimeDifference | None) -> 
         text_a, text_b, change = pairs.in_words(name, value)
         if name == "step_us" and times:
             text_a, text_b = text_a + _deviation(times.a), text_b + _deviation(times.b)
-        yield Figure(name, value, InWords(_LABELS[name], text_a, text_b, change))
+        yield Figure(name, value, pairs.InWords(_LABELS[name], text_a, text_b, change))
 
 
-def _deviation(times: StepTimes) -> str:
+def _deviation(times: step_breakdown.StepTimes) -> str:
     return "" if times.deviation_us is None else f" ± {duration(times.deviation_us)}"
 
 
@@ -351,7 +335,7 @@ def _compilation(a: Compilation | None, b: Compilation | None) -> CompilationDif
     )
 
 
-def _notes(a: Side, b: Side) -> list[str]:
+def _notes(a: pairs.Side, b: pairs.Side) -> list[str]:
     """Return what a reader of the tables must know: what cannot be compared, and what else differs."""
     lines = []
     for name, side in (("A", a), ("B", b)):
@@ -386,7 +370,7 @@ def _run_notes(profile: Profile | None) -> Iterator[str]:
         yield f"is not complete: {lost.sentence}"
 
 
-def _environment_notes(a: Side, b: Side) -> Iterator[str]:
+def _environment_notes(a: pairs.Side, b: pairs.Side) -> Iterator[str]:
     versions = [side.data.summary.environment.torch_version if side.data else "" for side in (a, b)]
     if all(versions) and versions[0] != versions[1]:
         yield f"A ran on torch {versions[0]}, B on torch {versions[1]}."
@@ -407,8 +391,8 @@ def _environment_notes(a: Side, b: Side) -> Iterator[str]:
 class CompareReport(msgspec.Struct, frozen=True):
     """Two spans compared; the numbers in the verdict are those of `comparison`."""
 
-    a: SpanName
-    b: SpanName
+    a: pairs.SpanName
+    b: pairs.SpanName
     verdict: str
     comparison: Comparison
 
@@ -419,23 +403,23 @@ class FullReport(CompareReport, frozen=True):
     tables: ComparedTables
 
 
-def compare_report(sides: Sides) -> CompareReport:
+def compare_report(sides: pairs.Sides) -> CompareReport:
     """Return what differs between two spans, in numbers and in a sentence."""
     comparison = compare(sides.a, sides.b)
     return CompareReport(sides.a.name, sides.b.name, _verdict(comparison, sides), comparison)
 
 
-def full_report(sides: Sides) -> FullReport:
+def full_report(sides: pairs.Sides) -> FullReport:
     """Return what differs between two spans, row by row, too."""
     report = sides.of(compare_report)
     return FullReport(report.a, report.b, report.verdict, report.comparison, sides.of(compare_tables))
 
 
-def _verdict(comparison: Comparison, sides: Sides) -> str:
+def _verdict(comparison: Comparison, sides: pairs.Sides) -> str:
     figures = {figure.name: figure.value for figure in comparison.figures}
     sentences = [step_time_sentence(comparison.step_time) if comparison.step_time else _of_spans(figures)]
     if (busy := figures.get("gpu_busy_us")) and busy.delta is not None:
-        sentences.append(f"The GPUs are busy for {change_of(busy)} of it.")
+        sentences.append(f"The GPUs are busy for {pairs.change_of(busy)} of it.")
     if comparison.step_time and sides.a.profile and sides.b.profile:
         sentences.append(_compiling_words(sides.a.profile, sides.b.profile))
     return " ".join(filter(None, sentences))
@@ -443,7 +427,7 @@ def _verdict(comparison: Comparison, sides: Sides) -> str:
 
 def step_time_sentence(times: StepTimeDifference, step: str = "the mean step") -> str:
     """Say which side is faster, and whether that is more than noise."""
-    change = f"{step} takes {change_of(Pair(times.a.mean_us, times.b.mean_us, times.delta_us))}"
+    change = f"{step} takes {pairs.change_of(pairs.Pair(times.a.mean_us, times.b.mean_us, times.delta_us))}"
     steps = f"{times.a.steps} and {plural(times.b.steps, 'step')}"
     if times.noise_us is None:
         return f"{change[0].upper()}{change[1:]}; with one step on a side nobody knows the noise."
@@ -453,19 +437,19 @@ def step_time_sentence(times: StepTimeDifference, step: str = "the mean step") -
     return f"B is {word}: {change}, more than the noise of {steps} (± {duration(times.noise_us)})."
 
 
-def _of_spans(figures: dict[FigureName, Pair]) -> str:
+def _of_spans(figures: dict[FigureName, pairs.Pair]) -> str:
     """Compare sides without steps, or without a trace."""
     if (times := figures.get("span_us")) and times.delta is not None:
-        return f"The whole span takes {change_of(times)}; without steps on both sides nobody knows the noise."
+        return f"The whole span takes {pairs.change_of(times)}; without steps on both sides nobody knows the noise."
     compile_s = figures["compile_s"]
     if compile_s.a is None or compile_s.b is None:
         return "Nothing was recorded on both sides that could be compared."
-    return f"Compiling takes {change_of(pair(1e6 * compile_s.a, 1e6 * compile_s.b))}."
+    return f"Compiling takes {pairs.change_of(pairs.pair(1e6 * compile_s.a, 1e6 * compile_s.b))}."
 
 
 def _compiling_words(a: Profile, b: Profile) -> str:
     """Return "1 step of B compiles, for 7.10 s: the others take 12.3 ms instead of 12.1 ms in the mean.", or ""."""
-    sides = {"A": a.of(compiling), "B": b.of(compiling)}
+    sides = {"A": a.of(step_breakdown.compiling), "B": b.of(step_breakdown.compiling)}
     words = " and ".join(
         f"{plural(side.steps, f'step of {name} compiles', f'steps of {name} compile')}, for {duration(side.compile_us)}"
         for name, side in sides.items()

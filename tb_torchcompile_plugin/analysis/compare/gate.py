@@ -1,7 +1,5 @@
 """Does a run pass a gate against a base, and what does a reader need to believe the verdict?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Literal

@@ -6,8 +6,6 @@ two single steps of these runs have 99 times of 100. Noise between runs: with se
 one more of them from those, 99 times of 100. The larger of the two counts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase

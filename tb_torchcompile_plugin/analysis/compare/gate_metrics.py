@@ -3,8 +3,6 @@
 Measured runs are kept in baseline files and compared.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ All times are of an average step: sums over what was recorded are divided by the
 late, by those steps where that is known.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,20 +19,15 @@ from tb_torchcompile_plugin.analysis.compare.compare import (
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, change_of, numbers, pair
 from tb_torchcompile_plugin.analysis.compare.tables import TableLayout
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
+from tb_torchcompile_plugin.analysis.ranks import job_rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
-from tb_torchcompile_plugin.analysis.ranks.job_rows import (
-    CollectiveRow,
-    collective_rows,
-    late_ranks,
-    rank_rows,
-)
 from tb_torchcompile_plugin.analysis.ranks.late import main_cause, reason_words
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, step_times
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import compared_steps, late
 from tb_torchcompile_plugin.job.steps import job_lengths, job_step_us, job_steps, marked_steps
-from tb_torchcompile_plugin.profile.intervals import Int64s, us
+from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 
@@ -191,7 +184,7 @@ def _rank_figures(job: Job) -> dict[int, dict[str, float | None]]:
     """Return by rank the µs of an average step, of those whose length is known."""
     marked = job.of(marked_steps)
     figures: dict[int, dict[str, float | None]] = {}
-    for row, steps in zip(job.of(rank_rows), job.of(job_steps)):
+    for row, steps in zip(job.of(job_rows.rank_rows), job.of(job_steps)):
         of_rank = figures[row.rank] = {
             "step_us": row.step_us,
             "wait_us": row.wait_us / marked,
@@ -199,12 +192,9 @@ def _rank_figures(job: Job) -> dict[int, dict[str, float | None]]:
         }
         if steps is not None:
             for part in _VERB_OF_PART:
-                of_rank[f"{part}_us"] = _mean_us(getattr(steps, part)[: len(steps.counted)])
+                ns = getattr(steps, part)[: len(steps.counted)].tolist()
+                of_rank[f"{part}_us"] = float(sum(ns)) / len(ns) / 1000 if ns else None
     return figures
-
-
-def _mean_us(ns: Int64s) -> float | None:
-    return float(sum(ns.tolist())) / len(ns) / 1000 if len(ns) else None
 
 
 def _late(jobs: Jobs) -> list[LateCompared]:
@@ -247,7 +237,7 @@ def _collectives(jobs: Jobs) -> list[CollectiveCompared]:
     a, b = (
         {
             (row.group, tuple(row.ranks), row.op, row.dtype, row.message_bytes): row
-            for row in job.of(collective_rows)
+            for row in job.of(job_rows.collective_rows)
         }
         for job in (jobs.a, jobs.b)
     )
@@ -256,7 +246,9 @@ def _collectives(jobs: Jobs) -> list[CollectiveCompared]:
     return sorted(rows, key=lambda row: -max(row.transfer_us.a or 0, row.transfer_us.b or 0))
 
 
-def _compared(a: CollectiveRow | None, b: CollectiveRow | None, steps: tuple[int, int]) -> CollectiveCompared:
+def _compared(
+    a: job_rows.CollectiveRow | None, b: job_rows.CollectiveRow | None, steps: tuple[int, int]
+) -> CollectiveCompared:
     either = a or b
     assert either is not None
 
@@ -303,8 +295,8 @@ def _late_words(job: Job) -> str:
         return "no rank keeps the others waiting"
     if finding.rule == "ranks_take_turns":
         return "ranks take turns at coming last"
-    last = next(row for row in job.of(late_ranks) if finding.row == f"ranks:{row.rank}")
-    late_us = next(row.late_us for row in job.of(rank_rows) if row.rank == last.rank)
+    last = next(row for row in job.of(job_rows.late_ranks) if finding.row == f"ranks:{row.rank}")
+    late_us = next(row.late_us for row in job.of(job_rows.rank_rows) if row.rank == last.rank)
     waited = duration(late_us / job.of(marked_steps))
     words = reason_words(main_cause(last), compared_steps(job))
     return f"rank {last.rank} comes last (it {words}; the others wait {waited} a step for it, together)"

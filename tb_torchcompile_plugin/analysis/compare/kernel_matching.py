@@ -9,8 +9,6 @@ name. Where both sides launch mostly the same kernels, each of those is a landma
 one row: the rows add up to the GPU time.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache

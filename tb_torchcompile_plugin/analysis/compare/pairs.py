@@ -1,7 +1,5 @@
 """What are the two sides of a comparison, and how does one number of both read?"""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 

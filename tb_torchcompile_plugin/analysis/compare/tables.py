@@ -1,7 +1,5 @@
 """How do two spans differ row by row: kernels, operators, modules, memory?"""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Literal

@@ -1,7 +1,5 @@
 """Which kernels were autotuned: how long did it take, over how many configurations, and which one won?"""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections import Counter

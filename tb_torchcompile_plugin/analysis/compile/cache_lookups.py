@@ -4,8 +4,6 @@ A hit records how long making its entry had taken; for a miss the same time is k
 for AOTAutograd from its timed function. An entry of AOTAutograd holds its FX graphs: only the outer one counts.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ torch records the parts of a key with a hash each. Of the graph's code it record
 processes then show which line differs.
 """
 
-from __future__ import annotations
-
 import json
 from itertools import zip_longest
 from typing import NamedTuple, TypeAlias

@@ -1,7 +1,5 @@
 """What did the lookups in the compile caches find, what did hits save, and why did the others miss?"""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

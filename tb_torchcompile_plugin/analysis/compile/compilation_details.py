@@ -1,7 +1,5 @@
 """Where did the compile time of a process go, and what is recorded about one compile id?"""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ One row for each frame, and one for each backward that was compiled later; a tre
 what went wrong.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from typing import Literal
 
@@ -100,7 +98,7 @@ class TrieNode(msgspec.Struct):
 
     frame: Frame
     users: bool  # a function of the user's program
-    children: list[TrieNode]
+    children: "list[TrieNode]"
     compilations: list[Compilation]
 
 

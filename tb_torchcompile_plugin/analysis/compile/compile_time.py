@@ -4,8 +4,6 @@
 being compiled on the same thread counts once.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 

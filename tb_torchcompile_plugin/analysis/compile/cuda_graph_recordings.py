@@ -1,7 +1,5 @@
 """Which CUDA graphs were recorded, why and for how long, and which did torch skip? From the compile data."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict, deque
 from typing import Annotated, Literal, NamedTuple
@@ -53,12 +51,10 @@ class GraphedFunction(msgspec.Struct, frozen=True):
     # Functions of torch: one for each set of symbolic sizes and graph part.
     functions: Annotated[int | None, column_head(hidden=True)]
     recording_us: Annotated[float | None, column_head(hidden=True)]  # host time
-    recording_steps: Annotated[
-        float | None, column_head("Steps that record", hidden=True)
-    ]  # the same in steps
-    recording_call_us: Annotated[
-        float | None, column_head("A call that records", hidden=True)
-    ]  # median host time
+    # The same in steps.
+    recording_steps: Annotated[float | None, column_head("Steps that record", hidden=True)]
+    # Median host time.
+    recording_call_us: Annotated[float | None, column_head("A call that records", hidden=True)]
     # Median host time of a call that replays.
     replay_us: Annotated[float | None, column_head("A replay", hidden=True)]
     replay_kernels: Annotated[float | None, column_head("Kernels a replay", hidden=True)]  # mean

@@ -4,8 +4,6 @@ torch writes no symbol's value, but the profiler recorded the shapes of operator
 a dimension that changes from call to call is that size or grows with it, and the smallest that does is the size.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

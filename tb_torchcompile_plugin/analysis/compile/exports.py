@@ -1,7 +1,5 @@
 """What did torch.export have to assume, and what could it not do? Only draft export records it; torch.export raises."""
 
-from __future__ import annotations
-
 import msgspec
 
 from tb_torchcompile_plugin.analysis.formatting import plural

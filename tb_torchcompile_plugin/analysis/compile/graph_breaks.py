@@ -9,8 +9,6 @@ frame, without what was compiled meanwhile. It includes the guards and the overh
 are also given apart. `gpu_idle_us` is how long no device of the process was busy in that time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 

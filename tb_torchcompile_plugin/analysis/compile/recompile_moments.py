@@ -4,8 +4,6 @@ torch keeps the compiled versions of a frame as cache entries and evaluates the 
 set holds; so a lookup may cost more the more entries there are.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from typing import Literal
 

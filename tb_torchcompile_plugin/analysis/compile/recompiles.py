@@ -3,8 +3,6 @@
 torch's recompile reasons are prose, not a contract: a line that is not understood keeps its text and has kind "other".
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """What took the time from the start of a process to its first steady step, and what does a warm start save of it?"""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -87,13 +85,13 @@ class _CallNode:
     own_ns: int = 0
     total_ns: int = 0  # with all nodes below
     keys: set[Key] = field(default_factory=set)  # with those of all nodes below
-    children: dict[_Function, _CallNode] = field(default_factory=lambda: defaultdict(_CallNode))
+    children: "dict[_Function, _CallNode]" = field(default_factory=lambda: defaultdict(_CallNode))
 
     def add(self, ns: int, key: Key) -> None:
         self.total_ns += ns
         self.keys.add(key)
 
-    def longest_first(self) -> list[tuple[_Function, _CallNode]]:
+    def longest_first(self) -> "list[tuple[_Function, _CallNode]]":
         return sorted(self.children.items(), key=lambda child: -child[1].total_ns)
 
 

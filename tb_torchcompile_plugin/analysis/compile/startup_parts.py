@@ -3,8 +3,6 @@
 Each nanosecond belongs to exactly one part.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from heapq import heappop, heappush

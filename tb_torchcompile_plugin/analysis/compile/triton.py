@@ -1,7 +1,5 @@
 """What did Triton make of inductor's kernels: registers, spills, shared memory, and how fast was each configuration?"""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import msgspec

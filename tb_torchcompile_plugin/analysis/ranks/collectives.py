@@ -4,8 +4,6 @@ A collective that waits for a slower rank runs all that time. Where the other ra
 transferring. Of one rank alone it is not, and bytes over the fastest call's time are a lower bound of the bandwidth.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec
@@ -19,14 +17,7 @@ from tb_torchcompile_plugin.job.job import OneRank, TracedJob
 from tb_torchcompile_plugin.job.overlap import overlap
 from tb_torchcompile_plugin.job.steps import job_step_us, marked_steps
 from tb_torchcompile_plugin.job.waits import waits
-from tb_torchcompile_plugin.profile.columns import (
-    codes_of,
-    distinct,
-    groups_of_equal,
-    indices_in,
-    mask_of,
-    values_at,
-)
+from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -98,13 +89,13 @@ def _collectives(profile: Profile, matched: Int64s, transfer: Int64s, unknown: I
     on_gpu = [rows for rows in profile.of(kernel_launches) if rows.device != "cpu"]
     parts = [rows.index[rows.category == wanted] for rows in on_gpu]
     index = np.concatenate(parts) if parts else np.zeros(0, np.int64)
-    position = indices_in(matched, index)
-    transfer, unknown = values_at(transfer, position), values_at(unknown, position)
+    position = columns.indices_in(matched, index)
+    transfer, unknown = columns.values_at(transfer, position), columns.values_at(unknown, position)
     # The innermost label of a collective around the launch, -1 without one.
-    is_label = mask_of(trace.names, lambda name: collective(name) is not None)[trace.name]
+    is_label = columns.mask_of(trace.names, lambda name: collective(name) is not None)[trace.name]
     label = first_ancestor(trace.parent, trace.launch_of()[index], is_label)
     name = np.where(label >= 0, trace.name[label], trace.name[index])
-    keys, group = distinct(trace.device[index], name, _sizes(trace, label))
+    keys, group = columns.distinct(trace.device[index], name, _sizes(trace, label))
     rows = []
     for number, (device, code, size) in enumerate(keys.T.tolist()):
         members = np.flatnonzero(group == number)
@@ -115,8 +106,8 @@ def _collectives(profile: Profile, matched: Int64s, transfer: Int64s, unknown: I
 
 def _sizes(trace: Trace, label: Int64s) -> Int64s:
     """Return the bytes of the input of each call, -1 where unknown."""
-    dims, types = (codes_of(trace, column, label) for column in ("input_dims", "input_types"))
-    keys, key = distinct(dims, types)
+    dims, types = (columns.codes_of(trace, column, label) for column in ("input_dims", "input_types"))
+    keys, key = columns.distinct(dims, types)
     dim_texts, type_texts = trace.texts["input_dims"], trace.texts["input_types"]
     sizes = [
         tensor_bytes(dim_texts[shape], type_texts[kind]) if shape >= 0 and kind >= 0 else None
@@ -153,7 +144,7 @@ def overlap_rows(job: TracedJob) -> list[OverlapRow]:
     """Return the kernels that overlap collectives, most loss first, those of unknown loss last."""
     ran, steps = job.of(overlap), job.of(marked_steps) * len(job.ranks)
     rows = []
-    for launches in groups_of_equal(np.flatnonzero(ran.beside), ran.kernel):
+    for launches in columns.groups_of_equal(np.flatnonzero(ran.beside), ran.kernel):
         kernel = ran.kernels[int(ran.kernel[launches[0]])]
         timed = launches[ran.alone[launches] >= 0]
         row = OverlapRow(

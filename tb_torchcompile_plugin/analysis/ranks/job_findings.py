@@ -3,8 +3,6 @@
 All ranks are replayed together without what the late rank did beyond its peers.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

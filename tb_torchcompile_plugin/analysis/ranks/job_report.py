@@ -1,7 +1,5 @@
 """What do the panel, the report and pandas show of a job as a whole?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which tables describe a job of several ranks: ranks, waits, collectives, steps, why ranks are late, outliers?"""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any, Literal, cast, get_args

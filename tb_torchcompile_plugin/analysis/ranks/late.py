@@ -4,8 +4,6 @@ Compilations are read from the compile log of that rank: those that began betwee
 was late.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ As for a span on its own, except that waiting for another rank cannot be overlap
 that is waited for is named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

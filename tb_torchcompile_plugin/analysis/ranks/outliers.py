@@ -4,37 +4,19 @@ Where traces were read all ranks are replayed; by digests alone as a chain, with
 slow at once, and the slowest hides the others: each is predicted with those before it fixed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis import formatting, thresholds
 from tb_torchcompile_plugin.analysis.causes.fix_words import step_after
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, prediction, severity_of
-from tb_torchcompile_plugin.analysis.formatting import (
-    duration,
-    joined_names,
-    listed_numbers,
-    plural,
-    significant,
-)
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, OutlierKind, OutlierRow, late_rows
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import compiled_differently
-from tb_torchcompile_plugin.job import chain
-from tb_torchcompile_plugin.job.as_early import (
-    Change,
-    Stages,
-    changes_without_excess,
-    even_stages,
-    job_clocks,
-    overhead_per_event_ns,
-    step_of_job_ns,
-)
+from tb_torchcompile_plugin.job import as_early, chain
 from tb_torchcompile_plugin.job.chain import Slow, SlowLink
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import Late, compared_steps, late
@@ -87,11 +69,13 @@ def now_ns(job: Job) -> float:
 
 
 def _replayed_ns(
-    job: TracedJob, changes: Mapping[int, Change] = MappingProxyType({}), transfers: Floats | float = 1.0
+    job: TracedJob,
+    changes: Mapping[int, as_early.Change] = MappingProxyType({}),
+    transfers: Floats | float = 1.0,
 ) -> float:
     """Return the step of the job replayed without what profiling added, with some changes of its ranks."""
-    cost = job.of(overhead_per_event_ns)
-    return step_of_job_ns(job_clocks(job, changes, transfers, cost))
+    cost = job.of(as_early.overhead_per_event_ns)
+    return as_early.step_of_job_ns(as_early.job_clocks(job, changes, transfers, cost))
 
 
 def if_early(job: Job, indices: list[int]) -> Predicted | None:
@@ -100,7 +84,7 @@ def if_early(job: Job, indices: list[int]) -> Predicted | None:
     if isinstance(job, TracedJob):
         more = any(blamed.cause == "more_work" for row in lates for blamed in row.parts)
         variants = [True, False] if more else [True]
-        return _replayed(job, *(changes_without_excess(job, indices, shared) for shared in variants))
+        return _replayed(job, *(as_early.changes_without_excess(job, indices, shared) for shared in variants))
     share = chain.saved_share(job, indices)
     return _shorter(
         job.of(now_ns), share, chain.explained([row for row in lates if row.rank_index in indices])
@@ -116,10 +100,10 @@ def _shorter(now: float, share: float, known: float) -> Predicted | None:
     return prediction(now, *(now * (1 - min(value, 0.999)) for value in shares))
 
 
-def if_even(job: Job, stages: Stages) -> Predicted | None:
+def if_even(job: Job, stages: as_early.Stages) -> Predicted | None:
     """Predict a step with even stages; by digests, the longest one's excess is gone or all shrinks in proportion."""
     if isinstance(job, TracedJob):
-        return _replayed(job, even_stages(job, stages))
+        return _replayed(job, as_early.even_stages(job, stages))
     now, longest = job.of(now_ns), float(stages.compute_ns[stages.longest])
     if not now:
         return None
@@ -139,7 +123,7 @@ def if_overlapped(job: Job) -> Predicted | None:
     return prediction(now, *(now - part * min(float(hidden), now - 1) for part in (OVERLAP_GAIN, 1.0, 0.0)))
 
 
-def _replayed(job: TracedJob, *changes: Mapping[int, Change]) -> Predicted:
+def _replayed(job: TracedJob, *changes: Mapping[int, as_early.Change]) -> Predicted:
     """Predict by the first change; the others give the bounds."""
     return _after(job, *(_replayed_ns(job, change) for change in changes))
 
@@ -165,7 +149,9 @@ def waited_us(job: Job, indices: list[int]) -> float:
     caused = int(job.of(blame).caused_by(len(job.digests))[indices].sum())
     others = max(len(job.digests) - len(indices), 1)
     slowdown = (
-        step_of_job_ns(job.of(job_clocks)) / job.of(_replayed_ns) if isinstance(job, TracedJob) else 1.0
+        as_early.step_of_job_ns(job.of(as_early.job_clocks)) / job.of(_replayed_ns)
+        if isinstance(job, TracedJob)
+        else 1.0
     )
     return caused / 1000 / steps / others / slowdown
 
@@ -263,7 +249,7 @@ def outlier_rows(job: Job) -> list[OutlierRow]:
     for different in job.of(compiled_differently):
         ranks = [job.numbers[index] for index in different.rank_indices]
         name = _hosts(chain.hosts_of(job, different.rank_indices))
-        name = name or f"rank{'s' if len(ranks) > 1 else ''} {listed_numbers(ranks)}"
+        name = name or f"rank{'s' if len(ranks) > 1 else ''} {formatting.listed_numbers(ranks)}"
         words = f"{name[:1].upper()}{name[1:]} compiled otherwise: {different.words}"
         rows.append(OutlierRow("compiled", name, ranks[:_MAX_RANKS], len(ranks), words, None, None))
     return rows
@@ -285,14 +271,14 @@ def _described_ranks(job: Job, what: Slow, why: LateRank | None) -> _Description
         "waited_us_per_step": waited_us(job, what.rank_indices),
     }
     if what.host is None:
-        words = f"Rank {rank} is late by {duration(longer_us)} a step, and the others wait for it"
+        words = f"Rank {rank} is late by {formatting.duration(longer_us)} a step, and the others wait for it"
         words += f": it {does}" if does else ""
         next_step = why_late.advice(main) if main else why_late.SEE_TIMELINE
         return _Description(
             "rank", f"rank {rank}", words, [f"rank {rank}", *line], next_step, longer_us, evidence
         )
-    ranks = f"with {plural(len(what.rank_indices), 'rank')} ({_ranks(job, what)})"
-    words = f"Host {what.host} is late by {duration(longer_us)} a step, {ranks}, and the others wait for it"
+    ranks = f"with {formatting.plural(len(what.rank_indices), 'rank')} ({_ranks(job, what)})"
+    words = f"Host {what.host} is late by {formatting.duration(longer_us)} a step, {ranks}, and the others wait for it"
     words += f": rank {rank} {does}" if does else ""
     next_step = (
         f"Look at {what.host}: whether its GPUs are throttled (nvidia-smi -q -d PERFORMANCE,CLOCK; AMD: rocm-smi), "
@@ -316,13 +302,17 @@ def _described_link(job: Job, link: SlowLink) -> _Description:
     """Describe a link: "All reduce of 2 groups between a and b (ranks …) moves 2.28 GB/s, 9.07 GB/s elsewhere"."""
     operation = link.kind.operation.replace("_", " ").capitalize()
     name = link.kind.group.name if link.kind.group else ""
-    groups = f"group {name}" if link.groups == 1 and name else plural(link.groups, "group")
+    groups = f"group {name}" if link.groups == 1 and name else formatting.plural(link.groups, "group")
     hosts, ranks = _hosts(link.hosts), f"ranks {_ranks(job, link)}"
     between = f" between {hosts}" if hosts else ""
     if link.kind.message_bytes <= 0:
-        speed = f"takes {duration(us(link.ns))}, {duration(us(link.usual_ns))} elsewhere"
+        speed = (
+            f"takes {formatting.duration(us(link.ns))}, {formatting.duration(us(link.usual_ns))} elsewhere"
+        )
     else:
-        own, usual = (significant(link.kind.message_bytes / max(ns, 1)) for ns in (link.ns, link.usual_ns))
+        own, usual = (
+            formatting.significant(link.kind.message_bytes / max(ns, 1)) for ns in (link.ns, link.usual_ns)
+        )
         speed = f"moves {own} GB/s, {usual} GB/s elsewhere"
     return _Description(
         "link",
@@ -337,9 +327,9 @@ def _described_link(job: Job, link: SlowLink) -> _Description:
 
 
 def _ranks(job: Job, what: Slow | SlowLink) -> str:
-    return listed_numbers(sorted(job.numbers[index] for index in what.rank_indices))
+    return formatting.listed_numbers(sorted(job.numbers[index] for index in what.rank_indices))
 
 
 def _hosts(names: list[str]) -> str:
     """Return "a, b and c"; "" for none or for more than a sentence can name."""
-    return joined_names(names) if len(names) <= _MAX_HOSTS else ""
+    return formatting.joined_names(names) if len(names) <= _MAX_HOSTS else ""

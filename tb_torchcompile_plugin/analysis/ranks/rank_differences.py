@@ -3,8 +3,6 @@
 Ranks are compared by compile id. torch counts these in each process, so equal programs have equal ids.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -19,17 +17,12 @@ from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_o
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
-from tb_torchcompile_plugin.torch_names.artifacts import (
-    COLLECTIVES,
-    EXECUTED,
-    EXECUTION_ORDER,
-    title_of_cache,
-)
+from tb_torchcompile_plugin.torch_names import artifacts
 
 DifferenceKind = Literal["compilation", "cache", "collectives", "execution_order"]
 _KIND_OF_ARTIFACT: dict[str, DifferenceKind] = {
-    COLLECTIVES: "collectives",
-    EXECUTION_ORDER: "execution_order",
+    artifacts.COLLECTIVES: "collectives",
+    artifacts.EXECUTION_ORDER: "execution_order",
 }
 _MAX_CHARS = 200  # of a value in a table
 _MAX_DIFFERENCES = 3  # in one sentence
@@ -106,7 +99,7 @@ def _listed(data: CompileData, number: int) -> str:
         decoded: Any = msgspec.json.decode(read_payload(data, number))
     except (UserError, msgspec.DecodeError):
         return "could not be read"
-    rows = decoded.get(EXECUTED) if isinstance(decoded, dict) else decoded
+    rows = decoded.get(artifacts.EXECUTED) if isinstance(decoded, dict) else decoded
     if not isinstance(rows, list):
         return str(rows)
     names = (str(row.get("compile_id") if isinstance(row, dict) else row) for row in rows)
@@ -197,5 +190,5 @@ def _compilation_words(compile_id: str, own: dict[str, str], usual: dict[str, st
             words.append(f"{compile_id} has {value} guards instead of {others}")
         else:
             had, had_others = (text.partition(" ")[2] or text for text in (value, others))
-            words.append(f"{title_of_cache(kind)} of {compile_id}: {had} instead of {had_others}")
+            words.append(f"{artifacts.title_of_cache(kind)} of {compile_id}: {had} instead of {had_others}")
     return words

@@ -3,8 +3,6 @@
 Times are ns from the begin of the step on the ranks' common clock; `own_ns` leads to those of a rank's own timeline.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

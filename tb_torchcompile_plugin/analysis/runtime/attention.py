@@ -4,8 +4,6 @@ It is recognised by recorded shapes and the operators that launched the kernels,
 not inside CUDA graphs. Scores changed by anything but scale, bias, mask and dropout are left out.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator

@@ -3,8 +3,6 @@
 A region nested in another (a resume function, a called frame) is not counted in the outer one. Backward is apart.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -15,20 +13,9 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, significant
 from tb_torchcompile_plugin.profile.columns import Cover, host_slices
+from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.eager_roots import EagerRoots
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import (
-    Moment,
-    RegionCall,
-    all_calls,
-    breaks,
-    compiling,
-    frames,
-    marks_graphs,
-    marks_overhead,
-    region_calls,
-    resumes,
-)
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import (
@@ -72,7 +59,7 @@ class CompiledRegion(msgspec.Struct, frozen=True):
     backward_gpu_us: float | None
 
 
-class Coverage(msgspec.Struct, frozen=True):
+class CompiledShare(msgspec.Struct, frozen=True):
     """How much of the profiled steps (of the span without any) runs compiled, without what graph breaks leave eager."""
 
     gpu_percent: float | None  # of the GPU time launched there; None where no GPU worked
@@ -117,11 +104,11 @@ class CallOverhead(msgspec.Struct, frozen=True):
 
 def compiled_regions(profile: Profile) -> list[CompiledRegion]:
     """Return one row per compile id, in order of first call."""
-    calls = sorted(all_calls(profile.of(region_calls)), key=lambda call: call.start)
+    calls = sorted(regions.all_calls(profile.of(regions.region_calls)), key=lambda call: call.start)
     return [_region(profile, *row) for row in grouped(calls, lambda call: call.compile_id).items()]
 
 
-def _region(profile: Profile, compile_id: str, calls: list[RegionCall]) -> CompiledRegion:
+def _region(profile: Profile, compile_id: str, calls: list[regions.RegionCall]) -> CompiledRegion:
     trace, ownership, steps = profile.trace, profile.of(Ownership), profile.of(StepWindows)
     rows = profile.data.of(compilations) if profile.data else []
     forwards = (row for row in reversed(rows) if row.direction == "forward")
@@ -131,9 +118,9 @@ def _region(profile: Profile, compile_id: str, calls: list[RegionCall]) -> Compi
     ]
     guards = sum(call.guard_ns for call in calls)
     overhead = sum(call.overhead_ns for call in calls)
-    marked = marks_overhead(trace)
+    marked = regions.marks_overhead(trace)
     graphs = None
-    if marks_graphs(trace) or any(call.graphs for call in calls):
+    if regions.marks_graphs(trace) or any(call.graphs for call in calls):
         graphs = us(sum(call.graph_ns for call in calls))
     beside = us(guards + overhead)
     gpu_ns = profile.of(_gpu_ns)
@@ -161,7 +148,7 @@ def _region(profile: Profile, compile_id: str, calls: list[RegionCall]) -> Compi
     )
 
 
-def _calls_in_steps(steps: StepWindows, calls: list[RegionCall]) -> list[RegionCall]:
+def _calls_in_steps(steps: StepWindows, calls: list[regions.RegionCall]) -> list[regions.RegionCall]:
     """Return the calls that begin in a profiled step; all where there are no steps."""
     if not len(steps):
         return calls
@@ -185,7 +172,7 @@ def _gpu_ns(profile: Profile) -> tuple[Counter[str], Counter[str]] | None:
     return (total, backward) if devices else None
 
 
-def coverage(profile: Profile) -> Coverage:
+def coverage(profile: Profile) -> CompiledShare:
     """Return which share of the steps torch.compile covers."""
     rows = profile.data.of(compilations) if profile.data else None
     graph_ops = None if rows is None else [row.graph_ops for row in rows if row.graph_ops is not None]
@@ -200,7 +187,7 @@ def coverage(profile: Profile) -> Coverage:
     broken = union(roots.in_regions.start, roots.in_regions.end)
     covered = covered_ns(subtract(compiled, broken), *windows)
     has_gpu = len(profile.of(gpu_work).index) > 0
-    return Coverage(
+    return CompiledShare(
         gpu_percent=share_percent(launched - eager, launched) if has_gpu else None,
         host_percent=share_percent(int(covered.sum()), windows.total_ns),
         compilations=None if graph_ops is None else len(graph_ops),
@@ -210,15 +197,15 @@ def coverage(profile: Profile) -> Coverage:
 
 def frame_times(profile: Profile) -> list[FrameTime] | None:
     """Return one row per compile id, in order of first call; None where resumes and called frames look alike."""
-    if profile.of(resumes) is None:
+    if profile.of(regions.resumes) is None:
         return None
     times = []
     for compile_id, calls in grouped(
-        frames(profile.of(region_calls)), lambda frame: frame.compile_id
+        regions.frames(profile.of(regions.region_calls)), lambda frame: frame.compile_id
     ).items():
         parts = Counter[str]()
         for call in calls:
-            compiled = profile.of(compiling, int(profile.trace.track[call.index]))
+            compiled = profile.of(regions.compiling, int(profile.trace.track[call.index]))
             for part, start, end in frame_parts(call, compiled):
                 parts[part] += end - start
         whole = sum(call.end - call.begin for call in calls)
@@ -228,7 +215,7 @@ def frame_times(profile: Profile) -> list[FrameTime] | None:
             calls=len(calls),
             frame_us=us(whole),
             guards_us=us(parts["guards"]),
-            overhead_us=us(parts["overhead"]) if marks_overhead(profile.trace) else None,
+            overhead_us=us(parts["overhead"]) if regions.marks_overhead(profile.trace) else None,
             graphs_us=us(parts["graphs"]),
             breaks_us=us(parts["breaks"]),
             called_us=us(parts["called"]),
@@ -238,27 +225,25 @@ def frame_times(profile: Profile) -> list[FrameTime] | None:
     return times
 
 
-def frame_parts(frame: RegionCall, compiled: Intervals) -> Iterator[tuple[str, int, int]]:
+def frame_parts(frame: regions.RegionCall, compiled: Intervals) -> Iterator[tuple[str, int, int]]:
     """Yield (part, start, end) in ns: one frame cut into the parts of `FrameTime`, without overlaps and gaps."""
     chain = list(frame.chain())
     first, last = np.searchsorted(compiled.ends, frame.begin), np.searchsorted(compiled.starts, frame.end)
     edges = (column[first:last].tolist() for column in compiled)
-    layers: list[tuple[str, list[Moment]]] = [
+    layers: list[tuple[str, list[regions.Moment]]] = [
         ("graphs", [moment for call in chain for moment in call.graphs]),
         ("guards", [moment for call in chain for moment in call.lookups]),
         ("overhead", [moment for call in chain for moment in call.overhead]),
         ("called", [(inner.begin, inner.end) for call in chain for inner in call.nested if not inner.resume]),
-        (
-            _OTHER,
-            list(zip(*edges, strict=True)),
-        ),  # compiling while a graph is broken is not part of the break
-        ("breaks", [(gap.start, gap.end) for gap in breaks(frame)]),
+        # compiling while a graph is broken is not part of the break
+        (_OTHER, list(zip(*edges, strict=True))),
+        ("breaks", [(gap.start, gap.end) for gap in regions.breaks(frame)]),
     ]
     return _split(frame.begin, frame.end, layers)
 
 
 def _split(
-    begin: int, end: int, layers: Sequence[tuple[str, list[Moment]]]
+    begin: int, end: int, layers: Sequence[tuple[str, list[regions.Moment]]]
 ) -> Iterator[tuple[str, int, int]]:
     """Yield [begin, end) in pieces, each with the name of the first layer that covers it."""
     changes = [(begin, len(layers), 1), (end, len(layers), -1)]
@@ -279,13 +264,13 @@ def _split(
 
 def call_overhead(profile: Profile) -> CallOverhead | None:
     """Return what the calls in the steps (in the span without any) cost; None where no compiled region ran."""
-    trace, calls = profile.trace, profile.of(region_calls)
+    trace, calls = profile.trace, profile.of(regions.region_calls)
     if not calls:
         return None
     steps = profile.of(StepWindows)
     window = profile.of(profiled_time).total_ns
-    in_steps = _calls_in_steps(steps, sorted(all_calls(calls), key=lambda call: call.start))
-    marks_all = marks_graphs(trace) or all(call.graphs for call in in_steps)
+    in_steps = _calls_in_steps(steps, sorted(regions.all_calls(calls), key=lambda call: call.start))
+    marks_all = regions.marks_graphs(trace) or all(call.graphs for call in in_steps)
     guards, overhead = sum(call.guard_ns for call in in_steps), sum(call.overhead_ns for call in in_steps)
     graphs = sum(call.graph_ns for call in in_steps)
     rows = np.array([row for row, _ in profile.of(Ownership).backwards], np.int64)
@@ -297,11 +282,11 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
         window_us=us(window),
         calls=len(in_steps),
         guard_us=us(guards),
-        overhead_us=us(overhead) if marks_overhead(trace) else None,
+        overhead_us=us(overhead) if regions.marks_overhead(trace) else None,
         graph_us=us(graphs) if marks_all else None,
         backward_us=us(backward),
         guard_percent=share_percent(guards, window),
-        overhead_percent=share_percent(overhead, window) if marks_overhead(trace) else None,
+        overhead_percent=share_percent(overhead, window) if regions.marks_overhead(trace) else None,
         beside_percent=beside if marks_all else None,
     )
 

@@ -4,8 +4,6 @@ A thread works while an operator, a compiled graph or the compiler is recorded o
 inside a kernel: the generated code shows how many it asks for, and whether its loops are vectorised.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 

@@ -3,13 +3,12 @@
 Where the compile log, the trace and torch's own objects count the same, it shows whether they agree.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tb_torchcompile_plugin.analysis import formatting
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
     CudaGraphReport,
     GraphCount,
@@ -23,25 +22,9 @@ from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
     logged_graphs,
     skipped_graphs,
 )
-from tb_torchcompile_plugin.analysis.formatting import (
-    at_line,
-    duration,
-    function_at,
-    joined_names,
-    often,
-    plural,
-    plural_of_mean,
-    significant,
-)
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import median_us
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
-from tb_torchcompile_plugin.compile_log.record import (
-    Direction,
-    Reason,
-    direction_of,
-    forward_compilations,
-    optional_number,
-)
+from tb_torchcompile_plugin.compile_log import record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction, PhaseSpan
 from tb_torchcompile_plugin.profile.columns import groups_of_equal
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
@@ -53,9 +36,9 @@ from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, is_capture, is_of_cuda_graph
 
-Graph = tuple[str, Direction]  # compile id and direction
+Graph = tuple[str, record.Direction]  # compile id and direction
 NOT_REPLAYED: tuple[GraphState, ...] = ("recorded_again", "new_sizes", "waiting", "partly")
-_WHY_AGAIN: dict[Reason, str] = {
+_WHY_AGAIN: dict[record.Reason, str] = {
     "size": "sizes that it had not seen",
     "static_input": "inputs that are to stay where they are lay elsewhere",
     "earlier_result": "results of an earlier graph lay elsewhere",
@@ -63,7 +46,7 @@ _WHY_AGAIN: dict[Reason, str] = {
     "order": "it was called behind another graph than before",
     "first": "it had not been recorded",
 }
-_HELP: dict[Reason, tuple[str, str | None]] = {
+_HELP: dict[record.Reason, tuple[str, str | None]] = {
     "size": (
         "Pad the sizes to a few buckets, so that each is recorded once; or leave CUDA graphs to sizes that repeat",
         "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True",
@@ -112,10 +95,10 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
     pools = tuple(
         GraphPool(
             device=tree.device,
-            pool_bytes=optional_number(tree, "pool_bytes"),
+            pool_bytes=record.optional_number(tree, "pool_bytes"),
             graphs=sum(len(row.recordings) for row in tree.functions),
             functions=len(tree.functions),
-            warm_ups=optional_number(tree, "warm_ups"),
+            warm_ups=record.optional_number(tree, "warm_ups"),
         )
         for tree in (profile.summary.cuda_graph_trees if profile.summary else ())
     )
@@ -144,7 +127,8 @@ def requested_graphs(profile: Profile) -> list[Graph]:
         }
     if profile.data is not None:
         named |= {
-            (row.key.compile_id, direction_of(row.direction)) for row in profile.data.of(graph_functions)
+            (row.key.compile_id, record.direction_of(row.direction))
+            for row in profile.data.of(graph_functions)
         }
         named |= {(row.compile_id, "forward") for row in profile.data.of(skipped_graphs) if row.compile_id}
         if not named:
@@ -170,7 +154,7 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
         recordings, skip_reason, *(int(rows.sum()) for rows in (called, replayed, recorded, plain, prepared))
     )
     # Of the latest compilation of this id.
-    frames = forward_compilations(profile.summary).items() if profile.summary else ()
+    frames = record.forward_compilations(profile.summary).items() if profile.summary else ()
     frame = next((row for (_, name), row in reversed([*frames]) if name == compile_id), None)
     times = [row.recording_us for row in recordings or () if row.recording_us is not None]
     spent = sum(times) if recordings is not None and len(times) == len(recordings) else None
@@ -181,7 +165,7 @@ def _row(profile: Profile, graph: Graph) -> GraphedFunction:
         direction=direction,
         function=frame.function if frame else "",
         file=frame.file if frame else "",
-        line=optional_number(frame, "line") if frame else None,
+        line=record.optional_number(frame, "line") if frame else None,
         state=state,
         why=_why(functions, recordings or [], skip_reason, state),
         calls=int(called.sum()),
@@ -208,7 +192,7 @@ def _compile_data(
     functions = [
         row
         for row in profile.data.of(graph_functions)
-        if (row.key.compile_id, direction_of(row.direction)) == graph
+        if (row.key.compile_id, record.direction_of(row.direction)) == graph
     ]
     rows = [row for row in profile.of(graph_recordings) if row.compile_id == graph[0]]
     recordings = [row for row in rows if row.direction == graph[1]]
@@ -255,7 +239,7 @@ def _why(
         return "" if state == "new_sizes" else _why_recorded(recordings)
     if recordings:
         return "it was recorded before"
-    warmed_up = plural(len(functions), "function")
+    warmed_up = formatting.plural(len(functions), "function")
     prepared = f"torch warmed up {warmed_up} and recorded none: " if functions else ""
     return f"{prepared}results of the call before were alive, or waited for their backward"
 
@@ -266,14 +250,14 @@ def _why_recorded(recordings: Sequence[GraphRecording]) -> str:
     for reason, times in _reasons_again(recordings).most_common():
         rows = [row for row in recordings if row.reason == reason]
         names = list(dict.fromkeys(name for row in rows for name in row.inputs))
-        where = next((at_line(row.file, row.line) for row in rows if row.file), "")
+        where = next((formatting.at_line(row.file, row.line) for row in rows if row.file), "")
         shown = ", ".join(names[:MAX_NAMES]) + (" …" if len(names) > MAX_NAMES else "")
         inputs, at = f" ({shown})" if shown else "", f" at {where}" if where else ""
-        sentences.append(f"{_WHY_AGAIN[reason]}, {often(times)}{inputs}{at}")
+        sentences.append(f"{_WHY_AGAIN[reason]}, {formatting.often(times)}{inputs}{at}")
     return "; ".join(sentences)
 
 
-def _reasons_again(recordings: Sequence[GraphRecording]) -> Counter[Reason]:
+def _reasons_again(recordings: Sequence[GraphRecording]) -> Counter[record.Reason]:
     return Counter(row.reason for row in recordings if row.reason and row.reason != "first")
 
 
@@ -332,11 +316,11 @@ def _says(
         yield f"{help_}."
     if recordings := sum(row.recordings or 0 for row in rows):
         steps = sum(row.recording_steps or 0.0 for row in rows)
-        as_steps = f", the time of {plural_of_mean(steps, 'step')}" if steps else ""
-        spent = duration(sum(row.recording_us or 0.0 for row in rows))
-        yield f"{plural(recordings, 'recording')} took {spent} of the host in this process{as_steps}."
+        as_steps = f", the time of {formatting.plural_of_mean(steps, 'step')}" if steps else ""
+        spent = formatting.duration(sum(row.recording_us or 0.0 for row in rows))
+        yield f"{formatting.plural(recordings, 'recording')} took {spent} of the host in this process{as_steps}."
     if pool_bytes := sum(pool.pool_bytes or 0 for pool in pools):
-        yield f"The graphs share {significant(pool_bytes / 1e6)} MB of GPU memory."
+        yield f"The graphs share {formatting.significant(pool_bytes / 1e6)} MB of GPU memory."
     for count in counts:
         if count.agree is False:
             sources = {"log": count.log, "trace": count.trace, "torch’s objects": count.torch}
@@ -359,19 +343,20 @@ def _headline(rows: Sequence[GraphedFunction]) -> str:
     names = list(dict.fromkeys(map(_name, replaying)))
     were = "was" if len(names) == 1 else "were"
     return (
-        f"CUDA graphs serve: {joined_names(names[:MAX_NAMES])} {were} replayed {often(calls)}, "
-        f"which saved {plural(launches, 'launch', 'launches')}."
+        f"CUDA graphs serve: {formatting.joined_names(names[:MAX_NAMES])} {were} replayed {formatting.often(calls)}, "
+        f"which saved {formatting.plural(launches, 'launch', 'launches')}."
     )
 
 
 def complaint(row: GraphedFunction) -> str:
     """Return "forward (model.py:12) was recorded in 4 calls of 9 (sizes that it had not seen, 4 times)"."""
     verb = {
-        "recorded_again": f"was recorded in {plural(row.recorded_calls, 'call')} of {row.calls:,}",
-        "new_sizes": f"met new sizes in {plural(row.plain_calls, 'call')} of {row.calls:,}, and ran kernel by kernel",
-        "waiting": f"ran kernel by kernel in all of its {plural(row.calls, 'call')}",
+        "recorded_again": f"was recorded in {formatting.plural(row.recorded_calls, 'call')} of {row.calls:,}",
+        "new_sizes": f"met new sizes in {formatting.plural(row.plain_calls, 'call')} of {row.calls:,}, "
+        "and ran kernel by kernel",
+        "waiting": f"ran kernel by kernel in all of its {formatting.plural(row.calls, 'call')}",
         "skipped": "is skipped",
-    }.get(row.state, f"was replayed in {row.replayed_calls:,} of {plural(row.calls, 'call')}")
+    }.get(row.state, f"was replayed in {row.replayed_calls:,} of {formatting.plural(row.calls, 'call')}")
     return f"{_name(row)} {verb}" + (f" ({row.why})" if row.why else "")
 
 
@@ -388,5 +373,5 @@ def remedy(row: GraphedFunction, recordings: Sequence[GraphRecording]) -> tuple[
 
 def _name(row: GraphedFunction) -> str:
     """Return "forward (model.py:12)" or "the backward of forward (model.py:12)"."""
-    name = function_at(row.function, row.file, row.line) or row.compile_id
+    name = formatting.function_at(row.function, row.file, row.line) or row.compile_id
     return f"the backward of {name}" if row.direction == "backward" else name

@@ -5,23 +5,13 @@ those in a generated kernel's name; not inside CUDA graphs. A weight that is use
 dense gradient anyway and is left out; so is what sparse gradients cannot do, and all where NCCL would reduce them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.runtime.op_shapes import (
-    Shape,
-    argument_texts,
-    concrete_inputs,
-    decoded,
-    launching_operators,
-    shapes_in,
-    tensor_shapes,
-)
+from tb_torchcompile_plugin.analysis.runtime import op_shapes
 from tb_torchcompile_plugin.profile.columns import host_slices, mask_at, mask_of
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -76,12 +66,12 @@ def dense_embeddings(profile: Profile) -> list[DenseEmbedding]:
     return sorted((row for row in rows if row is not None), key=lambda row: -row.numbers)
 
 
-def accumulated_gradients(profile: Profile) -> list[Shape]:
+def accumulated_gradients(profile: Profile) -> list[op_shapes.Shape]:
     """Return the shape of each gradient that is kept for a parameter, in the steps of the model."""
     lane, trace = profile.of(launch_sequence), profile.trace
     rows = host_slices(trace, ACCUMULATION.__eq__)
     rows = rows[(trace.ts[rows] >= lane.begin[0]) & (trace.ts[rows] < lane.end[-1])]
-    return [shape for shapes in tensor_shapes(profile, rows).values() for shape in shapes[:1]]
+    return [shape for shapes in op_shapes.tensor_shapes(profile, rows).values() for shape in shapes[:1]]
 
 
 def _lookups(profile: Profile) -> Int64s:
@@ -89,7 +79,7 @@ def _lookups(profile: Profile) -> Int64s:
     trace = profile.trace
     computes_gradient = mask_of(trace.names, operators.is_embedding_backward)
     rows = np.unique(
-        first_ancestor(trace.parent, profile.of(launching_operators), computes_gradient[trace.name])
+        first_ancestor(trace.parent, profile.of(op_shapes.launching_operators), computes_gradient[trace.name])
     )
     return np.array([row for row in rows[rows >= 0].tolist() if _can_be_sparse(profile, row)], np.int64)
 
@@ -99,7 +89,7 @@ def _can_be_sparse(profile: Profile, row: int) -> bool:
     arguments = operators.LOOKUP_BACKWARDS.get(profile.trace.names[profile.trace.name[row]])
     if arguments is None:
         return True
-    inputs = concrete_inputs(profile.trace, row)
+    inputs = op_shapes.concrete_inputs(profile.trace, row)
     values = dict(enumerate(inputs or ()))
     is_max = arguments.mode is not None and values.get(arguments.mode) == _MAX
     return inputs is not None and values.get(arguments.scaled) != "True" and not is_max
@@ -109,17 +99,17 @@ def _looked_up(profile: Profile) -> dict[Table, list[int]]:
     """Return by the shape of a filled gradient how many rows each call that adds to it names."""
     trace, rows, fills = profile.trace, profile.of(_lookups), profile.of(_fills)
     by_lookup = {fill.lookup: fill.shape for fill in fills}
-    kinds = dict(argument_texts(profile, "input_types", rows))
+    kinds = dict(op_shapes.argument_texts(profile, "input_types", rows))
     calls: dict[Table, list[int]] = {fill.shape: [] for fill in fills}
-    for row, text in argument_texts(profile, "input_dims", rows):
+    for row, text in op_shapes.argument_texts(profile, "input_dims", rows):
         arguments = operators.LOOKUP_BACKWARDS.get(trace.names[trace.name[row]])
-        shapes = shapes_in(text)
+        shapes = op_shapes.shapes_in(text)
         if arguments:
             filled = [by_lookup[row]] if row in by_lookup else []
             indices = shapes[arguments.indices : arguments.indices + 1]
         else:  # a generated kernel: any tensor of whole numbers may name rows
             filled = [shape for shape in calls if list(shape) in shapes]
-            typed = zip(shapes, decoded(kinds[row]))
+            typed = zip(shapes, op_shapes.decoded(kinds[row]))
             indices = [shape for shape, kind in typed if shape and kind in operators.INDICES]
         for shape in filled if indices else ():
             calls[shape].append(max(map(math.prod, indices)))
@@ -128,12 +118,15 @@ def _looked_up(profile: Profile) -> dict[Table, list[int]]:
 
 def _fills(profile: Profile) -> list[_Fill]:
     """Return what fills such gradients with zeros: calls inside torch's operator, and kernels that do nothing else."""
-    trace, launched, lookups = profile.trace, profile.of(launching_operators), profile.of(_lookups)
+    trace, launched, lookups = profile.trace, profile.of(op_shapes.launching_operators), profile.of(_lookups)
     rows = np.unique(launched[launched >= 0])
     lookup = first_ancestor(trace.parent, rows, mask_at(lookups, len(trace)))
     is_zero = mask_of(trace.names, operators.ZEROES.__contains__)[trace.name[rows]]
     fills = (lookup >= 0) & (is_zero | (lookup == rows))
-    lookup_of, tensors = dict(zip(rows.tolist(), lookup.tolist())), tensor_shapes(profile, rows[fills])
+    lookup_of, tensors = (
+        dict(zip(rows.tolist(), lookup.tolist())),
+        op_shapes.tensor_shapes(profile, rows[fills]),
+    )
     return [
         _Fill(lookup_of[row], (shapes[0][0], shapes[0][1]), index)
         for index, row in enumerate(launched.tolist())
@@ -149,8 +142,8 @@ def _embedding(profile: Profile, shape: Table, calls: list[int]) -> DenseEmbeddi
     # A generated kernel that touches two tensors of this shape adds another gradient.
     rows, names = profile.of(_lookups), profile.trace.names
     generated = ~mask_of(names, operators.LOOKUP_BACKWARDS.__contains__)[profile.trace.name[rows]]
-    texts = argument_texts(profile, "input_dims", rows[generated])
-    if any(shapes_in(text).count(list(shape)) > 1 for _, text in texts):
+    texts = op_shapes.argument_texts(profile, "input_dims", rows[generated])
+    if any(op_shapes.shapes_in(text).count(list(shape)) > 1 for _, text in texts):
         return None
     products = sum(sorted(result) == sorted(shape) for result in profile.of(_results))
     sums = _sums(profile, shape)
@@ -164,13 +157,13 @@ def _embedding(profile: Profile, shape: Table, calls: list[int]) -> DenseEmbeddi
     return DenseEmbedding(shape, sum(calls) / steps, computed, fills, tables * share / steps, share)
 
 
-def _results(profile: Profile) -> list[Shape]:
+def _results(profile: Profile) -> list[op_shapes.Shape]:
     """Return the shapes that products of two matrices give, and all that a template's kernel touches."""
     trace, rows = profile.trace, _operators(profile, operators.multiplies_matrices)
-    results: list[Shape] = []
-    for row, text in argument_texts(profile, "input_dims", rows):
+    results: list[op_shapes.Shape] = []
+    for row, text in op_shapes.argument_texts(profile, "input_dims", rows):
         first = operators.PRODUCTS.get(trace.names[trace.name[row]])
-        shapes = shapes_in(text)
+        shapes = op_shapes.shapes_in(text)
         if first is None:
             results += shapes
             continue
@@ -185,12 +178,12 @@ def _sums(profile: Profile, shape: Table, *, to_kept: bool = False) -> int:
     trace, rows = profile.trace, _operators(profile, SUMS.__contains__)
     node = first_ancestor(trace.parent, rows, mask_of(trace.names, is_node)[trace.name])
     accumulates = mask_of(trace.names, ACCUMULATES.__eq__)[trace.name[node]]
-    tensors = tensor_shapes(profile, rows[(node >= 0) & (accumulates == to_kept)]).values()
+    tensors = op_shapes.tensor_shapes(profile, rows[(node >= 0) & (accumulates == to_kept)]).values()
     return sum(shapes[:2] == [list(shape)] * 2 for shapes in tensors)
 
 
 def _operators(profile: Profile, is_wanted: Callable[[str], bool]) -> Int64s:
     """Return the operators of such a name that launched work."""
-    rows, trace = np.unique(profile.of(launching_operators)), profile.trace
+    rows, trace = np.unique(profile.of(op_shapes.launching_operators)), profile.trace
     rows = rows[rows >= 0]
     return np.asarray(rows[mask_of(trace.names, is_wanted)[trace.name[rows]]])

@@ -3,8 +3,6 @@
 See `eager_roots` for what counts as eager. Where the trace has no steps, the span is the window.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec
@@ -21,13 +19,8 @@ from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
+from tb_torchcompile_plugin.torch_names import python_frames
 from tb_torchcompile_plugin.torch_names.operators import is_backward, node_name
-from tb_torchcompile_plugin.torch_names.python_frames import (
-    PythonFrame,
-    frame_of,
-    is_profiler_hook,
-    is_user_function,
-)
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_data_loading, is_optimizer
 
 EagerKind = Literal["op", "backward", "optimizer", "dataloader", "in_region"]
@@ -152,7 +145,7 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
     calls = np.bincount(row_of, minlength=count)
     rows = []
     for row, (name, code, caller) in enumerate(keys.T.tolist()):
-        frame = frame_of(trace.names[caller]) if caller >= 0 else None
+        frame = python_frames.frame_of(trace.names[caller]) if caller >= 0 else None
         file, line, function = frame or (None, None, None)
         op = EagerOp(
             name=node_name(trace.names[name]),
@@ -169,11 +162,13 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
     return sorted(rows, key=lambda op: (-op.host_us, op.name))
 
 
-def _why(by_function: dict[str, list[Problem]], frame: PythonFrame | None) -> EagerReason | None:
+def _why(
+    by_function: dict[str, list[Problem]], frame: python_frames.PythonFrame | None
+) -> EagerReason | None:
     """Return why a function ran eager; by_function: the problems after which torch ran one eager."""
     if frame is None:
         return None
-    if is_profiler_hook(frame.function):
+    if python_frames.is_profiler_hook(frame.function):
         return "profiler_hook"
     rows = by_function.get(frame.function, ())
     return next((_REASONS[row.kind] for row in rows if row.file.endswith(frame.file)), "not_compiled")
@@ -184,6 +179,6 @@ def _callers(trace: Trace, rows: Int64s) -> Int64s:
     is_frame = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)
     if not is_frame.any():
         return np.full(len(rows), -1, np.int64)
-    is_user_frame = is_frame[trace.cat] & mask_of(trace.names, is_user_function)[trace.name]
+    is_user_frame = is_frame[trace.cat] & mask_of(trace.names, python_frames.is_user_function)[trace.name]
     caller = first_ancestor(trace.parent, trace.parent[rows].astype(np.int64), is_user_frame)
     return np.where(caller >= 0, trace.name[caller], -1)

@@ -1,7 +1,5 @@
 """Show why a GPU idled: by cause, by what the launching thread did, by length, and the longest gaps one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

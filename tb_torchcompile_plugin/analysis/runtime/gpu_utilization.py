@@ -3,8 +3,6 @@
 The wall time of a step, seen from its busiest device, has six parts that sum to it; the largest is the verdict.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +22,7 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_idle import (
 )
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import LaunchStats, launch_stats
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_base
+from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.columns import groups_of_equal
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
@@ -31,17 +30,8 @@ from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import (
-    StepWindows,
-    bottleneck_windows,
-    profiled_time,
-    span_window,
-    steady_steps,
-    step_time,
-)
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
-ON_DEVICE: tuple[Bound, ...] = ("compute", "copy", "communication")
 _COMMUNICATION, _INPUT, _COMPILE = (
     CAUSES.index(cause) for cause in ("communication_wait", "data_loading", "compile")
 )
@@ -236,12 +226,12 @@ def gpus(profile: Profile) -> list[Gpu]:
 
 def utilization(profile: Profile) -> Utilization | None:
     """Return what each device did in each step, and the verdict; None without GPU events."""
-    trace, work, steps = profile.trace, profile.of(gpu_work), profile.of(StepWindows)
+    trace, work, steps = profile.trace, profile.of(gpu_work), profile.of(profile_steps.StepWindows)
     if not len(work.index):
         return None
-    begins, ends = profile.of(bottleneck_windows if len(steps) else span_window)
+    begins, ends = profile.of(profile_steps.bottleneck_windows if len(steps) else profile_steps.span_window)
     devices = [_windows(profile, device, begins, ends) for device in profile.of(idle_gaps)]
-    on_host = profile.of(profiled_time) if len(steps) else profile.of(span_window)
+    on_host = profile.of(profile_steps.profiled_time) if len(steps) else profile.of(profile_steps.span_window)
     rows = []
     for index, (name, begin, end) in enumerate(zip(steps.names or [None], begins, ends)):
         launches = profile.of(launch_calls).between(on_host.starts[index], on_host.ends[index])
@@ -256,10 +246,12 @@ def utilization(profile: Profile) -> Utilization | None:
             graph_replays=launches.replays,
         )
         rows.append(row)
-    steady = profile.of(steady_steps)
+    steady = profile.of(profile_steps.steady_steps)
     counted = steady.rows if steady else np.arange(len(begins))
     # Profiling makes the host slower, so a device idles longer: its work takes as long unprofiled.
-    overhead_ns = round(1000 * profile.of(step_time).overhead_us * len(counted)) if steady else 0
+    overhead_ns = (
+        round(1000 * profile.of(profile_steps.step_time).overhead_us * len(counted)) if steady else 0
+    )
     total = _verdict(devices, counted, overhead_ns)
     means = [_device(device, counted, overhead_ns) for device in devices]
     return Utilization(rows if len(steps) else [], None if len(steps) else rows[0], total, means)

@@ -4,8 +4,6 @@ The calls of an operator stand in the generated code in the order in which they 
 the k-th call inside a graph's execution is the k-th in its code. Calls inside CUDA graphs are unknown.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Describe one row of the kernels panel, and what each category of kernels takes of the span and of each step."""
 
-from __future__ import annotations
-
 from hashlib import blake2s
 from typing import NamedTuple
 

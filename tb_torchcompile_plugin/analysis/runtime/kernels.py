@@ -1,13 +1,12 @@
 """Show every kernel of a span with what is known of it, and one kernel with all its launches and its source."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.runtime import roofline
 from tb_torchcompile_plugin.analysis.runtime.kernel_code import (
     Call,
     ExternLines,
@@ -26,13 +25,6 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
     launched_in_steps,
     step_categories,
     unnamed_triton,
-)
-from tb_torchcompile_plugin.analysis.runtime.roofline import (
-    DevicePeak,
-    Work,
-    achieved,
-    device_peaks,
-    launched_work,
 )
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice
@@ -68,7 +60,7 @@ class Kernels(msgspec.Struct, frozen=True):
     rows: list[Kernel]
     best: int | None  # row from which a step gains most if it takes half its time; None where unknown
     step_categories: list[StepCategory]
-    peaks: list[DevicePeak]
+    peaks: list[roofline.DevicePeak]
     no_bytes: str  # which kernels of the first GPU the roofline's charts leave out, "" for none
     no_flop: str
     unnamed_us: float  # time of Triton kernels that torch was asked not to name
@@ -127,7 +119,7 @@ KernelRow = tuple[Kernel, Launches, Int64s]  # with the launches of its device, 
 def kernel_table(profile: Profile) -> Kernels:
     """Return all kernels of a span."""
     rows = [row for row, _, _ in profile.of(kernel_rows)]
-    (unnamed_ns, named_ns), (peaks, warnings) = profile.of(unnamed_triton), profile.of(device_peaks)
+    (unnamed_ns, named_ns), (peaks, warnings) = profile.of(unnamed_triton), profile.of(roofline.device_peaks)
     gains = [row.twice_as_fast_percent or 0.0 for row in rows]
     headline = "No kernels in this span."
     if rows:  # "66 launches of 14 kernels took 1.20 ms, 320 µs above the floor."
@@ -151,7 +143,7 @@ def kernel_table(profile: Profile) -> Kernels:
     )
 
 
-def _left_out(peaks: list[DevicePeak], rows: list[Kernel], figure: str, what: str) -> str:
+def _left_out(peaks: list[roofline.DevicePeak], rows: list[Kernel], figure: str, what: str) -> str:
     """Return "14 kernels, 1.20 ms, are not in it: nothing tells what they move."."""
     device = peaks[0].device if peaks else None
     out = [
@@ -169,14 +161,14 @@ def _left_out(peaks: list[DevicePeak], rows: list[Kernel], figure: str, what: st
 
 def kernel_rows(profile: Profile) -> list[KernelRow]:
     """Return each kernel with its launches, most time first."""
-    devices = zip(profile.of(kernel_launches), profile.of(launched_work), strict=True)
+    devices = zip(profile.of(kernel_launches), profile.of(roofline.launched_work), strict=True)
     rows = [row for launches, work in devices for row in _device_rows(profile, launches, work)]
     return sorted(
         rows, key=lambda row: (-row[0].time_us, row[0].name, row[0].compile_id or "", row[0].graph_key or "")
     )
 
 
-def _device_rows(profile: Profile, rows: Launches, work: Work) -> Iterator[KernelRow]:
+def _device_rows(profile: Profile, rows: Launches, work: roofline.Work) -> Iterator[KernelRow]:
     trace, kernels, on_gpu = profile.trace, groups(rows), rows.device != "cpu"
     first, last = trace.window()
     total, counted = int(rows.dur.sum()), launched_in_steps(profile, rows)
@@ -185,14 +177,14 @@ def _device_rows(profile: Profile, rows: Launches, work: Work) -> Iterator[Kerne
     busy_ns = busy(trace, rows.index[counted]).total_ns
     wall_ns = max(int(profile.of(step_ns).sum()) or last - first, busy_ns)
     externs = profile.of(extern_lines)[rows.device]
-    peak = next((peak for peak in profile.of(device_peaks)[0] if peak.device == rows.device), None)
+    peak = next((peak for peak in profile.of(roofline.device_peaks)[0] if peak.device == rows.device), None)
     configs_of, modules_of = launch_configs(trace, rows, kernels), module_names(trace, rows, kernels)
     for indices, alone, configs, modules in zip(kernels, alone_of, configs_of, modules_of, strict=True):
         kernel, dur = kernel_name(profile, rows, indices), rows.dur[indices]
         direction = _direction(profile, kernel, rows, indices)
         code = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key, direction)
         lines, lines_from = _lines(trace, rows, indices, code, externs)
-        reached = achieved(trace, rows, work, indices, peak, code.definition if code else None)
+        reached = roofline.achieved(trace, rows, work, indices, peak, code.definition if code else None)
         row = Kernel(
             **kernel._asdict(),
             key=kernel.key,

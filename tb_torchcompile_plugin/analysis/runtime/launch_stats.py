@@ -1,7 +1,5 @@
 """Show what launching GPU work cost: how many calls, how long they took, and how long until a kernel ran."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

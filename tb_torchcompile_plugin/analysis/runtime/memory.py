@@ -1,7 +1,5 @@
 """Show what was allocated, when, by whom, and what was alive at the peak: of all that was recorded, or of a window."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import msgspec

@@ -5,8 +5,6 @@ operator that launched it, in backward around the forward operator with the same
 names stands below the module that ran it, or below the compiled frame: torch calls no modules there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -49,9 +47,8 @@ class Module(msgspec.Struct, frozen=True):
     self_device_us: float | None
     backward_device_us: Annotated[float | None, column_head("GPU in backward", bar=True)]
     calls: int | None
-    compile_ids: Annotated[
-        list[str], column_head("Compiled")
-    ]  # of what it ran itself; [] where all was eager
+    # Of what it ran itself; [] where all was eager.
+    compile_ids: Annotated[list[str], column_head("Compiled")]
     slices: str | None  # name of its calls on the timeline
     kernels_of: str | None  # name of its kernels by module
 

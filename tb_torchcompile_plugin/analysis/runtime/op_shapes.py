@@ -5,8 +5,6 @@ touches. Library operators are known whose result follows from their arguments: 
 attention, and what ATen computes element by element or sums up.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator
@@ -27,10 +25,8 @@ from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 
 Shape = list[int]
 CallWork = tuple[float | None, float | None]  # bytes, floating point operations
-NEED_VALUES = {
-    *operators.WINDOWS,
-    *operators.ATTENTION,
-}  # their work depends on arguments that are no tensors
+# Their work depends on arguments that are no tensors.
+NEED_VALUES = {*operators.WINDOWS, *operators.ATTENTION}
 
 
 def operator_work(name: str, dims: str, types: str, values: list[str] | None = None) -> CallWork:

@@ -4,8 +4,6 @@ The rows are torch's own, summed over calls: counts, host and device times, memo
 shapes, by the line of Python that called, by the user's label, by compilation. Splits sum to the whole exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Literal
@@ -30,6 +28,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.kernels import uses_tensor_cores
 from tb_torchcompile_plugin.torch_names.operators import (
     CONVOLUTION,
@@ -37,19 +36,10 @@ from tb_torchcompile_plugin.torch_names.operators import (
     FLOP_ELEMENTWISE,
     FLOP_FACTORS,
 )
-from tb_torchcompile_plugin.torch_names.slices import (
-    ALL_STEPS,
-    LABEL,
-    OPERATOR,
-    OVERHEAD,
-    PYTHON_FUNCTION,
-    is_chosen_label,
-    is_profiler_step,
-)
 
 OperatorKind = Literal["operator", "label", "runtime", "overhead"]
 _KINDS: tuple[OperatorKind, ...] = ("operator", "label", "runtime", "overhead")
-_KIND_OF_CAT: dict[str, int] = {OPERATOR: 0, LABEL: 1, OVERHEAD: 3}
+_KIND_OF_CAT: dict[str, int] = {slices.OPERATOR: 0, slices.LABEL: 1, slices.OVERHEAD: 3}
 _RUNTIME = 2  # index of "runtime" in _KINDS
 _MAX_FLOPS = 1 << 56  # no call does as many; sums of them fit into 64 bits
 _Parts = tuple[Int64s, Sequence[str]]  # what calls are split by: each call's code, -1 for none, and the texts
@@ -108,9 +98,11 @@ def operators(profile: Profile, split: str | None = None) -> Operators:
     trace = profile.trace
     recorded = Recorded(
         shapes=len(trace.sparse("input_dims")[0]) > 0,
-        stacks=PYTHON_FUNCTION in trace.cats,
+        stacks=slices.PYTHON_FUNCTION in trace.cats,
         memory=_has_memory(trace),
-        labels=bool(mask_of(trace.names, is_chosen_label)[trace.name[trace.select(cat=LABEL)]].any()),
+        labels=bool(
+            mask_of(trace.names, slices.is_chosen_label)[trace.name[trace.select(cat=slices.LABEL)]].any()
+        ),
         gpu=len(profile.of(gpu_work).index) > 0,
     )
     return Operators(headline, split, rows, recorded)
@@ -155,8 +147,8 @@ def _by_call_site(profile: Profile) -> _Parts:
 def _by_label(profile: Profile) -> _Parts:
     """Return the user's innermost label around each call, on its own thread; a label is its own part."""
     trace, tree, calls = profile.trace, profile.of(host_tree), profile.of(operator_calls)
-    is_annotation = mask_of(trace.cats, LABEL.__eq__)[trace.cat[tree.index]]
-    is_label = is_annotation & mask_of(trace.names, is_chosen_label)[trace.name[tree.index]]
+    is_annotation = mask_of(trace.cats, slices.LABEL.__eq__)[trace.cat[tree.index]]
+    is_label = is_annotation & mask_of(trace.names, slices.is_chosen_label)[trace.name[tree.index]]
     around = tree.nearest(calls.position, is_label)
     return values_at(trace.name, values_at(tree.index, around)), trace.names
 
@@ -181,7 +173,7 @@ def _has_memory(trace: Trace) -> bool:
 def _rows(profile: Profile, parts: _Parts) -> list[Operator]:
     trace, calls, (codes, texts) = profile.trace, profile.of(operator_calls), parts
     # All steps are one row.
-    shown = [ALL_STEPS if is_profiler_step(name) else name for name in trace.names]
+    shown = [slices.ALL_STEPS if slices.is_profiler_step(name) else name for name in trace.names]
     number_of = {name: number for number, name in enumerate(dict.fromkeys(shown))}
     name = np.array([number_of[name] for name in shown], np.int64)[trace.name[calls.index]]
     kind = np.array([_KIND_OF_CAT.get(cat, _RUNTIME) for cat in trace.cats], np.int64)[trace.cat[calls.index]]

@@ -1,7 +1,5 @@
 """Show where Python itself took the time, from the stacks that `with_stack` records: by function and by stack."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import msgspec

@@ -5,8 +5,6 @@ have backwards of another name: if they run forward in a backward, that is certa
 of more products, those are no gradients that look like forward by operator, sizes and kernels.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections import defaultdict

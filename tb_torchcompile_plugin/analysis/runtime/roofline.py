@@ -4,8 +4,6 @@ Bytes and operations are those that inductor computed or a copy recorded, otherw
 More than 100 % is possible and stays: a kernel whose data is in a cache is not bound by the device's memory.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -137,8 +135,8 @@ def launched_work(profile: Profile) -> list[Work]:
         copies = np.isin(rows.category, _COPIES)
         work.bytes[copies] = values_of(trace, "bytes", rows.index)[copies]
         # Which launches may do the operations of a product.
-        kernels, kernel_of = distinct(rows.name, rows.category)
-        able = [may_multiply(trace.names[name], CATEGORIES[code]) for name, code in kernels.T.tolist()]
+        kinds, kernel_of = distinct(rows.name, rows.category)
+        able = [may_multiply(trace.names[name], CATEGORIES[code]) for name, code in kinds.T.tolist()]
         multiplies = np.array(able, bool)[kernel_of]
         _add_estimates(trace, rows, multiplies, work)
         # Without any operation inductor does not count them for this kernel.

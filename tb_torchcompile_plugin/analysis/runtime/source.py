@@ -4,8 +4,6 @@ A kernel that computes several lines counts for each of them in equal parts of w
 the kernels of unknown lines sum to the time of all kernels.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ What inductor generated names the lines; of a library call its place in the gene
 user's innermost function around the launch counts, where stacks were recorded: they name functions, not lines.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple

@@ -3,13 +3,13 @@
 The rows come from the other packages. Unknown is null, never 0.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
+from tb_torchcompile_plugin.analysis.compile import graph_breaks as breaks
+from tb_torchcompile_plugin.analysis.compile import recompile_moments as moments
 from tb_torchcompile_plugin.analysis.compile.autotune import Autotune, autotune, autotuning_headline
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compile_time_headline
 from tb_torchcompile_plugin.analysis.compile.compilations import (
@@ -22,26 +22,6 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
     problems,
 )
 from tb_torchcompile_plugin.analysis.compile.exports import ExportCall, ExportIssue, exports
-from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
-    BreakChain,
-    GraphBreak,
-    GraphBreakCost,
-    GraphBreakSite,
-    break_chain,
-    graph_break_costs,
-    graph_break_sites,
-    graph_breaks,
-    reported_headline,
-    reported_sites,
-)
-from tb_torchcompile_plugin.analysis.compile.recompile_moments import (
-    GuardScan,
-    RecompileMoment,
-    frame_versions,
-    guard_scans,
-    recompile_moments,
-)
-from tb_torchcompile_plugin.analysis.compile.recompile_moments import headline as recompile_headline
 from tb_torchcompile_plugin.analysis.compile.recompiles import (
     Recompile,
     RecompiledFrame,
@@ -52,15 +32,7 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import (
 from tb_torchcompile_plugin.analysis.compile.triton import Candidate, CompiledKernel, triton
 from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.analysis.formatting import duration, plural, seconds
-from tb_torchcompile_plugin.analysis.runtime.compiled_regions import (
-    CallOverhead,
-    CompiledRegion,
-    FrameTime,
-    call_overhead,
-    compiled_regions,
-    frame_times,
-)
-from tb_torchcompile_plugin.analysis.runtime.compiled_regions import headline as regions_headline
+from tb_torchcompile_plugin.analysis.runtime import compiled_regions as regions
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Gpu, gpus
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
     KernelCategory,
@@ -124,8 +96,8 @@ class Compile(msgspec.Struct, frozen=True):
     cache_lookups: int
     cache_hits: int
     problems: list[Problem]
-    graph_breaks: list[GraphBreak]
-    reported_sites: list[GraphBreakSite]
+    graph_breaks: list[breaks.GraphBreak]
+    reported_sites: list[breaks.GraphBreakSite]
     recompiles: list[Recompile]
     recompiled_frames: list[RecompiledFrame]
     generated_kernels: list[GeneratedKernels]
@@ -168,15 +140,15 @@ class Span(msgspec.Struct, frozen=True):
     steps: list[Step]
     kernel_categories: list[KernelCategory]
     distinct_kernels: int
-    compiled_regions: list[CompiledRegion]
+    compiled_regions: list[regions.CompiledRegion]
     # Null where resume functions are unknown, as `frame_times`.
-    graph_break_costs: list[GraphBreakCost] | None
-    graph_break_sites: list[GraphBreakSite]
-    break_chain: BreakChain | None
-    frame_times: list[FrameTime] | None
-    call_overhead: CallOverhead | None
-    recompile_moments: list[RecompileMoment] | None  # null without a compile log, as `guard_scans`
-    guard_scans: list[GuardScan] | None
+    graph_break_costs: list[breaks.GraphBreakCost] | None
+    graph_break_sites: list[breaks.GraphBreakSite]
+    break_chain: breaks.BreakChain | None
+    frame_times: list[regions.FrameTime] | None
+    call_overhead: regions.CallOverhead | None
+    recompile_moments: list[moments.RecompileMoment] | None  # null without a compile log, as `guard_scans`
+    guard_scans: list[moments.GuardScan] | None
     compile_overlap: ct.CompileOverlap | None
     frame_versions: list[RecompiledFrame]
     headlines: dict[Panel, str]  # the first sentence of each panel
@@ -202,20 +174,20 @@ def span_report(profile: Profile) -> Span:
         steps=profile.of(profiled_steps),
         kernel_categories=profile.of(kernel_categories),
         distinct_kernels=profile.of(distinct_kernels),
-        compiled_regions=profile.of(compiled_regions),
-        graph_break_costs=profile.of(graph_break_costs),
-        graph_break_sites=profile.of(graph_break_sites),
-        break_chain=profile.of(break_chain),
-        frame_times=profile.of(frame_times),
-        call_overhead=profile.of(call_overhead),
-        recompile_moments=profile.of(recompile_moments),
-        guard_scans=profile.of(guard_scans),
+        compiled_regions=profile.of(regions.compiled_regions),
+        graph_break_costs=profile.of(breaks.graph_break_costs),
+        graph_break_sites=profile.of(breaks.graph_break_sites),
+        break_chain=profile.of(breaks.break_chain),
+        frame_times=profile.of(regions.frame_times),
+        call_overhead=profile.of(regions.call_overhead),
+        recompile_moments=profile.of(moments.recompile_moments),
+        guard_scans=profile.of(moments.guard_scans),
         compile_overlap=profile.of(ct.compile_overlap),
-        frame_versions=profile.of(frame_versions),
+        frame_versions=profile.of(moments.frame_versions),
         headlines={
             "compile_time": profile.of(ct.overlap_headline),
-            "compiled_regions": profile.of(regions_headline),
-            "recompiles": profile.of(recompile_headline),
+            "compiled_regions": profile.of(regions.headline),
+            "recompiles": profile.of(moments.headline),
         },
         hints=Hints(profile.of(unnamed_cpu_kernels), _unnamed_triton_kernels(profile)),
     )
@@ -225,7 +197,7 @@ def unnamed_cpu_kernels(profile: Profile) -> str:
     """Return how to name the kernels of compiled code on the CPU; "" where they are named, or a GPU may have worked."""
     # GPU events may also be missing because the file is cut off, or because the GPU did nothing.
     may_have_gpu = profile.trace.is_lossy or profile.trace.metadata.get("deviceProperties")
-    if may_have_gpu or not profile.of(compiled_regions) or profile.of(kernel_launches):
+    if may_have_gpu or not profile.of(regions.compiled_regions) or profile.of(kernel_launches):
         return ""
     return (
         "Compiled code ran on the CPU, but its kernels are not named: "
@@ -265,8 +237,8 @@ def compile_report(data: CompileData) -> Compile:
         cache_lookups=len(results),
         cache_hits=results.count("hit"),
         problems=data.of(problems),
-        graph_breaks=data.of(graph_breaks),
-        reported_sites=data.of(reported_sites),
+        graph_breaks=data.of(breaks.graph_breaks),
+        reported_sites=data.of(breaks.reported_sites),
         recompiles=data.of(recompiles),
         recompiled_frames=data.of(recompiled_frames),
         generated_kernels=of_kernels,
@@ -284,7 +256,7 @@ def compile_report(data: CompileData) -> Compile:
         records=Records(*(dict(sorted(row.items())) for row in counts)),
         headlines={
             "compile_time": data.of(compile_time_headline),
-            "graph_breaks": data.of(reported_headline),
+            "graph_breaks": data.of(breaks.reported_headline),
             "overview": data.of(compiled_sentence),
             "recompiles": data.of(recompiles_headline),
         },

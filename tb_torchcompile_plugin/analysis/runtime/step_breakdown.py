@@ -5,8 +5,6 @@ while it works, the category of what runs; while it idles, what the thread that 
 GPU: what the thread of the steps does. Of a step that lacks GPU records nothing of that is known.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict
@@ -19,6 +17,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compile.compile_time import compile_overlap, frames_us_in
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_moments
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.columns import Cover, Floats, by_track, groups_of_equal, mask_of
 from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, causes_in, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
@@ -26,18 +25,6 @@ from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import NORMAL_DEVIATIONS, Int64s, Intervals, covered_ns, us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import (
-    StepTime,
-    StepWindows,
-    bottleneck_windows,
-    compile_ns,
-    incomplete_steps,
-    span_window,
-    steady_steps,
-    step_lengths,
-    step_ns,
-    step_time,
-)
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_autotuning, is_garbage_collection
@@ -132,7 +119,7 @@ class StepReport(msgspec.Struct, frozen=True):
     """All steps, on the clock that limits them. Without steps the lists are empty."""
 
     headline: str
-    step_time: StepTime
+    step_time: profile_steps.StepTime
     times: StepTimes | None  # of the steps whose mean is `step_time.step_us`
     steps: list[StepBreakdown]
     slow: list[SlowStep]
@@ -152,13 +139,13 @@ class Compiling(NamedTuple):
 
 def step_breakdown(profile: Profile) -> StepReport:
     """Return where the time of each step goes, how much steps vary, and why some are slow."""
-    steps, steady = profile.of(step_breakdowns), profile.of(steady_steps)
+    steps, steady = profile.of(step_breakdowns), profile.of(profile_steps.steady_steps)
     times = profile.of(steady_times)
     window = None if steps else profile.of(window_breakdown)
     slow = slow_steps(profile, steps)
     headline = "Nothing ran in this span."
     if times:
-        headline = _times_sentence(profile.of(step_time), times)
+        headline = _times_sentence(profile.of(profile_steps.step_time), times)
         if slow:
             more = " …" if slow[1:] else "."
             headline += f" {plural(len(slow), 'slow step')}: {slow[0].step}, {slow[0].why}{more}"
@@ -167,21 +154,21 @@ def step_breakdown(profile: Profile) -> StepReport:
     rows = [steps[row] for row in steady.rows.tolist()] if steady else [window] if window else []
     return StepReport(
         headline=headline,
-        step_time=profile.of(step_time),
+        step_time=profile.of(profile_steps.step_time),
         times=times,
         steps=steps,
         slow=slow,
         window=window,
-        mean_parts=_mean_parts(rows, profile.of(step_time)),
+        mean_parts=_mean_parts(rows, profile.of(profile_steps.step_time)),
     )
 
 
 def steady_times(profile: Profile) -> StepTimes | None:
     """Return how much the steps vary whose mean is the step time; None without steps."""
-    return step_times((profile.of(step_lengths) / 1000).tolist())
+    return step_times((profile.of(profile_steps.step_lengths) / 1000).tolist())
 
 
-def _times_sentence(step: StepTime, times: StepTimes) -> str:
+def _times_sentence(step: profile_steps.StepTime, times: StepTimes) -> str:
     """Return "A step takes 22.4 ms (mean of 3; 22.1 to 23.0 ms, ± 300 µs)."."""
     profiled = f"; {duration(step.profiled_us)} while profiling" if step.unprofiled_steps else ""
     varies = ""
@@ -190,7 +177,7 @@ def _times_sentence(step: StepTime, times: StepTimes) -> str:
     return f"A step takes {duration(step.step_us)} (mean of {times.steps:,}{profiled}{varies})."
 
 
-def _mean_parts(steps: Sequence[StepBreakdown], step: StepTime) -> list[MeanPart]:
+def _mean_parts(steps: Sequence[StepBreakdown], step: profile_steps.StepTime) -> list[MeanPart]:
     """Return the mean parts of these steps as they are unprofiled, and what profiling adds.
 
     A GPU works as long profiled as not, so the overhead is taken out of the other parts, in proportion.
@@ -240,19 +227,21 @@ def noise_us(a: StepTimes, b: StepTimes) -> float | None:
 
 def step_breakdowns(profile: Profile) -> list[StepBreakdown]:
     """Return one row per step, in its window on the clock that limits the steps; [] without steps."""
-    steps = profile.of(StepWindows)
-    rows = _breakdowns(profile, steps.names, profile.of(bottleneck_windows), profile.of(working_tracks))
+    steps = profile.of(profile_steps.StepWindows)
+    rows = _breakdowns(
+        profile, steps.names, profile.of(profile_steps.bottleneck_windows), profile.of(working_tracks)
+    )
     return [
         msgspec.structs.replace(row, parts=[StepPart("unknown", "not_recorded", row.wall_us)])
         if lacks
         else row
-        for row, lacks in zip(rows, profile.of(incomplete_steps).tolist(), strict=True)
+        for row, lacks in zip(rows, profile.of(profile_steps.incomplete_steps).tolist(), strict=True)
     ]
 
 
 def working_tracks(profile: Profile) -> Int64s:
     """Return for each step the thread that works in it: the one of its mark, unless that waits for another one."""
-    trace, steps = profile.trace, profile.of(StepWindows)
+    trace, steps = profile.trace, profile.of(profile_steps.StepWindows)
     worked = {
         track: int(covered_ns(busy(trace, rows), steps.starts, steps.ends).sum())
         for track, rows in by_track(trace, trace.select(cat=(OPERATOR,)))
@@ -266,7 +255,7 @@ def working_tracks(profile: Profile) -> Int64s:
 
 def window_breakdown(profile: Profile) -> StepBreakdown | None:
     """Return the whole span as one row; None where nothing ran."""
-    window, trace = profile.of(span_window), profile.trace
+    window, trace = profile.of(profile_steps.span_window), profile.trace
     if not window.total_ns:
         return None
     operators = by_track(trace, trace.select(cat=(OPERATOR,)))
@@ -370,7 +359,7 @@ def _growth(
 
 def _named_us(profile: Profile, is_wanted: Callable[[str], bool]) -> list[float]:
     """Return for each step how long slices of such names ran on its thread."""
-    trace, steps = profile.trace, profile.of(StepWindows)
+    trace, steps = profile.trace, profile.of(profile_steps.StepWindows)
     cover = Cover(trace, np.flatnonzero(mask_of(trace.names, is_wanted)[trace.name]))
     times: Int64s = np.zeros(len(steps), np.int64)
     for same in groups_of_equal(np.arange(len(steps)), steps.tracks):
@@ -391,17 +380,17 @@ def _reason(growth: dict[Reason, float], excess: float) -> tuple[Reason | None, 
 
 def compiling(profile: Profile) -> Compiling:
     """Return the steps that compile, on the clock of host or GPU, whichever is slower."""
-    steady = profile.of(steady_steps)
+    steady = profile.of(profile_steps.steady_steps)
     if steady is None:
         return Compiling(0, 0.0, np.zeros(0))
-    compiles, windows = steady.compiles, profile.of(StepWindows).windows
-    spent_us = us(profile.of(compile_ns)[compiles].sum())
+    compiles, windows = steady.compiles, profile.of(profile_steps.StepWindows).windows
+    spent_us = us(profile.of(profile_steps.compile_ns)[compiles].sum())
     if profile.summary and profile.of(compile_overlap):  # the log's compile time, which other panels show
         inside = Intervals(windows.starts[compiles], windows.ends[compiles])
         spent_us = frames_us_in(profile.summary.compilations, profile.trace.base_ns, inside)
-    return Compiling(int(compiles.sum()), spent_us, profile.of(step_ns)[~compiles] / 1000)
+    return Compiling(int(compiles.sum()), spent_us, profile.of(profile_steps.step_ns)[~compiles] / 1000)
 
 
 def span_compiles(profile: Profile) -> bool:
     """Return whether anything is compiled in a span without steps: then it is not steady."""
-    return not len(profile.of(StepWindows)) and bool(profile.of(compile_ns).any())
+    return not len(profile.of(profile_steps.StepWindows)) and bool(profile.of(profile_steps.compile_ns).any())

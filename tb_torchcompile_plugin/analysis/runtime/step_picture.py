@@ -1,7 +1,5 @@
 """Show where a step of the model goes: the host's time by cause, and how long each GPU works. Parts sum to the step."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Literal, NamedTuple

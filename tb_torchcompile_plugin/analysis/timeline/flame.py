@@ -4,8 +4,6 @@ Everything is in whole nanoseconds: the frames below one fill it, except for its
 all that the thread did.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import msgspec

@@ -4,8 +4,6 @@ Compilations come from the compile log or the summary, in Unix time, so they are
 of them, before its first event and after its last one.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -17,14 +15,8 @@ from tb_torchcompile_plugin.analysis.runtime.gpu_idle import longest_slice
 from tb_torchcompile_plugin.analysis.timeline.lanes import Item, ItemSlices, LaneKind
 from tb_torchcompile_plugin.compile_log.record import forward_compilations, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import (
-    all_breaks,
-    all_calls,
-    break_host_ns,
-    region_calls,
-    resumes,
-)
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, NOTHING, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import us
@@ -104,7 +96,7 @@ def _regions(profile: Profile, origin: int) -> list[Item]:
                 "resume": call.resume,
             },
         )
-        for call in all_calls(profile.of(region_calls))
+        for call in regions.all_calls(profile.of(regions.region_calls))
     ]
     for row, code in ownership.backwards:
         compile_id, start, dur = ownership.names[code], int(trace.ts[row]) - origin, int(trace.dur[row])
@@ -113,14 +105,14 @@ def _regions(profile: Profile, origin: int) -> list[Item]:
 
 
 def _breaks(profile: Profile, origin: int) -> list[Item]:
-    resume_lines = profile.of(resumes)
+    resume_lines = profile.of(regions.resumes)
     if resume_lines is None:
         return []
     reported = profile.summary.graph_breaks if profile.summary else ()
     reasons = {row.key.compile_id: row.reason for row in reported}
-    gaps = list(all_breaks(profile.of(region_calls)))
+    gaps = list(regions.all_breaks(profile.of(regions.region_calls)))
     items = []
-    for gap, host in zip(gaps, break_host_ns(profile, gaps).tolist(), strict=True):
+    for gap, host in zip(gaps, regions.break_host_ns(profile, gaps).tolist(), strict=True):
         compile_id, resumed = gap.call.compile_id, gap.resumed
         file, line = resume_lines.place(compile_id, resumed.compile_id)
         items.append(

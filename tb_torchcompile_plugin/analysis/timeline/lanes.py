@@ -7,8 +7,6 @@ Slices of a thread that outlast their parent would cover what follows it, so the
 others of the track: nothing overlaps, and nothing is left out.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -82,7 +80,7 @@ class Item:
 class TrackSlices:
     """A thread or a stream of the trace."""
 
-    def __init__(self, rows: TraceRows, track: int, palette: Palette) -> None:
+    def __init__(self, rows: "TraceRows", track: int, palette: "Palette") -> None:
         self.track = track
         self.texts = rows.trace.names
         self.colors = palette.colors
@@ -114,7 +112,7 @@ class ItemSlices:
         self._singles = level_of_detail.singles(self.line[order], start[order], dur[order], order)
 
     @classmethod
-    def of(cls, items: list[Item]) -> ItemSlices:
+    def of(cls, items: list[Item]) -> "ItemSlices":
         """Create slices of items in any order."""
         ordered = sorted(items, key=lambda item: (item.start, -item.dur))
         start = np.array([item.start for item in ordered], np.int64)
@@ -243,7 +241,9 @@ class TraceRows:
 
     def runs(self, track: int, start: int, end: int, shift: int) -> MergedSlices:
         """Return the runs of level `shift` of one track that touch [start, end), by (group, start)."""
-        level, window = level_of_detail.coarsest(self._levels, shift), (start, end, shift)
+        # The coarsest level from which these can be made; None where that is the slices themselves.
+        level = next((level for level in reversed(self._levels) if level.shift <= shift), None)
+        window = start, end, shift
         near = level.window(self._groups(track), *window) if level else self._slices(track, *window)
         return level_of_detail.touching(level_of_detail.merged(near, shift), start, end)
 

@@ -3,8 +3,6 @@
 GPUs come before the threads that launch their work: streams are a line or two, threads are as deep as their stacks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """What happened in a range of the timeline? Slices count with the part of them that is inside."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Where on the timeline are the slices whose name contains a text?"""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from functools import partial
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What is one slice of the timeline: its position, its args, and the slices that it is related to?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -5,8 +5,6 @@ compiled before it has negative ones. Whatever a window spans, its answer has at
 line: see `level_of_detail` for which slices share one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias

@@ -1,11 +1,9 @@
 """Tables of a report cut to what is asked for and to so many bytes; what is left out is counted, and can be had."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from shlex import quote
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,27 +15,11 @@ from tb_torchcompile_plugin.errors import WrongArgument
 AFTER = "AFTER"  # where the fixed program is recorded
 
 
-class CommandHints(Protocol):
-    """How a caller asks for more: each answer can be typed, or called, as it is."""
-
-    def show(self, id: str) -> str:
-        """Return how to get a row."""
-
-    def rows(self, section: str, after: str) -> str:
-        """Return how to get rows of a section. after: the id of the last known row, "" for none."""
-
-    def tables(self, sections: Sequence[str]) -> str:
-        """Return how to get the tables of sections."""
-
-    def what_if(self, place: Address, fix: str) -> str:
-        """Return how to predict a span with this fix. fix: "" for all fixes."""
-
-    def compare(self, run: str, several: bool) -> str:
-        """Return how to compare the run before with the one after. several: whether the logdir has several."""
-
-
 class Commands:
-    """The commands of `tb-torchcompile` about a logdir. run, top, most_bytes: as they were given."""
+    """How a caller asks for more: the commands of `tb-torchcompile` about a logdir, which can be typed as they are.
+
+    run, top, most_bytes: as they were given.
+    """
 
     def __init__(
         self, logdir: str, run: str = "", top: int | None = None, most_bytes: int | None = None
@@ -52,7 +34,7 @@ class Commands:
         return f"tb-torchcompile show {quote(id)} --logdir {self._logdir}"
 
     def rows(self, section: str, after: str) -> str:
-        """Return the command that reports rows of a section."""
+        """Return the command that reports rows of a section. after: the id of the last known row, "" for none."""
         if after:
             return f"tb-torchcompile report {self._logdir}{self._run} --json --after {quote(after)}{self._bounds}"
         return f"tb-torchcompile report {self._logdir}{self._run} --json --section {section}"
@@ -63,13 +45,13 @@ class Commands:
         return of + self._bounds
 
     def what_if(self, place: Address, fix: str) -> str:
-        """Return the command that predicts a span with this fix."""
+        """Return the command that predicts a span with this fix. fix: "" for all fixes."""
         named = {"--run": place.run, "--worker": place.worker, "--span": place.span, "--fix": fix}
         chosen = "".join(f" {name} {quote(value)}" for name, value in named.items() if value)
         return f"tb-torchcompile what-if {self._logdir}{chosen}"
 
     def compare(self, run: str, several: bool) -> str:
-        """Return the command that compares the run before with the one after."""
+        """Return the command that compares a run with the one after it. several: whether the logdir has several."""
         if several:
             return f"tb-torchcompile compare {self._logdir} {self._logdir} --run {quote(run)} --run {AFTER}"
         return f"tb-torchcompile compare {self._logdir} {AFTER}"
@@ -224,7 +206,7 @@ class _Whole(NamedTuple):
     skipped: int
 
 
-def bounded(tables: Iterable[Table], ask: AnswerLimits, headline: str, more: CommandHints) -> Bounded:
+def bounded(tables: Iterable[Table], ask: AnswerLimits, headline: str, more: Commands) -> Bounded:
     """Return as many rows of each table as fit, the first of all before the last of any. Raises WrongArgument."""
     whole = [_whole(table, skipped) for table, skipped in _wanted(list(tables), ask)]
     counts = [len(table.rows) if ask.top is None else min(ask.top, len(table.rows)) for table in whole]
@@ -275,7 +257,7 @@ def _whole(table: Table, skipped: int) -> _Whole:
     return _Whole(table, rows[skipped:], time, times, skipped)
 
 
-def _cut(whole: _Whole, count: int, more: CommandHints) -> TruncatedTable:
+def _cut(whole: _Whole, count: int, more: Commands) -> TruncatedTable:
     table, end, total = whole.table, whole.skipped + count, sum(whole.times)
     omitted = None
     if end < len(table.rows):
@@ -294,7 +276,7 @@ class _Fitting(NamedTuple):
     whole: Sequence[_Whole]
     counts: Sequence[int]  # rows of each table, at most
     headline: str
-    more: CommandHints
+    more: Commands
     most_bytes: int
 
     def cut_to(self, limits: Sequence[int]) -> Bounded:

@@ -1,7 +1,5 @@
 """Rows in which a word stands, wherever they are; and the lines of the program that a recording knows."""
 
-from __future__ import annotations
-
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,19 +10,11 @@ import msgspec
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
-from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Bounded, CommandHints, bounded
+from tb_torchcompile_plugin.api import report as reports
+from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Bounded, Commands, bounded
 from tb_torchcompile_plugin.api.answers.sections import Table, address, tables
 from tb_torchcompile_plugin.api.answers.show import Shown, shown
 from tb_torchcompile_plugin.api.catalog import Listing
-from tb_torchcompile_plugin.api.report import (
-    Report,
-    ReportFilter,
-    Run,
-    RunFinding,
-    SpanReport,
-    Worker,
-    whole_report,
-)
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, WrongArgument
 from tb_torchcompile_plugin.logdir.discovery import File
@@ -68,7 +58,7 @@ class KnownLines(msgspec.Struct, frozen=True):
     lines: list[KnownLine]
 
 
-def search(report: Report, word: str) -> Matches:
+def search(report: reports.Report, word: str) -> Matches:
     """Find the rows in which a word stands, whatever its case, findings first. Raises WrongArgument without a word."""
     if not word.strip():
         raise WrongArgument(
@@ -78,7 +68,7 @@ def search(report: Report, word: str) -> Matches:
     return Matches(len(matches), matches)
 
 
-def source_lines(report: Report, place: str) -> KnownLines:
+def source_lines(report: reports.Report, place: str) -> KnownLines:
     """Return the recorded lines of a file.
 
     place: "train.py:12", or "train.py" for all of it; the end of a path is enough. Raises NotFound.
@@ -111,7 +101,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _lines(report: Report) -> dict[str, dict[int, KnownLine]]:
+def _lines(report: reports.Report) -> dict[str, dict[int, KnownLine]]:
     """Return by file and line what was measured, otherwise what a stack shows."""
     lines: dict[str, dict[int, KnownLine]] = defaultdict(dict)
     for table in tables(report):
@@ -133,11 +123,11 @@ class FirstAnswer(NamedTuple):
     """What a report says first: how long a step is, what to change, and what is known of that run."""
 
     headline: str  # about what the first finding is about
-    run: Run | None
+    run: reports.Run | None
     job: JobReport | None
-    worker: Worker | None
-    span: SpanReport | None
-    first: RunFinding | None  # None without findings that ask for a change
+    worker: reports.Worker | None
+    span: reports.SpanReport | None
+    first: reports.RunFinding | None  # None without findings that ask for a change
 
     @property
     def compiled(self) -> Compile | None:
@@ -145,7 +135,7 @@ class FirstAnswer(NamedTuple):
         return self.worker.compile if self.worker else None
 
 
-def first_answer(report: Report) -> FirstAnswer:
+def first_answer(report: reports.Report) -> FirstAnswer:
     """Return what is known of the run of the first finding; where there is none, of the newest span."""
     first = next((row for row in report.findings if row.advised), None)
     run = next((run for run in report.runs if first is None or run.run == first.run), None)
@@ -153,15 +143,17 @@ def first_answer(report: Report) -> FirstAnswer:
         return FirstAnswer("", None, None, None, None, first)
     # the worker and the span of the finding; otherwise the first worker with a span that was read, and its newest span
     named = [worker for worker in run.workers if first and worker.worker == first.worker]
-    read = [worker for worker in run.workers if any(isinstance(span, SpanReport) for span in worker.spans)]
+    read = [
+        worker for worker in run.workers if any(isinstance(span, reports.SpanReport) for span in worker.spans)
+    ]
     worker = next(iter((*named, *read, *run.workers)), None)
-    spans = [span for span in (worker.spans if worker else ()) if isinstance(span, SpanReport)]
+    spans = [span for span in (worker.spans if worker else ()) if isinstance(span, reports.SpanReport)]
     of_finding = [span for span in spans if first and span.span == first.span]
     span = next(iter((*of_finding, *reversed(spans))), None)
     return FirstAnswer(_headline(run, worker, span), run, run.job, worker, span, first)
 
 
-def _headline(run: Run, worker: Worker | None, span: SpanReport | None) -> str:
+def _headline(run: reports.Run, worker: reports.Worker | None, span: reports.SpanReport | None) -> str:
     if run.job:
         return run.job.headline
     if span:
@@ -176,24 +168,24 @@ class Logdir:
         self.session = session
         self._progress = progress
         self._lock = threading.Lock()
-        self._kept: tuple[ReportFilter, tuple[File, ...], Report] | None = None
+        self._kept: tuple[reports.ReportFilter, tuple[File, ...], reports.Report] | None = None
 
-    def report(self, run: str = "") -> Report:
+    def report(self, run: str = "") -> reports.Report:
         """Return the report on this run, on all for "". Raises NoSuchRun."""
         with self._lock:
             listing = self.session.look()
             only = [listed.run for listed, _ in listing.runs] == [run]  # which is the same as all of them
-            wanted, files = ReportFilter("" if only else run), _files(listing, run)
+            wanted, files = reports.ReportFilter("" if only else run), _files(listing, run)
             if self._kept is None or self._kept[:2] != (wanted, files):
-                self._kept = wanted, files, whole_report(self.session, self._progress, wanted)
+                self._kept = wanted, files, reports.whole_report(self.session, self._progress, wanted)
             return self._kept[2]
 
-    def tables(self, ask: AnswerLimits, asking: CommandHints, run: str = "") -> Bounded:
+    def tables(self, ask: AnswerLimits, asking: Commands, run: str = "") -> Bounded:
         """Return what is asked for of a run, or of all. Raises WrongArgument."""
         report = self.report(address(ask.after).run if ask.after else run)
         return bounded(tables(report), ask, first_answer(report).headline, asking)
 
-    def show(self, id: str, asking: CommandHints) -> Shown:
+    def show(self, id: str, asking: Commands) -> Shown:
         """Return the row of an id. Raises WrongArgument."""
         return shown(self.session, self.report(address(id).run), id, asking)
 

@@ -1,7 +1,5 @@
 """The sections of a report by their types: what can be asked for, what rows hold, which time they are about."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections import Counter
@@ -52,11 +50,11 @@ class Address(NamedTuple):
         return "/".join(parts)
 
     @property
-    def place(self) -> Address:
+    def place(self) -> "Address":
         """Where the row is: the id without section and key."""
         return Address(*self[:3])
 
-    def row(self, section: str, key: str) -> Address:
+    def row(self, section: str, key: str) -> "Address":
         """Return the id of a row at this place."""
         return self._replace(section=section, key=key)
 

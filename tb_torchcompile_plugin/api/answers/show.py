@@ -1,7 +1,5 @@
 """One row by its id, with all that is known of it, and what to ask next."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
@@ -15,7 +13,7 @@ from tb_torchcompile_plugin.analysis.finding import Finding, Panel
 from tb_torchcompile_plugin.analysis.formatting import between, duration
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kernel_details
-from tb_torchcompile_plugin.api.answers.bounded import AFTER, CommandHints
+from tb_torchcompile_plugin.api.answers.bounded import AFTER, Commands
 from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table, address, tables
 from tb_torchcompile_plugin.api.report import Report, RunFinding
 from tb_torchcompile_plugin.api.session import Session
@@ -109,7 +107,7 @@ class Shown(msgspec.Struct, frozen=True):
     next: list[str]
 
 
-def shown(session: Session, report: Report, id: str, asking: CommandHints) -> Shown:
+def shown(session: Session, report: Report, id: str, asking: Commands) -> Shown:
     """Return the row of an id. report: with the run that the id names. Raises NoSuchId, which names similar ids."""
     every = list(tables(report))
     table, row = _row_of(every, id)
@@ -156,7 +154,7 @@ def _located(table: Table, row: msgspec.Struct, asked: Address) -> Address:
     return asked.row(table.section, getattr(row, "key", "") or asked.key)
 
 
-def _verify(place: Address, row: Finding, asking: CommandHints, several: bool) -> HowToVerify:
+def _verify(place: Address, row: Finding, asking: Commands, several: bool) -> HowToVerify:
     """Return how to verify a fix. several: whether the run is one of several of its logdir."""
     expect = None
     if (step := row.predicted) is not None:

@@ -1,7 +1,5 @@
 """One question at a time, waited for: what is asked is kept as the tab would be answered."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """One run as one file: the tab, and the answers to what it asks."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,19 +12,7 @@ from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api.bodies import SOURCE, terms
 from tb_torchcompile_plugin.api.catalog import Ids, RunRef, Runs, newest_span, only_run, plugin_version
-from tb_torchcompile_plugin.api.export import page
-from tb_torchcompile_plugin.api.export.ask import (
-    CODE_ROUTES,
-    LEFT_OUT,
-    TIMELINE,
-    VALUES,
-    Advance,
-    RouteReader,
-    Texts,
-    body_of,
-    key_of,
-    names_of,
-)
+from tb_torchcompile_plugin.api.export import ask, page
 from tb_torchcompile_plugin.api.export.page import Body, Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
 from tb_torchcompile_plugin.api.routes import (
@@ -69,13 +55,13 @@ class FileContents(msgspec.Struct, frozen=True):
 
 def parameters() -> dict[str, list[str]]:
     """Return by route the names of the parameters that distinguish its questions."""
-    return {name: names_of(route) for name, route in ROUTES.items()}
+    return {name: ask.names_of(route) for name, route in ROUTES.items()}
 
 
 def reasons(code: bool) -> dict[str, str]:
     """Return by route why an answer is left out, as a sentence without its end."""
     why = {
-        **LEFT_OUT,
+        **ask.LEFT_OUT,
         "timeline": "The timeline of this span is left out of this file",
         "timeline_search": "This file can be searched for the names of its kernels, operators and compilations alone",
         "timeline_slice": "The details of this slice are left out of this file",
@@ -86,7 +72,7 @@ def reasons(code: bool) -> dict[str, str]:
         "compare": "This comparison is left out of this file",
     }
     if not code:
-        why |= dict.fromkeys(CODE_ROUTES, "Code and graphs are left out of this file (--no-code)")
+        why |= dict.fromkeys(ask.CODE_ROUTES, "Code and graphs are left out of this file (--no-code)")
     return why
 
 
@@ -118,14 +104,14 @@ class Export:
 
     session: Session
     chosen: Chosen
-    advance: Advance | None = None
+    advance: ask.Advance | None = None
     holds: list[Held] = field(default_factory=list)
     left_out: list[Held] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Raises UserError where there is no such run, worker or span."""
         self.pack = Pack()
-        self.reader = RouteReader(self.session, self.pack, self.chosen.code, self.advance)
+        self.reader = ask.RouteReader(self.session, self.pack, self.chosen.code, self.advance)
         every = self.session.runs()
         self.ids = pick(every, self.chosen)
         self.base = pick(every, Chosen(run=self.chosen.compare)) if self.chosen.compare else None
@@ -147,7 +133,7 @@ class Export:
         self._look()
         yield page.head(f"torch.compile: {self.title}")
         yield from page.bundle()
-        self.pack.add(key_of("runs", {}), body_of(self.runs))
+        self.pack.add(ask.key_of("runs", {}), ask.body_of(self.runs))
         self.reader.keep("sheets", {})
         yield from self._first()
         yield from self._compared()
@@ -192,24 +178,24 @@ class Export:
         subjects = (SPAN, LAST, SPAN_OR_WORKER) if span else (SPAN_OR_WORKER,)
         yield from self._once(_span_texts(run, worker, span), *subjects)
 
-    def _once(self, ids: Texts, *subjects: object) -> Iterator[bytes]:
+    def _once(self, ids: ask.Texts, *subjects: object) -> Iterator[bytes]:
         """Yield the answers to the questions that need nothing but these ids."""
         for route in ROUTES.values():
-            is_plain = route.name not in TIMELINE and all(
+            is_plain = route.name not in ask.TIMELINE and all(
                 parameter.optional for parameter in route.parameters
             )
             if route.subject in subjects and is_plain and self._wanted(route):
                 self.reader.keep(route.name, ids)
                 yield from self.pack.take()
 
-    def _details(self, subject: object, ids: Texts) -> Iterator[bytes]:
+    def _details(self, subject: object, ids: ask.Texts) -> Iterator[bytes]:
         """Yield the answers that rows lead to."""
-        for name, values in VALUES.items():
+        for name, values in ask.VALUES.items():
             if ROUTES[name].subject is subject and self._wanted(ROUTES[name]):
                 yield from self.reader.keep_all(name, values(self.reader, ids))
 
     def _wanted(self, route: Route[Any]) -> bool:
-        return route.name not in LEFT_OUT and (self.chosen.code or route.name not in CODE_ROUTES)
+        return route.name not in ask.LEFT_OUT and (self.chosen.code or route.name not in ask.CODE_ROUTES)
 
     def _job(self, run: str, span: str) -> Iterator[bytes]:
         """Yield the ranks together. Asked of another rank of the job, it is the same question."""
@@ -231,7 +217,7 @@ class Export:
             )
         )
 
-    def _same_job(self, ids: Texts, spans: list[str]) -> None:
+    def _same_job(self, ids: ask.Texts, spans: list[str]) -> None:
         prefix = f"\x1f{ids['run']}\x1f{ids['span']}"
         jobs = {route.name for route in ROUTES.values() if route.subject in (JOB, RANK, SIDE_BY_SIDE)}
         for key in list(self.pack.locations):
@@ -255,7 +241,7 @@ class Export:
         details = f"of {plural(part.slices, 'slice')}; {plural(part.searched, 'name')} can be searched for"
         self.holds.append(Held("Details on the timeline", details))
 
-    def _searched(self, ids: Texts) -> Iterator[str]:
+    def _searched(self, ids: ask.Texts) -> Iterator[str]:
         """Yield what links search the timeline for, most important first."""
         for name in ("kernels", "operators"):
             answer = self.reader.ask(name, ids)
@@ -310,7 +296,7 @@ class Export:
 
     def contents(self) -> FileContents:
         """Return what the file shows of itself; complete once its blocks have been written."""
-        never = dict.fromkeys(what.removesuffix(" left out of this file") for what in LEFT_OUT.values())
+        never = dict.fromkeys(what.removesuffix(" left out of this file") for what in ask.LEFT_OUT.values())
         needs = "needs the logdir, in TensorBoard"
         left = [*self.left_out, *(Held(what.rpartition(" ")[0], needs) for what in never)]
         if not self.chosen.code:
@@ -344,7 +330,7 @@ def _fitting(run: RunRef, chosen: Chosen) -> RunRef:
     return msgspec.structs.replace(run, workers=workers)
 
 
-def _span_texts(run: str, worker: str, span: str) -> Texts:
+def _span_texts(run: str, worker: str, span: str) -> ask.Texts:
     return {"run": run, "worker": worker, "span": span}
 
 

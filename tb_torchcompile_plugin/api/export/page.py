@@ -4,8 +4,6 @@ The script is the one piece of JavaScript that stands in the page as it is; a ha
 it run. It makes modules of the bundle, which no server is asked for. What it does is in `frontend/src/file.ts`.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

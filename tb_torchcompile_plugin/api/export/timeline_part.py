@@ -1,7 +1,5 @@
 """The timeline of one span as far as its budget goes: an overview of all of it, and steps at full detail."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Iterator
 from itertools import chain, islice
 from typing import NamedTuple
@@ -37,7 +35,7 @@ class TileName(NamedTuple):
         """Where it ends, in ns of the timeline."""
         return self.start + (BUCKETS << self.level)
 
-    def halves(self) -> tuple[TileName, TileName]:
+    def halves(self) -> "tuple[TileName, TileName]":
         """Return the two tiles of the next finer level that cover the same time."""
         return TileName(self.level - 1, 2 * self.number), TileName(self.level - 1, 2 * self.number + 1)
 

@@ -6,8 +6,6 @@ so that there is a digest of each. It writes a line of JSON to its standard inpu
 time, the newest first. When whoever started it is gone before that `null`, it ends at once, whatever it is at.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

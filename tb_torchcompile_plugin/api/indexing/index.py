@@ -1,7 +1,5 @@
 """Which digests a logdir lacks, and how they come to be: `tb-torchcompile index`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing

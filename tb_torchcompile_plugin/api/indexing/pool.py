@@ -1,7 +1,5 @@
 """Orders carried out by processes of this machine, as many at a time as there are workers."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import multiprocessing

@@ -1,7 +1,5 @@
 """The commands that answer in bounds and by ids: `report`, `show`, `schema` and `skill`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics
@@ -13,18 +11,11 @@ from typing import Any
 import msgspec
 
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails
+from tb_torchcompile_plugin.api import report as reports
 from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Bounded, Commands, bounded, is_nothing
 from tb_torchcompile_plugin.api.answers.search import Logdir, first_answer
 from tb_torchcompile_plugin.api.answers.sections import OF_LOGDIR, address, encoded, schema, tables
 from tb_torchcompile_plugin.api.answers.show import Shown
-from tb_torchcompile_plugin.api.report import (
-    Report,
-    ReportFilter,
-    all_warnings,
-    check,
-    read_report,
-    why_nothing,
-)
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
@@ -37,7 +28,7 @@ _IN_THE_ID = ("id", "more", "key", "run", "worker", "span")
 _USUAL_LOGDIR = "runs"  # of TensorBoard's and torch's examples
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add all of them."""
     _add_report(commands)
     show = commands.add_parser("show", help="print one row of a report, by the id that stands with it")
@@ -55,7 +46,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     agent.set_defaults(run=_show_skill)
 
 
-def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     report = commands.add_parser(
         "report", help="print what a logdir, a trace or a log holds: what to change, and where a step goes"
     )
@@ -105,7 +96,9 @@ def show_report(arguments: argparse.Namespace) -> None:
         row = address(ask.after)
         run = "" if row.section in OF_LOGDIR else row.run
     with text.progress_bar() as advance:
-        report = read_report(arguments.logdir, advance, ReportFilter(run, arguments.rank, arguments.all))
+        report = reports.read_report(
+            arguments.logdir, advance, reports.ReportFilter(run, arguments.rank, arguments.all)
+        )
     failure = _print_warnings(report, arguments.logdir)
     if ask.bounds and not failure:
         commands = Commands(arguments.logdir, arguments.only_run, ask.top, arguments.max_bytes)
@@ -124,9 +117,9 @@ def show_report(arguments: argparse.Namespace) -> None:
         print_screen(report, arguments.logdir)
 
 
-def _print_warnings(report: Report, logdir: str) -> UserError | None:
+def _print_warnings(report: reports.Report, logdir: str) -> UserError | None:
     """Print all warnings; return the error where nothing was read."""
-    warnings, reason = list(all_warnings(report)), why_nothing(logdir, report)
+    warnings, reason = list(reports.all_warnings(report)), reports.why_nothing(logdir, report)
     for notice in warnings if warnings != [reason] else []:
         print(visible(f"warning: {notice}"), file=sys.stderr)
     if isinstance(reason, Notice):
@@ -134,7 +127,7 @@ def _print_warnings(report: Report, logdir: str) -> UserError | None:
     return UserError(reason) if reason else None
 
 
-def _check_rank(report: Report, rank: int | None) -> None:
+def _check_rank(report: reports.Report, rank: int | None) -> None:
     """Raise WrongArgument if no job has such a rank."""
     ranks: set[int] = set()
     for run in report.runs:
@@ -179,7 +172,7 @@ def default_logdir() -> str:
 def show_id(arguments: argparse.Namespace) -> None:
     """Print the row. Raises WrongArgument if there is none of this id."""
     logdir = arguments.logdir or default_logdir()
-    check(logdir)
+    reports.check(logdir)
     with text.progress_bar() as advance:
         row = Logdir(Session([("", logdir)]), advance).show(arguments.id, Commands(logdir))
     if arguments.json:

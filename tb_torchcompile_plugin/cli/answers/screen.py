@@ -4,8 +4,6 @@ The first three lines are enough to act on: the verdict, the first finding with 
 do. Where nothing would make a step faster they say so, and what is worth knowing is below.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """How is a digest stored? As one protobuf message of compressed sections, written whole or not at all."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple

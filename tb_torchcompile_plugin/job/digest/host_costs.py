@@ -1,7 +1,5 @@
 """What was the host of a rank busy with, which work did it launch meanwhile, and how long did it compile?"""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from itertools import pairwise
 from typing import Literal, NamedTuple

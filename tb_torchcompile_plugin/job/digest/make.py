@@ -4,8 +4,6 @@ The digest of a rank holds 100 kB at most. Of a long recording it holds whole st
 is halved until they fit, so that the ranks of a job, which recorded about the same, mostly hold the same steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -13,20 +11,10 @@ import numpy as np
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
+from tb_torchcompile_plugin.job.digest import rank_digest
 from tb_torchcompile_plugin.job.digest.file import LARGEST, ROOM, fitting, left_out
 from tb_torchcompile_plugin.job.digest.host_costs import computes, host_costs, launched
 from tb_torchcompile_plugin.job.digest.rank_calls import RankCalls, rank_calls
-from tb_torchcompile_plugin.job.digest.rank_digest import (
-    DigestColumns,
-    DigestDetails,
-    HostParts,
-    HostWindows,
-    KernelParts,
-    RankGpu,
-    RankGpuSteps,
-    message_from_columns,
-    section_bytes,
-)
 from tb_torchcompile_plugin.profile.columns import codes_of, distinct, ranges, sums
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, device_names, gpu_work, layers
@@ -50,17 +38,17 @@ def digest(profile: Profile) -> pb.Digest:
     return profile.of(_fitted)[1]
 
 
-def digest_columns(profile: Profile) -> DigestColumns:
+def digest_columns(profile: Profile) -> rank_digest.DigestColumns:
     """Return the columns of the same digest."""
     return profile.of(_fitted)[0]
 
 
-def _fitted(profile: Profile) -> tuple[DigestColumns, pb.Digest]:
+def _fitted(profile: Profile) -> tuple[rank_digest.DigestColumns, pb.Digest]:
     columns = _columns(profile, profile.of(_all_of_it))
-    message = message_from_columns(columns)
+    message = rank_digest.message_from_columns(columns)
     if message.ByteSize() > LARGEST:
         columns = _columns(profile, _what_fits(profile))
-        message = message_from_columns(columns)
+        message = rank_digest.message_from_columns(columns)
     return columns, message
 
 
@@ -85,7 +73,7 @@ def _what_fits(profile: Profile) -> _Excerpt:
     most, moments = profile.of(_all_of_it), profile.of(cuts)
 
     def trial(steps: int, compilations: int = 0, cuts: int = 0) -> pb.Digest:
-        return message_from_columns(_columns(profile, _Excerpt(steps, compilations, cuts)))
+        return rank_digest.message_from_columns(_columns(profile, _Excerpt(steps, compilations, cuts)))
 
     def call_size(count: int) -> int:
         message = trial(count)
@@ -118,7 +106,7 @@ def _step_ends(profile: Profile) -> Int64s:
     return lane.begin[lane.marks][1:]
 
 
-def _columns(profile: Profile, kept: _Excerpt) -> DigestColumns:
+def _columns(profile: Profile, kept: _Excerpt) -> rank_digest.DigestColumns:
     (calls, _), moments = _beginning(profile, kept.steps), profile.of(cuts)[: kept.cuts]
     header = _identified(profile)
     what = "steps" if len(profile.of(marked_steps)) else "collectives"
@@ -136,8 +124,8 @@ def _columns(profile: Profile, kept: _Excerpt) -> DigestColumns:
         header.notices.extend(left_out(*rows))
         steps = kept_steps
     header.host_steps = steps
-    details = DigestDetails(_host(profile, moments), _kernels(profile, moments))
-    return DigestColumns(header, calls, moments, *_steps(profile, kept.steps), details)
+    details = rank_digest.DigestDetails(_host(profile, moments), _kernels(profile, moments))
+    return rank_digest.DigestColumns(header, calls, moments, *_steps(profile, kept.steps), details)
 
 
 def _identified(profile: Profile) -> pb.Digest:
@@ -192,22 +180,24 @@ def _beginning(profile: Profile, count: int) -> tuple[RankCalls, int]:
     return first, int(ends[count]) - 1
 
 
-def _steps(profile: Profile, count: int) -> tuple[HostWindows, RankGpu | None]:
+def _steps(profile: Profile, count: int) -> tuple[rank_digest.HostWindows, rank_digest.RankGpu | None]:
     """Return the first `count` steps on the host and on the GPU."""
     windows, compiling, gpu = profile.of(marked_steps), profile.of(compile_ns), profile.of(rank_gpu)
     names = windows.names[:count]
-    host = HostWindows(names, windows.starts[:count], windows.ends[:count], compiling[: len(names)])
+    host = rank_digest.HostWindows(
+        names, windows.starts[:count], windows.ends[:count], compiling[: len(names)]
+    )
     if gpu is None or not (gpu.steps.window < count).any():
         return host, None
     mask = gpu.steps.window < count
     if mask.all():
         return host, gpu
-    steps = RankGpuSteps(*(column[mask] for column in gpu.steps))
+    steps = rank_digest.RankGpuSteps(*(column[mask] for column in gpu.steps))
     inside = gpu.exposed.starts < steps.end.max()
-    return host, RankGpu(steps, Intervals(*(column[inside] for column in gpu.exposed)))
+    return host, rank_digest.RankGpu(steps, Intervals(*(column[inside] for column in gpu.exposed)))
 
 
-def rank_gpu(profile: Profile) -> RankGpu | None:
+def rank_gpu(profile: Profile) -> rank_digest.RankGpu | None:
     """Return the steps on the slowest GPU; None where no step launched GPU work."""
     steps = profile.of(gpu_steps)
     if steps is None or not len(steps.step) or not len(profile.of(marked_steps)):
@@ -221,7 +211,7 @@ def rank_gpu(profile: Profile) -> RankGpu | None:
 
     compute, memory = inside(active.compute), inside(active.memory)
     alone = inside(subtract(active.compute, busy(profile.trace, work.of("communication").index)))
-    own = RankGpuSteps(
+    own = rank_digest.RankGpuSteps(
         window=steps.step,
         begin=steps.begin,
         end=steps.end,
@@ -230,7 +220,7 @@ def rank_gpu(profile: Profile) -> RankGpu | None:
         exposed_memory=memory - inside(active.communication),
         idle=steps.length - memory,
     )
-    return RankGpu(own, subtract(active.communication, active.compute))
+    return rank_digest.RankGpu(own, subtract(active.communication, active.compute))
 
 
 def cuts(profile: Profile) -> Int64s:
@@ -245,7 +235,7 @@ def cuts(profile: Profile) -> Int64s:
     return np.asarray(moments[moments <= lane.begin[-1]] if len(lane) else moments[:0], np.int64)
 
 
-def _host(profile: Profile, moments: Int64s) -> HostParts:
+def _host(profile: Profile, moments: Int64s) -> rank_digest.HostParts:
     costs = profile.of(host_costs)
     until = _NEVER if len(moments) == len(profile.of(cuts)) else moments.max(initial=_BEFORE)
     codes = {blamed: code for code, blamed in enumerate(dict.fromkeys(costs.blamed))}
@@ -256,7 +246,7 @@ def _host(profile: Profile, moments: Int64s) -> HostParts:
     waiting = waiting[waiting >= costs.bounds[2]]
     used, code_used = np.unique(np.concatenate((parts[1], code[waiting])), return_inverse=True)
     blamed = list(codes)
-    return HostParts(
+    return rank_digest.HostParts(
         blamed=[blamed[code]._replace(line=max(blamed[code].line, 0)) for code in used.tolist()],
         stretch=parts[0],
         code=code_used[: len(parts[1])],
@@ -278,7 +268,7 @@ def _by_stretch(moments: Int64s, begin: Int64s, end: Int64s, code: Int64s) -> tu
     return keys[0][total > 0], keys[1][total > 0], total[total > 0]
 
 
-def _kernels(profile: Profile, moments: Int64s) -> KernelParts:
+def _kernels(profile: Profile, moments: Int64s) -> rank_digest.KernelParts:
     """Return what was launched in each stretch."""
     trace, queue = profile.trace, profile.of(gpu_queue)
     stretch = np.searchsorted(moments, profile.of(launched), side="right") - 1
@@ -287,7 +277,7 @@ def _kernels(profile: Profile, moments: Int64s) -> KernelParts:
     names, kernel = distinct(trace.name[rows], codes_of(trace, "grid", rows))
     keys, key = distinct(stretch[work], kernel)
     grids = [*(trace.texts.get("grid") or ()), ""]
-    return KernelParts(
+    return rank_digest.KernelParts(
         kernels=[(trace.names[name], grids[grid]) for name, grid in names.T.tolist()],
         stretch=keys[0],
         kernel=keys[1],
@@ -335,4 +325,4 @@ def _compiled(summary: CompileSummary, count: int) -> bytes:
     for graph_break in rows.graph_breaks:
         for field in _UNUSED_OF_BREAK:
             graph_break.ClearField(field)
-    return section_bytes(rows)
+    return rank_digest.section_bytes(rows)

@@ -4,8 +4,6 @@ On GPUs these are the kernels of NCCL and RCCL with what torch recorded about th
 run on threads of their own. Times are Unix time in ns by the clock of the rank.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from hashlib import blake2b

@@ -4,8 +4,6 @@ Times are ns by the clock of the rank's trace, from its `base_ns`; those of coll
 UserError where the tables of a file are damaged or contradict each other: such a rank is not one of the job.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeVar, cast, get_args

@@ -5,24 +5,14 @@ packages, and compiling. Of nested eager operators the outermost counts; compile
 of its time.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
 
+from tb_torchcompile_plugin.profile import intervals
 from tb_torchcompile_plugin.profile.columns import Cover, Mask, by_track, host_slices, package_calls, sums
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, marks_graphs, region_calls
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import (
-    Int64s,
-    Intervals,
-    covered_ns,
-    joined,
-    subtract,
-    union,
-    within,
-)
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launching, profiled_time
 from tb_torchcompile_plugin.torch_names import slices
@@ -32,13 +22,13 @@ from tb_torchcompile_plugin.torch_names.operators import node_name
 class Roots(NamedTuple):
     """Outermost eager operators as columns."""
 
-    row: Int64s
-    start: Int64s  # ns
-    end: Int64s
-    host_ns: Int64s  # how much of that is not compiled code
-    device_ns: Int64s  # summed time of the GPU events launched in it
+    row: intervals.Int64s
+    start: intervals.Int64s  # ns
+    end: intervals.Int64s
+    host_ns: intervals.Int64s  # how much of that is not compiled code
+    device_ns: intervals.Int64s  # summed time of the GPU events launched in it
 
-    def where(self, mask: Mask) -> Roots:
+    def where(self, mask: Mask) -> "Roots":
         """Return some of them."""
         return Roots(*(column[mask] for column in self))
 
@@ -82,24 +72,24 @@ class EagerRoots:
         inside = launching(steps.windows, self._trace, self._launches) >= 0 if len(steps) else is_known
         return int(self._gpu_ns[inside].sum())
 
-    def _roots(self, ops: Int64s, compiled: Cover) -> tuple[Roots, Intervals]:
+    def _roots(self, ops: intervals.Int64s, compiled: Cover) -> tuple[Roots, intervals.Intervals]:
         """Return the outermost of these operators, and when they ran outside of compiled code."""
         launches = np.flatnonzero((self._launches >= 0) & ~compiled.holds(self._launches))
         tracks = self._trace.track[self._launches[launches]]
         empty = np.zeros(0, np.int64)
-        roots, running = [Roots(*[empty] * len(Roots._fields))], [Intervals(empty, empty)]
+        roots, running = [Roots(*[empty] * len(Roots._fields))], [intervals.Intervals(empty, empty)]
         for track, rows in by_track(self._trace, ops):  # rows in order of time
             start = self._trace.ts[rows]
             reach = np.maximum.accumulate(start + self._trace.dur[rows])
             first = np.flatnonzero(np.append(True, start[1:] >= reach[:-1]))
             begin, end = start[first], reach[np.append(first[1:], len(rows)) - 1]
-            own = subtract(union(begin, end), compiled.on(track))
+            own = intervals.subtract(intervals.union(begin, end), compiled.on(track))
             launched = launches[tracks == track]
-            root = within(Intervals(begin, end), self._trace.ts[self._launches[launched]])
+            root = intervals.within(intervals.Intervals(begin, end), self._trace.ts[self._launches[launched]])
             device = sums(root, self._gpu_ns[launched], len(first))
-            roots.append(Roots(rows[first], begin, end, covered_ns(own, begin, end), device))
+            roots.append(Roots(rows[first], begin, end, intervals.covered_ns(own, begin, end), device))
             running.append(own)
-        return Roots(*map(np.concatenate, zip(*roots))), joined(*running)
+        return Roots(*map(np.concatenate, zip(*roots))), intervals.joined(*running)
 
 
 def lookups_in_vain(profile: Profile) -> int:
@@ -114,5 +104,5 @@ def lookups_in_vain(profile: Profile) -> int:
     lookups, regions = (
         host_slices(trace, wanted) for wanted in (slices.LOOKUPS.__contains__, slices.is_region)
     )
-    inside = [int((within(steps, trace.ts[rows]) >= 0).sum()) for rows in (lookups, regions)]
+    inside = [int((intervals.within(steps, trace.ts[rows]) >= 0).sum()) for rows in (lookups, regions)]
     return max(inside[0] - inside[1], 0)

@@ -5,8 +5,6 @@ compiling or autotuning: the compilation that it serves. The graph key is that o
 `## Call CompiledFxGraph KEY ##`; alone it names a compilation only where it belongs to just one.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
@@ -76,7 +74,7 @@ class Ownership:
         owners = ((row, owner_of(self._trace.names[self._trace.name[row]])) for row in rows)
         return [(row, self.code(owner)) for row, owner in owners if owner is not None]
 
-    def _backwards(self, frames: Timelines, graph_calls: Owned) -> Owned:
+    def _backwards(self, frames: "Timelines", graph_calls: Owned) -> Owned:
         """Return `CompiledFunctionBackward` slices with the compile id of their forward.
 
         It is found by the profiler's arrow from forward to backward; otherwise by the sequence number, which counts

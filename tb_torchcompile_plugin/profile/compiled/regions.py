@@ -5,8 +5,6 @@ start of the next is the price of the break between them. A nested region is a r
 `torch_dynamo_resume_in_*`; any other is a called frame. See docs/definitions.md for each term.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -59,13 +57,13 @@ class RegionCall:
     start: int
     end: int
     begin: int  # where its time starts: with the guards that chose it
-    outer: RegionCall | None
+    outer: "RegionCall | None"
     resume: bool
     lookups: list[Moment]  # guard evaluation that led to this call, if recorded
     overhead: list[Moment] = field(default_factory=list)
     graphs: list[Moment] = field(default_factory=list)
-    nested: list[RegionCall] = field(default_factory=list)
-    resumes: list[RegionCall] = field(default_factory=list)  # those of `nested` that are resume functions
+    nested: "list[RegionCall]" = field(default_factory=list)
+    resumes: "list[RegionCall]" = field(default_factory=list)  # those of `nested` that are resume functions
 
     @property
     def own_ns(self) -> int:
@@ -87,7 +85,7 @@ class RegionCall:
         """Time in its graphs."""
         return _total(self.graphs)
 
-    def chain(self) -> Iterator[RegionCall]:
+    def chain(self) -> "Iterator[RegionCall]":
         """Yield this call and the resumes nested in it, outer ones first: one frame of the user's program."""
         waiting = [self]
         while waiting:

@@ -4,8 +4,6 @@ The trace alone shows it: by calls into the runtime that launch and capture grap
 warming up and recording. A call may hold several replays: inductor may cut a graph around what no CUDA graph holds.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ Each idle interval belongs to the launch of the first GPU event after it, and is
 that made this launch. So the causes of a device sum to its idle time, to the nanosecond.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,11 +29,11 @@ class Gaps:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def inner(self) -> Gaps:
+    def inner(self) -> "Gaps":
         """Return the intervals between the first GPU event and the last one."""
         return self.take(np.arange(1, len(self) - 1))
 
-    def take(self, rows: Int64s) -> Gaps:
+    def take(self, rows: Int64s) -> "Gaps":
         """Return some of them."""
         columns = self.starts, self.ends, self.preceding, self.following, self.launch, self.track
         return Gaps(*(column[rows] for column in columns))

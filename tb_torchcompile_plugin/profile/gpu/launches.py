@@ -8,8 +8,6 @@ Its first GPU event shows how long the work took to begin: *latency* where the s
 *queue wait* where it was still busy.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -178,7 +176,7 @@ class LaunchCalls:
     replay: Mask  # whether it replayed a graph
     idle: Mask  # whether the stream was idle when the call began
 
-    def between(self, begin: int, end: int) -> LaunchTotals:
+    def between(self, begin: int, end: int) -> "LaunchTotals":
         """Return the launches whose call begins in the window [begin, end)."""
         low, high = np.searchsorted(self.start, (begin, end)).tolist()
         return LaunchTotals(high - low, int(self.dur[low:high].sum()), int(self.replay[low:high].sum()))

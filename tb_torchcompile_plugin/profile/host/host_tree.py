@@ -5,8 +5,6 @@ then takes the outer call as ended where the label begins: a slice has the paren
 `Trace`'s own `parent` cuts the label instead, which is right for drawing and wrong for sums.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import msgspec
@@ -69,9 +67,8 @@ def host_tree(profile: Profile) -> HostTree:
     python = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat[index]]
     into = _merge(trace.name[index], parent, python)
     own = trace.dur[index]
-    children = np.flatnonzero(
-        (parent >= 0) & (into < 0)
-    )  # a call that becomes one with another is no child of it
+    # a call that becomes one with another is no child of it
+    children = np.flatnonzero((parent >= 0) & (into < 0))
     np.subtract.at(own, parent[children], own[children])
     return _without_merged(index, parent, own, python, position[:-1], into)
 

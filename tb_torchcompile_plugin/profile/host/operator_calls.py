@@ -3,8 +3,6 @@
 Each figure is that of `torch.profiler`'s own events, whose sums `key_averages()` prints.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec

@@ -4,8 +4,6 @@ Each nanosecond of a thread gets the first of CAUSES that is true. Their order i
 thread that compiles inside the data loader compiles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple, get_args
@@ -71,9 +69,8 @@ class ThreadActivity:
             0 if is_at_work else next((kind for kind, holds in rules if holds(name)), -1)
             for name, is_at_work in zip(trace.names, slices.are_compiling(trace.names), strict=True)
         )
-        self._kind_of_name = np.fromiter(
-            kinds, np.int8, len(trace.names)
-        )  # -1 where the name does not decide
+        # -1 where the name does not decide
+        self._kind_of_name = np.fromiter(kinds, np.int8, len(trace.names))
         self._kind_of_cat = np.array([_KINDS.index(_OF_CAT.get(cat, "other")) for cat in trace.cats], np.int8)
         breaks = grouped(all_breaks(profile.of(region_calls)), lambda gap: int(trace.track[gap.call.index]))
         self._breaks = {

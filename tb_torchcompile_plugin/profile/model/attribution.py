@@ -5,8 +5,6 @@ and Python inside of them is theirs. Other Python is the user's innermost functi
 that the user's calls directly is named too. Where nothing was recorded, the cause is "nothing".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
@@ -18,31 +16,8 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import ways_up
+from tb_torchcompile_plugin.torch_names import python_frames, slices
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
-from tb_torchcompile_plugin.torch_names.python_frames import (
-    frame_of,
-    is_framework_function,
-    is_program_function,
-    runs_graph,
-)
-from tb_torchcompile_plugin.torch_names.slices import (
-    LABEL,
-    LOOKUPS,
-    OPERATOR,
-    PYTHON_FUNCTION,
-    RUNTIME_CATS,
-    WRAPPERS,
-    CallKind,
-    are_autotuning,
-    are_compiling,
-    call_kind,
-    is_data_loading,
-    is_garbage_collection,
-    is_graph,
-    is_optimizer,
-    is_region,
-    is_step,
-)
 
 HostCauseKind = Literal[
     "nothing",
@@ -59,7 +34,7 @@ HostCauseKind = Literal[
     "optimizer",
     "operator",
     "label",
-    CallKind,
+    slices.CallKind,
 ]
 CAUSES: tuple[HostCauseKind, ...] = get_args(HostCauseKind)
 _UNNAMED = -1  # no cause follows from the name
@@ -69,15 +44,15 @@ _COMPILE, _AUTOTUNING = CAUSES.index("compile"), CAUSES.index("autotuning")
 _OUTER = [_COMPILE, _AUTOTUNING, *(CAUSES.index(cause) for cause in ("garbage", "data_loading"))]
 # Causes that a name shows, whatever kind of slice it is; the first that is true counts.
 _BY_NAME: tuple[tuple[HostCauseKind, Callable[[str], bool]], ...] = (
-    ("nothing", is_step),
-    ("garbage", is_garbage_collection),
-    ("data_loading", is_data_loading),
+    ("nothing", slices.is_step),
+    ("garbage", slices.is_garbage_collection),
+    ("data_loading", slices.is_data_loading),
     ("communication", is_communication),
-    ("guards", LOOKUPS.__contains__),
-    ("graph", is_graph),
-    ("wrappers", WRAPPERS.__contains__),
-    ("wrappers", is_region),
-    ("optimizer", is_optimizer),
+    ("guards", slices.LOOKUPS.__contains__),
+    ("graph", slices.is_graph),
+    ("wrappers", slices.WRAPPERS.__contains__),
+    ("wrappers", slices.is_region),
+    ("optimizer", slices.is_optimizer),
 )
 _FEWEST = 12  # pieces of a call: of fewer, growth and chance look alike; chosen by eye on the recordings
 
@@ -104,9 +79,9 @@ def culprits(profile: Profile) -> Attributions:
     return attributions_of(profile, profile.of(host_segments).row)
 
 
-def attributions_of(profile: Profile, slices: Int64s) -> Attributions:
+def attributions_of(profile: Profile, wanted: Int64s) -> Attributions:
     """Return the culprit of each of these slices; row -1 is nothing recorded."""
-    rows, row = np.unique(slices, return_inverse=True)
+    rows, row = np.unique(wanted, return_inverse=True)
     *keys_of_rows, call = ancestor_causes(profile, rows)
     keys, code = distinct(*keys_of_rows)
     names = profile.trace.names
@@ -163,7 +138,7 @@ def ancestor_causes(profile: Profile, rows: Int64s) -> AncestorCauses:
 
 def location_of(profile: Profile, user: int) -> tuple[str, int]:
     """Return file and line of a function by the code of its name; "" and 0 for -1."""
-    frame = frame_of(profile.trace.names[user]) if user >= 0 else None
+    frame = python_frames.frame_of(profile.trace.names[user]) if user >= 0 else None
     return (frame.file, frame.line) if frame else ("", 0)
 
 
@@ -187,18 +162,20 @@ def _of_names(profile: Profile) -> _OfNames:
     named = np.array(
         [next((cause for cause, holds in rules if holds(name)), _UNNAMED) for name in names], np.int64
     )
-    named[np.flatnonzero(are_compiling(names))] = _COMPILE
-    named[np.flatnonzero(are_autotuning(names))] = _AUTOTUNING
+    named[np.flatnonzero(slices.are_compiling(names))] = _COMPILE
+    named[np.flatnonzero(slices.are_autotuning(names))] = _AUTOTUNING
     is_named = named != _UNNAMED
-    python = np.where(mask_of(names, is_program_function)[: len(names)], _PYTHON, _LIBRARY)
+    python = np.where(mask_of(names, python_frames.is_program_function)[: len(names)], _PYTHON, _LIBRARY)
     causes = [
         np.where(is_named, named, unnamed)
         for unnamed in (CAUSES.index("operator"), CAUSES.index("label"), python, _NOTHING)
     ]
-    causes.append(np.array([CAUSES.index(call_kind(name)) for name in names], np.int64))
-    kinds = {OPERATOR: 0, LABEL: 1, PYTHON_FUNCTION: 2} | dict.fromkeys(RUNTIME_CATS, 4)
+    causes.append(np.array([CAUSES.index(slices.call_kind(name)) for name in names], np.int64))
+    kinds = {slices.OPERATOR: 0, slices.LABEL: 1, slices.PYTHON_FUNCTION: 2} | dict.fromkeys(
+        slices.RUNTIME_CATS, 4
+    )
     kind_of_cat = np.array([kinds.get(cat, 3) for cat in profile.trace.cats], np.int64)
-    return _OfNames(np.stack(causes), kind_of_cat, mask_of(names, is_framework_function))
+    return _OfNames(np.stack(causes), kind_of_cat, mask_of(names, python_frames.is_framework_function))
 
 
 def line_lookups(profile: Profile) -> Int64s:
@@ -211,7 +188,7 @@ def line_lookups(profile: Profile) -> Int64s:
     trace, pieces = profile.trace, profile.of(host_segments)
     taken = np.zeros(len(pieces.row), np.int64)
     name = trace.name[pieces.row]
-    in_graphs = np.flatnonzero((pieces.row >= 0) & mask_of(trace.names, runs_graph)[name])
+    in_graphs = np.flatnonzero((pieces.row >= 0) & mask_of(trace.names, python_frames.runs_graph)[name])
     for rows in groups_of_equal(in_graphs, name):
         number, ns = ordinals(pieces.row[rows]), pieces.ns[rows]
         count = int(number.max()) + 1

@@ -4,8 +4,6 @@ On a GPU a step lasts from the first work that it launched to the first that the
 works longest. The slower clock is the step's: a host that runs ahead, or a GPU that waits, is no bottleneck.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -79,9 +77,8 @@ class GpuWindows(NamedTuple):
     """The steady steps of a model on one device (ns)."""
 
     rows: Int64s  # among the steps
-    windows: (
-        Intervals  # from the first work of each to that of the next; of a single step to the end of its work
-    )
+    # From the first work of each to that of the next; of a single step to the end of its work.
+    windows: Intervals
 
     @property
     def mean(self) -> float:

@@ -6,8 +6,6 @@ read off the recording; of the others only as much is kept as they take at least
 change makes them the latest.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

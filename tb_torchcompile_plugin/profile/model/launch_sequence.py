@@ -5,8 +5,6 @@ that give work to a GPU, and those that wait for one, are in one row whatever th
 them is what the host needed to get to the second.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -116,7 +114,7 @@ class HostSegments(NamedTuple):
         """How long each takes."""
         return self.end - self.begin
 
-    def take(self, rows: Int64s) -> HostSegments:
+    def take(self, rows: Int64s) -> "HostSegments":
         """Return some of them."""
         return HostSegments(*(column[rows] for column in self))
 

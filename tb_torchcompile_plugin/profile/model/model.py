@@ -5,8 +5,6 @@ program is a change of these columns; `replay` walks them again. With the record
 back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple

@@ -5,8 +5,6 @@ after it ended, so code of many short ones suffers most. How long steps take out
 where the handler noted it; the cost of a slice is the one with which the model, walked without it, takes that long.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

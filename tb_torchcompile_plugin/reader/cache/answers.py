@@ -6,8 +6,6 @@ written under a temporary name and renamed. One that is damaged is as good as no
 this process alone.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import cache, partial

@@ -4,8 +4,6 @@ An entry is a directory whose name depends on what it was computed from. It is f
 renamed, so a killed process leaves no wrong entry, and of two servers one wins. Its modification time is its last use.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

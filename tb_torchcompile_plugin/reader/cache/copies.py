@@ -4,8 +4,6 @@ A copy is an entry of the cache like a parsed trace: complete or absent, and evi
 Readers get a path and know nothing of all this; local files cost nothing here. Nothing is written to a logdir.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

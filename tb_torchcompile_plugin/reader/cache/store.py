@@ -5,8 +5,6 @@ It is named after the trace's path, size, modification time and the format versi
 is thrown away, and the trace read again. Nothing is ever written next to the trace.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -4,8 +4,6 @@ A record is a line `V1121 03:04:07.471000 1027 torch/…py:2126] {envelope}`, th
 line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -5,8 +5,6 @@ Read as a stream, so size does not matter: payloads stay in the log, and their p
 `records.unreadable` by cause, or named in `warnings` where it was read all the same.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

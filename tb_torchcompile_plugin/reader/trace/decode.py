@@ -4,8 +4,6 @@ Strings become `codes` at once. Events as torch's own writer lays them out are r
 JSON decoder; what comes of it is the same.
 """
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

@@ -8,8 +8,6 @@ columns. Combos and texts get codes that are private to the dictionaries that ga
 several together.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -23,19 +21,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.collectives import PARAM_COMMS
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION as CONVOLUTION_NAME
-from tb_torchcompile_plugin.torch_names.slices import (
-    FORWARD_BACKWARD,
-    GPU_CATS,
-    KERNEL,
-    MEMORY_MOMENT,
-    PYTHON_FUNCTION,
-    RUNTIME_CATS,
-    Cat,
-    current_cat,
-)
 
 Raw = msgspec.Raw
 _NO_TEXT = Raw(b"")
@@ -145,7 +134,7 @@ class CommonEvent(Event, gc=False):
     """
 
     ph: _Phase | Literal[""] = ""
-    cat: Cat | None = None
+    cat: slices.Cat | None = None
 
 
 class ExactEvent(Event, gc=False):
@@ -416,9 +405,9 @@ KIND_NAMES = {
 }
 
 _KIND_OF_CAT = {
-    **dict.fromkeys(GPU_CATS, GPU),
-    **dict.fromkeys(RUNTIME_CATS, RUNTIME),
-    PYTHON_FUNCTION: PYTHON,
+    **dict.fromkeys(slices.GPU_CATS, GPU),
+    **dict.fromkeys(slices.RUNTIME_CATS, RUNTIME),
+    slices.PYTHON_FUNCTION: PYTHON,
 }
 _KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, PARAM_COMMS: PARAMETERS}
 
@@ -426,15 +415,15 @@ _KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, PARAM_COMMS: PARAMETERS}
 def kind_of(ph: Any, cat: Any, name: Any) -> int:
     """Return the kind of an event, from its phase, category and name."""
     if ph == "X":
-        cat = current_cat(cat, str(name))
-        if cat == KERNEL and category_of(str(name)) == "communication":
+        cat = slices.current_cat(cat, str(name))
+        if cat == slices.KERNEL and category_of(str(name)) == "communication":
             return COLLECTIVE
         return _KIND_OF_CAT.get(cat, _KIND_OF_NAME.get(name, HOST))
     if ph == "M":
         return META
-    if ph in ("i", "I") and name == MEMORY_MOMENT:
+    if ph in ("i", "I") and name == slices.MEMORY_MOMENT:
         return MEMORY
-    return FLOW if ph in ("s", "f") and cat == FORWARD_BACKWARD else UNUSED
+    return FLOW if ph in ("s", "f") and cat == slices.FORWARD_BACKWARD else UNUSED
 
 
 class Combos(dict[Combo, int]):

@@ -4,8 +4,6 @@
 counted in `Trace.notices`; only a file that holds no trace at all raises. Nothing here imports torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tempfile
@@ -44,13 +42,7 @@ from tb_torchcompile_plugin.reader.trace.source import (
     read_surroundings,
 )
 from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents, Sink, build, narrow
-from tb_torchcompile_plugin.torch_names.slices import (
-    CALL_CATS,
-    GPU_CATS,
-    PROFILER_CATS,
-    RUNTIME_CATS,
-    TORCH_CATS,
-)
+from tb_torchcompile_plugin.torch_names import slices
 
 # GPU work never began before its launch in 160 recordings; Kineto's conversion between the clocks is about 1 µs exact.
 _CLOCK_ERROR_NS = 100_000
@@ -78,7 +70,7 @@ class _Column:
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, trace: Trace, owner: type) -> Array:
+    def __get__(self, trace: "Trace", owner: type) -> Array:
         return trace.columns[self._name]
 
 
@@ -222,7 +214,7 @@ class Trace:
         The profiler's own "Trace" slices do not count, nor do those of categories that are not torch's where there are
         slices of torch's.
         """
-        return self.extent(TORCH_CATS if TORCH_CATS.intersection(self.cats) else None)
+        return self.extent(slices.TORCH_CATS if slices.TORCH_CATS.intersection(self.cats) else None)
 
     def extent(self, cats: AbstractSet[str] | None = None) -> tuple[int, int]:
         """Return the same with slices of these categories, or of any but "Trace"."""
@@ -238,8 +230,8 @@ class Trace:
     @kept
     def launch_of(self) -> Array:
         """Return for each GPU slice the row of the call that launched it (same correlation), otherwise -1."""
-        gpu = self.select(cat=GPU_CATS)
-        launches = self.select(cat=RUNTIME_CATS)
+        gpu = self.select(cat=slices.GPU_CATS)
+        launches = self.select(cat=slices.RUNTIME_CATS)
         launch = np.full(len(self), -1, np.int64)
         launch[gpu] = first_row_of(self.correlation[launches], launches, self.correlation[gpu])
         return narrow(launch)
@@ -262,7 +254,7 @@ class Trace:
     @cached_once
     def call_rows(self) -> Array:
         """Rows (ascending) of the host's calls. Kept, as many analyses look for names among them."""
-        return narrow(self.select(cat=CALL_CATS))
+        return narrow(self.select(cat=slices.CALL_CATS))
 
     @kept
     def op_of(self) -> Array:
@@ -333,9 +325,8 @@ _BYTES_PER_WORKER = 16 << 20  # below, starting a process costs more than it sav
 _MAX_WORKERS = 8  # processes; chosen by hand
 _MAX_GZIP_WORKERS = 4  # each one inflates the whole file
 _TYPICAL_PACKING = 10  # bytes of JSON in a byte of gzip
-_DENSE_LIMIT = (
-    1 << 22
-)  # ids up to here are looked up in a table (32 MB at most), larger ones in a sorted list
+# Ids up to here are looked up in a table (32 MB at most), larger ones in a sorted list.
+_DENSE_LIMIT = 1 << 22
 
 
 def ingest(
@@ -370,7 +361,7 @@ def ingest(
                 outcome = read_in_process(task, os.path.join(folder, "spool") if folder else "")
             meter.at_end(sum(piece.part.events for piece in outcome.pieces), None)
             contents, columns = _finish(outcome, source.size, directory, meter)
-        if contents.slices and not {*TORCH_CATS, *PROFILER_CATS}.intersection(contents.cats):
+        if contents.slices and not {*slices.TORCH_CATS, *slices.PROFILER_CATS}.intersection(contents.cats):
             raise UserError(  # many tools write this format
                 "this is no trace of the PyTorch profiler: it has no event of a kind that torch writes",
                 file=path,

@@ -7,8 +7,6 @@ cross or nest deeply, goes over the stack. Then the rounds are put back in rever
 aside is the nearest slice before it that was still there, or the first of that one's parents that has not ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -6,8 +6,6 @@ before ended; what does not fit, or was lost with a process, is read again here,
 about a start costs time and never events.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import itertools

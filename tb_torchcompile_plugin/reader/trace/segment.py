@@ -6,8 +6,6 @@ decodes starts and ends between two events. What the slow path decides depends o
 only, never on chunks, so the result is the same for every chunk size and every number of workers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

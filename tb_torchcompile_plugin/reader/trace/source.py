@@ -5,13 +5,11 @@ so offsets must not fall behind the previous call's. Both stop at the size the f
 a file that grows is read up to there, one that shrinks ends early.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from isal import isal_zlib
 
@@ -36,23 +34,6 @@ _OTHER_FORMATS = {
 }
 
 
-class Source(Protocol):
-    """What the segment reader needs of a file. `problem` says why the stream ended early, "" if it did not."""
-
-    path: str
-    size: int
-    problem: str
-
-    def read(self, offset: int, count: int) -> bytes:
-        """Return up to `count` bytes at `offset` of the inflated file; fewer only at its end."""
-
-    def consumed(self, offset: int) -> int:
-        """Return how many bytes of the file on disk were needed to get to `offset`."""
-
-    def close(self) -> None:
-        """Close the file."""
-
-
 def max_inflated_bytes() -> int:
     """Return the limit on what a gzip file may inflate to: 64 GiB, or TB_TORCHCOMPILE_MAX_INFLATED_BYTES."""
     try:
@@ -61,7 +42,7 @@ def max_inflated_bytes() -> int:
         return MAX_INFLATED_BYTES
 
 
-def open_source(path: str, size: int | None = None) -> Source:
+def open_source(path: str, size: int | None = None) -> "Source":
     """Open a file; its first bytes, not its name, decide how.
 
     size: how much of it to read, where somebody else has opened it before; None takes what there is now.
@@ -98,14 +79,14 @@ def open_readable(path: str) -> int:
 
 
 class PlainSource:
-    """A file as it is, read at random."""
+    """A file as it is, read at random. `problem` says why it ended early, "" if it did not."""
 
     def __init__(self, path: str, descriptor: int, size: int) -> None:
         self.path, self.size, self.problem = path, size, ""
         self._descriptor = descriptor
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return the bytes at `offset`; see `Source`."""
+        """Return up to `count` bytes at `offset`; fewer only at the end."""
         count = min(count, self.size - offset)
         if count <= 0:
             return b""
@@ -150,7 +131,7 @@ class GzipSource:
         self._window, self._base, self._done = bytearray(), 0, False
 
     def read(self, offset: int, count: int) -> bytes:
-        """Inflate up to the end of what is asked for, and return it; see `Source`."""
+        """Inflate up to the end of what is asked for, and return it; fewer only at the end."""
         if offset < self._base:
             self._restart()
         while not self._done and self._base + len(self._window) < offset + count:
@@ -207,6 +188,7 @@ class GzipSource:
         self._raw.close()
 
 
+Source = PlainSource | GzipSource
 _SNIFFED = 64 << 10  # bytes that show whether another tool wrote the file
 _MAX_HEAD = 32 << 20  # bytes before the first event, at most; chosen by hand
 # a text of any length takes no memory: nothing in it is tried in two ways

@@ -4,8 +4,6 @@ One column at a time is brought together, permuted and handed out, so memory doe
 Names, categories, tracks and texts are numbered in sorted order: the table depends on the file alone.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -63,7 +61,7 @@ class Contents:
     file: tuple[int, int] = (0, 0)  # size and mtime_ns of what was read
 
 
-def build(pieces: Sequence[Piece], sink: Sink, check: Callable[[], None]) -> Contents:
+def build(pieces: Sequence[Piece], sink: "Sink", check: Callable[[], None]) -> Contents:
     """Write every column to `sink`; return what the codes mean. Calls `check()` between columns (to be cancelled)."""
     builder = _Builder(pieces, sink, check)
     contents = builder.contents
@@ -101,7 +99,7 @@ def build(pieces: Sequence[Piece], sink: Sink, check: Callable[[], None]) -> Con
 class _Builder:
     """What the steps of `build` share: the pieces, where each begins in the table, and where columns go."""
 
-    def __init__(self, pieces: Sequence[Piece], sink: Sink, check: Callable[[], None]) -> None:
+    def __init__(self, pieces: Sequence[Piece], sink: "Sink", check: Callable[[], None]) -> None:
         self._pieces, self._sink, self._check = pieces, sink, check
         self._vocabularies = list({id(piece.vocabulary): piece.vocabulary for piece in pieces}.values())
         self.slice_base = np.cumsum([0, *(piece.part.slices for piece in pieces)], dtype=np.int64)

@@ -1,7 +1,5 @@
 """A small trace out of a large one: the events of a window, as they stand in the file, between the same metadata."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

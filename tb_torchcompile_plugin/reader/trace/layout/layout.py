@@ -12,8 +12,6 @@ What is the same in many events is decoded once and looked up: heads as they sta
 numbers between are read at all places at once. An event that differs in anything is left to the JSON decoder, as text.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,25 +19,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.reader.trace.events import (
-    ARGS_FIELDS,
-    COLLECTIVE,
-    CONVOLUTION,
-    EXACT_FROM,
-    FLOW,
-    GPU,
-    HOST,
-    LAST_SLICE_KIND,
-    MEMORY,
-    PARAMETERS,
-    PYTHON,
-    RUNTIME,
-    UNUSED,
-    Columns,
-    Dictionaries,
-    Event,
-    combo_of,
-)
+from tb_torchcompile_plugin.reader.trace import events
 from tb_torchcompile_plugin.reader.trace.layout.numbers import (
     ArgsLines,
     Array,
@@ -52,7 +32,7 @@ from tb_torchcompile_plugin.reader.trace.layout.numbers import (
 )
 
 _MOST = 1 << 16  # heads that are remembered; their names are, all the same
-_decode_event = msgspec.json.Decoder(Event).decode
+_decode_event = msgspec.json.Decoder(events.Event).decode
 
 
 class EventPrefixes(dict[bytes, int]):
@@ -63,7 +43,7 @@ class EventPrefixes(dict[bytes, int]):
     """
 
     def __init__(
-        self, dictionaries: Dictionaries, opening: bytes = b"", but_not: tuple[bytes, ...] = ()
+        self, dictionaries: events.Dictionaries, opening: bytes = b"", but_not: tuple[bytes, ...] = ()
     ) -> None:
         self._combos, self._opening, self._but_not = dictionaries.combos, opening, but_not
 
@@ -96,19 +76,19 @@ class EventPrefixes(dict[bytes, int]):
         if not any(text in head for text in self._but_not):
             with suppress(msgspec.DecodeError, TypeError, ValueError, RecursionError):
                 event = _decode_event(b"{" + self._opening + head + b"}")
-                self[head] = self._combos[combo_of(event)]
+                self[head] = self._combos[events.combo_of(event)]
         return self[head]
 
 
 # fields whose numbers run on from event to event, in torch's order
 _RUNNING: dict[tuple[int, ...], tuple[str, ...]] = {
-    (PYTHON,): ("python_parent", "python_id", "Ev Idx"),
-    (RUNTIME,): ("external", "correlation"),
-    (GPU, COLLECTIVE): ("external", "correlation"),
-    (HOST, CONVOLUTION, PARAMETERS): ("external", "Ev Idx"),
-    (MEMORY,): ("total_reserved", "total_allocated", "memory_bytes", "address", "Ev Idx"),
+    (events.PYTHON,): ("python_parent", "python_id", "Ev Idx"),
+    (events.RUNTIME,): ("external", "correlation"),
+    (events.GPU, events.COLLECTIVE): ("external", "correlation"),
+    (events.HOST, events.CONVOLUTION, events.PARAMETERS): ("external", "Ev Idx"),
+    (events.MEMORY,): ("total_reserved", "total_allocated", "memory_bytes", "address", "Ev Idx"),
 }
-_READER_OF = np.full(UNUSED + 1, -1)
+_READER_OF = np.full(events.UNUSED + 1, -1)
 for _number, _kinds in enumerate(_RUNNING):
     _READER_OF[list(_kinds)] = _number
 _BEFORE_TS, _BEFORE_DUR, _BEFORE_ARGS = b',\n    "ts": ', b', "dur": ', b',\n    "args": {\n'
@@ -116,7 +96,7 @@ _BEFORE_STAMP = b', "ts": '  # of a flow
 _BEHIND_ARGS = b"\n    }\n "
 _FLOW_LINES, _LINES_BESIDE_HEAD = 4, 6
 _SLICE_HEAD, _MOMENT_HEAD = 1, 2  # lines
-_LONGEST_DUR = int(EXACT_FROM) * 1000  # ns
+_LONGEST_DUR = int(events.EXACT_FROM) * 1000  # ns
 _MOST_ODD = 0.2  # of the events; with more of them it is faster to decode all
 
 
@@ -133,13 +113,13 @@ class ParsedEvents:
     dur: Array
     odd: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     texts: list[bytes] = field(default_factory=list)
-    args: list[Columns] = field(default_factory=list)
+    args: list[events.Columns] = field(default_factory=list)
 
 
 class Layout:
     """Reads texts of events; what it has decoded once it knows by the codes of some dictionaries."""
 
-    def __init__(self, dictionaries: Dictionaries) -> None:
+    def __init__(self, dictionaries: events.Dictionaries) -> None:
         self._combos = dictionaries.combos
         self._heads = EventPrefixes(dictionaries)
         self._flows = {
@@ -147,7 +127,9 @@ class Layout:
             for phase in (b"s", b"f")
         }
         self._args = {
-            kinds: ArgsLines(dictionaries, running, {name for kind in kinds for name in ARGS_FIELDS[kind]})
+            kinds: ArgsLines(
+                dictionaries, running, {name for kind in kinds for name in events.ARGS_FIELDS[kind]}
+            )
             for kinds, running in _RUNNING.items()
         }
 
@@ -179,13 +161,13 @@ class Layout:
             flow = _read_flow_line(lines, lines.start[line] + len(opening))
             codes = heads.of_alike(lines, lines.start[line + 1], lines.end[line + 1])
             kinds[rows] = np.where(flow.sound & (codes >= 0), self._combos.kinds[codes], -1)
-            joined = np.flatnonzero(kinds[rows] == FLOW)
+            joined = np.flatnonzero(kinds[rows] == events.FLOW)
             codes[joined] = heads.of_both(lines, flow.track[joined], flow.track_end[joined], line[joined] + 1)
             parsed.codes[flows[rows]], parsed.ts[flows[rows]], ids[rows] = codes, flow.ts, flow.id
-        joined = np.flatnonzero(kinds == FLOW)
+        joined = np.flatnonzero(kinds == events.FLOW)
         if len(joined):
-            parsed.args.append((FLOW, flows[joined], {"id": ids[joined]}))
-        understood: Array = flows[(kinds == FLOW) | (kinds == UNUSED)]
+            parsed.args.append((events.FLOW, flows[joined], {"id": ids[joined]}))
+        understood: Array = flows[(kinds == events.FLOW) | (kinds == events.UNUSED)]
         return understood
 
     def _read_timed(self, lines: Lines, parsed: ParsedEvents, head_lines: int) -> Array:
@@ -203,7 +185,9 @@ class Layout:
         codes = look_up(lines, lines.start[head], lines.end[head + head_lines - 1] - 1)
         parsed.codes[indices] = codes
         kinds = self._combos.kinds[codes]
-        sound &= (codes >= 0) & (kinds <= LAST_SLICE_KIND if head_lines == _SLICE_HEAD else kinds == MEMORY)
+        sound &= (codes >= 0) & (
+            kinds <= events.LAST_SLICE_KIND if head_lines == _SLICE_HEAD else kinds == events.MEMORY
+        )
         rows = np.flatnonzero(sound)
         return self._read_args(lines, parsed, args[rows], indices[rows], kinds[rows])
 
@@ -219,7 +203,7 @@ class Layout:
                 columns, sound[rows] = reader.read(lines, args[rows])
                 for kind in own:
                     chosen = np.flatnonzero(sound[rows] & (kinds[rows] == kind))
-                    selected = {name: columns[name][chosen] for name in ARGS_FIELDS[kind]}
+                    selected = {name: columns[name][chosen] for name in events.ARGS_FIELDS[kind]}
                     if len(chosen):
                         parsed.args.append((kind, indices[rows[chosen]], selected))
         return indices[sound]

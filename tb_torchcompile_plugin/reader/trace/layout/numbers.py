@@ -4,8 +4,6 @@ A line is taken apart at the fields whose numbers run on from event to event. Ea
 be sound JSON of its own with a number behind it: then the line is sound if all are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

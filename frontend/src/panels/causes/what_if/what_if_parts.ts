@@ -1,7 +1,7 @@
 /** A step in pictures: now, and after what was picked. */
 import { meaningOf } from '../../../api/meanings.svelte';
 import type { GpuPart, HostPart, Predicted } from '../../../api/types';
-import { barPart } from '../../../names/parts';
+import { barPart, idlePart } from '../../../names/parts';
 import { HOST_CAUSES, hostHelp } from '../../../names/causes';
 import { graphName } from '../../../names/kernel_names';
 import { location, predictedRange, shortPath } from '../../../widgets/format';
@@ -30,7 +30,7 @@ function short(name: string): string {
 export function gpuParts({ busy_us, idle_us }: GpuPart) {
   return [
     barPart('busy', 'busy', busy_us, 'var(--measure)', meaningOf('device_parts', 'busy')),
-    { ...barPart('idle', 'idle', idle_us, 'var(--idle)', meaningOf('device_parts', 'idle')), idle: true },
+    idlePart(idle_us),
   ];
 }
 

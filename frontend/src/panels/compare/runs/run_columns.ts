@@ -1,7 +1,7 @@
 /** All runs as a table. */
 import type { RunRow } from '../../../api/types';
 import type { Column } from '../../../table/table';
-import { dateTime, duration, percent, signed, significant, THIN } from '../../../widgets/format';
+import { dateTime, duration, signed, significant, THIN } from '../../../widgets/format';
 
 const compile = (r: RunRow) => r.why_unknown.compile;
 const change = (value: number) => signed(value, (size) => `${significant(size)}${THIN}%`);
@@ -73,21 +73,6 @@ export const runFacts = (r: RunRow) => [
       ? `${r.times.steps}: ${duration(r.times.min_us)} to ${duration(r.times.max_us)}, median ${duration(r.times.median_us)}`
       : null,
     unknown: r.why_unknown.step || 'No steps were marked: profile with a schedule',
-  },
-  {
-    label: 'GPU busy',
-    value: r.gpu_busy_percent === null ? null : percent(r.gpu_busy_percent),
-    unknown: r.why_unknown.gpu || undefined,
-  },
-  {
-    label: 'Compiled',
-    value: r.compiled_percent === null ? null : percent(r.compiled_percent),
-    unknown: r.why_unknown.trace || undefined,
-  },
-  {
-    label: 'Compile time',
-    value: r.compile_s === null ? null : `${significant(r.compile_s)} s`,
-    unknown: compile(r) || undefined,
   },
   { label: 'Ranks', value: String(r.ranks) },
   { label: 'Recorded', value: r.recorded_s === null ? null : dateTime(r.recorded_s), unknown: 'No trace' },

@@ -13,11 +13,12 @@ import type {
   Verdict,
 } from '../../../api/types';
 import { count, duration, THIN, location, shortPath, percent } from '../../../widgets/format';
+import { isInsufficient } from '../../../api/findings.svelte';
 import { meaningOf } from '../../../api/meanings.svelte';
 import type { Column } from '../../../table/table';
 import { shortKernel } from '../../../names/kernel_names';
 import { causeHelp, causeLabel, HOST_CAUSES, hostHelp, CAUSES, heldUpName } from '../../../names/causes';
-import { barPart, busyParts } from '../../../names/parts';
+import { barPart, busyParts, idlePart } from '../../../names/parts';
 
 export const gapKey = (gap: IdleGap) => `${gap.device},${gap.start_us}`;
 
@@ -34,7 +35,6 @@ export const GAP_COLUMNS: Column<IdleGap>[] = [
   { key: 'step', label: 'Step' },
   { key: 'after', label: 'After', show: (r) => shortKernel(r.after!), grow: 1, title: (r) => r.after ?? '' },
   { key: 'before', label: 'Before', show: (r) => shortKernel(r.before), grow: 1, title: (r) => r.before },
-  { key: 'thread', label: 'Thread', hidden: true },
 ];
 
 export interface DeviceStep extends DeviceInStep {
@@ -63,11 +63,7 @@ export const STEP_COLUMNS: Column<DeviceStep>[] = [
     meaning: (r) => meaningOf('bounds', r.step.verdict.bound),
   },
   { key: 'launches', label: 'Launches', kind: 'count', value: (r) => r.step.launches },
-  {
-    key: 'launch_call_us',
-    label: 'Launch calls',
-    value: (r) => r.step.launch_call_us,
-  },
+  { key: 'launch_call_us', label: 'Launch calls', value: (r) => r.step.launch_call_us },
   { key: 'graph_replays', label: 'Graph replays', kind: 'count', value: (r) => r.step.graph_replays },
 ];
 
@@ -76,11 +72,7 @@ export const STREAM_COLUMNS: Column<Stream>[] = [
   { key: 'stream', label: 'Stream', kind: 'count' },
   { key: 'events', label: 'Kernels and copies', kind: 'count', total: 'sum' },
   { key: 'busy_us', label: 'Busy' },
-  {
-    key: 'busy_percent',
-    label: 'Busy %',
-    bar: true,
-  },
+  { key: 'busy_percent', label: 'Busy %', bar: true },
 ];
 
 export const CALL_COLUMNS: Column<LaunchCall>[] = [
@@ -159,14 +151,15 @@ export function causeParts(idle: IdleCauses): DevicePart[] {
 export function deviceParts(device: DeviceInStep): DevicePart[] {
   return [
     ...busyParts(device).filter(({ value }) => value > 0),
-    ...causeParts(device.idle).map((p) => ({ ...p, title: `Idle. ${p.title}` })),
+    ...(isInsufficient()
+      ? [idlePart(device.idle_us)]
+      : causeParts(device.idle).map((p) => ({ ...p, title: `Idle. ${p.title}` }))),
   ];
 }
 
 export const windows = (used: GpuUtilization): StepUtilization[] =>
   used.window ? [used.window] : used.steps;
 
-/** "Launch bound: 92.3 % of a step of 2.58 ms …" */
-export function bound({ bound, share_percent }: Verdict): string {
-  return `${bound[0]!.toUpperCase()}${bound.slice(1)} bound${share_percent === null ? '' : ` for ${percent(share_percent)}`}`;
-}
+/** "Launch bound for 92.3 %" */
+export const bound = ({ bound, share_percent }: Verdict): string =>
+  `${bound[0]!.toUpperCase()}${bound.slice(1)} bound for ${percent(share_percent)}`;

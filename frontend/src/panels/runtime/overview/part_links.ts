@@ -13,13 +13,13 @@ export function toStepPart(key: string, compile: Compile | null, event: Event): 
 }
 
 /** Parts of less than a percent as one: the sum stays what it is. */
-export function withoutSmall<Part extends { key: string; value: number }>(
+export function withoutSmall<Part extends { key: string; value: number; beyond?: string }>(
   parts: Part[],
   join: (small: Part[], value: number) => Part,
 ): Part[] {
   const least = parts.reduce((sum, { value }) => sum + value, 0) / 100;
-  const small = parts.filter(({ value }) => value < least);
+  const small = parts.filter(({ value, beyond }) => value < least && !beyond);
   if (small.length < 2) return parts;
   const value = small.reduce((sum, part) => sum + part.value, 0);
-  return [...parts.filter((part) => part.value >= least), join(small, value)];
+  return [...parts.filter((part) => !small.includes(part)), join(small, value)];
 }

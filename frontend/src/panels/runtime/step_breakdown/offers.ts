@@ -1,2 +1,3 @@
 /** What other panels may show of this one. */
-export { barParts, stackedSteps, toStep } from './steps';
+export { default as StepColumns } from './StepColumns.svelte';
+export { barParts, stepText } from './steps';
