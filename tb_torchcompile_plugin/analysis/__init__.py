@@ -1,1 +1,1 @@
-"""One room for each panel, of its name: functions of a profile or of compile data that give the rows that leave."""
+"""The answers: compile, runtime, timeline, causes, ranks and compare hold the functions that return their rows."""

@@ -7,7 +7,7 @@ from math import floor, log10
 # 1.69 min.
 _UNITS = ((3600e6, 3600e6, "h"), (1000e6, 60e6, "min"), (1e6, 1e6, "s"), (1e3, 1e3, "ms"), (1.0, 1.0, "µs"))
 _BYTES = ("B", "kB", "MB", "GB", "TB")
-_MAX_LISTED = 8  # numbers listed in a sentence; chosen by eye
+_MAX_LISTED = 8  # numbers listed in a sentence
 
 
 def significant(value: float) -> str:
@@ -19,14 +19,19 @@ def significant(value: float) -> str:
 
 def duration(us: float) -> str:
     """Write a time in the largest unit for it; the rounded value counts: 999.7 µs is 1.00 ms."""
-    _, size, unit = next((row for row in _UNITS if float(f"{us:.3g}") >= row[0]), _UNITS[-1])
+    size, unit = _unit(us)
     return f"{significant(us / size)} {unit}"
+
+
+def _unit(us: float) -> tuple[float, str]:
+    """Return the size (µs) and the name of the unit for a time."""
+    return next((row for row in _UNITS if float(f"{us:.3g}") >= row[0]), _UNITS[-1])[1:]
 
 
 def between(low_us: float, high_us: float) -> str:
     """Write a range of times: "2.72-3.04 ms"; "" where both are written alike."""
-    high, _, unit = duration(high_us).partition(" ")
-    low = next(significant(low_us / size) for _, size, name in _UNITS if name == unit)
+    size, unit = _unit(high_us)
+    low, high = significant(low_us / size), significant(high_us / size)
     return "" if low == high else f"{low}–{high} {unit}"
 
 

@@ -18,7 +18,7 @@ communication_percent = 10.0
 unnamed_percent = 1.0
 kernel_percent = 25.0
 dominant_percent = 50.0
-gpu_bound_percent = 80.0  # of a step that the GPU is busy: then it is the bottleneck
+gpu_busy_percent = 80.0  # of a step: one kernel is worth a word only if the GPU is busy for so much of it
 
 kernel_bandwidth_percent = 40.0  # of the device's peak
 
@@ -37,6 +37,6 @@ critical_percent = 20.0
 
 # Judgements that no rule compares with directly.
 USUAL_CALL_NS = 50_000  # of host time for one operator, call or gap: what takes longer does more than launch
-MAX_NAMES = 3  # in one sentence: functions, sizes, steps
+MAX_NAMES = 3  # in one sentence: functions, sizes, steps, kernels
 MAX_NAME_CHARS = 60  # in a sentence: names of kernels have hundreds
 SLOWED_BY_PROFILER = 1.25  # profiled / unprofiled step: from here on host times are called overstated

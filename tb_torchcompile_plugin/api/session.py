@@ -108,7 +108,7 @@ class Session:
         """Return a span whose trace was read, with what its answers depend on."""
         other = found.baseline
         baseline = BaselineRun(other.run, other.files, partial(self._read_baseline, other)) if other else None
-        return Profile(trace, data, found.span, files=found.files, beside=baseline)
+        return Profile(trace, data, found.span, files=found.files, baseline_run=baseline)
 
     def _read_baseline(self, other: SpanFiles) -> Profile:
         """Read a span that is not held open, as only numbers of it are kept. Raises UserError."""

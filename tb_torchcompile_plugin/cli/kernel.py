@@ -12,6 +12,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_code import LaunchConfig
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kernel_details, kernel_table
 from tb_torchcompile_plugin.analysis.runtime.roofline import Achieved
+from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.text_table import write_text
@@ -22,7 +23,6 @@ from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.profile import Profile
 
 _FROM = {"inductor": "as inductor computed it", "shapes": "estimated from shapes", "copy": "as the copy says"}
-_MAX_NAMES = 3  # in an error, each cut to 90 characters: a few lines of a terminal
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ def find_kernels(session: Session, name: str, graph: str | None = None) -> list[
     matches = [kernel for kernel in kernels if kernel.name == name]
     if not matches:
         # a likeness chosen by hand
-        candidates = similar or difflib.get_close_matches(name, names, _MAX_NAMES, 0.5) or names
+        candidates = similar or difflib.get_close_matches(name, names, MAX_NAMES, 0.5) or names
         intro = "Its name is part of" if similar else "There are"
-        more = f" and {len(candidates) - _MAX_NAMES} more" if len(candidates) > _MAX_NAMES else ""
-        listed = ", ".join(candidate[:90] for candidate in candidates[:_MAX_NAMES])
+        more = f" and {len(candidates) - MAX_NAMES} more" if len(candidates) > MAX_NAMES else ""
+        listed = ", ".join(candidate[:90] for candidate in candidates[:MAX_NAMES])
         hint = f"{intro} {listed}{more}" if candidates else "tb-torchcompile report lists what there is"
         raise NotFound(f"there is no kernel {name!r}", next_step=hint)
     return matches

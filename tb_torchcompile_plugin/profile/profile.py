@@ -38,12 +38,14 @@ class Profile(Memoized):
     span: SpanFile | None = None  # None for a trace from nowhere
     most_calls: int = MAX_MODEL_CALLS  # of more, the first steps stand for all
     files: tuple[File, ...] = ()  # what it was read from, () where nothing of it is to be kept
-    beside: BaselineRun | None = None  # eager where this one is compiled and the other way round
+    baseline_run: BaselineRun | None = None  # eager where this one is compiled and the other way round
 
     @property
     def source(self) -> AnswerSource:
         """What the answers about it are computed from."""
-        baseline, baseline_files = (self.beside.run, self.beside.files) if self.beside else ("", ())
+        baseline, baseline_files = (
+            (self.baseline_run.run, self.baseline_run.files) if self.baseline_run else ("", ())
+        )
         return AnswerSource((*self.files, *baseline_files), baseline)
 
     @property

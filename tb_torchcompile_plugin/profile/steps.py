@@ -236,8 +236,24 @@ def mean_of_steps(length: Int64s) -> float:
 
 
 def steps_by_gpu(profile: Profile) -> list[GpuSteps]:
-    """Return the steps of each device on which a profiled step launched work."""
-    return gpu_steps_of(profile, profile.of(StepWindows).windows)
+    """Return the steps of each device on which a profiled step launched work.
+
+    Of a trace that was cut the last one is left out, as its end is unknown.
+    """
+    trace, work = profile.trace, profile.of(gpu_work)
+    step = launching(profile.of(StepWindows).windows, trace, trace.launch_of()[work.index])
+    begin, dur = trace.ts[work.index], trace.dur[work.index]
+    whole = slice(None, -1 if trace.notices and trace.is_cut_off else None)
+    devices = []
+    for device in np.unique(work.device[step >= 0]).tolist():
+        rows = np.flatnonzero((work.device == device) & (step >= 0))
+        of_all = np.bincount(step[rows], dur[rows]).astype(np.int64)
+        rows = rows[mask_of_busiest_stream(trace.stream[work.index[rows]], dur[rows], step[rows])]
+        columns = step_bounds(step[rows], begin[rows], begin[rows] + dur[rows])
+        number, first, end = (column[whole] for column in columns)
+        mean = mean_of_steps(end - first) if len(number) else 0.0
+        devices.append(GpuSteps(device, number, first, end, end - first, of_all[number], mean))
+    return devices
 
 
 def gpu_steps(profile: Profile) -> GpuSteps | None:
@@ -395,24 +411,6 @@ def step_ns(profile: Profile) -> Int64s:
     """Return the length of each profiled step by the clock of the bottleneck."""
     windows = profile.of(bottleneck_windows)
     return windows.ends - windows.starts
-
-
-def gpu_steps_of(profile: Profile, steps: Intervals) -> list[GpuSteps]:
-    """Return any steps by device. Of a trace that was cut the last one is left out, as its end is unknown."""
-    trace, work = profile.trace, profile.of(gpu_work)
-    step = launching(steps, trace, trace.launch_of()[work.index])
-    begin, dur = trace.ts[work.index], trace.dur[work.index]
-    whole = slice(None, -1 if trace.notices and trace.is_cut_off else None)
-    devices = []
-    for device in np.unique(work.device[step >= 0]).tolist():
-        rows = np.flatnonzero((work.device == device) & (step >= 0))
-        of_all = np.bincount(step[rows], dur[rows]).astype(np.int64)
-        rows = rows[mask_of_busiest_stream(trace.stream[work.index[rows]], dur[rows], step[rows])]
-        columns = step_bounds(step[rows], begin[rows], begin[rows] + dur[rows])
-        number, first, end = (column[whole] for column in columns)
-        mean = mean_of_steps(end - first) if len(number) else 0.0
-        devices.append(GpuSteps(device, number, first, end, end - first, of_all[number], mean))
-    return devices
 
 
 def mask_of_busiest_stream(stream: Int64s, dur: Int64s, step: Int64s) -> Mask:

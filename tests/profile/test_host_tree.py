@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from profiles import profile_with
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
-from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, ways_up
+from tb_torchcompile_plugin.reader.trace.nest import ancestors_of, first_ancestor
 from traces import MAIN, slice_
 
 moments = st.tuples(st.integers(0, 30), st.integers(0, 30), st.sampled_from("abcd"))
@@ -121,4 +121,4 @@ def test_a_way_up_without_an_end_is_an_error():
     with pytest.raises(AssertionError, match="around itself"):
         first_ancestor(circle, np.array([0]), nowhere)
     with pytest.raises(AssertionError, match="around itself"):
-        list(ways_up(circle, np.array([0])))
+        list(ancestors_of(circle, np.array([0])))

@@ -12,12 +12,10 @@ from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.overview import headline
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, StepTimes
-from tb_torchcompile_plugin.profile.intervals import Intervals
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import (
     SteadySteps,
-    gpu_steps_of,
     profiled_steps,
     steady_steps,
     step_bounds,
@@ -137,7 +135,7 @@ def test_a_shorter_last_step_is_no_host_that_runs_ahead(tmp_path: Path, busy: in
     profile = profile_with(tmp_path, events)
     expected = (100, 0, 2, "profiler", 90, 100) if ahead else (90, None, 3, "profiler", 90, 100)
     assert measured(profile) == expected
-    assert recorded_clock(profile).host_is_ahead == ahead
+    assert recorded_clock(profile).is_gpu_bound == ahead
 
 
 def test_of_two_devices_the_slower_one_counts(tmp_path: Path) -> None:
@@ -250,9 +248,3 @@ def test_lengths_on_a_gpu_sum_to_its_time_from_first_to_last(streams: int, data:
     last = step == step.max()
     assert (end - first).sum() == end[-1] - begin[step == step.min()].min()
     assert end[-1] == max((begin + dur)[last].max(), first[-1])
-
-
-def test_any_windows_have_lengths(tmp_path: Path) -> None:
-    profile = profile_with(tmp_path, ahead(2))
-    (gpu,) = gpu_steps_of(profile, Intervals(np.array([0]), np.array([20_000])))
-    assert (gpu.device, gpu.step.tolist(), gpu.length.tolist()) == (0, [0], [195_000])

@@ -39,7 +39,7 @@ from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import NOT_REPLAYED, co
 from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skips, skip_reason
 from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary, Environment
-from tb_torchcompile_plugin.profile.compiled.eager_roots import lookups_in_vain
+from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
 from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -97,7 +97,7 @@ EAGER_REASONS = {
 }
 
 
-def _recompile_limit(rule: Rule, data: CompileData) -> Iterator[Finding]:
+def _recompile_limit(rule: Rule[CompileData], data: CompileData) -> Iterator[Finding]:
     """Report a frame that hit the recompile limit."""
     limits = [row for row in data.of(problems) if row.kind == "limit"]
     for row, *_ in grouped(limits, lambda row: (row.function, row.file, row.line)).values():
@@ -122,9 +122,13 @@ def _recompile_limit(rule: Rule, data: CompileData) -> Iterator[Finding]:
 
 
 def _cuda_graphs_skipped(
-    rule: Rule, data: CompileData, context: SpanContext | None = None
+    rule: Rule[SpanContext | CompileData], about: SpanContext | CompileData
 ) -> Iterator[Finding]:
     """Report each reason for which torch skipped CUDA graphs; in a span the first one with its price."""
+    data = about if isinstance(about, CompileData) else about.profile.data
+    context = about if isinstance(about, SpanContext) else None
+    if data is None:
+        return
     by = context.best("graph_capture") if context else None
     reasons = _skip_reasons(data.summary)
     for index, (reason, ids) in enumerate(reasons.items()):
@@ -164,7 +168,7 @@ def _skip_reasons(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
     return {reason: [key for key in keys if key[1]] for reason, keys in by_reason.items()}
 
 
-def _cache_missed(rule: Rule, data: CompileData) -> Iterator[Finding]:
+def _cache_missed(rule: Rule[CompileData], data: CompileData) -> Iterator[Finding]:
     """Report compile caches that did not help: a first run cannot hit, so misses count only where they took long."""
     rows = data.summary.compilations
     missed = [row for row in rows if any(lookup.result == "miss" for lookup in row.cache)]
@@ -193,7 +197,7 @@ def _cache_missed(rule: Rule, data: CompileData) -> Iterator[Finding]:
         )
 
 
-def _no_trace(rule: Rule, data: CompileData) -> Iterator[Finding]:
+def _no_trace(rule: Rule[CompileData], data: CompileData) -> Iterator[Finding]:
     """Report a profiler that ended before its schedule began to record, so that there is no trace."""
     steps = data.summary.steps.unused.steps
     ended = f"it ended after {plural(steps, 'call')} of its step()"
@@ -209,14 +213,14 @@ def _no_trace(rule: Rule, data: CompileData) -> Iterator[Finding]:
     )
 
 
-def _cuda_graphs_not_replayed(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _cuda_graphs_not_replayed(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report CUDA graphs that are recorded again or never, apart from first recordings and from what torch skips."""
     by = context.best("graph_capture")
     if not by or by.predicted.gain_percent < thresholds.gain_percent:
         return
     report = context.profile.of(cuda_graphs)
     if not report.functions:  # recorded by the program itself
-        title = with_gain(by, context.paced)
+        title = with_gain(by, context.time_unit)
         yield rule.finding(context, title, words_of(by).next_step, {"times_per_step": by.times}, by=by)
     functions = [row for row in report.functions if row.state in NOT_REPLAYED]
     if not functions:
@@ -230,7 +234,7 @@ def _cuda_graphs_not_replayed(rule: Rule, context: SpanContext) -> Iterator[Find
     ]
     yield rule.finding(
         context,
-        f"{complaint(row)}: {step_after(by.predicted, 'replayed,', context.paced)}",
+        f"{complaint(row)}: {step_after(by.predicted, 'replayed,', context.time_unit)}",
         advice,
         {
             "gain_us_per_step": by.predicted.gain_us,
@@ -246,7 +250,7 @@ def _cuda_graphs_not_replayed(rule: Rule, context: SpanContext) -> Iterator[Find
     )
 
 
-def _compiled_for_each_size(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _compiled_for_each_size(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report recompiles for other sizes before the profiled time; inside it `recompiles` shows them and their price."""
     advice, summary = context.profile.of(size_advice), context.summary
     if advice is None or summary is None:
@@ -272,7 +276,7 @@ def _compiled_for_each_size(rule: Rule, context: SpanContext) -> Iterator[Findin
     )
 
 
-def _profiler_hooks(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _profiler_hooks(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report hooks of a profiler that are compiled instead of the model, or break its graphs."""
     names = sorted({row.function for row in context.hooks})
     alone = context.nothing_compiled
@@ -290,9 +294,9 @@ def _profiler_hooks(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     )
 
 
-def _nothing_compiled(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _nothing_compiled(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report a program that runs eager."""
-    gain = context.profile.of(payback).gain[0] if context.profile.beside else None
+    gain = context.profile.of(payback).gain[0] if context.profile.baseline_run else None
     # Where the same program was recorded compiled.
     measured = gain if gain and gain.told_by == "measured" and gain.compiled_run else None
     if context.hooks or (measured and measured.verdict == "never"):
@@ -395,7 +399,7 @@ def _recorded_reason(context: SpanContext) -> tuple[str, CompilerCall] | None:
     return None
 
 
-def _compile_in_loop(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _compile_in_loop(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report lines that call torch.compile in each step: the compiled function is created there again and again."""
     calls = context.summary.compiler_calls if context.summary else ()
     inside = [row for row in calls if row.kind == "compile" and context.compiling_us([row])]
@@ -420,7 +424,7 @@ def _compile_in_loop(rule: Rule, context: SpanContext) -> Iterator[Finding]:
         yield row
 
 
-def _other_backend(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _other_backend(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report frames that are captured for a backend other than inductor, which calls the same operators one by one."""
     by = context.best("backend")
     if not by or by.predicted.gain_percent < thresholds.gain_percent:
@@ -430,7 +434,7 @@ def _other_backend(rule: Rule, context: SpanContext) -> Iterator[Finding]:
         context,
         f"{plural(frames, 'frame')} {'is' if frames == 1 else 'are'} captured and not compiled: "
         f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
-        f'"aot_eager"; {step_after(by.predicted, "with inductor", context.paced)}',
+        f'"aot_eager"; {step_after(by.predicted, "with inductor", context.time_unit)}',
         words_of(by).next_step,
         {"frames": frames, "operators_per_step": by.times},
         by=by,
@@ -438,7 +442,7 @@ def _other_backend(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     )
 
 
-def _given_up(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _given_up(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report frames that torch skipped, or compiled too often: they run eager, whatever else is changed."""
     share, by = context.eager_percent, context.best("frames")
     small = (by.predicted.gain_percent if by else share) < thresholds.gain_percent
@@ -456,7 +460,7 @@ def _given_up(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     if broken_at:
         why += f", in {at_line(row.file, row.line)}, called at {broken_at}"
     if by:
-        why += f"; {step_after(by.predicted, 'without that', context.paced)}"
+        why += f"; {step_after(by.predicted, 'without that', context.time_unit)}"
     yield rule.finding(
         context,
         f"{frame or 'A frame'} runs eager: {why}",
@@ -470,7 +474,7 @@ def _given_up(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     )
 
 
-def _unexplained(rule: Rule, context: SpanContext, by: WhatIf) -> Finding:
+def _unexplained(rule: Rule[SpanContext], context: SpanContext, by: WhatIf) -> Finding:
     """Return the finding without compile data: the trace shows that calls ran eager, and not why."""
     calls = context.profile.of(lookups_in_vain) / context.step_count
     line = at_line(by.file, by.line)
@@ -478,7 +482,7 @@ def _unexplained(rule: Rule, context: SpanContext, by: WhatIf) -> Finding:
         context,
         f"Torch has given up compiling {plural_of_mean(calls, 'call')} {context.where}, so "
         f"{'it runs' if rounded(calls) == '1' else 'they run'} eager"
-        f"{f' at {line}' if line else ''}: {step_after(by.predicted, 'without that', context.paced)}",
+        f"{f' at {line}' if line else ''}: {step_after(by.predicted, 'without that', context.time_unit)}",
         "Record with tb_torchcompile_plugin.tensorboard_trace_handler to see which frames and why, or run with "
         'TORCH_LOGS="recompiles,graph_breaks": most often a frame hit the recompile limit, or breaks in a loop',
         {"calls": calls},
@@ -533,7 +537,7 @@ def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
     return "it hit the recompile limit", failed_guard_advice(guard) or advice
 
 
-def _does_not_pay(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _does_not_pay(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report compiled code that is no faster than a measured eager run: a predicted one is no reason to stop."""
     profile = context.profile
     if not profile.of(run_facts).compiled:
@@ -560,7 +564,7 @@ def _does_not_pay(rule: Rule, context: SpanContext) -> Iterator[Finding]:
 
 
 EAGER_RULES = (
-    Rule("profiler_hooks", "compilations", _profiler_hooks, lambda context: context.whole and context.hooks),
+    Rule("profiler_hooks", "compilations", _profiler_hooks, lambda span: span.whole and bool(span.hooks)),
     Rule(
         "nothing_compiled",
         "compiled_regions",
@@ -572,13 +576,13 @@ EAGER_RULES = (
         "debug_backend",
         "compilations",
         _other_backend,
-        lambda context: context.whole and context.profile.of(captured_only),
+        lambda context: context.whole and bool(context.profile.of(captured_only)),
     ),
     Rule(
         "frame_given_up",
         "compilations",
         _given_up,
-        lambda context: context.whole and (context.given_up or context.best("frames")),
+        lambda context: context.whole and bool(context.given_up or context.best("frames")),
     ),
 )
 COMPILED_RULES = (
@@ -586,30 +590,15 @@ COMPILED_RULES = (
         "compile_does_not_pay",
         "pays",
         _does_not_pay,
-        lambda context: context.whole and context.profile.beside,
+        lambda context: context.whole and context.profile.baseline_run is not None,
     ),
-    Rule(
-        "graph_capture",
-        "cuda_graphs",
-        _cuda_graphs_not_replayed,
-        lambda context: context.best("graph_capture"),
-    ),
-    Rule(
-        "dynamic_shapes",
-        "dynamic_shapes",
-        _compiled_for_each_size,
-        lambda context: context.summary and context.profile.of(size_advice),
-    ),
+    Rule("graph_capture", "cuda_graphs", _cuda_graphs_not_replayed),
+    Rule("dynamic_shapes", "dynamic_shapes", _compiled_for_each_size),
 )
-SKIPPED_RULE = Rule(
-    "cudagraphs_skipped",
-    "compilations",
-    lambda rule, context: _cuda_graphs_skipped(rule, context.profile.data, context),
-    lambda context: context.profile.data and context.profile.data.of(skips_graphs),
-)
+SKIPPED_RULE = Rule("cudagraphs_skipped", "compilations", _cuda_graphs_skipped, skips_graphs)
 COMPILE_RULES = (
     Rule("no_trace", "runs", _no_trace, lambda data: data.summary.steps.HasField("unused")),
-    Rule("recompile_limit", "compilations", _recompile_limit, lambda data: data.of(problems)),
-    Rule("cudagraphs_skipped", "compilations", _cuda_graphs_skipped, lambda data: data.of(skips_graphs)),
+    Rule("recompile_limit", "compilations", _recompile_limit, lambda data: bool(data.of(problems))),
+    SKIPPED_RULE,
     Rule("cache_missed", "compile_time", _cache_missed),
 )

@@ -13,8 +13,8 @@ from tb_torchcompile_plugin.analysis.causes.training_fixes import optimizer_time
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.profile.columns import mask_at
 from tb_torchcompile_plugin.profile.compiled import regions
-from tb_torchcompile_plugin.profile.compiled.eager_roots import lookups_in_vain
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -82,19 +82,19 @@ def joined_graphs(profile: Profile, gaps: Int64s) -> tuple[fix.Change, fix.Chang
     return closed, fix.as_one_graph(profile, inside | at_seam, kernels | ~profile.of(fix.are_kernels))
 
 
-class Gaps(NamedTuple):
+class BreakGaps(NamedTuple):
     """The times between graphs, or backward graphs, that would be one graph without graph breaks."""
 
     times: Int64s  # (slice of the thread, begin, end) in rows
     broken: list[str]  # the compile id whose break alone is there; "" where several are
 
 
-def break_gaps(profile: Profile) -> Gaps:
+def break_gaps(profile: Profile) -> BreakGaps:
     """Return the gaps of all breaks."""
     return gaps_between(profile, profile.of(broken_calls)[0])
 
 
-def gaps_between(profile: Profile, calls: list[regions.RegionCall]) -> Gaps:
+def gaps_between(profile: Profile, calls: list[regions.RegionCall]) -> BreakGaps:
     """Return the gaps between the graphs of each call. The frames that it calls would be part of its graph, too."""
     trace, ownership = profile.trace, profile.of(Ownership)
     cut = {call.compile_id for call in profile.of(regions.calls_cut_by_breaks)}
@@ -121,7 +121,7 @@ def gaps_between(profile: Profile, calls: list[regions.RegionCall]) -> Gaps:
             gaps.append((row, end, begin))
             # A backward runs the graphs in reverse.
             broken.append(_only_break(*forwards[owners[row] or ""], own_ids[next_row], own_ids[row]))
-    return Gaps(np.array(gaps, np.int64).reshape(-1, 3), broken)
+    return BreakGaps(np.array(gaps, np.int64).reshape(-1, 3), broken)
 
 
 def _only_break(ids: list[str], broken: list[str], first: str, last: str) -> str:
@@ -301,5 +301,5 @@ def _main_operator(profile: Profile, points: fix.Bools) -> fix.Subject:
 
 EAGER_FIXES = (
     fix.FixMaker(_compiled_operators),
-    fix.FixMaker(_compiled_frames, lambda profile: profile.of(given_up)),
+    fix.FixMaker(_compiled_frames, lambda profile: bool(profile.of(given_up))),
 )

@@ -1,8 +1,8 @@
-"""What should be changed, in order of what it would bring? One small class per rule; see docs/findings.md."""
+"""What should be changed, in order of what it would bring? Each rule is a row of a table; see docs/findings.md."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from operator import itemgetter
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.causes.compile_rules import (
     EAGER_RULES,
     SKIPPED_RULE,
 )
-from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES, SpanContext
+from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES, Rule, SpanContext
 from tb_torchcompile_plugin.analysis.causes.run_rules import RUN_RULES
 from tb_torchcompile_plugin.analysis.causes.scenario import adds_ns, shared_ns
 from tb_torchcompile_plugin.analysis.finding import SEVERITIES, Finding
@@ -24,8 +24,14 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 AnyFinding = TypeVar("AnyFinding", bound=Finding)
 _Order: TypeAlias = tuple[bool, bool, float]  # no gain; nobody can act on it; less the gain
 
-SPAN_RULES = (*EAGER_RULES, *WHAT_IF_RULES, *COMPILED_RULES, *RUN_RULES, SKIPPED_RULE)
-RULES = (*SPAN_RULES, *(rule for rule in COMPILE_RULES if rule.id != SKIPPED_RULE.id))
+SPAN_RULES: tuple[Rule[SpanContext], ...] = (
+    *EAGER_RULES,
+    *WHAT_IF_RULES,
+    *COMPILED_RULES,
+    *RUN_RULES,
+    SKIPPED_RULE,
+)
+RULES = (*SPAN_RULES, *(rule for rule in COMPILE_RULES if rule is not SKIPPED_RULE))
 # With these everything else is about another program, or is what waiting for that rank looks like.
 _OVERRIDING = ("profiler_hooks", "anomaly_mode", "late_rank")
 _NOT_ACTIONABLE = ("nothing",)
@@ -59,7 +65,7 @@ class Findings(msgspec.Struct, frozen=True):
     """What to change, largest gain first."""
 
     findings: list[Finding]
-    rules: int  # that were evaluated
+    rules: int  # how many there are
 
 
 def findings(about: Profile | CompileData) -> Findings:
@@ -74,17 +80,15 @@ def findings(about: Profile | CompileData) -> Findings:
 
 def compile_findings(data: CompileData) -> list[Finding]:
     """Return what the compile data of a worker shows without a trace."""
-    rules = [rule for rule in COMPILE_RULES if rule.applies(data)]
-    return sort_findings([finding for rule in rules for finding in rule.evaluate(rule, data)])
+    return sort_findings([finding for rule in COMPILE_RULES for finding in rule.findings(data)])
 
 
 def span_findings(profile: Profile) -> list[Finding]:
     """Return what one profiled span shows."""
     context = SpanContext(profile)
     is_known = profile.of(coverage).level != "insufficient"
-    allowed = [rule for rule in SPAN_RULES if is_known or rule.id in _NEEDS_NO_RECORDS]
-    rules = [rule for rule in allowed if rule.applies(context)]
-    rows = sort_findings([finding for rule in rules for finding in rule.evaluate(rule, context)])
+    rules = [rule for rule in SPAN_RULES if is_known or rule.id in _NEEDS_NO_RECORDS]
+    rows = sort_findings([finding for rule in rules for finding in rule.findings(context)])
     # A wait that claims the same time as an operator or a function is caused by it; some are the end of a copy.
     causes = [row for row in rows if row.rule in _TAKES_TIME]
     copies = [row for row in rows if row.rule == "copies"]
@@ -132,17 +136,20 @@ def sort_findings(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
     generic = max((_gain(row) for row in rows if row.rule in _GENERIC), default=0.0)
     best = max((_gain(row) for row in rows if row.rule not in _OVERRIDING), default=0.0)
     least_percent = max(_SPECIFIC_PERCENT, _SPECIFIC_SHARE * generic)
-    order, ranked = _order_of(rows), []
-    for row in rows:
-        gain = _gain(row)
-        outdone = row.rule in _OF_RANKS and best > gain + _OUTDONE_PERCENT
-        first = row.rule not in _GENERIC and gain >= least_percent and not outdone
-        first |= row.rule in _PRIORITY and gain >= _PRIORITY_PERCENT
-        first |= row.rule in _BLOCKING and row.predicted is None
-        overrides = row.rule in _OVERRIDING and not outdone
-        severity = SEVERITIES.index(row.severity)
-        ranked.append(((not overrides, not first, order(row), -(row.saves_us or 0), severity), row))
-    return [row for _, row in sorted(ranked, key=itemgetter(0))]
+    return sorted(rows, key=partial(_rank, least_percent, best, _order_of(rows)))
+
+
+def _rank(
+    least_percent: float, best: float, order: Callable[[Finding], _Order], row: Finding
+) -> tuple[bool, bool, _Order, float, int]:
+    gain = _gain(row)
+    outdone = row.rule in _OF_RANKS and best > gain + _OUTDONE_PERCENT
+    first = row.rule not in _GENERIC and gain >= least_percent and not outdone
+    first |= row.rule in _PRIORITY and gain >= _PRIORITY_PERCENT
+    first |= row.rule in _BLOCKING and row.predicted is None
+    overrides = row.rule in _OVERRIDING and not outdone
+    severity = SEVERITIES.index(row.severity)
+    return not overrides, not first, order(row), -(row.saves_us or 0), severity
 
 
 def merge_findings(runs: Iterable[list[AnyFinding]]) -> list[AnyFinding]:

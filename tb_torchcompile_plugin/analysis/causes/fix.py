@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, 
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model, model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, ways_up
+from tb_torchcompile_plugin.reader.trace.nest import ancestors_of, first_ancestor
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_fusible
 from tb_torchcompile_plugin.torch_names.slices import KERNEL, OPERATOR
@@ -94,9 +94,8 @@ class Fix:
 class FixMaker(NamedTuple):
     """What yields the possible fixes of one kind of work."""
 
-    make: Callable[[Profile], Iterator[Fix]]
-    # Where this is false there is no such work.
-    applies: Callable[[Profile], object] = lambda profile: True
+    make: Callable[[Profile], Iterator[Fix]]  # may only be called where `applies` is true
+    applies: Callable[[Profile], bool] = lambda profile: True
 
 
 def occurs(matches: Callable[[str], bool]) -> Callable[[Profile], bool]:
@@ -134,10 +133,14 @@ def waiting_for(points: Bools, streams: Int64s) -> Change:
     )
 
 
-def with_call_time(points: Bools, ns: Int64s | int, at_most: bool = False) -> Change:
-    """Let these calls take this long; with `at_most` those that take longer."""
-    chosen = np.minimum if at_most else lambda own, ns: ns
-    return lambda model: model._replace(own=np.where(points, chosen(model.own, ns), model.own))
+def with_call_time(points: Bools, ns: Int64s | int) -> Change:
+    """Let these calls take this long."""
+    return lambda model: model._replace(own=np.where(points, ns, model.own))
+
+
+def with_call_time_at_most(points: Bools, ns: int) -> Change:
+    """Let these calls take at most this long."""
+    return lambda model: model._replace(own=np.where(points, np.minimum(model.own, ns), model.own))
 
 
 def with_call_share(points: Bools, share: float) -> Change:
@@ -145,18 +148,18 @@ def with_call_share(points: Bools, share: float) -> Change:
     return lambda model: model._replace(own=np.where(points, (model.own * share).astype(np.int64), model.own))
 
 
-def with_durations(work: Int64s, dur: Int64s | int, fused: bool = False) -> Change:
-    """Let this work of the queue take this long.
+def with_durations(work: Int64s, dur: Int64s | int) -> Change:
+    """Let this work of the queue take this long."""
+    return lambda model: model._replace(dur=_with_values(model.dur, work, dur))
 
-    fused: where that is less than before, it becomes part of the work before it.
-    """
+
+def fused(work: Int64s, dur: Int64s | int) -> Change:
+    """Let this work take this long; where that is less than before, it becomes part of the work before it."""
 
     def change(model: Model) -> Model:
-        changed = model._replace(dur=_with_values(model.dur, work, dur))
-        if not fused:
-            return changed
         merged = work[dur < model.dur[work]]
-        return changed._replace(
+        return model._replace(
+            dur=_with_values(model.dur, work, dur),
             gap=_with_values(model.gap, merged, np.minimum(model.gap[merged], 0)),
             latency=_with_values(model.latency, merged, 0),
         )
@@ -315,7 +318,7 @@ def outermost_operator(trace: Trace, rows: Int64s) -> Int64s:
     operator = mask_of(trace.cats, OPERATOR.__eq__)
     aten = mask_of(trace.names, lambda name: name.startswith(ATEN))
     outermost = np.full(len(rows), -1)
-    for indices, ancestors in ways_up(trace.parent, rows):
+    for indices, ancestors in ancestors_of(trace.parent, rows):
         matches = operator[trace.cat[ancestors]] & aten[trace.name[ancestors]]
         outermost[indices[matches]] = ancestors[matches]
     return outermost
@@ -354,8 +357,8 @@ def as_one_graph(
     return in_sequence(
         without_host_time(np.where(before_quicker, np.minimum(pieces.ns, thresholds.USUAL_CALL_NS), 0)),
         with_call_time((points & fused_away & ~first) | called, np.where(called, call_ns or 0, 0)),
-        with_call_time(quicker & ~fused_away, CALL_NS, at_most=True),
-        with_durations(work, dur, fused=True),
+        with_call_time_at_most(quicker & ~fused_away, CALL_NS),
+        fused(work, dur),
     )
 
 

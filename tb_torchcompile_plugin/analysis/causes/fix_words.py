@@ -36,7 +36,7 @@ class Words(NamedTuple):
     what: str  # the sentence before the numbers
     panel: SeenIn
     next_step: str  # what to write instead
-    mended: str = "without that"  # before the predicted time
+    fixed: str = "without that"  # before the predicted time
     code: str | None = None  # the part of the next step that can be pasted
 
 
@@ -316,7 +316,7 @@ _FREED = WORDS["allocation"]._replace(
 )
 
 
-def words_of(row: WhatIf, paced: TimeUnit = PER_STEP) -> Words:
+def words_of(row: WhatIf, unit: TimeUnit = PER_STEP) -> Words:
     """Return the words about a fix, filled in: those of its kind, except for a few."""
     words = _BY_ID.get(row.id, WORDS[row.kind])
     if row.kind == "allocation" and is_free(row.name):
@@ -334,18 +334,18 @@ def words_of(row: WhatIf, paced: TimeUnit = PER_STEP) -> Words:
         graphs="compiled graph" if row.times <= 1 else f"{times} compiled graphs",
         embeddings="an embedding" if once else f"{times} embeddings",
         keeps="keep" if " and " in row.name else "keeps",
-        **paced._asdict(),
+        **unit._asdict(),
     )
     return words._replace(what=what, next_step=words.next_step.format(place=place))
 
 
-def with_gain(row: WhatIf, paced: TimeUnit = PER_STEP) -> str:
+def with_gain(row: WhatIf, unit: TimeUnit = PER_STEP) -> str:
     """Return "Garbage is collected at train.py:12: without that a step takes 868 µs instead of 2.82 ms"."""
-    words = words_of(row, paced)
-    return f"{words.what}: {step_after(row.predicted, words.mended, paced)}"
+    words = words_of(row, unit)
+    return f"{words.what}: {step_after(row.predicted, words.fixed, unit)}"
 
 
-def step_after(predicted: Predicted, fixed: str, paced: TimeUnit = PER_STEP) -> str:
+def step_after(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> str:
     """Return "with inductor a step takes 868 µs instead of 2.82 ms"."""
     after, now = duration(predicted.after_us), duration(predicted.step_us)
-    return f"{fixed} {paced.one} takes {after} instead of {now}"
+    return f"{fixed} {unit.one} takes {after} instead of {now}"

@@ -54,6 +54,15 @@ class Speed(NamedTuple):
     least: columns.Floats | float
 
 
+class _Faster(NamedTuple):
+    """Work of the GPU that a fix makes faster, or takes out."""
+
+    kind: FixKind
+    work: Bools  # of the queue
+    speed: Speed
+    name: str = ""
+
+
 # Matrix products on tensor cores instead of without: measured on H100 and H200, large ones are 5 times as fast.
 _TF32, _FLOAT32 = Speed(0.2, 0.5, 0.12), Speed(0.2, 0.5, 0.1)
 _GONE = Speed(0.0, 0.1, 0.0)  # chosen by eye: a change of layout that is not needed is gone, or nearly
@@ -79,9 +88,13 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     texts = {text for _, text in argument_texts(profile, "input_dims", windows)}
     has_volumes = any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
     layout_speed = _GONE_OF_VOLUMES if has_volumes else _GONE
-    rows: list[tuple[FixKind, Bools, Speed, str]] = [
-        ("double_precision", work_named(profile, kernels.is_double_product), _FLOAT32, ""),
-        ("layout", work_named(profile, kernels.is_layout_change), layout_speed, ""),
+    majors = [row.get("computeMajor") for row in device_properties(trace) if "NVIDIA" in str(row.get("name"))]
+    rows = []
+    if any(isinstance(major, int) and major >= 8 for major in majors):  # Ampere and later have TF32
+        rows.append(_Faster("tensor_cores", work_named(profile, kernels.is_plain_fp32_product), _TF32))
+    rows += [
+        _Faster("double_precision", work_named(profile, kernels.is_double_product), _FLOAT32),
+        _Faster("layout", work_named(profile, kernels.is_layout_change), layout_speed),
     ]
     in_operators: tuple[tuple[FixKind, str], ...] = (
         ("layout", operators.CONTIGUOUS),
@@ -90,17 +103,14 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     )
     for kind, operator in in_operators:
         inside = enclosing(trace, launched_by, operator.__eq__) >= 0
-        rows.append((kind, inside & profile.of(are_kernels), _GONE, operator))
-    majors = [row.get("computeMajor") for row in device_properties(trace) if "NVIDIA" in str(row.get("name"))]
-    if any(isinstance(major, int) and major >= 8 for major in majors):  # Ampere and later have TF32
-        rows.insert(0, ("tensor_cores", work_named(profile, kernels.is_plain_fp32_product), _TF32, ""))
+        rows.append(_Faster(kind, inside & profile.of(are_kernels), _GONE, operator))
     # A program without a backward could keep its weights in the other type; training needs them in float32.
     if not len(columns.host_slices(trace, operators.is_backward)) and not len(
         columns.host_slices(trace, is_optimizer)
     ):
-        rows.append(("weight_casts", work_named(profile, operators.is_generated_cast), _GONE, ""))
-    for kind, selected, speed, name in rows:
-        yield from _fix(profile, kind, np.flatnonzero(selected), speed, name)
+        rows.append(_Faster("weight_casts", work_named(profile, operators.is_generated_cast), _GONE))
+    for row in rows:
+        yield from _fix(profile, row.kind, np.flatnonzero(row.work), row.speed, row.name)
 
 
 def _deterministic(profile: Profile) -> Iterator[Fix]:
@@ -298,6 +308,6 @@ GPU_FIXES = (
     FixMaker(_faster_kernels),
     FixMaker(_deterministic, occurs(operators.SORTED_INSTEAD.__eq__)),
     FixMaker(_all_overlapped, occurs(is_communication_kernel)),
-    FixMaker(_fused_attention, lambda profile: profile.of(unfused_attention)),
+    FixMaker(_fused_attention, lambda profile: bool(profile.of(unfused_attention))),
     FixMaker(_slow_movers, lambda profile: has_dominant_kernel(profile, _DOMINANT_PERCENT)),
 )

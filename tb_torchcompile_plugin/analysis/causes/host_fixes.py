@@ -32,15 +32,17 @@ from tb_torchcompile_plugin.torch_names.operators import ATEN, is_cell, without_
 from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torch_function
 from tb_torchcompile_plugin.torch_names.slices import call_kind, is_free, is_optimizer_step
 
-# Chosen by eye on the external programs of docs/what_if.md, which has the host times and their bounds.
+# Chosen by eye on the external programs of docs/what_if.md.
 _LOOP = 4  # values per step, each read after the last
 _FEW_LAUNCHES = 8  # between two of them: with more the loop is a program of its own
 _FREED_OFTEN = 2  # calls that allocate for each that frees: with more of them freeing is not the reason
-_REPLAY_NS = 60_000  # host time of one CUDA graph: copying its inputs and launching it
 _PINNED_BYTES_NS = 40  # bytes that a copy from pinned memory moves in a ns, at least
 _SMALL_BYTES = 1 << 16  # a smaller copy is a value that the host waits for
 _CELLS = 8  # in a row: a loop of fewer costs little
 _NEAR_NS = 2_000_000  # between two cells of a loop, while profiled
+
+# From docs/what_if.md, with their bounds.
+_REPLAY_NS = 60_000  # host time of one CUDA graph: copying its inputs and launching it
 _SEQUENCE_NS = 250_000  # host time of the launches of a whole sequence, one way
 
 # Causes that can go as a whole, wherever they occur: one fix each.

@@ -149,7 +149,7 @@ def payback_sentence(profile: Profile) -> str:
 
 
 def _comparison(profile: Profile) -> _Comparison:
-    facts, baseline_run = profile.of(run_facts), profile.beside
+    facts, baseline_run = profile.of(run_facts), profile.baseline_run
     if facts.tried and not facts.compiled:
         return _Comparison(NOTHING_RAN, facts.cost, "")
     if baseline_run is None:

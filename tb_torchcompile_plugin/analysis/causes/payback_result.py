@@ -73,33 +73,28 @@ def compile_cost(data: CompileData) -> CompileCost | None:
     return CompileCost(blocked, cold if whole else None, warm, hits, len(results), whole)
 
 
-class SteadySteps(NamedTuple):
+class SteadyTimes(NamedTuple):
     """The steps that do not compile; None where they are unknown."""
 
     unprofiled: StepTimes | None
     profiled: StepTimes | None
 
 
-def steady_steps(profile: Profile) -> SteadySteps:
+def steady_steps(profile: Profile) -> SteadyTimes:
     """Return how long steady steps are; where the GPU is the bottleneck, by its clock."""
-    step, profiled = profile.of(step_time), profile.of(profiled_times)
+    step, steady = profile.of(step_time), profile.of(profile_steps.steady_steps)
+    profiled = step_times((steady.lengths / 1000).tolist()) if steady else None
     if not step.unprofiled_steps:
         # Steps take as long profiled as not if a GPU is the limit, or where those noted are no shorter.
         is_noted = bool(profile.data and profile.data.of(unprofiled_steps))
-        return SteadySteps(profiled if step.clock == "gpu" or is_noted else None, profiled)
+        return SteadyTimes(profiled if step.clock == "gpu" or is_noted else None, profiled)
     kept = (profile.of(step_lengths) / 1000).tolist()
     # Of many steps the means of a few parts, so that slow changes do not count as chance.
     size = len(kept) // _PARTS if len(kept) >= _MIN_STEPS else 1
     parts = step_times(
         [statistics.fmean(kept[at : at + size]) for at in range(0, len(kept) - size + 1, size)]
     )
-    return SteadySteps(parts and replace(parts, mean_us=step.step_us), profiled)
-
-
-def profiled_times(profile: Profile) -> StepTimes | None:
-    """Return the steady steps as they were profiled; None without steps."""
-    steady = profile.of(profile_steps.steady_steps)
-    return step_times((steady.lengths / 1000).tolist()) if steady else None
+    return SteadyTimes(parts and replace(parts, mean_us=step.step_us), profiled)
 
 
 def chance_us(a: StepTimes, b: StepTimes) -> float:
@@ -116,7 +111,7 @@ class RunFacts(NamedTuple):
     run: str  # its name
     compiled: bool  # whether compiled code ran
     tried: bool  # whether torch compiled any frame
-    steady: SteadySteps
+    steady: SteadyTimes
     cost: CompileCost | None
     program: str  # its script, "" where unknown
     device: str

@@ -5,8 +5,9 @@ A rule is a row of a table. There is one for each kind of fix; their words are t
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -69,6 +70,8 @@ _MANY_CALLS = 4  # of one graph per step, from which on a batch is worth a word;
 _GENERATED = {name for name in CATEGORIES if has_triton_prefix(name)} - {"triton_user", "triton_other"}
 
 Row = TypeVar("Row")
+# Contravariant: a rule that can be asked about both can be asked about either.
+About = TypeVar("About", bound="SpanContext | CompileData", contravariant=True)
 
 
 class SpanContext:
@@ -83,7 +86,7 @@ class SpanContext:
         self.is_on_cpu = self.whole and not len(profile.of(gpu_work).index)
         self.step_count = max(self.steps, 1)  # to divide by: without steps, the span is one
         self.where = "a step" if self.steps else "in this span"  # after a number
-        self.paced = profile.of(time_unit)  # what predictions are of: a step, or the span
+        self.time_unit = profile.of(time_unit)  # what predictions are of: a step, or the span
         self.windows = union(*profile.of(profiled_time))  # the steps, or the span where there are none
         # By the clock that is the bottleneck of the steps.
         wall_ns = float(profile.of(step_ns).sum()) if self.steps else self.windows.total_ns
@@ -160,15 +163,19 @@ class Details(TypedDict, total=False):
     advised: bool
 
 
-class Rule(NamedTuple):
-    """One question with a threshold."""
+@dataclass(frozen=True)
+class Rule(Generic[About]):
+    """One question with a threshold, about a span or about the compile data of a worker."""
 
     id: str  # never changes: people switch rules off by it
     panel: Panel
-    # Yields what a span, or the compile data of a worker, shows, most important first.
-    evaluate: "Callable[[Rule, Any], Iterator[Finding]]"
-    # Where this is false there is nothing to evaluate.
-    applies: Callable[[Any], object] = lambda about: True
+    # May only be called where `applies` is true.
+    evaluate: "Callable[[Rule[About], About], Iterator[Finding]]"
+    applies: Callable[[About], bool] = lambda about: True
+
+    def findings(self, about: About) -> Iterator[Finding]:
+        """Return what it shows, most important first."""
+        return self.evaluate(self, about) if self.applies(about) else iter(())
 
     def finding(
         self,
@@ -202,9 +209,10 @@ class Rule(NamedTuple):
         return replace(finding, **details)
 
 
-def skips_graphs(data: CompileData) -> bool:
+def skips_graphs(about: SpanContext | CompileData) -> bool:
     """Whether torch skipped CUDA graphs that it was asked for."""
-    return bool(data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
+    data = about if isinstance(about, CompileData) else about.profile.data
+    return data is not None and bool(data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
 
 
 def called_at(stack: Sequence[Frame | SourceFrame]) -> str:
@@ -224,12 +232,10 @@ def named_with_caller(function: str, file: str, line: int | None, caller: str) -
     return f"{named}, called at {caller}," if caller else named
 
 
-def _large_gains(kind: FixKind, rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _large_gains(kind: FixKind, rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report the fixes of one kind with a large predicted gain, unless another rule says why they would not help."""
-    if kind == "cuda_graphs":
-        data = context.profile.data
-        if (data and data.of(skips_graphs)) or context.profile.of(requested_graphs):
-            return  # inductor was told to use them
+    if kind == "cuda_graphs" and (skips_graphs(context) or context.profile.of(requested_graphs)):
+        return  # inductor was told to use them
     if kind == "eager" and (context.nothing_compiled or context.profile.of(given_up)):
         return
     rows = [row for row in context.profile.of(predicted_fixes) if row.kind == kind]
@@ -241,7 +247,7 @@ def _large_gains(kind: FixKind, rule: Rule, context: SpanContext) -> Iterator[Fi
     advised = [row for row in large if row.id != DYNAMIC_CUDA_GRAPHS]
     if fullest and (fullest.share_percent or 0) >= thresholds.memory_percent:
         for row in large:  # a step needs its checkpoints
-            title = f"{with_gain(row, context.paced)}, but {fullest.sentence()}"
+            title = f"{with_gain(row, context.time_unit)}, but {fullest.sentence()}"
             yield _not_advised(rule, row, title, {"times_per_step": row.times})
     elif advised:
         yield from (_advised(rule, context, row, fullest) for row in advised)
@@ -254,13 +260,15 @@ def _large_gains(kind: FixKind, rule: Rule, context: SpanContext) -> Iterator[Fi
         yield _not_advised(rule, large[0], title, {"symbols": len(symbols)})
 
 
-def _not_advised(rule: Rule, row: WhatIf, title: str, evidence: Evidence) -> Finding:
+def _not_advised(rule: Rule[SpanContext], row: WhatIf, title: str, evidence: Evidence) -> Finding:
     return rule.finding(None, title, words_of(row).next_step, evidence, severity="info", advised=False)
 
 
-def _advised(rule: Rule, context: SpanContext, row: WhatIf, fullest: HeldMemory | None) -> Finding:
+def _advised(
+    rule: Rule[SpanContext], context: SpanContext, row: WhatIf, fullest: HeldMemory | None
+) -> Finding:
     gain, where, words = row.predicted.gain_us, at_line(row.file, row.line), words_of(row)
-    title, advice = with_gain(row, context.paced), words.next_step
+    title, advice = with_gain(row, context.time_unit), words.next_step
     if row.kind == "cuda_graphs":
         advice = _cuda_graph_advice(context, advice)
     elif row.kind == "guards" and (elements := _elements_checked(context)):

@@ -81,7 +81,7 @@ _NOT_WRITTEN = (
 )
 
 
-def _graph_breaks(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _graph_breaks(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report graph breaks that cost time in the profiled steps."""
     profile, cost = context.profile, context.profile.of(cost_of_breaks)
     by = context.best("graph_breaks") if cost else None
@@ -141,9 +141,11 @@ def _line_of(site: GraphBreakSite) -> str:
 def _break_title(context: SpanContext, count: int, where: str, by: WhatIf | None) -> str:
     breaks = plural(count, "graph break")
     if by and count == 1:
-        return f"{breaks} at {where}: {step_after(by.predicted, 'without it', context.paced)}"
+        return f"{breaks} at {where}: {step_after(by.predicted, 'without it', context.time_unit)}"
     if by:
-        return f"{breaks}, the dearest at {where}: {step_after(by.predicted, 'without them', context.paced)}"
+        return (
+            f"{breaks}, the dearest at {where}: {step_after(by.predicted, 'without them', context.time_unit)}"
+        )
     at = f"at {where}" if count == 1 else f"the dearest at {where}"
     return f"{breaks}, {at}. {direct_sentence(context.profile)}"
 
@@ -158,7 +160,7 @@ def _hint(site: GraphBreakSite) -> str:
     return next(hints, _FIXES.get(kind, "Move what breaks it out of the compiled function"))
 
 
-def _recompiles(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _recompiles(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report frames that torch compiled again while they were profiled."""
     inside = [row for row in context.recompilations if context.compiling_us([row])]
     us = context.compiling_us(inside)
@@ -193,7 +195,7 @@ def _recompiles(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     )
 
 
-def _compile_in_steps(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _compile_in_steps(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report compiling for the first time in the profiled steps; recompiling has a rule of its own."""
     again, summary = context.recompilations, context.summary
     if summary:
@@ -216,7 +218,7 @@ def _compile_in_steps(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     )
 
 
-def _autotune_in_steps(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _autotune_in_steps(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report tuning kernels when they first run; tuning while compiling counts as compiling."""
     trace, compiling = context.profile.trace, context.profile.of(compiling_in_trace)
     tuning = busy(trace, host_slices(trace, is_autotuning, (*CALL_CATS, PYTHON_FUNCTION)))
@@ -235,7 +237,7 @@ def _autotune_in_steps(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     )
 
 
-def _names_disabled(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _names_disabled(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report generated kernels that all have the same name."""
     trace, rows = context.profile.trace, context.profile.of(gpu_work).index
     rows = rows[mask_of(trace.names, is_anonymous)[trace.name[rows]]]
@@ -252,7 +254,7 @@ def _names_disabled(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     )
 
 
-def _unnamed_cpu_kernels(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _unnamed_cpu_kernels(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report compiled code on the CPU that takes most of a step, and whose kernels have no names."""
     share = _part_percent(context.profile, "compiled_graph")
     if share < thresholds.unexplained_percent:
@@ -268,7 +270,7 @@ def _unnamed_cpu_kernels(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     )
 
 
-def _unexplained_host(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _unexplained_host(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report what is known of a step on the CPU that is mostly Python, or nothing that was recorded."""
     profile = context.profile
     share = _part_percent(profile, "python", "nothing_launched")
@@ -297,7 +299,7 @@ def _part_percent(profile: Profile, *parts: Part) -> float:
     return sum(row.percent for row in rows if row.kind == "host" and row.part in parts)
 
 
-def _cuda_graphs_old_driver(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _cuda_graphs_old_driver(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report an old driver: kernels of graphs made before the profiler first ran are missing, or crash it."""
     header = context.profile.trace.metadata
     driver, runtime = header.get("cuda_driver_version"), header.get("cuda_runtime_version")
@@ -325,7 +327,7 @@ def _is_old(version: object) -> bool:
     return numbers < (limit if numbers[0] >= 100 else [thresholds.cuda_least // 1000])
 
 
-def _empty_profile(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _empty_profile(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report a trace without events, without GPU events, or with too few steps."""
     trace = context.profile.trace
     if trace.is_cut_off:
@@ -360,7 +362,7 @@ def _empty_profile(rule: Rule, context: SpanContext) -> Iterator[Finding]:
         )
 
 
-def _exposed_communication(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _exposed_communication(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report communication that nothing overlaps."""
     used = context.profile.of(utilization)
     us = used.verdict.communication_us if used else 0.0
@@ -379,7 +381,7 @@ def _exposed_communication(rule: Rule, context: SpanContext) -> Iterator[Finding
     )
 
 
-def _slow_kernel(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _slow_kernel(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report a generated kernel that mostly moves data, slowly; matrix products are bound by arithmetic instead."""
     for row in context.profile.of(kernel_table).rows:
         share, bandwidth = context.gpu_share(row.time_us), row.bandwidth_percent
@@ -401,7 +403,7 @@ def _slow_kernel(rule: Rule, context: SpanContext) -> Iterator[Finding]:
         )
 
 
-def _cuda_graphs_used(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _cuda_graphs_used(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report launches that are left where CUDA graphs are in use."""
     profile, calls = context.profile, context.profile.of(launch_calls)
     if not profile.of(graph_runs).replayed.any() and profile.of(requested_graphs):
@@ -425,7 +427,7 @@ def _cuda_graphs_used(rule: Rule, context: SpanContext) -> Iterator[Finding]:
     )
 
 
-def _dominant_kernel(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _dominant_kernel(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report a kernel of the user's that takes most of the GPU time, of which the data that it moves is unknown."""
     profile = context.profile
     lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
@@ -433,7 +435,7 @@ def _dominant_kernel(rule: Rule, context: SpanContext) -> Iterator[Finding]:
         return
     clock = profile.of(recorded_clock)
     busy_ns = queue.dur[queue.device == clock.device].sum() / lane.steps
-    if busy_ns < thresholds.gpu_bound_percent / 100 * clock.step:
+    if busy_ns < thresholds.gpu_busy_percent / 100 * clock.step:
         return
     row = max(profile.of(kernel_table).rows, key=lambda row: row.time_us, default=None)
     share = context.gpu_share(row.time_us) if row else 0.0
@@ -467,7 +469,7 @@ def _where_shown(kernel: str) -> str:
     return f"tb-torchcompile kernel LOGDIR {kernel}" if kernel.isidentifier() else "Its row in Kernels"
 
 
-def _memory_limit(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _memory_limit(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report memory that the caching allocator holds nearly all of: it is what fails to grow."""
     for device in context.profile.of(held_memory):
         held, capacity, share = device.held, device.capacity, device.share_percent
@@ -482,7 +484,7 @@ def _memory_limit(rule: Rule, context: SpanContext) -> Iterator[Finding]:
         )
 
 
-def _data_parallel(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _data_parallel(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report one process that drives several GPUs."""
     devices = len(np.unique(context.profile.of(gpu_work).device))
     if devices > 1:
@@ -495,7 +497,7 @@ def _data_parallel(rule: Rule, context: SpanContext) -> Iterator[Finding]:
         )
 
 
-def _slow_backend(rule: Rule, context: SpanContext) -> Iterator[Finding]:
+def _slow_backend(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report ranks with GPUs that communicate through the host."""
     if not len(context.profile.of(gpu_work).index):
         return
@@ -521,7 +523,7 @@ def _has(matches: Callable[[str], bool]) -> Callable[[SpanContext], bool]:
 
 RUN_RULES = (
     Rule("graph_breaks", "graph_breaks", _graph_breaks),
-    Rule("recompiles", "recompiles", _recompiles, lambda context: context.recompilations),
+    Rule("recompiles", "recompiles", _recompiles, lambda context: bool(context.recompilations)),
     Rule("compile_in_steps", "compile_time", _compile_in_steps),
     Rule("autotune_in_steps", "compile_time", _autotune_in_steps, _has(is_autotuning)),
     Rule("communication", "gpu_utilization", _exposed_communication),
@@ -535,13 +537,18 @@ RUN_RULES = (
     Rule("dominant_kernel", "kernels", _dominant_kernel),
     Rule("memory_limit", "memory", _memory_limit),
     Rule("data_parallel", "gpu_utilization", _data_parallel, _has(DATA_PARALLEL.__eq__)),
-    Rule("slow_backend", "gpu_utilization", _slow_backend, lambda context: context.profile.trace.distributed),
+    Rule(
+        "slow_backend",
+        "gpu_utilization",
+        _slow_backend,
+        lambda context: bool(context.profile.trace.distributed),
+    ),
     Rule("names_disabled", "kernels", _names_disabled, _has(is_anonymous)),
     Rule(
         "unnamed_cpu_kernels",
         "cpu",
         _unnamed_cpu_kernels,
-        lambda context: context.profile.of(unnamed_cpu_kernels),
+        lambda context: bool(context.profile.of(unnamed_cpu_kernels)),
     ),
     Rule("unexplained_host", "python", _unexplained_host, lambda context: context.is_on_cpu),
     Rule(

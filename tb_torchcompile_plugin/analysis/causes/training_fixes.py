@@ -20,6 +20,7 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     Times,
     are_kernels,
     enclosing,
+    fused,
     in_sequence,
     is_communication_kernel,
     occurs,
@@ -124,7 +125,7 @@ def _one_batch(profile: Profile) -> Iterator[Fix]:
         without_host_time(np.where(others[pieces.point], pieces.ns, 0)),
         without_waiting(others),
         with_call_time(others, 0),
-        with_durations(dropped, 0, fused=True),
+        fused(dropped, 0),
     )
     change, conservative, optimistic = (
         in_sequence(
@@ -211,7 +212,9 @@ def _backward_once(profile: Profile) -> Iterator[Fix]:
 def _checkpointed(profile: Profile) -> Iterator[Fix]:
     """Yield forwards kept in memory that checkpoints compute again in the backward, eager or compiled."""
     trace, compiled = profile.trace, profile.of(recomputed)
-    likely, heavy, widest = (list(profile.of(recomputing)) for _ in range(3))
+    likely = list(profile.of(recomputing))
+    heavy = likely.copy()
+    widest = likely.copy()
     for part in compiled:
         # From the first heavy operator to the last. At most from the heavy one of the gradient before to the one after:
         # cheap kernels in between may belong to either.
@@ -310,7 +313,7 @@ def fused_optimizer(profile: Profile) -> Iterator[Fix]:
         in_sequence(
             gone,
             with_call_time(inside & lane.launches, np.where(first, _FUSED_NS, 0)),
-            with_durations(work, (data_ns * passes).astype(np.int64), fused=True),
+            fused(work, (data_ns * passes).astype(np.int64)),
         )
         for passes in (_FUSED_PASSES, 1.0)
     )
@@ -481,9 +484,9 @@ def _sparse(
 
 AUTOGRAD_FIXES = (
     FixMaker(_without_anomaly_mode, occurs(operators.NAN_CHECKS[0].__eq__)),
-    FixMaker(_backward_once, lambda profile: profile.of(Ownership).backwards),
-    FixMaker(_checkpointed, lambda profile: profile.of(recomputing) or profile.of(recomputed)),
+    FixMaker(_backward_once, lambda profile: bool(profile.of(Ownership).backwards)),
+    FixMaker(_checkpointed, lambda profile: bool(profile.of(recomputing) or profile.of(recomputed))),
     FixMaker(_not_zeroed, occurs(is_zero_grad)),
-    FixMaker(_one_batch, lambda profile: profile.of(micro_batches)),
-    FixMaker(_reduced_once, lambda profile: profile.of(micro_batches)),
+    FixMaker(_one_batch, lambda profile: bool(profile.of(micro_batches))),
+    FixMaker(_reduced_once, lambda profile: bool(profile.of(micro_batches))),
 )

@@ -75,8 +75,8 @@ def fixes(profile: Profile) -> list[Fix]:
     """
     if len(profile.of(launch_sequence)) < 2:
         return []
-    makers = [maker for maker in _FIX_MAKERS if maker.applies(profile)]
     counts, rows = Counter[str](), []
+    makers = [maker for maker in _FIX_MAKERS if maker.applies(profile)]
     for fix in (fix for maker in makers for fix in maker.make(profile)):
         name = " ".join((fix.id or fix.kind).split())
         counts[name] += 1

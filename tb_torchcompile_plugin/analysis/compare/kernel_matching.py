@@ -203,7 +203,7 @@ def _units(step: Step, kinds: frozenset[str] | None) -> _Units:
 
 
 def _placed(step: Step, units: _Units, landmarks: list[Landmark]) -> Iterator[tuple[int, Step]]:
-    """Yield (place, launches): landmark n is place 2n + 1, what runs before it is in place 2n."""
+    """Yield (position, launches): landmark n is at position 2n + 1, what runs before it is at 2n."""
     aligned = iter(_aligned(units.landmarks, landmarks))
     position = 0
     for mark, start, end in zip(units.marks, units.bounds, units.bounds[1:]):

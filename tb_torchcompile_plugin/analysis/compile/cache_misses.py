@@ -21,7 +21,7 @@ _DifferingPart: TypeAlias = tuple[str, KeyPart | None, KeyPart | None]  # name, 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _COMPILED_FIRST = "not the key: it was compiled here first"
 _LAST = 1 << 30  # sorts after any number of differing parts
-_MAX_VALUE_CHARS = 60  # longer values are cut off in a sentence; no recorded source
+_MAX_VALUE_CHARS = 60  # longer values are cut off in a sentence
 
 
 class KeyMismatch(NamedTuple):

@@ -22,8 +22,8 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import cache_lookup
 from tb_torchcompile_plugin.torch_names.caches import CODE, is_input, title_of
 
-_MAX_PARTS = 4  # parts of a key named in one sentence; no recorded source
-_MAX_VALUE_CHARS = 40  # longer values are left out of a sentence; no recorded source
+_MAX_PARTS = 4  # parts of a key named in one sentence
+_MAX_VALUE_CHARS = 40  # longer values are left out of a sentence
 
 
 class CacheResult(msgspec.Struct, frozen=True):

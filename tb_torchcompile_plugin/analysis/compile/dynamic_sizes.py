@@ -55,14 +55,14 @@ SizeServed = Literal["dynamic", "specialised", "eager"]
 _Dimension: TypeAlias = tuple[int, int, int]  # number of the operator in its call, argument, dimension
 
 _MULTIPLES = (8, 16, 32, 64, 128, 256, 512)  # sizes to pad to
-_MIN_SIZES_TO_PAD = 3  # with fewer distinct sizes padding is not considered; no recorded source
+_MIN_SIZES_TO_PAD = 3  # with fewer distinct sizes padding is not considered
 _SIZES_END = 1 << 62  # larger numbers are no sizes: torch's have 64 bits
 _MAX_DIGITS = 18  # of a number of 64 bits
-_MAX_OPERATORS = 24  # operators of one call that are searched for the size; no recorded source
+_MAX_OPERATORS = 24  # operators of one call that are searched for the size
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?!\w)")
 _SIZE = ".size()["
 _SOURCE = re.compile(r"L\['(?P<name>\w+)'\]\.size\(\)\[(?P<index>\d+)\]$")
-# Padding that adds more data is not advised (docs/definitions.md); no recorded source
+# Padding that adds more data is not advised (docs/definitions.md)
 _MAX_MORE_PERCENT = 25.0
 _UNKNOWN = "Whether sizes are dynamic is not known: there is no compile log or summary of this process."
 

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.torch_names import records
 from tb_torchcompile_plugin.torch_names.caches import is_ahead_of_time
 from tb_torchcompile_plugin.torch_names.graph_breaks import GuardKind
 
-_MAX_GUARD_CHARS = 90  # longer guards are cut off in a title; no recorded source
+_MAX_GUARD_CHARS = 90  # longer guards are cut off in a title
 _ADVICE = {
     "tensor_size": "If this size varies, call torch._dynamo.mark_dynamic({source}, {index}) before the first call, "
     "or compile with dynamic=True. For a data set whose last batch is shorter, drop_last=True avoids it.",

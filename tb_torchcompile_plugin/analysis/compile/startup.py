@@ -34,7 +34,7 @@ from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 _Function: TypeAlias = tuple[str, int, str]  # file, line, name
 
 RULE = "cold_start"
-_MIN_SHARE_PERCENT = 5.0  # smaller parts stay out of the first sentence; no recorded source
+_MIN_SHARE_PERCENT = 5.0  # smaller parts stay out of the first sentence
 _NO_COMPILATION = "No compilation with a time was recorded: nothing says how this process started"
 _NO_PROCESS_START = (
     "When the process began is not known: this counts from {}. The handler notes it on Linux, "

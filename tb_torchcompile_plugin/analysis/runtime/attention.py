@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names import operators
 
-_NEAR = 12  # operators searched on either side of a softmax; a judgement without a recorded source
+_NEAR = 12  # operators searched on either side of a softmax
 # Rows or columns, and numbers, of the smallest score matrix: below, fused attention is not known to be faster.
 _MIN_ROWS, _MIN_NUMBERS = 128, 512 * 512
 # Five products instead of four: the backward of fused attention computes the first product again.

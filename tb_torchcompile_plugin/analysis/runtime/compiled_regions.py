@@ -14,10 +14,10 @@ from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, significant
 from tb_torchcompile_plugin.profile.columns import Cover, host_slices
 from tb_torchcompile_plugin.profile.compiled import regions
-from tb_torchcompile_plugin.profile.compiled.eager_roots import EagerRoots
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.host.eager_roots import EagerRoots
 from tb_torchcompile_plugin.profile.intervals import (
     Intervals,
     covered_ns,

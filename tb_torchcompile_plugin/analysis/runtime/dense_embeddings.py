@@ -56,8 +56,7 @@ class _Fill(NamedTuple):
 
 def dense_embeddings(profile: Profile) -> list[DenseEmbedding]:
     """Return the embeddings of which a step looks up a small part, the largest first; [] where unknown."""
-    computes_gradient = any(map(operators.is_embedding_backward, profile.trace.names))
-    if not computes_gradient or not len(profile.of(_lookups)):
+    if not len(profile.of(_lookups)):
         return []
     is_communication = mask_of(profile.trace.names, lambda name: category_of(name) == "communication")
     if is_communication[profile.trace.name[profile.of(gpu_queue).row]].any():

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 _DECADES_US = (1, 10, 100, 1_000, 10_000, 100_000)
 _EDGES_US = (0, *(step * decade for decade in _DECADES_US for step in (1, 2, 5)), 1_000_000)
 _MAX_ROWS = 100  # culprits of each device that have a row; the others are one row, with what nothing covers
-_MAX_NAMES = 12  # of what a thread did in one gap
+_MAX_ACTIVITIES = 12  # names of what a thread did in one gap
 _REST = Attribution("nothing", "", "", 0)
 
 
@@ -221,7 +221,7 @@ def _gap(trace: Trace, device: int, gaps: Gaps, index: int, causes: Int64s, step
         thread = trace.tracks[track].thread_name.strip() or str(trace.tracks[track].tid)
     names, code = np.unique(trace.name[rows], return_inverse=True)
     time, slices = sums(code, own, len(names)), np.bincount(code, minlength=len(names))
-    by_time = [index for index in np.argsort(-time, kind="stable")[:_MAX_NAMES] if time[index]]
+    by_time = [index for index in np.argsort(-time, kind="stable")[:_MAX_ACTIVITIES] if time[index]]
     return IdleGap(
         device=device,
         start_us=us(start - trace.window()[0]),

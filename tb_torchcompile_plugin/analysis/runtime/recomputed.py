@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_ca
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.trace.nest import ways_up
+from tb_torchcompile_plugin.reader.trace.nest import ancestors_of
 from tb_torchcompile_plugin.torch_names.operators import heavy_work
 
 _MIN_EXTRA_PRODUCTS = 2  # of one backward, beyond those that gradients need
@@ -163,7 +163,7 @@ def _kernels(profile: Profile) -> dict[int, set[int]]:
         return {}
     calls = profile.of(launch_sequence).row[queue.point].astype(np.int64)
     outermost = np.full(len(calls), -1)
-    for climbing, at in ways_up(trace.parent, calls):
+    for climbing, at in ancestors_of(trace.parent, calls):
         heavy = is_heavy[trace.name[at]]
         outermost[climbing[heavy]] = at[heavy]
     generated = mask_of(trace.names, lambda name: name.startswith("triton_"))

@@ -35,7 +35,7 @@ _T95_TEXT = """12.706 4.303 3.182 2.776 2.571 2.447 2.365 2.306 2.262 2.228 2.20
 _T95 = [float(number) for number in _T95_TEXT.split()]
 
 # A step is slow if it lasts longer than the median step by more than this many percent of it, and by more than this
-# many times the usual deviation; judgements without a recorded source.
+# many times the usual deviation: judgements.
 SLOW_PERCENT = 10
 SLOW_DEVIATIONS = 3
 _MIN_STEPS = 3  # of fewer steps none is typical

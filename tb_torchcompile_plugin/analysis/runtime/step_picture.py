@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepSource, StepWindows
 from tb_torchcompile_plugin.torch_names.slices import call_kind
 
-# Culprits that have parts of their own, and their least share of the host's time; judgements without a recorded source.
+# Culprits that have parts of their own, and their least share of the host's time.
 _MAX_NAMED, _MIN_NAMED_SHARE = 6, 0.04
 
 # As `profile/model/attribution.py` finds it. waiting: until a GPU is done; gpu_clock: by how much the step is longer on

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.profile.columns import distinct, sums
 from tb_torchcompile_plugin.profile.host.host_tree import merged_stacks, plain_names
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
 
-MAX_FRAMES = 600  # frames that are not folded; no recorded source
+MAX_FRAMES = 600  # frames that are not folded
 _MIN_FRACTION = 1000  # shorter frames are folded: less than 2 pixels in a picture 2,000 pixels wide
 
 

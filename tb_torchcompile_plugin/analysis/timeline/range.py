@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, share_percent, union, us
 
 _MAX_ROWS = 50  # rows of the tables of kernels and of operators
-_MAX_FACTS = 8  # threads, kernels and host slices shown first; no recorded source
+_MAX_FACTS = 8  # threads, kernels and host slices shown first
 
 
 class HostInside(NamedTuple):

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_user_function
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, PYTHON_FUNCTION, RUNTIME_CATS
 
-_MAX_RELATED = 20  # slices listed in one group; no recorded source
+_MAX_RELATED = 20  # slices listed in one group
 
 
 class SliceRef(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equ
 from tb_torchcompile_plugin.profile.intervals import Int64s, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, first_ancestor_where, ways_up
+from tb_torchcompile_plugin.reader.trace.nest import ancestors_of, first_ancestor, first_ancestor_where
 from tb_torchcompile_plugin.reader.trace.table import narrow
 from tb_torchcompile_plugin.torch_names.operators import UNCOUNTED
 from tb_torchcompile_plugin.torch_names.python_frames import without_address
@@ -100,7 +100,7 @@ def _uncross(start: Int64s, end: Int64s, parent: Int64s, inside: Int64s, base: i
         return
     # When the first of each slice's ancestors ends; what does not count may have ended at once.
     ends = end[inner[crossing]]
-    for which, around in ways_up(inner, inner[crossing]):
+    for which, around in ancestors_of(inner, inner[crossing]):
         ends[which] = np.minimum(ends[which], end[around])
     ended = np.append(ends, start[inside])
     outlasting = np.append(crossing, inside)
@@ -186,7 +186,7 @@ def merged_stacks(caller: Int64s, *keys: Int64s) -> tuple[Int64s, Int64s]:
     frames = [np.zeros((1 + len(keys), 0), np.int64)]
     count = 0
     depth = np.zeros(len(caller), np.int64)
-    for inner, _ in ways_up(caller, caller):
+    for inner, _ in ancestors_of(caller, caller):
         depth[inner] += 1
     for calls in groups_of_equal(np.arange(len(caller)), depth):
         rows, which = distinct(frame[caller[calls]], *(key[calls] for key in keys))

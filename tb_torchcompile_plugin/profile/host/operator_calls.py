@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.profile.host.host_tree import HostTree, calling_trac
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, ways_up
+from tb_torchcompile_plugin.reader.trace.nest import ancestors_of, first_ancestor
 from tb_torchcompile_plugin.reader.trace.table import narrow
 from tb_torchcompile_plugin.torch_names.python_frames import is_program_function, is_user_function
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION
@@ -55,7 +55,7 @@ def operator_calls(profile: Profile) -> OperatorCalls:
     # To each call's own time that of all calls inside it.
     total = own.copy()
     busy = np.flatnonzero(own)
-    for which, above in ways_up(around, around[busy]):
+    for which, above in ancestors_of(around, around[busy]):
         np.add.at(total, above, own[busy[which]])
     caller = number[tree.parent]
     functions = np.flatnonzero(tree.python & (caller >= 0))

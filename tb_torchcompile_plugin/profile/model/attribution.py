@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.reader.trace.nest import ways_up
+from tb_torchcompile_plugin.reader.trace.nest import ancestors_of
 from tb_torchcompile_plugin.torch_names import python_frames, slices
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
 
@@ -112,7 +112,7 @@ def ancestor_causes(profile: Profile, rows: Int64s) -> AncestorCauses:
     of_names = profile.of(_of_names)
     is_outer = mask_at(np.array(_OUTER), len(CAUSES))
     cause, name, user, entry, framework, call = np.zeros(len(rows), np.int64), *np.full((5, len(rows)), -1)
-    for waiting, ancestor in ways_up(trace.parent, rows):
+    for waiting, ancestor in ancestors_of(trace.parent, rows):
         called, loops = trace.name[ancestor], trace.dur[ancestor] > longest
         found = of_names.causes[of_names.kind_of_cat[trace.cat[ancestor]], called]
         is_undecided = cause[waiting] == _NOTHING

@@ -22,7 +22,7 @@ class Clock(NamedTuple):
     host: float
     gpu: float | None  # None where no device has the work of two steps
     device: int  # the slowest one
-    host_is_ahead: bool  # whether the GPU is the bottleneck
+    is_gpu_bound: bool  # whether the GPU is the bottleneck
     step: float  # by the clock of the bottleneck
 
 
@@ -34,7 +34,9 @@ def recorded_clock(profile: Profile) -> Clock:
 
 def clock(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> Clock:
     """Return the clock of a launch sequence and its queue with these times: the mean over the steady steps."""
-    lengths = host_lengths(lane, times)
+    marks = times.begin[lane.marks]
+    # A sequence of one call takes no time.
+    lengths = np.diff(marks) if len(marks) > 1 else np.zeros(1, np.int64)
     host = float(lengths[lane.steady].mean())
     windows = gpu_windows(lane, queue, times)
     if not windows:
@@ -42,15 +44,9 @@ def clock(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> Clock:
     device, steps = max(windows.items(), key=lambda item: item[1].mean)
     inside = (queue.device == device) & np.isin(_step_of_work(lane, queue), steps.rows)
     work = int((times.work_end - times.work_begin)[inside].sum()) / len(steps.rows)
-    is_ahead = is_gpu_bound_by(steps.mean, host, float(lengths[steps.rows].mean()), work)
-    step = steps.mean if is_ahead else host
-    return Clock(host, steps.mean, device, is_ahead, max(step, _least_step(lane, queue, times)))
-
-
-def host_lengths(lane: LaunchSequence, times: Replayed) -> Int64s:
-    """Return how long each step takes on the host; a sequence of one call takes no time."""
-    marks = times.begin[lane.marks]
-    return np.diff(marks) if len(marks) > 1 else np.zeros(1, np.int64)
+    is_gpu_bound = is_gpu_bound_by(steps.mean, host, float(lengths[steps.rows].mean()), work)
+    step = steps.mean if is_gpu_bound else host
+    return Clock(host, steps.mean, device, is_gpu_bound, max(step, _least_step(lane, queue, times)))
 
 
 def _step_of_work(lane: LaunchSequence, queue: GpuQueue) -> Int64s:

@@ -277,9 +277,9 @@ def _quotes_in_name(text: bytes) -> bytes:
         return text
     at = start.end()
     for end in islice(_NAME_END.finditer(text, at), _NAME_ENDS):
-        mended = text[:at] + _BARE_QUOTE.sub(b'\\"', text[at : end.start()]) + text[end.start() :]
-        if load_object(mended) is not None:
-            return mended
+        repaired = text[:at] + _BARE_QUOTE.sub(b'\\"', text[at : end.start()]) + text[end.start() :]
+        if load_object(repaired) is not None:
+            return repaired
     return text
 
 
@@ -344,12 +344,12 @@ def _without_surrogates(value: Any) -> Any:
 def repair_object(text: bytes, number: Callable[[str], Any] = exact) -> tuple[dict[str, Any], str] | None:
     """Return the object in broken text, and what was repaired last; None where no repair helps."""
     for what, repair in REPAIRS:
-        mended = repair(text)
-        if mended != text:
-            value = load_object(mended, number)
+        repaired = repair(text)
+        if repaired != text:
+            value = load_object(repaired, number)
             if value is not None:
                 return value, what
-            text = mended
+            text = repaired
     return None
 
 

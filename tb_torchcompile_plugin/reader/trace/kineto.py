@@ -50,6 +50,15 @@ _CLOCK_ERROR_NS = 100_000
 # that a program that waits for minutes between two steps is still shown.
 _RARE, _FAR, _MIN_SPAN_NS, _MAX_SAMPLED = 0.01, 100, 1_000_000_000, 100_000
 _TIMES_END_NS = 1 << 62  # with which sums of two times fit into 64 bits
+SEGMENT_BYTES, _LARGEST_SEGMENT = 16 << 20, 64 << 20  # of what one process reads at once; chosen by hand
+# of a large file: what is read last has no other beside it, and each costs some ms to put in order
+_SEGMENTS = 16
+_BYTES_PER_WORKER = 16 << 20  # below, starting a process costs more than it saves
+_MAX_WORKERS = 8  # processes; chosen by hand
+_MAX_GZIP_WORKERS = 4  # each one inflates the whole file
+_TYPICAL_PACKING = 10  # bytes of JSON in a byte of gzip
+# Ids up to here are looked up in a table (32 MB at most), larger ones in a sorted list.
+_DENSE_LIMIT = 1 << 22
 
 __all__ = ["Advance", "BytesRead", "Cancel", "Cancelled", "Trace", "Track", "read_trace"]
 
@@ -181,18 +190,17 @@ class Trace:
         ts (ns), track, memory_bytes (negative: freed), total_allocated, total_reserved, address, device_type (0: CPU,
         1: CUDA), device_id.
         """
-        return {
-            name.removeprefix("memory."): values
-            for name, values in self.columns.items()
-            if name.startswith("memory.")
-        }
+        return self._columns_of("memory.")
 
     def flows(self) -> dict[str, Array]:
         """Return the ends of forward → backward arrows by time: ts (ns), track, id, start."""
+        return self._columns_of("flow.")
+
+    def _columns_of(self, prefix: str) -> dict[str, Array]:
         return {
-            name.removeprefix("flow."): values
+            name.removeprefix(prefix): values
             for name, values in self.columns.items()
-            if name.startswith("flow.")
+            if name.startswith(prefix)
         }
 
     def select(self, *, cat: str | Iterable[str] | None = None, name: str | None = None) -> Array:
@@ -316,17 +324,6 @@ def make_trace(
         notices=notices,
         file=contents.file,
     )
-
-
-SEGMENT_BYTES, _LARGEST_SEGMENT = 16 << 20, 64 << 20  # of what one process reads at once; chosen by hand
-# of a large file: what is read last has no other beside it, and each costs some ms to put in order
-_SEGMENTS = 16
-_BYTES_PER_WORKER = 16 << 20  # below, starting a process costs more than it saves
-_MAX_WORKERS = 8  # processes; chosen by hand
-_MAX_GZIP_WORKERS = 4  # each one inflates the whole file
-_TYPICAL_PACKING = 10  # bytes of JSON in a byte of gzip
-# Ids up to here are looked up in a table (32 MB at most), larger ones in a sorted list.
-_DENSE_LIMIT = 1 << 22
 
 
 def ingest(

@@ -129,7 +129,7 @@ def first_ancestor_where(parent: Array, start: Array, there: Callable[[Array, Ar
     raise AssertionError(_AROUND_ITSELF)
 
 
-def ways_up(parent: Array, start: Array) -> Iterator[tuple[Array, Array]]:
+def ancestors_of(parent: Array, start: Array) -> Iterator[tuple[Array, Array]]:
     """Yield (indices in `start`, where each has come to), from themselves up, without those that are at the top."""
     which = np.flatnonzero(start >= 0)
     at = start[which]

@@ -4,6 +4,8 @@ A chunk is cut at a separator, `}, {"key":`. In valid JSON a raw `"` cannot stan
 is structural. Only its depth may be wrong, and then the chunk does not decode. By induction every chunk that
 decodes starts and ends between two events. What the slow path decides depends on the bytes at an event's start
 only, never on chunks, so the result is the same for every chunk size and every number of workers.
+
+`read_in_process` does so with a whole `Task`; its `Meter` reports how far reading is, and lets the caller end it.
 """
 
 import contextlib
@@ -294,10 +296,10 @@ def _decide_broken(text: bytes, at: int, complete: bool) -> ScanStep | None:
     ends = []
     for match in _EVENT_END.finditer(text, at):
         ends.append(match.end(1))
-        mended = repair_object(text[at : match.end(1)])
-        if mended:
-            problem = f"events with {mended[1]}, repaired"
-            return ScanStep("event", at, match.end(1), event_from_object(mended[0]), problem)
+        repaired = repair_object(text[at : match.end(1)])
+        if repaired:
+            problem = f"events with {repaired[1]}, repaired"
+            return ScanStep("event", at, match.end(1), event_from_object(repaired[0]), problem)
         if len(ends) == _CANDIDATES or _is_object(text, match.end(1)):
             break  # an event ended here, whatever is wrong with it
     else:

@@ -13,8 +13,8 @@ from tb_torchcompile_plugin.analysis.causes.eager_fixes import calls_in_given_up
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.profile.compiled.eager_roots import lookups_in_vain
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
+from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
 from traces import AUTOGRAD, Event, launch, slice_, write_trace
 
 NODE = "autograd::engine::evaluate_function: MulBackward0"

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.causes.payback import payback, uncompiled
 from tb_torchcompile_plugin.analysis.causes.payback_result import (
     CompileCost,
     RunFacts,
-    SteadySteps,
+    SteadyTimes,
     break_even,
     chance_us,
     compile_cost,
@@ -55,7 +55,7 @@ def times(*us: float) -> StepTimes:
 def facts(step_us: float, *, compiled: bool, **more: Any) -> RunFacts:
     noted = times(step_us - 1, step_us, step_us + 1)
     known = RunFacts(
-        "", compiled, compiled, SteadySteps(noted, None), COST if compiled else None, "", "H100", None
+        "", compiled, compiled, SteadyTimes(noted, None), COST if compiled else None, "", "H100", None
     )
     return known._replace(**more)
 
@@ -182,7 +182,7 @@ def test_what_may_be_chance_is_no_gain() -> None:
     slow, fast = facts(1_000, compiled=True), facts(998, compiled=False)
     assert measured_gain(fast, slow).verdict == measured_gain(slow, fast).verdict == "never"
     assert break_even(measured_gain(fast, slow), COST) == ()
-    vague = facts(1_000, compiled=True, steady=SteadySteps(times(500, 1_500), None))
+    vague = facts(1_000, compiled=True, steady=SteadyTimes(times(500, 1_500), None))
     assert measured_gain(fast, vague).verdict == "unknown"
     assert chance_us(times(1_000, 1_000), times(1_000, 1_000)) == 10.0
     assert chance_us(times(1_000), times(500, 1_500)) > 1_000, (
@@ -191,10 +191,10 @@ def test_what_may_be_chance_is_no_gain() -> None:
 
 
 def test_recorded_steps_are_held_against_recorded_ones() -> None:
-    recorded = SteadySteps(None, times(1_990, 2_000, 2_010))
+    recorded = SteadyTimes(None, times(1_990, 2_000, 2_010))
     eager = facts(9_000, compiled=False)
     assert measured_gain(eager, facts(0, compiled=True, steady=recorded)).told_by == "nobody"
-    both = eager._replace(steady=SteadySteps(eager.steady.unprofiled, times(8_000, 8_010)))
+    both = eager._replace(steady=SteadyTimes(eager.steady.unprofiled, times(8_000, 8_010)))
     assert measured_gain(both, facts(0, compiled=True, steady=recorded)).eager_us == 8_005
 
 
@@ -208,7 +208,7 @@ def test_where_bounds_hold_both_nobody_knows() -> None:
 
 
 def beside(profile: Profile, other: Profile, run: str) -> Profile:
-    profile.beside = BaselineRun(run, (), lambda: other)
+    profile.baseline_run = BaselineRun(run, (), lambda: other)
     return profile
 
 
@@ -268,7 +268,7 @@ def test_a_run_beside_that_cannot_be_read_costs_the_comparison_alone(tmp_path: P
         raise UserError("it is cut off")
 
     mine = looped(tmp_path, 100, compiled=True)
-    mine.beside = BaselineRun("eager", (), fails)
+    mine.baseline_run = BaselineRun("eager", (), fails)
     assert "Run eager cannot be read: it is cut off." in mine.of(payback).says
 
 

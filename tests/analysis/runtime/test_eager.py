@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from profiles import profile_of, profile_with
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import frame_parts
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
-from tb_torchcompile_plugin.profile.compiled.eager_roots import EagerRoots
 from tb_torchcompile_plugin.profile.compiled.regions import compiling, frames, region_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.host.eager_roots import EagerRoots
 from tb_torchcompile_plugin.profile.intervals import Intervals, subtract, union, within
 from traces import AUTOGRAD, kernel, launch, slice_, step
 
