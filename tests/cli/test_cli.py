@@ -11,6 +11,7 @@ import pytest
 
 import compile_records
 from compile_records import write_log as log
+from tb_torchcompile_plugin.analysis.causes import break_costs
 from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.analysis.runtime.span_report import span_report as span_report_of
 from tb_torchcompile_plugin.api import report as answer
@@ -252,7 +253,7 @@ def test_a_defect_in_one_span_costs_that_span_only(tmp_path, capsys, monkeypatch
             raise error
         return sound(profile)
 
-    monkeypatch.setattr(answer, "span_report", span_report)
+    monkeypatch.setattr(break_costs, "span_report", span_report)
     status, document, (line,) = report(capsys, tmp_path)
     assert status == 0 and good_span(document)["events"] == 201
     assert "odd.1" in line and type(error).__name__ in line and "report it" in line

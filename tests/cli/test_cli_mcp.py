@@ -60,7 +60,7 @@ def test_a_client_over_stdin_and_stdout(logdir: Path) -> None:
             (findings, *_) = answer["tables"]
             shown = json.loads(text_of(await client.call_tool("show", {"id": findings["rows"][0]["id"]})))
             assert (
-                "capture.py:28" in shown["row"]["title"]
+                "capture.py:26" in shown["row"]["title"]
                 and shown["verify"]["compare"] == "compare(a='.', b='AFTER')"
             )
 

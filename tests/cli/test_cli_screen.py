@@ -120,7 +120,7 @@ def test_what_is_only_worth_knowing_is_no_cause(recording: Recording) -> None:
     assert NOTHING_FASTER not in said(report)
     report.findings[:] = [known]
     lines = said(report).splitlines()
-    assert lines[lines.index(NOTHING_FASTER) + 2] == "A cache was bypassed (capture.py:28)"
+    assert lines[lines.index(NOTHING_FASTER) + 2] == "A cache was bypassed (capture.py:26)"
 
 
 def test_of_several_runs_the_first_one_is_named(run: Run, recording: Recording, tmp_path: Path) -> None:

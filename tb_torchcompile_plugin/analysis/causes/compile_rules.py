@@ -1,9 +1,10 @@
 """What does not run compiled, was compiled too often or without caches, or is not replayed as a CUDA graph?"""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis import thresholds
@@ -399,12 +400,19 @@ def _recorded_reason(context: SpanContext) -> tuple[str, CompilerCall] | None:
     return None
 
 
+def _inside_us(context: SpanContext, calls: Iterable[CompilerCall]) -> float:
+    """Return how much of the profiled time these calls take."""
+    timed = [row for row in calls if row.HasField("start_ns") and row.HasField("duration_ns")]
+    start = np.array([row.start_ns for row in timed], np.int64) - context.profile.trace.base_ns
+    return context.inside_us(union(start, start + np.array([row.duration_ns for row in timed], np.int64)))
+
+
 def _compile_in_loop(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report lines that call torch.compile in each step: the compiled function is created there again and again."""
     calls = context.summary.compiler_calls if context.summary else ()
-    inside = [row for row in calls if row.kind == "compile" and context.compiling_us([row])]
+    inside = [row for row in calls if row.kind == "compile" and _inside_us(context, [row])]
     for (file, line), rows in grouped(inside, lambda row: (row.file, row.line)).items():
-        us, least = context.compiling_us(rows), max(context.steps, thresholds.steps_least)
+        us, least = _inside_us(context, rows), max(context.steps, thresholds.steps_least)
         if len(rows) < least or context.share(us) < thresholds.gain_percent:
             continue
         step, place = context.profile.of(step_time), at_line(file, line)

@@ -100,7 +100,8 @@ def _spent(profile: Profile, changed: Model, times: Replayed) -> dict[Key, float
     pieces, attribution = profile.of(host_segments), profile.of(culprits)
     lane, trace = profile.of(launch_sequence), profile.trace
     inside = slice(int(lane.marks[0]), int(lane.marks[-1]) + 1)
-    begin = times.begin[inside]
+    # After a change the last step may end before calls of another thread that were in it.
+    begin = np.minimum(times.begin[inside], times.begin[lane.marks[-1]])
     end = np.minimum(times.end[inside], begin[-1])
     reach = np.concatenate((begin[:1], np.maximum.accumulate(end)[:-1]))
     # Of each point the time on the way to it, and of its call; without what overlaps, they sum to the steps.

@@ -6,7 +6,7 @@ import pytest
 
 from profiles import answered, data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import Findings, findings
-from tb_torchcompile_plugin.analysis.causes.overview import distortion, headline, overview
+from tb_torchcompile_plugin.analysis.causes.overview import headline, overview
 from tb_torchcompile_plugin.analysis.finding import Finding, Predicted
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.api.report import read_report
@@ -110,20 +110,6 @@ def test_a_loop_without_marks_says_what_shows_its_steps(tmp_path: Path) -> None:
         assert headline(profile) == f"{said}all of it on the CPU."
 
 
-def noted(folder: Path, unprofiled_ns: int, *events: Event) -> str:
-    times = StepTimes(unrecorded_ns=[unprofiled_ns] * 3)
-    return distortion(profile_with(folder, [*behind(), *events], data_of(CompileSummary(steps=times))))
-
-
-def test_how_much_profiling_slowed_a_step(tmp_path: Path) -> None:
-    stack = slice_("train.py(3): step", 0, 5, "python_function")
-    said = "Recording slowed a step from 50.0 µs to 100 µs: host times are overstated"
-    assert noted(tmp_path, 50_000) == f"{said}."
-    assert noted(tmp_path, 50_000, stack) == f"{said}; record without with_stack."
-    assert noted(tmp_path, 90_000, stack) == "", "by less than a quarter"
-    assert distortion(profile_with(tmp_path, behind())) == "", "nobody noted"
-
-
 def unprofiled(folder: Path, events: list[Event], *step_us: int) -> Profile:
     """Steps of 100 µs as they were profiled; unprofiled they take so long."""
     times = StepTimes(unrecorded_ns=[1000 * us for us in step_us])
@@ -156,7 +142,6 @@ def test_no_step_is_shorter_than_the_work_of_the_gpu(tmp_path: Path) -> None:
     )
     for profile in (waits, gpu_bound):
         assert (step_time(profile).step_us, step_time(profile).unprofiled_steps) == (100, 0)
-        assert distortion(profile) == ""
 
 
 def test_a_report_says_it_first(tmp_path: Path) -> None:

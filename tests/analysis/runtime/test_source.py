@@ -110,7 +110,7 @@ def test_a_graph_out_of_the_cache_counts_for_the_lines_of_its_own_frame(recordin
     backward = [rows[f"capture.py:{line}"].backward_us for line in (27, 29, 30)]
     assert backward == [pytest.approx(22, abs=1)] * 3
     (broke,) = rows["capture.py:29"].breaks
-    assert broke.cost_us and "builtin" in broke.reason
+    assert "builtin" in broke.reason
 
 
 def test_outside_of_compiled_code_a_function_counts_as_a_whole(tmp_path):
