@@ -41,6 +41,7 @@ from tb_torchcompile_plugin.analysis.runtime.launch_stats import cudagraph_skips
 from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary, Environment
 from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
+from tb_torchcompile_plugin.profile.intervals import union
 from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
