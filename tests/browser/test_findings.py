@@ -41,7 +41,7 @@ def test_findings_are_counted_and_lead_to_what_they_are_about(tab: Tab, findings
     assert tab.texts("[aria-label='Findings'] h2") == [f"{row.severity} {row.title}." for row in rows]
     tab.click("[aria-label='Findings'] a", "Show in Graph breaks")
     tab.wait_text("aside", "capture.py")
-    tab.wait_text("aside h2", "Data-dependent branching")
+    tab.wait_text("aside h2", "graph_break()")
 
 
 def test_their_order_is_explained(tab: Tab) -> None:

@@ -1,6 +1,5 @@
 """The tab on real recordings: selectors, lists, drawer, addresses, themes, export."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,7 +35,7 @@ def test_overview_says_the_result_in_numbers(tab: Tab) -> None:
 def test_steps_sum_to_their_wall_time_and_lead_to_the_timeline(tab: Tab) -> None:
     tab.open(run="breaks")
     tab.click("figure[aria-label='Steps'] button")  # a column of the overview
-    tab.wait_text("h1", "A step takes 5.60 ms, the median of 3: 5.38 ms to 7.09 ms, mean 6.02 ms ± 930 µs.")
+    tab.wait_text("h1", "A step takes 6.02 ms (mean of 3; 5.38 ms to 7.09 ms, ± 930 µs).")
     tab.wait_text("h1", "1 slow step: ProfilerStep#2, no single cause was recorded.")
     assert [row[0] for row in tab.rows("Steps")] == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
     tab.wait_text(DRAWER, "launching 3.22 ms", "= 7.09 ms")
@@ -49,7 +48,7 @@ def test_steps_sum_to_their_wall_time_and_lead_to_the_timeline(tab: Tab) -> None
 def test_a_host_that_runs_ahead_does_not_tell_how_long_a_step_is(
     add_run: Callable[[list[Event]], str], tab: Tab
 ) -> None:
-    """The same sentence on Overview and GPU utilization; elsewhere a number of the host's says so."""
+    """The same number on each panel."""
     events = [slice_(f"ProfilerStep#{at}", 10 * at, 10, "user_annotation") for at in range(3)]
     for at in range(3):
         events += launch("nvjet_gemm", 10 * at + 1, 5 + 100 * at, 100)
@@ -57,13 +56,9 @@ def test_a_host_that_runs_ahead_does_not_tell_how_long_a_step_is(
     tab.open(run=run)
     for panel in ("overview", "gpu_utilization"):
         tab.go(run=run, panel=panel)
-        tab.wait_text(
-            "h1", "Step 100 µs on the GPU (mean of 2); the host needs 10.0 µs and runs ahead · GPU busy 100 %"
-        )
+        tab.wait_text("h1", "Step 100 µs on the GPU (mean of 2) · GPU busy 100 %")
     tab.go(run=run, panel="step_breakdown")
-    tab.wait_text(
-        "h1", "A step takes 10.0 µs on the host", "The host runs ahead: on the GPU a step takes 100 µs."
-    )
+    tab.wait_text("h1", "A step takes 100 µs (mean of 2")
     tab.go(run=run, panel="timeline")
     tab.wait_text("ul[aria-label='Lanes']", "Steps on GPU 0")
 
@@ -82,17 +77,6 @@ def test_steps_of_one_name_are_all_drawn(add_run: Callable[[list[Event]], str], 
         tab.wait_count("figure[aria-label='Steps'] button", 100)  # of four steps each
     assert tab.one("table[aria-label='Steps']").get_attribute("aria-rowcount") == "401"
     tab.wait_text("h1", "1 slow step: ProfilerStep#100")
-
-
-def test_the_categories_of_gpu_time_are_doors_to_their_kernels(tab: Tab) -> None:
-    tab.open(run="resnet18")
-    line = "[aria-label='Time by kernel category']"
-    tab.wait_text(line, "Triton pointwise")
-    shares = [float(share) for share in re.findall(r"([\d.]+) %", tab.text(line))]
-    assert sum(shares) == pytest.approx(100, abs=0.5) and shares == sorted(shares, reverse=True)
-    tab.click(f"{line} a", "Triton persistent reduction")
-    tab.wait_text(SENTENCE, "launches of")
-    tab.wait(lambda: {row[0][:11] for row in tab.rows("Kernels")} == {"triton_per_"}, "its kernels alone")
 
 
 def test_each_part_of_a_step_is_a_door_also_by_keyboard(tab: Tab) -> None:

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.finding import Finding, Severity
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import coverage
-from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, noise_us, steady_times
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -42,8 +42,8 @@ class SpanLine(CompileLine, frozen=True):
     """A span in one line, with what its worker compiled.
 
     step_us: the mean step by the slower of the clocks of host and GPU. times: of the steps that the profiler marked, by
-    the same clock, null without any. gpu_busy_percent: of the device that is busy least. compiled_percent: of GPU time,
-    or of the host's time where no GPU worked.
+    the same clock, null without any. gpu_busy_percent: of a step, on the device that is busy least.
+    compiled_percent: of GPU time, or of the host's time where no GPU worked.
     """
 
     step_us: float | None
@@ -77,7 +77,8 @@ def span_line(profile: Profile) -> SpanLine:
     """Return the line of a span, with what its worker compiled."""
     data, first = profile.data, first_change(profile.of(findings).findings)
     step, covered = profile.of(step_time), profile.of(coverage)
-    busy = [row.busy_percent for row in profile.of(gpus) if row.busy_percent is not None]
+    use = profile.of(utilization)
+    busy = [row.busy_percent for row in use.means if row.busy_percent is not None] if use else []
     return SpanLine(
         compile_s=data.of(ct.total_s) if data else None,
         compilations=data.of(ct.count_compilations) if data else None,
