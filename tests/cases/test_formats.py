@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from served import ask_span, make_client, make_plugin
-from tb_torchcompile_plugin.cli.answers.screen import NOTHING_IN_A_PART
+from tb_torchcompile_plugin.api.answers.search import NOTHING_IN_A_PART
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace

@@ -53,7 +53,7 @@ def test_steps_are_those_that_are_complete(
 ) -> None:
     profile = case(name)
     step, use = profile.of(step_time), profile.of(utilization)
-    assert (step.step_us, step.steps) == (pytest.approx(step_us, rel=2e-3), steps)
+    assert step.step_us == pytest.approx(step_us, rel=2e-3) and step.steps == steps
     assert use is not None and use.mean.busy_percent == pytest.approx(busy_percent, abs=0.1)
     lost = profile.of(coverage).worst()
     is_first = lost is not None and lost.level == "insufficient"

@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from recordings import Recording
-from tb_torchcompile_plugin.api.answers.search import NOTHING_FASTER
+from tb_torchcompile_plugin.api.answers.search import NOTHING_FASTER, NOTHING_IN_A_PART
 from tb_torchcompile_plugin.api.report import Report, read_report
-from tb_torchcompile_plugin.cli.answers.screen import NOTHING_IN_A_PART, cut, screen
+from tb_torchcompile_plugin.cli.answers.screen import cut, screen
 from tb_torchcompile_plugin.cli.command import main
 from terminal import Run, command_line
 
