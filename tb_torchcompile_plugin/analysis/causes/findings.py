@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -31,7 +31,7 @@ SPAN_RULES: tuple[Rule[SpanContext], ...] = (
     *RUN_RULES,
     SKIPPED_RULE,
 )
-RULES = (*SPAN_RULES, *(rule for rule in COMPILE_RULES if rule is not SKIPPED_RULE))
+RULES: tuple[Rule[Any], ...] = (*SPAN_RULES, *(rule for rule in COMPILE_RULES if rule is not SKIPPED_RULE))
 # With these everything else is about another program, or is what waiting for that rank looks like.
 _OVERRIDING = ("profiler_hooks", "anomaly_mode", "late_rank")
 _NOT_ACTIONABLE = ("nothing",)
