@@ -31,6 +31,8 @@ Category = Literal[
     "other",
 ]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
+# Of kernels that only inductor generates.
+GENERATED = {name for name in CATEGORIES if name.startswith("triton_")} - {"triton_user", "triton_other"}
 
 PRODUCTS: frozenset[Category] = frozenset({"gemm", "convolution", "attention", "triton_template"})
 

@@ -98,8 +98,10 @@ def _time(profile: Profile) -> str:
         return f"Span {duration(step.step_us)}"
     compiles = profile.of(compiling).steps
     notes = (
-        f"{duration(step.profiled_us)} while profiling" if step.unprofiled_steps else "",
-        f"mean of {step.steps}" if step.steps > 1 else "",
+        f"mean of {step.unprofiled_steps}, {duration(step.profiled_us)} while profiling"
+        if step.unprofiled_steps
+        else "",
+        f"mean of {step.steps}" if step.steps > 1 and not step.unprofiled_steps else "",
         f"without {plural(compiles, 'step that compiles', 'steps that compile')}" if compiles else "",
         profile.of(how_steps_were_found),
     )

@@ -43,6 +43,7 @@ from tb_torchcompile_plugin.generated_code.generated_code import GraphCode
 from tb_torchcompile_plugin.profile.columns import indices_in, mask_of
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -151,7 +152,8 @@ def payback_sentence(profile: Profile) -> str:
 def _comparison(profile: Profile) -> _Comparison:
     facts, baseline_run = profile.of(run_facts), profile.baseline_run
     if facts.tried and not facts.compiled:
-        return _Comparison(NOTHING_RAN, facts.cost, "")
+        is_known = profile.of(coverage).level != "insufficient"
+        return _Comparison(NOTHING_RAN if is_known else UNKNOWN, facts.cost, "")
     if baseline_run is None:
         return _Comparison(_predicted(profile, facts), facts.cost, profile.of(_unsteady))
     try:

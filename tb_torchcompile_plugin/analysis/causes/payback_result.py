@@ -22,10 +22,12 @@ from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_lengths, step_time, unprofiled_steps
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names.kernels import GENERATED
 from tb_torchcompile_plugin.torch_names.slices import is_graph
 
 # From so many steps on, the means of 8 parts show how they vary: they follow one another.
@@ -155,7 +157,9 @@ def run_facts(profile: Profile) -> RunFacts:
         flop += float(np.nansum(work.flop[launched_in_steps(profile, rows)]))
     return RunFacts(
         run="",
-        compiled=bool(profile.of(compiled_calls)) or any(map(is_graph, profile.trace.names)),
+        compiled=bool(profile.of(compiled_calls))
+        or any(map(is_graph, profile.trace.names))
+        or not GENERATED.isdisjoint(profile.of(gpu_work).categories),
         tried=bool(summary and summary.compilations),
         steady=profile.of(steady_steps),
         cost=profile.data.of(compile_cost) if profile.data else None,

@@ -42,7 +42,7 @@ from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, shar
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time, step_ns
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, has_triton_prefix
+from tb_torchcompile_plugin.torch_names.kernels import GENERATED
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_user_file
 from tb_torchcompile_plugin.torch_names.slices import is_graph, is_region
 
@@ -65,9 +65,6 @@ _AS_TENSOR = (
     "a tensor once, as register_buffer does, or read it outside of the compiled function"
 )
 _MANY_CALLS = 4  # of one graph per step, from which on a batch is worth a word; chosen by eye
-
-# Kernels that only inductor generates.
-_GENERATED = {name for name in CATEGORIES if has_triton_prefix(name)} - {"triton_user", "triton_other"}
 
 Row = TypeVar("Row")
 # Contravariant: a rule that can be asked about both can be asked about either.
@@ -117,7 +114,7 @@ class SpanContext:
         else:
             # What runs inside of a region counts as compiled there, also where the region holds no operation.
             eager = self.eager_percent >= thresholds.gain_percent or bool(self.regions_that_ran)
-        generated = _GENERATED.intersection(profile.of(gpu_work).categories)
+        generated = GENERATED.intersection(profile.of(gpu_work).categories)
         if not eager or generated or profile.of(ran_packages):
             return False
         if not profile.of(region_calls) and any(map(is_region, trace.names)):

@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.causes.training_fixes import AUTOGRAD_FIXES
 from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.model.clock import clock, recorded_clock
+from tb_torchcompile_plugin.profile.model.clock import clock, least_step, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.model.model import Model, model, replay
@@ -110,15 +110,21 @@ def step_cost(profile: Profile) -> StepCost:
     # Where a GPU is the limit, profiling slows the host all the same, and a step that is faster may show it.
     is_noted = profile.data is not None and bool(profile.data.of(unprofiled_steps))
     overhead = profiler_overhead(profile, ns) if is_noted else AS_RECORDED
-    return StepCost(ns, overhead, ns / _replayed_ns(profile, profile.of(model), overhead))
+    return StepCost(ns, overhead, ns / _replayed(profile, profile.of(model), overhead)[0])
 
 
 def after_ns(profile: Profile, change: Change) -> float:
-    """Return the mean length of a step after a change, as a step time: nothing changed, it is that of the span."""
+    """Return the mean length of a step after a change, as a step time: nothing changed, it is that of the span.
+
+    Never less than the work of the busiest stream, which takes as long unprofiled; nor more because of that than now.
+    """
     cost = profile.of(step_cost)
-    return cost.scale * _replayed_ns(profile, change(profile.of(model)), cost.overhead)
+    ns, least_ns = _replayed(profile, change(profile.of(model)), cost.overhead)
+    return max(cost.scale * ns, min(least_ns, cost.step))
 
 
-def _replayed_ns(profile: Profile, changed: Model, overhead: ProfilerOverhead) -> float:
+def _replayed(profile: Profile, changed: Model, overhead: ProfilerOverhead) -> tuple[float, float]:
+    """Return the length of a replayed step, and what it takes at least (ns)."""
+    sequence, queue = profile.of(launch_sequence), profile.of(gpu_queue)
     times = replay(without_overhead(profile, changed, overhead))
-    return clock(profile.of(launch_sequence), profile.of(gpu_queue), times).step
+    return clock(sequence, queue, times).step, least_step(sequence, queue, times)

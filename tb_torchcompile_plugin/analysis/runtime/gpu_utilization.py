@@ -232,8 +232,10 @@ def utilization(profile: Profile) -> Utilization | None:
     begins, ends = profile.of(profile_steps.bottleneck_windows if len(steps) else profile_steps.span_window)
     devices = [_windows(profile, device, begins, ends) for device in profile.of(idle_gaps)]
     on_host = profile.of(profile_steps.profiled_time) if len(steps) else profile.of(profile_steps.span_window)
-    rows = []
+    rows, lacks = [], profile.of(profile_steps.incomplete_steps) if len(steps) else np.zeros(1, bool)
     for index, (name, begin, end) in enumerate(zip(steps.names or [None], begins, ends)):
+        if lacks[index]:  # without its GPU records it is not idle, but unknown
+            continue
         launches = profile.of(launch_calls).between(on_host.starts[index], on_host.ends[index])
         row = StepUtilization(
             step=name,

@@ -171,12 +171,16 @@ def _ranks(answer: FirstAnswer) -> Iterator[ScreenLine]:
 def _parts(answer: FirstAnswer) -> Iterator[ScreenLine]:
     """Yield where a step or the span goes; without a trace where compiling goes."""
     span = answer.span
+    if span and span.coverage.level == "insufficient":
+        return  # why the host or a GPU waits is unknown
     if span and (rows := span.step_breakdown.mean_parts):
         yield ScreenLine(_title_of_parts(answer, span, rows[0].kind), "bold")
         if any(warning.tells_of_a_cut for warning in span.warnings):
             yield ScreenLine("  The trace is cut off: what is missing of it counts as idle")
         parts = [(f"{row.kind} {row.part.replace('_', ' ')}", row.time_us, row.percent) for row in rows]
-        yield from _shares(parts)
+        yield from _shares([part for part, row in zip(parts, rows) if row.kind != "profiler"])
+        if rows[-1].kind == "profiler":
+            yield ScreenLine(f"  The profiler adds {duration(rows[-1].time_us)} to each step.")
     elif answer.compiled and (phases := answer.compiled.phases_s):
         yield ScreenLine("Where compiling goes", "bold")
         percents = answer.compiled.phases_percent

@@ -46,7 +46,7 @@ def clock(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> Clock:
     work = int((times.work_end - times.work_begin)[inside].sum()) / len(steps.rows)
     is_gpu_bound = is_gpu_bound_by(steps.mean, host, float(lengths[steps.rows].mean()), work)
     step = steps.mean if is_gpu_bound else host
-    return Clock(host, steps.mean, device, is_gpu_bound, max(step, _least_step(lane, queue, times)))
+    return Clock(host, steps.mean, device, is_gpu_bound, max(step, least_step(lane, queue, times)))
 
 
 def _step_of_work(lane: LaunchSequence, queue: GpuQueue) -> Int64s:
@@ -54,19 +54,21 @@ def _step_of_work(lane: LaunchSequence, queue: GpuQueue) -> Int64s:
     return np.searchsorted(lane.marks, queue.point, side="right") - 1
 
 
-def _least_step(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> float:
-    """Return how long CUDA graphs keep the busiest device in a step (ns): no step is shorter.
+def least_step(lane: LaunchSequence, queue: GpuQueue, times: Replayed) -> float:
+    """Return how long a step keeps its busiest stream, or CUDA graphs the busiest device (ns): no step is shorter.
 
     A replay knows one queue per stream; the streams inside a graph share the device, as much as they did when
     recorded.
     """
-    if not queue.alone.any():
+    if not len(queue):
         return 0.0
-    step = _step_of_work(lane, queue)
+    step, count = _step_of_work(lane, queue), len(queue.free)
     counted = np.append(lane.steady, False)[np.minimum(step, lane.steps)] & (step >= 0)
-    alone = np.where(counted, queue.alone * (times.work_end - times.work_begin), 0.0)
-    sums = (float(alone[queue.device == number].sum()) for number in np.unique(queue.device).tolist())
-    return max(sums) / int(lane.steady.sum())
+    work = np.where(counted, times.work_end - times.work_begin, 0)
+    of_streams = np.bincount(queue.stream, work, count).max()
+    return float(max(of_streams, np.bincount(queue.device, queue.alone * work).max())) / int(
+        lane.steady.sum()
+    )
 
 
 class GpuWindows(NamedTuple):
