@@ -8,6 +8,7 @@ measured without a profiler, is put in.
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from profiles import spans_in
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.finding import Finding, Predicted
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 
 pytestmark = pytest.mark.slow
 
@@ -106,8 +108,10 @@ def answer(folder: Path, row: dict[str, Any]) -> Answer:
 def findings_of(folder: Path, unrecorded_us: float | None = None) -> Iterator[Finding]:
     profile = spans_in(folder)[0]
     if unrecorded_us is not None and profile.data is not None:
-        steps = profile.data.summary.steps
-        steps.unrecorded_ns[:] = [round(unrecorded_us * 1000)] * 2
+        # A session may have answered questions about the recorded notes already: of a copy nothing is answered.
+        summary = CompileSummary.FromString(profile.data.summary.SerializeToString())
+        summary.steps.unrecorded_ns[:] = [round(unrecorded_us * 1000)] * 2
+        profile = replace(profile, data=replace(profile.data, summary=summary))
     yield from profile.of(findings).findings
 
 
