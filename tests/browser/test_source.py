@@ -37,7 +37,7 @@ def test_breaks_and_guards_stand_at_their_lines(tab: Tab) -> None:
     assert marks["capture.py:29"] == "1 break, 84 guards"
     tab.click("table[aria-label='Lines'] td", "capture.py:29")
     tab.click("aside a", "Graph break")
-    tab.wait_text("aside", "What it costs")
+    tab.wait_text("aside", "Direct cost: measured between the graphs")
 
 
 def test_addresses_of_before_lead_on(tab: Tab) -> None:

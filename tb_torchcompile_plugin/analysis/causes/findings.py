@@ -135,6 +135,9 @@ def sort_findings(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
     rows = list(findings)
     generic = max((_gain(row) for row in rows if row.rule in _GENERIC), default=0.0)
     best = max((_gain(row) for row in rows if row.rule not in _OVERRIDING), default=0.0)
+    # A rank that is not compiled comes late for that reason: nothing needs to be told apart from chance.
+    blocking = max((_gain(row) for row in rows if row.rule in _BLOCKING), default=0.0)
+    best = max(best, blocking + _OUTDONE_PERCENT) if blocking else best
     least_percent = max(_SPECIFIC_PERCENT, _SPECIFIC_SHARE * generic)
     return sorted(rows, key=partial(_rank, least_percent, best, _order_of(rows)))
 

@@ -90,7 +90,10 @@ def profiler_overhead(profile: Profile, step_ns: float) -> ProfilerOverhead:
     def replayed(slice_ns: int) -> Clock:
         return _clock_without(profile, profile.of(model), ProfilerOverhead(slice_ns))
 
-    recorded, of_gpu = replayed(0).step, _SAME * replayed(_MOST_NS).step  # no cost makes the GPU's work shorter
+    recorded, of_gpu = (
+        replayed(0).step,
+        _SAME * replayed(_MOST_NS).step,
+    )  # no cost makes the GPU's work shorter
     if recorded <= of_gpu:
         return ProfilerOverhead(max(profile.of(_cost_ahead) or 0, USUAL_NS))
     if recorded <= step_ns:

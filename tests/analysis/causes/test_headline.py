@@ -122,11 +122,11 @@ def test_a_step_is_as_long_as_it_is_unprofiled_where_that_is_known(tmp_path: Pat
     use = profile.of(utilization)
     assert use and (use.mean.busy_us, use.mean.idle_us, use.verdict.wall_us) == (20, 50, 210)
     assert headline(profile) == (
-        "Step 70.0 µs on the host (100 µs while profiling, mean of 3) · GPU busy 28.6 % → launch bound."
+        "Step 70.0 µs on the host (mean of 3, 100 µs while profiling) · GPU busy 28.6 % → launch bound."
     )
     operators = [slice_("aten::mm", 100 * at, 9) for at in range(3)]
     profile = unprofiled(tmp_path / "cpu", [*steps(100), *operators], 60, 60, 60)
-    assert headline(profile).startswith("Step 60.0 µs (100 µs while profiling, mean of 3) · ")
+    assert headline(profile).startswith("Step 60.0 µs (mean of 3, 100 µs while profiling) · ")
     assert step_time(profile).overhead_us == 40
 
 

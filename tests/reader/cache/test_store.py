@@ -253,6 +253,7 @@ def test_killed_at_any_moment(cache: Path, trace_file: Path, times: int) -> None
 
 CUT_OFF = """
 import sys
+import threading
 from pathlib import Path
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
@@ -268,8 +269,13 @@ def ask(name):
     return answer
 def launches():
     return sum(row.launches for row in ask("kernels").rows)
+def wait_until_nothing_is_computed():
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and thread.name != "tb-torchcompile-reader":
+            thread.join()
 for question in (lambda: ask("operators"), launches):
     ask("span")
+    wait_until_nothing_is_computed()
     for column in Path(sys.argv[2]).glob("*/*.npy"):
         column.write_bytes(b"")
     question()
