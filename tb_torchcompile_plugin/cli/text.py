@@ -309,7 +309,7 @@ def _print_steps(console: Console, span: SpanReport) -> None:
         console,
         "where a step goes, µs" if report.steps else "where the span goes, µs",
         report.mean_parts,
-        " ".join(("while part mean percent", *steps)),
+        ["while", "part", "mean", "percent", *steps],  # the name of a step may hold spaces
         **{"while": lambda part: part.kind, "mean": lambda part: part.time_us, **steps},
     )
     table(console, "slow steps", report.slow, "step excess_us times_median why explained_us")

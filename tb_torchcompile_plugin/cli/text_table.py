@@ -66,7 +66,7 @@ def table(
     console: Console,
     title: str,
     rows: Iterable[Row],
-    columns: str,
+    columns: str | list[str],
     max_rows: int | None = None,
     /,
     **cells: Callable[[Row], Cell],
@@ -79,7 +79,8 @@ def table(
     rows = list(rows)
     if not rows:
         return
-    cell_of = {name: cells.get(name) or _field(name) for name in columns.split()}
+    names = columns.split() if isinstance(columns, str) else columns
+    cell_of = {name: cells.get(name) or _field(name) for name in names}
     lines = [[cell(row) for cell in cell_of.values()] for row in islice(rows, max_rows)]
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name, column in zip(cell_of, zip(*lines)):

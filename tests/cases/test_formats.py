@@ -123,6 +123,15 @@ def test_batches_of_vllm_are_steps(tmp_path: Path, capsys: Capture) -> None:
     assert [row["name"] for row in only_span(report(tmp_path, capsys))["steps"]] == names
 
 
+def test_inferred_steps_are_printed(tmp_path: Path, capsys: Capture) -> None:
+    calls = [slice_("Optimizer.step#AdamW.step", 80 + 100 * at, 20, "user_annotation") for at in range(3)]
+    write(tmp_path / "rank0.1.pt.trace.json", [*calls, slice_("aten::mm", 120, 30)])
+    steps = [row["name"] for row in only_span(report(tmp_path, capsys))["steps"]]
+    assert main(["report", str(tmp_path), "--full"]) == 0
+    printed = capsys.readouterr().out
+    assert len(steps) == 2 and all(name in printed for name in steps)
+
+
 def test_steps_of_the_profiler_come_before_those_of_vllm(tmp_path: Path, capsys: Capture) -> None:
     batch = slice_("execute_context_1(512)_generation_0(0)", 100, 500, "user_annotation")
     write(tmp_path / "rank0.1.pt.trace.json", in_steps(batch, every=1000))
