@@ -84,22 +84,18 @@ def profiler_overhead(profile: Profile, step_ns: float) -> ProfilerOverhead:
     """Return what it cost, where an unprofiled step takes `step_ns`: with that cost, a step without it takes as long.
 
     Where a GPU is the bottleneck, a step shows nothing of the host, unless it is one in which the host ran ahead: then
-    the cost is the usual one at least. Nor do profiled steps that are no longer than others: then it is the usual one.
+    the cost is the usual one at least.
     """
 
     def replayed(slice_ns: int) -> Clock:
         return _clock_without(profile, profile.of(model), ProfilerOverhead(slice_ns))
 
-    recorded, of_gpu = (
-        replayed(0).step,
-        _SAME * replayed(_MOST_NS).step,
-    )  # no cost makes the GPU's work shorter
-    if recorded <= of_gpu:
-        return ProfilerOverhead(max(profile.of(_cost_ahead) or 0, USUAL_NS))
-    if recorded <= step_ns:
-        return ProfilerOverhead(USUAL_NS)
+    usual = max(profile.of(_cost_ahead) or 0, USUAL_NS)
+    of_gpu = _SAME * replayed(_MOST_NS).step  # no cost makes the GPU's work shorter
+    if replayed(0).step <= of_gpu:
+        return ProfilerOverhead(usual)
     cost = least(lambda slice_ns: replayed(slice_ns).step <= max(step_ns, of_gpu), _MOST_NS, _HALVINGS)
-    return ProfilerOverhead(max(cost, USUAL_NS) if step_ns <= of_gpu else cost)
+    return ProfilerOverhead(max(cost, usual) if step_ns <= of_gpu else cost)
 
 
 def _clock_without(profile: Profile, changed: Model, cost: ProfilerOverhead) -> Clock:
