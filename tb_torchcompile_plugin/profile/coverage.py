@@ -60,10 +60,6 @@ class Coverage(msgspec.Struct, frozen=True):
         """Return the row to name first; None where nothing is missing."""
         return max(self.rows, key=lambda row: LEVELS.index(row.level), default=None)
 
-    def lacks(self, *kinds: CoverageKind) -> bool:
-        """Whether so much of any of these kinds is missing that nothing can be claimed which rests on it."""
-        return any(row.kind in kinds and row.level == "insufficient" for row in self.rows)
-
 
 def coverage(profile: Profile) -> Coverage:
     """Return what the recording of a span lacks."""

@@ -71,7 +71,7 @@ def put_compiler_calls(summary: CompileSummary, *, source: bool) -> None:
 
 
 def _has_backends() -> bool:
-    """Return whether Dynamo was told to use a backend; it forgets with torch._dynamo.reset()."""
+    """Return whether Dynamo is set to use a backend; it forgets with torch._dynamo.reset()."""
     backends = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", {})
     return any(map(callable, list(backends.values())))  # None is what disables
 

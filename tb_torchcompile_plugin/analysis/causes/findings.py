@@ -135,18 +135,18 @@ def sort_findings(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
     rows = list(findings)
     generic = max((_gain(row) for row in rows if row.rule in _GENERIC), default=0.0)
     best = max((_gain(row) for row in rows if row.rule not in _OVERRIDING), default=0.0)
-    # A rank that is not compiled comes late for that reason: nothing needs to be told apart from chance.
+    # A rank that is not compiled comes late for that reason, so any larger gain of compiling goes first.
     blocking = max((_gain(row) for row in rows if row.rule in _BLOCKING), default=0.0)
-    best = max(best, blocking + _OUTDONE_PERCENT) if blocking else best
+    most_of_rank = max(best - _OUTDONE_PERCENT, blocking)
     least_percent = max(_SPECIFIC_PERCENT, _SPECIFIC_SHARE * generic)
-    return sorted(rows, key=partial(_rank, least_percent, best, _order_of(rows)))
+    return sorted(rows, key=partial(_rank, least_percent, most_of_rank, _order_of(rows)))
 
 
 def _rank(
-    least_percent: float, best: float, order: Callable[[Finding], _Order], row: Finding
+    least_percent: float, most_of_rank: float, order: Callable[[Finding], _Order], row: Finding
 ) -> tuple[bool, bool, _Order, float, int]:
     gain = _gain(row)
-    outdone = row.rule in _OF_RANKS and best > gain + _OUTDONE_PERCENT
+    outdone = row.rule in _OF_RANKS and most_of_rank > gain
     first = row.rule not in _GENERIC and gain >= least_percent and not outdone
     first |= row.rule in _PRIORITY and gain >= _PRIORITY_PERCENT
     first |= row.rule in _BLOCKING and row.predicted is None

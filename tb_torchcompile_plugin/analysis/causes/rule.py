@@ -232,7 +232,7 @@ def named_with_caller(function: str, file: str, line: int | None, caller: str) -
 def _large_gains(kind: FixKind, rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report the fixes of one kind with a large predicted gain, unless another rule says why they would not help."""
     if kind == "cuda_graphs" and (skips_graphs(context) or context.profile.of(requested_graphs)):
-        return  # inductor was told to use them
+        return  # inductor is set to use them
     if kind == "eager" and (context.nothing_compiled or context.profile.of(given_up)):
         return
     rows = [row for row in context.profile.of(predicted_fixes) if row.kind == kind]

@@ -34,9 +34,7 @@ class LaunchSequence:
     marks: Int64s  # points of the steps' begins and of the last one's end; without steps the first and the last point
     steps: int  # how many whole ones there are; without any the span is one
     steady: Mask  # which of them count for the step time; all if none does
-    bounded: (
-        Mask  # after which of them records of the next one are complete: then their end on a GPU is known
-    )
+    bounded: Mask  # which of them end on a GPU at a known time
 
     def __len__(self) -> int:
         return len(self.row)
