@@ -279,25 +279,14 @@ class SteadySteps(NamedTuple):
         return float(self.lengths.mean())
 
 
-def compiling_steps(profile: Profile) -> Mask:
-    """Return which steps compile."""
-    steps = profile.of(StepWindows)
-    return profile.of(compile_ns) > _COMPILING_SHARE * (steps.ends - steps.starts)
-
-
-def ends_in_time(profile: Profile) -> Mask:
-    """Return which steps end on the GPU where the next one begins: that one lacks no records, and does not compile."""
-    late = profile.of(incomplete_steps) | profile.of(compiling_steps)
-    return ~np.append(late, False)[1:]
-
-
 def steady_steps(profile: Profile) -> SteadySteps | None:
     """Return the steady steps, or all of them if none is steady; None without steps."""
     steps, gpu = profile.of(StepWindows), profile.of(gpu_steps)
     if not len(steps):
         return None
-    length, compiles = steps.ends - steps.starts, profile.of(compiling_steps)
-    usable = ~(profile.of(incomplete_steps) | compiles)
+    incomplete, length = profile.of(incomplete_steps), steps.ends - steps.starts
+    compiles = profile.of(compile_ns) > _COMPILING_SHARE * length
+    usable = ~(incomplete | compiles)
     if gpu is not None and not len(steps.rows):
         # What is inferred may begin before the loop, and end behind it.
         usable &= (np.arange(len(steps)) >= gpu.step[0]) & (np.arange(len(steps)) <= gpu.step[-1])
@@ -307,8 +296,9 @@ def steady_steps(profile: Profile) -> SteadySteps | None:
     on_host = SteadySteps(rows, rows, windows, length[rows], compiles, None, host_ns)
     if gpu is None:
         return on_host
-    whole = np.arange(len(gpu.step)) < max(len(gpu.step) - 1, 1)  # the last step has no known end
-    whole &= np.isin(gpu.step, rows) & profile.of(ends_in_time)[gpu.step]
+    # The last step has no known end, and one before a step that lacks records has not, either.
+    whole = np.arange(len(gpu.step)) < max(len(gpu.step) - 1, 1)
+    whole &= np.isin(gpu.step, rows) & ~np.append(incomplete, False)[gpu.step + 1]
     if not whole.any():
         return on_host
     step, gpu_ns = gpu.step[whole], float(gpu.length[whole].mean())

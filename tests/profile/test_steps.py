@@ -213,18 +213,6 @@ def test_steps_that_compile_or_lack_records_are_left_out(tmp_path: Path) -> None
     assert [row.gpu_busy_us is None for row in profiled_steps(profile)] == [False, False, False, True, False]
 
 
-def test_a_step_before_one_that_compiles_ends_on_the_gpu_nobody_knows_when(tmp_path: Path) -> None:
-    """The GPU waits for the compiler: that is no work of the step before."""
-    events = [*steps(0, 100, 200, length=100)]
-    events.append(slice_("ProfilerStep#3", 300, 1000, "user_annotation"))
-    events.append(slice_("entire_frame_compile (dynamo_timed)", 305, 900))
-    for at, ts in enumerate((2, 102, 202, 1210)):
-        events += launch("k", ts, 100 * at + 3 if at < 3 else 1220, 90)
-    profile = profile_with(tmp_path, events)
-    assert steady(profile).on_host.tolist() == [0, 1, 2] and measured(profile)[0] == 100
-    assert recorded_clock(profile).step == 100_000
-
-
 @pytest.mark.parametrize(
     ("gpu_us", "noted_us", "step_us", "unprofiled"),
     [

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.profile.columns import Mask, mask_at, mask_of, range
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, ends_in_time, steady_steps
+from tb_torchcompile_plugin.profile.steps import StepWindows, incomplete_steps, steady_steps
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_synchronisation
 
@@ -95,7 +95,7 @@ def _lane(profile: Profile, rows: Int64s, moments: Int64s, launches: Mask, waits
         marks=marks,
         steps=steps,
         steady=steady if steady.any() else ~steady,
-        bounded=profile.of(ends_in_time)[:steps] if count else np.ones(1, bool),
+        bounded=~np.append(profile.of(incomplete_steps), False)[1 : steps + 1] if count else np.ones(1, bool),
     )
 
 
