@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.profile.columns import Floats, Mask, indices_in
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
+from tb_torchcompile_plugin.profile.model.launch_sequence import LaunchSequence, averaged, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model, model
 from tb_torchcompile_plugin.profile.model.profiler_overhead import (
     USUAL_NS,
@@ -33,7 +33,7 @@ from tb_torchcompile_plugin.profile.model.profiler_overhead import (
     without_overhead,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_time
+from tb_torchcompile_plugin.profile.steps import StepWindows, compiling_steps, incomplete_steps, step_time
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
 
 Change = Callable[[Model], Model]
@@ -110,9 +110,34 @@ def job_clocks(
         dur[calls_.work[waiting]] = np.maximum(calls_.transfer[waiting], 0)
         models.append(changed._replace(dur=dur))
     return [
-        clock(rank.profile.of(launch_sequence), rank.profile.of(gpu_queue), times)
-        for rank, times in zip(job.ranks, sweep(models, calls_))
+        clock(lane, rank.profile.of(gpu_queue), times)
+        for rank, lane, times in zip(job.ranks, job.of(_launch_sequences), sweep(models, calls_))
     ]
+
+
+def _launch_sequences(job: TracedJob) -> list[LaunchSequence]:
+    """Return the sequence of each rank.
+
+    While some ranks compile the others wait, which is time of the job: only a step in which all do is left out.
+    """
+    profiles = [rank.profile for rank in job.ranks]
+    compiling = [
+        {
+            name
+            for name, compiles in zip(profile.of(StepWindows).names, profile.of(compiling_steps))
+            if compiles
+        }
+        for profile in profiles
+    ]
+    in_all, sequences = set.intersection(*compiling), []
+    for profile in profiles:
+        windows = profile.of(StepWindows)
+        counted = np.array([name not in in_all for name in windows.names], bool) & ~profile.of(
+            incomplete_steps
+        )
+        lane = profile.of(launch_sequence)
+        sequences.append(averaged(lane, windows, counted) if len(windows) else lane)
+    return sequences
 
 
 def has_models(job: TracedJob) -> bool:

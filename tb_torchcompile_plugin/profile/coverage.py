@@ -22,14 +22,17 @@ from tb_torchcompile_plugin.torch_names.slices import (
     is_profiler_step,
     is_replay,
     step_name,
+    step_number,
 )
 
 Level = Literal["complete", "partial", "insufficient"]
 LEVELS: tuple[Level, ...] = ("complete", "partial", "insufficient")
 _LostKind = Literal["gpu_records", "thread_operators", "step_operators", "launch_records", "step_marks"]
 CoverageKind = Literal[_LostKind, "times", "device_activity", "processes", "truncation", "events"]
-# From this share of the launches on, what the GPU did in the span is unknown: fewer than half of them show it.
+# If more than this share of the launches lack records, what the GPU did is unknown: fewer than half of them show it.
 _INSUFFICIENT = 0.5
+# If less is missing, in all steps, findings still hold: predictions are not as exact as that.
+_NEGLIGIBLE = 0.01
 _MAX_NAMED = 3  # steps in a sentence
 
 _RECORD_ALL = (
@@ -86,13 +89,15 @@ def _gpu_records(profile: Profile) -> Iterator[CoverageRow]:
     trace, steps = profile.trace, profile.of(StepWindows)
     incomplete = steps.holding(trace.ts[lost])
     names = _names(steps, incomplete)
-    share = incomplete.mean() if len(steps) else len(lost) / len(calls)
+    share = len(lost) / len(calls)
+    is_rest_enough = not len(steps) or not incomplete.all() or share < _NEGLIGIBLE
     called = {trace.names[name] for name in np.unique(trace.name[lost]).tolist()}
     what = called.pop() if len(called) == 1 else "launches"
-    where = f"GPU time is unknown in {_steps(names, len(steps))}" if names else "GPU time is unknown"
+    outside = " outside the steps" if len(steps) else ""
+    where = f"GPU time is unknown{f' in {_steps(names, len(steps))}' if names else outside}"
     yield CoverageRow(
         kind="gpu_records",
-        level="insufficient" if share > _INSUFFICIENT else "partial",
+        level="partial" if is_rest_enough and share <= _INSUFFICIENT else "insufficient",
         steps=names,
         count=len(lost),
         of=len(calls),
@@ -145,9 +150,7 @@ def _step_operators(profile: Profile) -> Iterator[CoverageRow]:
 
 def _step_marks(profile: Profile) -> Iterator[CoverageRow]:
     """Yield the steps whose mark is missing between two others: the schedule numbers them."""
-    numbers = [
-        int(name.rpartition("#")[2]) for name in profile.of(StepWindows).names if is_profiler_step(name)
-    ]
+    numbers = [step_number(name) for name in profile.of(StepWindows).names if is_profiler_step(name)]
     missing = sorted(set(range(min(numbers, default=0), max(numbers, default=-1))) - set(numbers))
     if 0 < len(missing) <= len(numbers):
         names = [step_name(number) for number in missing]

@@ -279,26 +279,58 @@ class SteadySteps(NamedTuple):
         return float(self.lengths.mean())
 
 
+def compiling_steps(profile: Profile) -> Mask:
+    """Return which steps compile."""
+    steps = profile.of(StepWindows)
+    return profile.of(compile_ns) > _COMPILING_SHARE * (steps.ends - steps.starts)
+
+
+def are_followed(steps: StepWindows) -> Mask:
+    """Return which steps are followed by the next one: the schedule numbers them, and marks may be missing."""
+    followed = np.ones(len(steps), bool)
+    if steps.source == "profiler":
+        numbers = np.array([slices.step_number(name) for name in steps.names])
+        followed[:-1] = np.diff(numbers) == 1
+    return followed
+
+
+def ends_are_known(steps: StepWindows, counted: Mask) -> Mask:
+    """Return which steps end on the GPU where the next one begins: that is marked, and one that counts."""
+    next_counts: Mask = np.append(counted, True)[1:]
+    return are_followed(steps) & next_counts
+
+
+def has_gpu_records(profile: Profile) -> bool:
+    """Return whether GPU work was recorded, of some step all of it: otherwise what the GPU did is unknown."""
+    incomplete = profile.of(incomplete_steps)
+    return bool(len(profile.of(gpu_work).index)) and not (len(incomplete) and incomplete.all())
+
+
 def steady_steps(profile: Profile) -> SteadySteps | None:
-    """Return the steady steps, or all of them if none is steady; None without steps."""
+    """Return the steady steps; without any, the best of the others. None without steps."""
     steps, gpu = profile.of(StepWindows), profile.of(gpu_steps)
     if not len(steps):
         return None
-    incomplete, length = profile.of(incomplete_steps), steps.ends - steps.starts
-    compiles = profile.of(compile_ns) > _COMPILING_SHARE * length
-    usable = ~(incomplete | compiles)
+    length, compiles, incomplete = (
+        steps.ends - steps.starts,
+        profile.of(compiling_steps),
+        profile.of(incomplete_steps),
+    )
+    in_loop = np.ones(len(steps), bool)
     if gpu is not None and not len(steps.rows):
         # What is inferred may begin before the loop, and end behind it.
-        usable &= (np.arange(len(steps)) >= gpu.step[0]) & (np.arange(len(steps)) <= gpu.step[-1])
-    rows = np.flatnonzero(usable if usable.any() else np.ones(len(steps), bool))
+        in_loop = (np.arange(len(steps)) >= gpu.step[0]) & (np.arange(len(steps)) <= gpu.step[-1])
+    # Where all steps lack records, their length on the host is still right.
+    choices = (in_loop & ~(incomplete | compiles), ~compiles, ~incomplete, np.ones(len(steps), bool))
+    usable = next(choice for choice in choices if choice.any())
+    rows = np.flatnonzero(usable)
     windows = Intervals(steps.starts[rows], steps.ends[rows])
     host_ns = float(length[rows].mean())
     on_host = SteadySteps(rows, rows, windows, length[rows], compiles, None, host_ns)
-    if gpu is None:
+    if gpu is None or incomplete[rows].any():
         return on_host
-    # The last step has no known end, and one before a step that lacks records has not, either.
-    whole = np.arange(len(gpu.step)) < max(len(gpu.step) - 1, 1)
-    whole &= np.isin(gpu.step, rows) & ~np.append(incomplete, False)[gpu.step + 1]
+    whole = np.arange(len(gpu.step)) < max(len(gpu.step) - 1, 1)  # the last step has no known end
+    whole &= np.isin(gpu.step, rows) & ends_are_known(steps, usable)[gpu.step]
     if not whole.any():
         return on_host
     step, gpu_ns = gpu.step[whole], float(gpu.length[whole].mean())

@@ -130,6 +130,11 @@ def step_name(number: int) -> str:
     return f"ProfilerStep#{number}"
 
 
+def step_number(name: str) -> int:
+    """Return the number in the name of such a step."""
+    return int(name.rpartition("#")[2])
+
+
 def is_chosen_label(name: str) -> bool:
     """Whether somebody may have chosen this label: torch's own steps and graph calls are none."""
     return not is_step(name) and not name.startswith("## ")

@@ -167,7 +167,12 @@ def test_why_something_is_not_known_of_a_run(tmp_path: Path, session: Session) -
     ask(session, "overview", run="on_the_cpu", worker="w", span=SPAN)
     answer = settled(session)
     cpu, unread, traceless = (row.why_unknown for row in answer.rows)
-    assert (cpu.step, cpu.gpu, cpu.trace, cpu.compile) == ("", "Nothing ran on a GPU", "", NO_COMPILE_DATA)
+    assert (cpu.step, cpu.gpu, cpu.trace, cpu.compile) == (
+        "",
+        "Nothing ran on a GPU, or records of it are missing",
+        "",
+        NO_COMPILE_DATA,
+    )
     assert {unread.step, unread.gpu, unread.trace} == {"The trace is not read yet: open the run to read it"}
     assert {traceless.step, traceless.gpu, traceless.trace} == {"There is no trace"}
     assert unread.compile == traceless.compile == ""

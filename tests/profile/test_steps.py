@@ -11,7 +11,11 @@ from profiles import data_of, profile_of, profile_with
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.overview import headline
+from tb_torchcompile_plugin.analysis.runtime.gpu_idle import idle_culprits
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus, utilization
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import MeanPart, step_breakdown
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, StepTimes
+from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import (
@@ -211,6 +215,55 @@ def test_steps_that_compile_or_lack_records_are_left_out(tmp_path: Path) -> None
     assert found.compiles.tolist() == [True, False, False, False, False]
     assert found.on_host.tolist() == [1, 2, 4] and measured(profile)[:3] == (100, None, 3)
     assert [row.gpu_busy_us is None for row in profiled_steps(profile)] == [False, False, False, True, False]
+
+
+def test_a_step_before_one_that_compiles_ends_on_the_gpu_nobody_knows_when(tmp_path: Path) -> None:
+    """The GPU waits for the compiler: that is no work of the step before."""
+    events = [*steps(0, 100, 200, length=100)]
+    events.append(slice_("ProfilerStep#3", 300, 1000, "user_annotation"))
+    events.append(slice_("entire_frame_compile (dynamo_timed)", 305, 900))
+    for at, ts in enumerate((2, 102, 202, 1210)):
+        events += launch("k", ts, 100 * at + 3 if at < 3 else 1220, 90)
+    profile = profile_with(tmp_path, events)
+    assert steady(profile).on_host.tolist() == [0, 1, 2] and measured(profile)[0] == 100
+    assert recorded_clock(profile).step == 100_000
+
+
+def test_a_step_before_a_lost_mark_is_not_twice_as_long(tmp_path: Path) -> None:
+    events = [event for event in ahead(6) if event["name"] != "ProfilerStep#2"]
+    profile = profile_with(tmp_path, events)
+    healthy = profile_with(tmp_path, ahead(6))
+    assert measured(profile)[0] == measured(healthy)[0] == 100
+    assert recorded_clock(profile).step == recorded_clock(healthy).step
+
+
+def test_without_steady_steps_those_that_do_not_compile_count(tmp_path: Path) -> None:
+    """Whose records are missing is as long on the host as it was; one that compiles is not."""
+    events = steps(0, 100, 200, length=100)
+    events.append(slice_("entire_frame_compile (dynamo_timed)", 5, 90))
+    for at in range(3):
+        events += launch("k", 100 * at + 10, 300 * at + 20, 290)[: 2 if at == 0 else 1]
+    assert measured(profile_with(tmp_path, events))[:3] == (100, None, 2)
+
+
+def test_gpu_time_is_unknown_where_every_step_lacks_records(tmp_path: Path) -> None:
+    events = steps(0, 100, 200, length=100)
+    for at in range(3):
+        events += launch("k", 100 * at + 10, 100 * at + 20, 50)
+        events += launch("lost", 100 * at + 40, 0, 0)[:1]
+    profile = profile_with(tmp_path, events)
+    assert utilization(profile) is None and idle_culprits(profile) == []
+    assert step_breakdown(profile).mean_parts == [MeanPart("unknown", "not_recorded", 100, 100)]
+    assert [row.busy_percent for row in gpus(profile)] == [None]
+    assert coverage(profile).level == "insufficient" and "GPU busy" not in headline(profile)
+
+
+def test_few_lost_records_withhold_nothing(tmp_path: Path) -> None:
+    events = steps(0, 1000, 2000, length=1000)
+    for at in range(600):
+        events += launch("k", 5 * at + 1, 5 * at + 2, 1)[: 1 if at in (1, 201) else 2]
+    covered = coverage(profile_with(tmp_path, events))
+    assert [(row.kind, row.level, row.count) for row in covered.rows] == [("gpu_records", "partial", 2)]
 
 
 @pytest.mark.parametrize(

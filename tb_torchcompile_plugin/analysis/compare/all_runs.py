@@ -140,7 +140,7 @@ LOG_UNREAD = "Its log is not read yet: open the run to read it"
 _NO_TRACE = "There is no trace"
 _UNREAD = "The trace is not read yet: open the run to read it"
 _NO_STEPS = "No steps were marked: profile with a schedule"
-_NO_GPU = "Nothing ran on a GPU"
+_NO_GPU = "Nothing ran on a GPU, or records of it are missing"
 
 
 class WhyUnknown(msgspec.Struct, frozen=True):

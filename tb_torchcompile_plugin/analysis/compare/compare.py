@@ -258,7 +258,7 @@ def _run_figures(run: _Run, whole: bool) -> _Figures:
 def _busy_us(profile: Profile, whole: bool) -> float | None:
     """Return how long some GPU was busy, in an average step or in the span."""
     index = profile.of(gpu_work).index
-    if not len(index):
+    if not profile.of(steps.has_gpu_records):
         return None
     intervals = busy(profile.trace, index)
     if whole:

@@ -8,7 +8,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause
 from tb_torchcompile_plugin.profile.columns import codes_of, sums
-from tb_torchcompile_plugin.profile.gpu.idle import Gaps, busy_intervals, causes_of
+from tb_torchcompile_plugin.profile.gpu.idle import Gaps, busy_intervals, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, us, within
 from tb_torchcompile_plugin.profile.model.attribution import Attribution, Attributions, attributions_of
@@ -112,12 +112,13 @@ def gap_histogram(gaps: Gaps) -> list[GapBin]:
 def idle_culprits(profile: Profile) -> list[HeldUp]:
     """Return what each device waited for in a step, device by device, most idle time first.
 
-    [] without launches; nothing of a device that hardly idles. An idle GPU waits for the next launch, and so for what
-    the host does on the way to it. Idle time is cut at the segments of host time and the calls of the launch sequence.
-    The rest is one row without a name: so the rows of a device sum to its idle time in the step.
+    [] without launches, or where idle time is unknown; nothing of a device that hardly idles. An idle GPU waits for the
+    next launch, and so for what the host does on the way to it. Idle time is cut at the segments of host time and the
+    calls of the launch sequence. The rest is one row without a name: so the rows of a device sum to its idle time in
+    the step.
     """
     lane = profile.of(launch_sequence)
-    if len(lane) < 2:
+    if len(lane) < 2 or not profile.of(idle_gaps):
         return []
     # What the host did in order of time; a call counts from the end of those before it.
     pieces = profile.of(host_segments)

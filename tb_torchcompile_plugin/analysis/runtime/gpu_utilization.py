@@ -214,7 +214,7 @@ def gpus(profile: Profile) -> list[Gpu]:
             name=names.get(device),
             span_us=us(span),
             busy_us=us(total),
-            busy_percent=share_percent(total, span),
+            busy_percent=share_percent(total, span) if profile.of(idle_gaps) else None,
             idle_us=us(idle),
             compute_us=us(compute),
             exposed_communication_us=us(communication),
@@ -225,9 +225,9 @@ def gpus(profile: Profile) -> list[Gpu]:
 
 
 def utilization(profile: Profile) -> Utilization | None:
-    """Return what each device did in each step, and the verdict; None without GPU events."""
-    trace, work, steps = profile.trace, profile.of(gpu_work), profile.of(profile_steps.StepWindows)
-    if not len(work.index):
+    """Return what each device did in each step, and the verdict; None without GPU events, or a step that has all."""
+    trace, steps = profile.trace, profile.of(profile_steps.StepWindows)
+    if not profile.of(idle_gaps):
         return None
     begins, ends = profile.of(profile_steps.bottleneck_windows if len(steps) else profile_steps.span_window)
     devices = [_windows(profile, device, begins, ends) for device in profile.of(idle_gaps)]

@@ -269,8 +269,11 @@ def _breakdowns(
 ) -> list[StepBreakdown]:
     """Return the parts of each window, of the thread in `tracks` where there is no GPU."""
     begins, ends = windows
-    times = {device: covered_ns(busy, *windows).sum() for device, busy in profile.of(busy_intervals).items()}
-    device = max(times, key=lambda device: times[device], default=None)  # None without GPU events
+    busy_ns = {
+        device: covered_ns(busy, *windows).sum() for device, busy in profile.of(busy_intervals).items()
+    }
+    # None without GPU events, or where those of all steps are incomplete.
+    device = max(profile.of(idle_gaps), key=lambda device: busy_ns[device], default=None)
     kinds: list[tuple[PartKind, Part]]
     if device is None:
         kinds = [("host", _ON_CPU.get(cause, cause)) for cause in CAUSES]

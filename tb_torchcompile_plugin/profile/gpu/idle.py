@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import has_gpu_records
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +43,14 @@ class Gaps:
 def idle_gaps(profile: Profile) -> dict[int, Gaps]:
     """Return all idle intervals of each device, from the start of the trace to its end.
 
-    The first one ends with the first GPU event, the last one begins where the last one ends; both may be empty.
+    The first one ends with the first GPU event, the last one begins where the last one ends; both may be empty. {}
+    where each step lacks GPU records: then idle time is unknown.
     """
     trace, work = profile.trace, profile.of(gpu_work)
     first, last = trace.window()
-    gaps = {}
+    gaps: dict[int, Gaps] = {}
+    if not profile.of(has_gpu_records):
+        return gaps
     for device, done in profile.of(busy_intervals).items():
         index = work.index[work.device == device]
         row = _at(index, trace.ts[index], done.starts)

@@ -5,7 +5,7 @@ that give work to a GPU, and those that wait for one, are in one row whatever th
 them is what the host needed to get to the second.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.profile.columns import Mask, mask_at, mask_of, range
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, incomplete_steps, steady_steps
+from tb_torchcompile_plugin.profile.steps import StepWindows, are_followed, ends_are_known, steady_steps
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_synchronisation
 
@@ -80,12 +80,7 @@ def _lane(profile: Profile, rows: Int64s, moments: Int64s, launches: Mask, waits
     loop = profile.of(StepWindows).tracks[:1].tolist() or [-1]
     track = np.concatenate((np.full(count, loop[0]), trace.track[rows]))
     steps, counted = max(len(marks) - 1, 1), profile.of(steady_steps)
-    steady = (
-        mask_at(counted.on_host, max(len(profile.of(StepWindows)), 1))[:steps]
-        if counted
-        else np.ones(1, bool)
-    )
-    return LaunchSequence(
+    sequence = LaunchSequence(
         row=row[order],
         track=track[order],
         begin=begin[order],
@@ -94,9 +89,19 @@ def _lane(profile: Profile, rows: Int64s, moments: Int64s, launches: Mask, waits
         synchronises=np.concatenate((no_call, waits))[order],
         marks=marks,
         steps=steps,
-        steady=steady if steady.any() else ~steady,
-        bounded=~np.append(profile.of(incomplete_steps), False)[1 : steps + 1] if count else np.ones(1, bool),
+        steady=np.ones(steps, bool),
+        bounded=np.ones(steps, bool),
     )
+    windows = profile.of(StepWindows)
+    return averaged(sequence, windows, mask_at(counted.on_host, len(windows))) if counted else sequence
+
+
+def averaged(lane: LaunchSequence, windows: StepWindows, counted: Mask) -> LaunchSequence:
+    """Return the sequence with the mean over these of the span's steps; over all if it has none of them."""
+    # In the sequence a step lasts until the next mark.
+    steady = (counted & are_followed(windows))[: lane.steps]
+    bounded = ends_are_known(windows, counted)[: lane.steps]
+    return replace(lane, steady=steady if steady.any() else np.ones(lane.steps, bool), bounded=bounded)
 
 
 class HostSegments(NamedTuple):
