@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Bound
+from tb_torchcompile_plugin.analysis.runtime.ledger import ledger
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api import routes
 from tb_torchcompile_plugin.api.session import Session
@@ -16,6 +17,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSu
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import answers_of
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
@@ -171,6 +173,17 @@ def the_parts_of_a_step_sum_to_it(profile: Profile) -> None:
             assert _alike(gpu.idle_us, max(picture.step_us - gpu.busy_us, 0))
 
 
+def the_ledger_sums_to_the_step(profile: Profile) -> None:
+    """Also its sites: each row is in one of them."""
+    step_us, found = profile.of(step_time).step_us, profile.of(ledger)
+    for sums in (
+        sum(row.time_us for row in found.rows),
+        sum(row.host_us + row.gpu_us for row in found.sites),
+    ):
+        assert isclose(sums, step_us, rel_tol=1e-9)
+    assert all(row.time_us >= 0 for row in found.rows)
+
+
 def _alike(one: float, other: float) -> bool:
     return isclose(one, other, rel_tol=1e-6, abs_tol=1e-12)
 
@@ -208,6 +221,7 @@ IDENTITIES: tuple[Callable[[Profile], None], ...] = (
     a_devices_time_is_whole,
     kernels_and_categories_are_all_gpu_events,
     the_parts_of_a_step_sum_to_it,
+    the_ledger_sums_to_the_step,
     own_times_sum_to_the_outermost_slices,
     operators_split_into_their_parts,
     a_frames_time_is_whole,

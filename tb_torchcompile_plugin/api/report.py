@@ -45,6 +45,7 @@ from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferenc
 from tb_torchcompile_plugin.analysis.runtime.eager import EagerTime
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import GpuUtilization
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
+from tb_torchcompile_plugin.analysis.runtime.ledger import LedgerRow
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
 from tb_torchcompile_plugin.analysis.runtime.operators import Operator
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
@@ -84,6 +85,7 @@ class SpanReport(Span, frozen=True):
     cuda_graphs: CudaGraphReport
     dynamic_shapes: DynamicShapeReport
     step_breakdown: StepReport
+    ledger: list[LedgerRow]
     collectives: list[Collective]
     what_if: Scenario
     pays: Pays

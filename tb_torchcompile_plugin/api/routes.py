@@ -45,6 +45,7 @@ from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import cuda_graphs
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
 from tb_torchcompile_plugin.analysis.runtime.kernels import code_kernels, kernel_details, kernel_table
+from tb_torchcompile_plugin.analysis.runtime.ledger import ledger
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
 from tb_torchcompile_plugin.analysis.runtime.modules import modules
 from tb_torchcompile_plugin.analysis.runtime.operators import operators
@@ -223,6 +224,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("dynamic_shapes", SPAN, dynamic_shapes),
     Route("collectives", SPAN, collectives),
     Route("step_breakdown", SPAN, step_breakdown),
+    Route("ledger", SPAN, ledger),
     Route("what_if", SPAN, scenario, (texts("fixes"),)),
     Route("pays", SPAN, payback),
     Route("findings", SPAN_OR_WORKER, findings, keep=RunLines.begin_span),

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
 
 Event = dict[str, Any]
 # Rules that claim that something did not happen, or was idle.
-CLAIMS = {"nothing_compiled", "nothing", "frame_given_up", "unexplained_host"}
+CLAIMS = {"nothing_compiled", "nothing", "frame_given_up", "large_site"}
 
 
 @cache

@@ -1572,6 +1572,34 @@ export interface LaunchStats {
   cuda_graphs: CudaGraphs;
 }
 
+export interface Ledger {
+  says: string[];
+  sites: LedgerSite[];
+  rows: LedgerRow[];
+}
+
+export interface LedgerRow {
+  site: string;
+  file: string;
+  line: number | null;
+  kind: TimeKind;
+  is_gpu: boolean;
+  time_us: number;
+  step_percent: number;
+  names: string[];
+}
+
+export interface LedgerSite {
+  site: string;
+  file: string;
+  line: number | null;
+  time_us: number;
+  host_us: number;
+  gpu_us: number;
+  step_percent: number;
+  kinds: TimeKind[];
+}
+
 export interface LeftOut {
   by_rank: number;
   waits: number;
@@ -2639,6 +2667,37 @@ export interface ThreadInRange {
   busy_percent: number | null;
 }
 
+export type TimeKind =
+  | 'aten'
+  | 'attention'
+  | 'communication'
+  | 'compiled_graph'
+  | 'compiling'
+  | 'convolution'
+  | 'cpp'
+  | 'data_loading'
+  | 'eager_operators'
+  | 'gemm'
+  | 'graph_breaks'
+  | 'guards'
+  | 'kernel_launches'
+  | 'memcpy'
+  | 'memset'
+  | 'normalization'
+  | 'other'
+  | 'python'
+  | 'triton_foreach'
+  | 'triton_other'
+  | 'triton_persistent_reduction'
+  | 'triton_pointwise'
+  | 'triton_reduction'
+  | 'triton_split_scan'
+  | 'triton_template'
+  | 'triton_user'
+  | 'unaccounted'
+  | 'waiting_for_gpu'
+  | 'waiting_for_ranks';
+
 export interface TimelineFlame {
   start_ns: number;
   end_ns: number;
@@ -2858,6 +2917,7 @@ export interface AboutSpan {
   dynamic_shapes: DynamicShapeReport;
   collectives: Collectives;
   step_breakdown: StepReport;
+  ledger: Ledger;
   what_if: Scenario;
   pays: Pays;
   findings: Findings;

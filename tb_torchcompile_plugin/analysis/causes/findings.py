@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.causes.compile_rules import (
     SKIPPED_RULE,
 )
 from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES, Rule, SpanContext
-from tb_torchcompile_plugin.analysis.causes.run_rules import RUN_RULES
+from tb_torchcompile_plugin.analysis.causes.run_rules import LARGE_SITE_RULE, RUN_RULES
 from tb_torchcompile_plugin.analysis.causes.scenario import adds_ns, shared_ns
 from tb_torchcompile_plugin.analysis.finding import SEVERITIES, Finding
 from tb_torchcompile_plugin.profile.coverage import coverage
@@ -30,6 +30,7 @@ SPAN_RULES: tuple[Rule[SpanContext], ...] = (
     *COMPILED_RULES,
     *RUN_RULES,
     SKIPPED_RULE,
+    LARGE_SITE_RULE,
 )
 RULES: tuple[Rule[Any], ...] = (*SPAN_RULES, *(rule for rule in COMPILE_RULES if rule is not SKIPPED_RULE))
 # With these everything else is about another program, or is what waiting for that rank looks like.
@@ -88,7 +89,9 @@ def span_findings(profile: Profile) -> list[Finding]:
     context = SpanContext(profile)
     is_known = profile.of(coverage).level != "insufficient"
     rules = [rule for rule in SPAN_RULES if is_known or rule.id in _NEEDS_NO_RECORDS]
-    rows = sort_findings([finding for rule in rules for finding in rule.findings(context)])
+    for rule in rules:
+        context.found += rule.findings(context)
+    rows = sort_findings(context.found)
     # A wait that claims the same time as an operator or a function is caused by it; some are the end of a copy.
     causes = [row for row in rows if row.rule in _TAKES_TIME]
     copies = [row for row in rows if row.rule == "copies"]

@@ -77,6 +77,7 @@ class SpanContext:
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
         self.summary = profile.summary  # of what the worker compiled
+        self.found: list[Finding] = []  # by the rules before
         # Whether nothing is missing in the trace: otherwise it is unknown what it does not hold.
         self.whole = not profile.trace.is_lossy
         self.steps = len(profile.of(StepWindows))  # that the profiler marked

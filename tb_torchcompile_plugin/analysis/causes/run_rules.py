@@ -34,9 +34,9 @@ from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import requested_graphs
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import DATA_MOVING_CATEGORIES, has_dominant_kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS, LedgerSite, ledger
 from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching_operators
-from tb_torchcompile_plugin.analysis.runtime.python import python
 from tb_torchcompile_plugin.analysis.runtime.span_report import unnamed_cpu_kernels
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import Part, step_breakdown
 from tb_torchcompile_plugin.profile.columns import host_slices, mask_of
@@ -51,7 +51,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.collectives import GPU_BACKENDS
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind, is_generic_hint
-from tb_torchcompile_plugin.torch_names.kernels import is_anonymous, short_kernel
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_anonymous, short_kernel
 from tb_torchcompile_plugin.torch_names.operators import is_library_operator
 from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, DATA_PARALLEL, PYTHON_FUNCTION, is_autotuning
@@ -67,6 +67,11 @@ _FIXES: dict[BreakKind, str] = {
     "builtin": _REWRITE,
     "other": _REWRITE,
 }
+_MAX_SITES = 3  # large sites that are findings: the table has all of them
+_EXPLAINED = (
+    0.5  # share of a site that a fix must bring to be its explanation; chosen by eye on the recordings
+)
+_PLURAL = ("kernel_launches", "eager_operators", "graph_breaks", "guards", *CATEGORIES)
 _VERSION = re.compile(r"^\d+(?:\.\d+)+$")
 # Kernel categories that come with torch or a library: the user does not write them.
 _NOT_WRITTEN = (
@@ -270,27 +275,56 @@ def _unnamed_cpu_kernels(rule: Rule[SpanContext], context: SpanContext) -> Itera
     )
 
 
-def _unexplained_host(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
-    """Report what is known of a step on the CPU that is mostly Python, or nothing that was recorded."""
-    profile = context.profile
-    share = _part_percent(profile, "python", "nothing_launched")
-    if share < thresholds.unexplained_percent:
-        return
-    rows = [row for row in profile.of(python).functions if row.own_us]
-    first = max(rows, key=lambda row: row.own_us or 0.0, default=None)
-    line = at_line(first.file or "", first.line) if first else ""
-    in_function = f", most of it in {first.name} ({line})" if first and line else ""
-    yield rule.finding(
-        context,
-        f"Python outside of operators and compiled code takes {percent(share)} of a step{in_function}",
-        "Take it out of the step: compute it once before the loop, in the data loader's workers, or with tensors"
-        if first
-        else "Record with with_stack=True to see the lines: it is Python code, or waiting for something else",
-        {"share_percent": share},
-        severity="warning",
-        where=[line] if line else [],
-        code=None if first else "with_stack=True",
+def _large_sites(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
+    """Report the sites that take much of a step, and that no other finding explains; so this rule is the last one."""
+    sites = [
+        site
+        for site in context.profile.of(ledger).sites
+        if site.site and site.step_percent >= thresholds.site_percent and not _is_explained(context, site)
+    ]
+    for site in sites[:_MAX_SITES]:
+        kind = site.kinds[0]
+        # A step needs its kernels, but not that the host is late with them.
+        is_work = site.gpu_us > site.host_us or kind == "compiled_graph"
+        named = [
+            name for row in context.profile.of(ledger).rows if row.site == site.site for name in row.names
+        ]
+        inside = next((name for name in named if short_kernel(name) not in site.site), "")
+        verb = "take" if kind in _PLURAL else "takes"
+        words = f"{KIND_WORDS.get(kind, f'{kind} kernels')} {_preposition(site)}{site.site}"
+        yield rule.finding(
+            context,
+            f"{words[0].upper()}{words[1:]} {verb} {duration(site.time_us)}, "
+            f"{percent(site.step_percent)} of {'the step' if context.steps else 'the span'}"
+            f"{f' (such as {short_kernel(inside)})' if inside else ''}",
+            _next_step(site, is_work),
+            {"site_us": site.time_us, "share_percent": site.step_percent},
+            severity="info" if is_work else "warning",
+            where=[site.site],
+        )
+
+
+def _is_explained(context: SpanContext, site: LedgerSite) -> bool:
+    """Whether another finding names a site, or brings as much as the larger part of it."""
+    return any(
+        site.site in row.where
+        or (row.predicted is not None and row.predicted.gain_percent >= _EXPLAINED * site.step_percent)
+        for row in context.found
     )
+
+
+def _preposition(site: LedgerSite) -> str:
+    return "at " if site.file else "" if site.site.startswith(("after ", "before ")) else "of "
+
+
+def _next_step(site: LedgerSite, is_work: bool) -> str:
+    if is_work:
+        return (
+            "Kernels shows how near they are to what the device can do; other shapes or types may need less"
+        )
+    if site.file:
+        return "Take it out of the step: compute it once before the loop, in the data loader's workers, or on the GPU"
+    return "Record with with_stack=True to see the lines: it is Python code, or waiting for something else"
 
 
 def _part_percent(profile: Profile, *parts: Part) -> float:
@@ -550,7 +584,6 @@ RUN_RULES = (
         _unnamed_cpu_kernels,
         lambda context: bool(context.profile.of(unnamed_cpu_kernels)),
     ),
-    Rule("unexplained_host", "python", _unexplained_host, lambda context: context.is_on_cpu),
     Rule(
         "cudagraphs_old_driver",
         "gpu_utilization",
@@ -559,3 +592,4 @@ RUN_RULES = (
     ),
     Rule("empty_profile", "overview", _empty_profile),
 )
+LARGE_SITE_RULE: Rule[SpanContext] = Rule("large_site", "step_breakdown", _large_sites)

@@ -65,7 +65,8 @@ def by_rule(
 
 
 def test_a_healthy_run_yields_none(tmp_path: Path) -> None:
-    assert by_rule(tmp_path, steps()) == {}
+    """But for where its time goes: tests/analysis/runtime/test_ledger.py."""
+    assert by_rule(tmp_path, steps()).keys() <= {"large_site"}
 
 
 def small(launches: int, *, apart: float = 8, number: int = 3) -> list[Event]:
@@ -556,7 +557,7 @@ def test_every_rule_has_a_case_on_either_side() -> None:
         "profiler_hooks",
         "nothing_compiled",
         "compile_in_loop",  # tests/cases
-        "unexplained_host",
+        "large_site",  # tests/analysis/runtime/test_ledger.py
         "unnamed_cpu_kernels",
         "frame_given_up",
         "cudagraphs_skipped",

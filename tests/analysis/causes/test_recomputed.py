@@ -206,5 +206,5 @@ def test_checkpoints_that_nobody_needs_come_first(recording: Recording) -> None:
     assert first.predicted is not None
     assert share(first.predicted) == pytest.approx(100 * row["mended_us"] / row["planted_us"], abs=3)
     assert first.predicted.low_us < row["mended_us"] < first.predicted.high_us
-    (cache,) = others
+    (cache,) = [row for row in others if row.rule != "large_site"]
     assert (cache.rule, cache.severity) == ("cache_missed", "info") and "not what is compiled" in cache.title

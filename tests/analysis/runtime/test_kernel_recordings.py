@@ -142,8 +142,8 @@ def test_a_gather_runs_at_low_bandwidth(opened: Open) -> None:
     assert used.verdict.bound == "compute" and (used.verdict.share_percent or 0) > 99
 
 
-def test_a_healthy_training_run_yields_no_finding(opened: Open) -> None:
-    assert rules(opened("training")) == set()
+def test_a_healthy_training_run_has_nothing_to_change(opened: Open) -> None:
+    assert [row for row in opened("training").of(findings).findings if row.asks_for_change] == []
 
 
 @pytest.mark.parametrize("mode", ["no_names", "no_names_graphs"])

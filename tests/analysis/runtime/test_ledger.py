@@ -1,0 +1,88 @@
+"""analysis/runtime/ledger.py: whose time each nanosecond of a step is."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from profiles import profile_in, profile_with, spans_in, the_ledger_sums_to_the_step
+from recordings import Recording
+from tb_torchcompile_plugin.analysis.causes.findings import span_findings
+from tb_torchcompile_plugin.analysis.runtime.ledger import Ledger, ledger
+from tb_torchcompile_plugin.profile.profile import Profile
+from traces import Event, launch, slice_
+
+CASES = Path(__file__).parents[2] / "data" / "cases"
+
+
+def steps(*begins: float, length: float) -> list[Event]:
+    return [slice_(f"ProfilerStep#{at}", ts, length, "user_annotation") for at, ts in enumerate(begins)]
+
+
+def by_kind(found: Ledger) -> Counter[str]:
+    times = Counter[str]()
+    for row in found.rows:
+        times[row.kind] += row.time_us
+    return Counter({kind: round(time, 3) for kind, time in times.items()})
+
+
+def test_where_the_gpu_limits_the_steps_its_work_is_the_path(tmp_path: Path) -> None:
+    """Each step launches 90 µs of work in 10 µs: the host is on the path only while the GPU idles."""
+    events = steps(*(10 * at for at in range(5)), length=10)
+    for at in range(5):
+        events += launch("void gemm_kernel", 10 * at + 1, 5 + 100 * at, 60)
+        events += launch("void at::native::add", 10 * at + 4, 70 + 100 * at, 30)
+    profile = profile_with(tmp_path, events)
+    the_ledger_sums_to_the_step(profile)
+    assert by_kind(ledger(profile)) == {"gemm": 60, "aten": 30, "unaccounted": 10}
+
+
+def test_where_the_host_limits_them_it_is_the_host_and_what_it_waits_for(tmp_path: Path) -> None:
+    """Of 100 µs: 50 in an operator, 20 waiting while a kernel runs, 5 more waiting, 25 in between."""
+    events = steps(0, 100, 200, length=100)
+    for begin in (0, 100, 200):
+        events.append(slice_("aten::embedding", begin + 10, 50))
+        events += launch("void gemm_kernel", begin + 59, begin + 65, 20)
+        events.append(slice_("cudaStreamSynchronize", begin + 65, 25, "cuda_runtime"))
+    profile = profile_with(tmp_path, events)
+    the_ledger_sums_to_the_step(profile)
+    times = by_kind(ledger(profile))
+    assert (times["gemm"], times["waiting_for_gpu"], times["eager_operators"]) == (20, 5, 50)
+    assert times["python"] == 25 and sum(times.values()) == 100
+
+
+def test_rows_of_one_site_are_added_up(recording: Recording) -> None:
+    found = ledger(profile_in(recording("breaks")))
+    (site,) = [row for row in found.sites if row.site == "capture.py:25"]
+    parts = [row for row in found.rows if row.site == site.site]
+    assert len(parts) > 2 and site.host_us == pytest.approx(sum(row.time_us for row in parts))
+    assert {row.kind for row in parts} >= {"kernel_launches", "python", "guards", "graph_breaks"}
+    assert found.sites[0].step_percent == max(row.step_percent for row in found.sites)
+
+
+def large_sites(profile: Profile) -> list[str]:
+    return [row.where[0] for row in span_findings(profile) if row.rule == "large_site"]
+
+
+def test_time_without_a_line_has_its_position_and_is_named() -> None:
+    (profile,) = spans_in(CASES / "compile_in_loop")
+    first = ledger(profile).sites[0]
+    assert first.site == "after Torch-Compiled Region: 0/1, before TorchDynamo Cache Lookup"
+    assert first.kinds == ["python"] and first.step_percent > 70
+    assert large_sites(profile) == []  # a finding explains it: compiling in the loop
+
+
+@pytest.mark.parametrize(
+    ("name", "site"),
+    [
+        ("pytorch190757_cpu_kernel", "program.py:3"),
+        ("torchtitan4362_streams", "after cudaGraphLaunch, before cudaGraphLaunch"),
+    ],
+)
+def test_a_large_site_without_a_cause_is_a_finding(name: str, site: str) -> None:
+    (profile,) = spans_in(CASES / name)
+    assert large_sites(profile) == [site]
+
+
+def test_a_site_that_a_finding_explains_is_not_named_again(recording: Recording) -> None:
+    assert large_sites(profile_in(recording("breaks"))) == []
