@@ -292,7 +292,7 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
 
 
 def headline(profile: Profile) -> str:
-    """Return "Guards and wrappers take 275 µs a step, 4.56 % of it: guards …, for 4 calls. Their graphs run …"."""
+    """Return "Guards and wrappers take 275 µs a step, 4.56 % of the profiled steps: guards …, for 4 calls. …"."""
     cost = profile.of(call_overhead)
     if cost is None:
         return "No compiled region ran inside this span."
@@ -304,7 +304,8 @@ def headline(profile: Profile) -> str:
         parts = f": guards {duration(cost.guard_us / steps)}, wrappers {duration(cost.overhead_us / steps)}"
     calls = cost.calls / steps
     often = plural(int(calls), "call") if calls.is_integer() else f"{significant(calls)} calls"
-    share = f", {percent(100 * beside / cost.window_us)} of it" if cost.window_us else ""
+    whole = "the profiled steps" if cost.steps else "the span"
+    share = f", {percent(100 * beside / cost.window_us)} of {whole}" if cost.window_us else ""
     graphs = "The trace does not mark all of their graphs."
     if cost.graph_us is not None and cost.beside_percent is not None:
         backward = f" and backward for {duration(cost.backward_us / steps)}" if cost.backward_us else ""
