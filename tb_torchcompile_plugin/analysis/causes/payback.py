@@ -43,6 +43,7 @@ from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, kernel_name
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling, span_compiles
+from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit, time_unit
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.generated_code import GraphCode
@@ -139,7 +140,7 @@ def payback(profile: Profile) -> Pays:
     even = break_even(gain, cost)
     reasons = tuple(profile.of(why_not)) if facts.tried or facts.compiled else ()
     return Pays(
-        says=(answer(gain, even, cost), *_grounds(gain, even, reasons, refused)),
+        says=(answer(gain, even, cost, profile.of(time_unit)), *_grounds(gain, even, reasons, refused)),
         gain=(gain,),
         cost=(CompileSeconds(*cost[:5]),) if cost else (),
         even=even,
@@ -152,7 +153,7 @@ def payback_sentence(profile: Profile) -> str:
     gain, cost, _ = profile.of(_comparison)
     if gain.told_by == "compiled_predicted" or (gain.told_by == "nobody" and not cost):
         return ""
-    return answer(gain, break_even(gain, cost), cost)
+    return answer(gain, break_even(gain, cost), cost, profile.of(time_unit))
 
 
 def _comparison(profile: Profile) -> _Comparison:
@@ -198,13 +199,13 @@ def _predicted(profile: Profile, facts: RunFacts) -> Gain:
     return predicted_gain("compiled_predicted", (now, now, now), (best.after_us, best.low_us, best.high_us))
 
 
-def answer(gain: Gain, even: Sequence[Even], cost: CompileCost | None) -> str:
+def answer(gain: Gain, even: Sequence[Even], cost: CompileCost | None, unit: TimeUnit = PER_STEP) -> str:
     """Return "Compiling pays from step 1,230 on, after 25.0 s: it cost 12.3 s, and a step takes 4.10 ms …"."""
     cost_s = "" if cost is None else f"{'' if cost.whole else 'at least '}{seconds(cost.blocked_s)}"
     if gain.told_by == "nobody":
         return "Whether compiling pays is not known" + (f": it cost {cost_s}." if cost_s else ".")
     if gain.told_by == "compiled_predicted":
-        return f"Whether compiling would pay is not known: {_steps(gain)}."
+        return f"Whether compiling would pay is not known: {_steps(gain, unit)}."
     is_predicted = gain.told_by == "eager_predicted"
     if gain.verdict == "unknown":
         range_ = f"{signed(gain.low_us or 0.0, duration)} to {signed(gain.high_us or 0.0, duration)}"
@@ -213,25 +214,25 @@ def answer(gain: Gain, even: Sequence[Even], cost: CompileCost | None) -> str:
     if gain.verdict == "never":
         # A predicted eager step may be longer than all that was assumed.
         not_ = "may not pay" if is_predicted else "does not pay"
-        return f"Compiling {not_}: {_steps(gain)}" + (f", and it cost {cost_s}." if cost_s else ".")
+        return f"Compiling {not_}: {_steps(gain, unit)}" + (f", and it cost {cost_s}." if cost_s else ".")
     if not even:
-        return f"Compiling makes steps faster: {_steps(gain)}."
+        return f"Compiling makes steps faster: {_steps(gain, unit)}."
     first = even[0]
     pays = f"Compiling pays from step {first.steps:,} on, after {_long(first.after_s)}"
     if is_predicted:
         most = f" at {first.high_steps:,}" if first.high_steps else " later"
         pays = f"Compiling should pay, from step {first.low_steps:,} on or{most}"
-    return f"{pays}: it cost {cost_s}, and {_steps(gain)}."
+    return f"{pays}: it cost {cost_s}, and {_steps(gain, unit)}."
 
 
-def _steps(gain: Gain) -> str:
+def _steps(gain: Gain, unit: TimeUnit) -> str:
     if gain.told_by == "nothing_ran":
         return "nothing of what torch compiled runs in the profiled time"
     compiled, eager = (duration(us or 0.0) for us in (gain.compiled_us, gain.eager_us))
     if gain.told_by == "eager_predicted":
-        return f"a step takes {compiled}, and is predicted to take {eager} eager"
+        return f"{unit.one} takes {compiled}, and is predicted to take {eager} eager"
     if gain.told_by == "compiled_predicted":
-        return f"a step takes {eager}, and is predicted to take {compiled} at best compiled"
+        return f"{unit.one} takes {eager}, and is predicted to take {compiled} at best compiled"
     high, middle = gain.high_us or 0.0, gain.gain_us or 0.0
     if gain.verdict == "never" and high > 0:
         return f"a step takes {compiled} compiled and {eager} eager, which may be chance (± {duration(high - middle)})"

@@ -64,8 +64,7 @@ class CompiledShare(msgspec.Struct, frozen=True):
 
     gpu_percent: float | None  # of the GPU time launched there; None where no GPU worked
     host_percent: float | None  # of the time: any thread runs a compiled region or its backward
-    compilations: int | None  # that made a graph; None without compile data
-    empty_compilations: int | None  # whose graph holds no operator
+    empty_compilations: int | None  # whose graph holds no operator; None without compile data
 
 
 class FrameTime(msgspec.Struct, frozen=True):
@@ -175,7 +174,6 @@ def _gpu_ns(profile: Profile) -> tuple[Counter[str], Counter[str]] | None:
 def coverage(profile: Profile) -> CompiledShare:
     """Return which share of the steps torch.compile covers."""
     rows = profile.data.of(compilations) if profile.data else None
-    graph_ops = None if rows is None else [row.graph_ops for row in rows if row.graph_ops is not None]
     trace, roots, steps = profile.trace, profile.of(EagerRoots), profile.of(StepWindows)
     launched, eager = roots.launched_ns(steps), 0
     for part in (roots.outside, roots.in_regions):
@@ -190,8 +188,7 @@ def coverage(profile: Profile) -> CompiledShare:
     return CompiledShare(
         gpu_percent=share_percent(launched - eager, launched) if has_gpu else None,
         host_percent=share_percent(int(covered.sum()), windows.total_ns),
-        compilations=None if graph_ops is None else len(graph_ops),
-        empty_compilations=None if graph_ops is None else graph_ops.count(0),
+        empty_compilations=None if rows is None else [row.graph_ops for row in rows].count(0),
     )
 
 
