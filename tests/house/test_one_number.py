@@ -378,6 +378,8 @@ def test_a_step_of_a_job_has_one_length(recording: Recording, run: str) -> None:
     assert [row.predicted.step_us for row in job.findings if row.predicted] == pytest.approx(
         [job.step_us for row in job.findings if row.predicted]
     )
+    waited = [row.evidence.get("waited_us_per_step", 0.0) for row in job.findings]
+    assert max(waited) <= job.step_us
     spans = [row.spans[0] for run_ in report.runs for row in run_.workers]
     ranks = [span.step_time.step_us for span in spans if isinstance(span, SpanReport)]
     assert lengths == pytest.approx(ranks)

@@ -292,11 +292,10 @@ def _late_words(job: Job) -> str:
     rules = ("late_rank", "ranks_take_turns")
     finding = next((row for row in job.of(job_findings) if row.rule in rules), None)
     if finding is None:
-        return "no rank keeps the others waiting"
+        return "no rank is a straggler"
     if finding.rule == "ranks_take_turns":
         return "ranks take turns at coming last"
     last = next(row for row in job.of(job_rows.late_ranks) if finding.row == f"ranks:{row.rank}")
-    late_us = next(row.late_us for row in job.of(job_rows.rank_rows) if row.rank == last.rank)
-    waited = duration(late_us / job.of(marked_steps))
+    waited = duration(finding.evidence["waited_us_per_step"])
     words = reason_words(main_cause(last), compared_steps(job))
-    return f"rank {last.rank} comes last (it {words}; the others wait {waited} a step for it, together)"
+    return f"rank {last.rank} comes last (it {words}; the others wait {waited} a step for it)"
