@@ -71,25 +71,32 @@ def marked_steps(job: Job) -> int:
 
 
 class WaitedInSteps(NamedTuple):
-    """How long ranks waited for others in the steps that all ranks have; what was recorded before and behind is not."""
+    """How long ranks waited for others in the steps that all ranks have, without what was recorded before and behind.
+
+    Where they share no step: in all that was recorded.
+    """
 
     steps: int
-    caused_by: Int64s  # by rank, of all others (ns)
+    waited: Int64s  # by rank (ns)
+    caused_by: Int64s  # by rank: how long all others waited for it
 
 
 def waited_in_steps(job: Job) -> WaitedInSteps:
     """Return the waits inside of the shared steps: those of a rank are no longer than its steps."""
     windows = [_windows(digest) for digest in job.digests]
     shared = set(windows[0][0]).intersection(*(names for names, _ in windows[1:]))
-    calls_, times = job.of(calls), job.of(waits)
-    inside = np.zeros(len(calls_.begin), np.int64)
-    for index, (names, (begin, end)) in enumerate(windows):
+    calls_, times, ranks = job.of(calls), job.of(waits), len(job.digests)
+    inside = np.maximum(times.wait, 0)
+    for index, (names, (begin, end)) in enumerate(windows if shared else ()):
         rows, is_shared = calls_.of_rank(index), np.array([name in shared for name in names], bool)
         wait_begin = calls_.begin[rows] - job.digests[index].base_ns
         steps = union(begin[is_shared], end[is_shared])
-        inside[rows] = covered_ns(steps, wait_begin, wait_begin + np.maximum(times.wait[rows], 0))
-    is_blamed = times.awaited >= 0
-    return WaitedInSteps(len(shared), sums(times.awaited[is_blamed], inside[is_blamed], len(job.digests)))
+        inside[rows] = covered_ns(steps, wait_begin, wait_begin + inside[rows])
+    waited = np.flatnonzero(times.awaited >= 0)
+    by_rank, caused_by = (
+        sums(rank_index[waited], inside[waited], ranks) for rank_index in (calls_.rank_index, times.awaited)
+    )
+    return WaitedInSteps(len(shared), by_rank, caused_by)
 
 
 def _windows(digest: RankDigest) -> tuple[list[str], Intervals]:
