@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.digest.rank_digest import RankGpu, RankGpuSteps
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, RankGpu, RankGpuSteps
 from tb_torchcompile_plugin.job.instances import calls
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.profile.columns import sums
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union
 from tb_torchcompile_plugin.profile.steps import mean_of_steps
 
@@ -67,6 +68,44 @@ def job_step_us(job: Job) -> float | None:
 def marked_steps(job: Job) -> int:
     """Return how many steps were marked, on the rank with the most; 1 without any, for the span."""
     return max(1, *(len(digest.columns.windows.names) for digest in job.digests))
+
+
+class WaitedInSteps(NamedTuple):
+    """How long ranks waited for others in the steps that all ranks have, without what was recorded before and behind.
+
+    Where they share no step: in all that was recorded.
+    """
+
+    steps: int
+    waited: Int64s  # by rank (ns)
+    caused_by: Int64s  # by rank: how long all others waited for it
+
+
+def waited_in_steps(job: Job) -> WaitedInSteps:
+    """Return the waits inside of the shared steps: those of a rank are no longer than its steps."""
+    windows = [_windows(digest) for digest in job.digests]
+    shared = set(windows[0][0]).intersection(*(names for names, _ in windows[1:]))
+    calls_, times, ranks = job.of(calls), job.of(waits), len(job.digests)
+    inside = np.maximum(times.wait, 0)
+    for index, (names, (begin, end)) in enumerate(windows if shared else ()):
+        rows, is_shared = calls_.of_rank(index), np.array([name in shared for name in names], bool)
+        wait_begin = calls_.begin[rows] - job.digests[index].base_ns
+        steps = union(begin[is_shared], end[is_shared])
+        inside[rows] = covered_ns(steps, wait_begin, wait_begin + inside[rows])
+    waited = np.flatnonzero(times.awaited >= 0)
+    by_rank, caused_by = (
+        sums(rank_index[waited], inside[waited], ranks) for rank_index in (calls_.rank_index, times.awaited)
+    )
+    return WaitedInSteps(len(shared), by_rank, caused_by)
+
+
+def _windows(digest: RankDigest) -> tuple[list[str], Intervals]:
+    """Return the steps of a rank on its GPU, or on the host where they launched nothing, by the clock of its trace."""
+    windows, gpu = digest.columns.windows, digest.columns.gpu
+    if gpu is None:
+        return windows.names, Intervals(windows.begin, windows.end)
+    names = [windows.names[row] for row in gpu.steps.window.tolist()]
+    return names, Intervals(gpu.steps.begin, gpu.steps.end)
 
 
 def job_steps(job: Job) -> list[RankSteps | None]:

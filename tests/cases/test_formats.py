@@ -146,6 +146,17 @@ def test_ranks_of_one_worker_name_are_a_job(capsys: Capture) -> None:
     assert (job["ranks"], job["world_size"], job["missing_ranks"]) == (2, 2, [])
 
 
+def test_a_finding_of_two_ranks_is_one_with_both(capsys: Capture) -> None:
+    assert main(["report", str(CASES / "same_worker_name")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if "is compiled" in line]) == 1
+    assert [line[:35] for line in lines if "anks 0, 1" in line] == [
+        "Ranks 0, 1: Nothing that runs in th",
+        "  [critical] (ranks 0, 1) The host ",
+    ]
+    assert "Ranks wait little for each other: rank 0 waits most, 120 µs" in lines[0]
+
+
 def test_each_rank_of_one_worker_name_keeps_its_summaries(tmp_path: Path, capsys: Capture) -> None:
     for rank in (0, 1):
         info = {"rank": rank, "world_size": 2}

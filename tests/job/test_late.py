@@ -26,6 +26,8 @@ from tb_torchcompile_plugin.job.as_early import (
 )
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.late import late
+from tb_torchcompile_plugin.job.steps import waited_in_steps
+from tb_torchcompile_plugin.job.waits import blame
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from traces import Event
 
@@ -148,6 +150,23 @@ def _reduced(group: PG, seq: int, launch: int, begin: int, end: int) -> list[Eve
     return [call, {**work, "tid": 20, "args": work["args"] | {"stream": 20}}]
 
 
+def test_the_others_wait_no_longer_than_a_step(tmp_path: Path) -> None:
+    """They waited 30 ms before the steps, and wait 1 ms in each."""
+    world = PG("0", (0, 1))
+    events: dict[int, list[Event]] = {rank: [] for rank in world.ranks}
+    for rank, mine in events.items():
+        mine += _reduced(world, 0, MS, MS + 30 * MS * rank, 32 * MS)
+        for number in range(STEPS):
+            at = (40 + 5 * number) * MS
+            mine.append(host(f"ProfilerStep#{number}", at - MS // 2, 5 * MS, "user_annotation"))
+            mine += launched("a", at, at + MS // 10, MS * (1 + rank), grid=[8, 1, 1])
+            mine += _reduced(world, number + 1, at + MS // 20, at + 2 * MS + MS * rank, at + 4 * MS)
+    made = written(tmp_path, events, [world])
+    assert made.of(blame).caused_by(2).tolist() == [0, (30 + STEPS) * MS]
+    inside = made.of(waited_in_steps)
+    assert (inside.steps, inside.caused_by.tolist()) == (STEPS, [0, STEPS * MS])
+
+
 def test_ranks_that_take_turns(tmp_path: Path) -> None:
     made = training(tmp_path, 3, 7, lambda rank, step: Does(3 * MS, python) if step % 3 == rank else Does())
     assert {one.rank_index for one in made.of(late)} == {0, 1, 2}
@@ -159,7 +178,9 @@ def test_nobody_is_to_blame_in_a_healthy_job(tmp_path: Path) -> None:
     made = training(tmp_path, 4, 5, lambda rank, step: Does(1_000 * rank, kernels=40))
     assert not made.of(late) and not made.of(late_ranks) and not made.of(job_findings)
     assert kept(made, 0, "communication") == []  # the job tells what transfers take
-    assert "No rank keeps the others waiting" in made.of(job_report).headline
+    assert "Ranks wait little for each other" in made.of(job_report).headline
+    equal = training(tmp_path / "equal", 3, 3, lambda rank, step: Does(kernels=40))
+    assert equal.of(job_report).headline.endswith("No rank waits for another.")
 
 
 def kept(job: TracedJob, rank: int, *rules: str, where: str = "") -> list[str]:

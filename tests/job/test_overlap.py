@@ -116,7 +116,7 @@ def test_a_considerable_loss_has_a_sentence(tmp_path: Path) -> None:
     assert job.of(overlap_us) == pytest.approx(2_000 / 3)
     headline, step_us = job.of(job_report).overlap_headline, job.of(job_report).step_us
     assert step_us and step_us == pytest.approx(9_900, rel=0.01)
-    assert headline and f"667 µs a step longer than alone, {66_667 / step_us:.2f} %" in headline
+    assert headline and f"667 µs per step longer than alone, {66_667 / step_us:.2f} %" in headline
     assert "gemm takes 2.00 ms beside one, 1.00 ms alone" in headline
 
 

@@ -494,7 +494,6 @@ export interface CompiledRegion {
 export interface CompiledShare {
   gpu_percent: number | null;
   host_percent: number | null;
-  compilations: number | null;
   empty_compilations: number | null;
 }
 

@@ -58,6 +58,12 @@ def direct_us(profile: Profile) -> float | None:
     return float(profile.of(direct_cost).step_ns[steady.on_host].mean()) / 1000
 
 
+def direct_percent(profile: Profile) -> float | None:
+    """Return the direct cost of all breaks, of the profiled step: it was measured while profiling."""
+    direct, step = profile.of(direct_us), profile.of(step_time)
+    return 100 * direct / step.profiled_us if direct is not None and step.profiled_us else None
+
+
 def direct_of_span_us(profile: Profile) -> float | None:
     """Return the direct cost of all breaks of a span; None where none was measured."""
     return us(profile.of(direct_cost).host_ns) if profile.of(graph_break_costs) else None
@@ -87,7 +93,7 @@ def headline(profile: Profile) -> str:
     sites, cost = profile.of(break_sites), profile.of(cost_of_breaks)
     is_known = profile.of(graph_break_costs) is not None
     if not sites:
-        return "No graph breaks." if profile.data or is_known else "Graph breaks are not known."
+        return "No graph breaks." if profile.of(count_sites) == 0 else "Graph breaks are not known."
     count = plural(len(sites), "graph break site")
     if not is_known:
         return f"{count}. {'Its' if len(sites) == 1 else 'Their'} cost is unknown: see below."
@@ -106,12 +112,13 @@ def headline(profile: Profile) -> str:
 
 
 def direct_sentence(profile: Profile) -> str:
-    """Return "The cost is unknown; direct cost: 63.0 µs per step, 39.6 % of the step"."""
+    """Return "The cost is unknown; direct cost: 63.0 µs per step, 39.6 % of the profiled step"."""
     step, direct = profile.of(step_time), profile.of(direct_us)
-    each, whole = ("per step", "the step") if step.steps else ("in this span", "the span")
+    each, whole = ("per step", "the profiled step") if step.steps else ("in this span", "the span")
     if direct is None:
         return "The cost is unknown"
-    share = f", {percent(100 * direct / step.profiled_us)} of {whole}" if step.profiled_us else ""
+    known = profile.of(direct_percent)
+    share = "" if known is None else f", {percent(known)} of {whole}"
     return f"The cost is unknown; direct cost: {duration(direct)} {each}{share}"
 
 

@@ -313,7 +313,7 @@ def _nothing_compiled(rule: Rule[SpanContext], context: SpanContext) -> Iterator
         context,
         f"Nothing that runs {when} is compiled: {cause.why}",
         cause.next_step,
-        {"compilations": len(_compiled_ids(context))},
+        {"compilations": len(_compiled_ids(context))} if context.summary else {},
         severity="warning" if little else "critical",
         code=_COMPILE if _COMPILE in cause.next_step else None,
         by=by,

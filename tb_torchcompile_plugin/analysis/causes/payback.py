@@ -13,7 +13,12 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix
-from tb_torchcompile_plugin.analysis.causes.break_costs import break_sites, cost_of_breaks, direct_us
+from tb_torchcompile_plugin.analysis.causes.break_costs import (
+    break_sites,
+    cost_of_breaks,
+    direct_percent,
+    direct_us,
+)
 from tb_torchcompile_plugin.analysis.causes.payback_result import (
     NOTHING_RAN,
     UNKNOWN,
@@ -30,13 +35,15 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
 )
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, why_nothing
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import unrecorded
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, seconds, signed
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import call_overhead
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, kernel_name, launched_in_steps
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, kernel_name
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling, span_compiles
+from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit, time_unit
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.generated_code import GraphCode
@@ -45,11 +52,11 @@ from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, us
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
+from tb_torchcompile_plugin.profile.steps import StepWindows, launching, steady_steps, step_time
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, has_triton_prefix
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_view
 from tb_torchcompile_plugin.torch_names.records import SYMBOLS
@@ -94,7 +101,7 @@ class WhyNot(msgspec.Struct, frozen=True):
 
     cause: Obstacle
     time_us: float | None  # per step, on the GPU or on the host
-    percent: Annotated[float | None, column_head("Of a step")]
+    percent: Annotated[float | None, column_head("Of the (profiled) step")]
     says: Annotated[str, column_head("What it is", grow=True)]
     where: Annotated[str, column_head("Mostly", grow=True)]  # operators, kernels or symbols
 
@@ -133,7 +140,7 @@ def payback(profile: Profile) -> Pays:
     even = break_even(gain, cost)
     reasons = tuple(profile.of(why_not)) if facts.tried or facts.compiled else ()
     return Pays(
-        says=(answer(gain, even, cost), *_grounds(gain, even, reasons, refused)),
+        says=(answer(gain, even, cost, profile.of(time_unit)), *_grounds(gain, even, reasons, refused)),
         gain=(gain,),
         cost=(CompileSeconds(*cost[:5]),) if cost else (),
         even=even,
@@ -146,7 +153,7 @@ def payback_sentence(profile: Profile) -> str:
     gain, cost, _ = profile.of(_comparison)
     if gain.told_by == "compiled_predicted" or (gain.told_by == "nobody" and not cost):
         return ""
-    return answer(gain, break_even(gain, cost), cost)
+    return answer(gain, break_even(gain, cost), cost, profile.of(time_unit))
 
 
 def _comparison(profile: Profile) -> _Comparison:
@@ -192,13 +199,13 @@ def _predicted(profile: Profile, facts: RunFacts) -> Gain:
     return predicted_gain("compiled_predicted", (now, now, now), (best.after_us, best.low_us, best.high_us))
 
 
-def answer(gain: Gain, even: Sequence[Even], cost: CompileCost | None) -> str:
+def answer(gain: Gain, even: Sequence[Even], cost: CompileCost | None, unit: TimeUnit = PER_STEP) -> str:
     """Return "Compiling pays from step 1,230 on, after 25.0 s: it cost 12.3 s, and a step takes 4.10 ms …"."""
     cost_s = "" if cost is None else f"{'' if cost.whole else 'at least '}{seconds(cost.blocked_s)}"
     if gain.told_by == "nobody":
         return "Whether compiling pays is not known" + (f": it cost {cost_s}." if cost_s else ".")
     if gain.told_by == "compiled_predicted":
-        return f"Whether compiling would pay is not known: {_steps(gain)}."
+        return f"Whether compiling would pay is not known: {_steps(gain, unit)}."
     is_predicted = gain.told_by == "eager_predicted"
     if gain.verdict == "unknown":
         range_ = f"{signed(gain.low_us or 0.0, duration)} to {signed(gain.high_us or 0.0, duration)}"
@@ -207,25 +214,25 @@ def answer(gain: Gain, even: Sequence[Even], cost: CompileCost | None) -> str:
     if gain.verdict == "never":
         # A predicted eager step may be longer than all that was assumed.
         not_ = "may not pay" if is_predicted else "does not pay"
-        return f"Compiling {not_}: {_steps(gain)}" + (f", and it cost {cost_s}." if cost_s else ".")
+        return f"Compiling {not_}: {_steps(gain, unit)}" + (f", and it cost {cost_s}." if cost_s else ".")
     if not even:
-        return f"Compiling makes steps faster: {_steps(gain)}."
+        return f"Compiling makes steps faster: {_steps(gain, unit)}."
     first = even[0]
     pays = f"Compiling pays from step {first.steps:,} on, after {_long(first.after_s)}"
     if is_predicted:
         most = f" at {first.high_steps:,}" if first.high_steps else " later"
         pays = f"Compiling should pay, from step {first.low_steps:,} on or{most}"
-    return f"{pays}: it cost {cost_s}, and {_steps(gain)}."
+    return f"{pays}: it cost {cost_s}, and {_steps(gain, unit)}."
 
 
-def _steps(gain: Gain) -> str:
+def _steps(gain: Gain, unit: TimeUnit) -> str:
     if gain.told_by == "nothing_ran":
         return "nothing of what torch compiled runs in the profiled time"
     compiled, eager = (duration(us or 0.0) for us in (gain.compiled_us, gain.eager_us))
     if gain.told_by == "eager_predicted":
-        return f"a step takes {compiled}, and is predicted to take {eager} eager"
+        return f"{unit.one} takes {compiled}, and is predicted to take {eager} eager"
     if gain.told_by == "compiled_predicted":
-        return f"a step takes {eager}, and is predicted to take {compiled} at best compiled"
+        return f"{unit.one} takes {eager}, and is predicted to take {compiled} at best compiled"
     high, middle = gain.high_us or 0.0, gain.gain_us or 0.0
     if gain.verdict == "never" and high > 0:
         return f"a step takes {compiled} compiled and {eager} eager, which may be chance (± {duration(high - middle)})"
@@ -260,73 +267,85 @@ def why_not(profile: Profile) -> list[WhyNot]:
     rows = (*_on_gpu(profile), *_on_host(profile))
     priced = [row for row in rows if (row.percent or 0.0) >= thresholds.considered_percent]
     priced.sort(key=lambda row: -(row.time_us or 0.0))
-    if not profile.of(regions.compiled_calls):
+    if not profile.of(regions.compiled_calls) and not profile.of(unrecorded):
         priced.insert(
             0, WhyNot("nothing", None, None, "Nothing that runs in the profiled time is compiled", "")
         )
     return [*priced, *_unpriced(profile)]
 
 
-def _row(profile: Profile, cause: Obstacle, us: float, says: str, where: str = "") -> WhyNot:
-    """Return a row for a time of all steps (µs); `says` precedes the time."""
-    steps, step = len(profile.of(StepWindows)), profile.of(step_time)
-    each = us / max(steps, 1)
-    share = 100 * each / step.profiled_us if step.profiled_us else None
-    part = "" if share is None else f", {percent(share)} of it"
-    text = f"{says} {duration(each)} {'a step' if steps else 'in this span'}{part}"
-    return WhyNot(cause, each, share, text, where)
+def _row(
+    profile: Profile, cause: Obstacle, time_us: float, share: float | None, whole: str, says: str, where: str
+) -> WhyNot:
+    """Return a row for a time per step (µs) that is so many percent of a whole; `says` precedes the time."""
+    has_steps = bool(profile.of(step_time).steps)
+    part = "" if share is None else f", {percent(share)} of {whole if has_steps else 'the span'}"
+    text = f"{says} {duration(time_us)} {'per step' if has_steps else 'in this span'}{part}"
+    return WhyNot(cause, time_us, share, text, where)
 
 
-def _gpu_ns(profile: Profile, categories: tuple[Category, ...] = CATEGORIES) -> int:
-    """Return the summed time of the kernels that the steps launched, of these categories."""
+def _percent(us: float, whole_us: float) -> float | None:
+    return 100 * us / whole_us if whole_us else None
+
+
+def _gpu_us(profile: Profile, categories: tuple[Category, ...] = CATEGORIES) -> float:
+    """Return how long kernels of these categories run in a steady step (µs); without steps, in the span."""
+    steady, steps = profile.of(steady_steps), profile.of(StepWindows)
     codes, total = [CATEGORIES.index(name) for name in categories], 0
     for rows in profile.of(kernel_launches):
         if rows.device != "cpu":
-            counted = np.isin(rows.category, codes) & launched_in_steps(profile, rows)
+            counted = np.isin(rows.category, codes)
+            if steady:
+                counted &= np.isin(launching(steps.windows, profile.trace, rows.launch), steady.rows)
             total += int(rows.dur[counted].sum())
-    return total
+    return us(total) / (len(steady.rows) if steady else 1)
 
 
 def _on_gpu(profile: Profile) -> Iterator[WhyNot]:
-    """Yield kernels that compiling cannot make faster."""
-    rows = profile.of(kernel_table).rows
-    if ns := _gpu_ns(profile, LIBRARY):
+    """Yield kernels that compiling cannot make faster, compared with the step: profiling does not slow them."""
+    rows, step_us = profile.of(kernel_table).rows, profile.of(step_time).step_us
+    if library_us := _gpu_us(profile, LIBRARY):
         of_library = [row for row in rows if row.category in LIBRARY]
         names = dict.fromkeys(row.category for row in sorted(of_library, key=lambda row: -row.time_us))
         says = f"Kernels of libraries ({', '.join(names)}), which are the same compiled or not, take"
-        yield _row(profile, "library", ns / 1000, says, of_library[0].name if of_library else "")
+        first = of_library[0].name if of_library else ""
+        yield _row(profile, "library", library_us, _percent(library_us, step_us), "the step", says, first)
     generated = [row for row in rows if has_triton_prefix(row.category)]
     full = [row for row in generated if (row.bandwidth_percent or 0.0) >= _FULL_PERCENT]
     if full:
         total_us = sum(row.time_us for row in rows if row.device != "cpu")
-        share = sum(row.time_us for row in full) / (total_us or 1.0)
+        full_us = sum(row.time_us for row in full) / (total_us or 1.0) * _gpu_us(profile)
         says = (
             f"Generated kernels that move data as fast as the GPU can (from {percent(_FULL_PERCENT)} of its bandwidth "
             "on) take"
         )
-        yield _row(profile, "memory", share * _gpu_ns(profile) / 1000, says, full[0].name)
+        yield _row(profile, "memory", full_us, _percent(full_us, step_us), "the step", says, full[0].name)
 
 
 def _on_host(profile: Profile) -> Iterator[WhyNot]:
     """Yield host time outside of compiled code, in calling it, and between graphs that break."""
-    eager, cost = profile.of(eager_time), profile.of(call_overhead)
-    if eager.host_us:
+    eager, cost, whole = profile.of(eager_time), profile.of(call_overhead), "the profiled steps"
+    steps = max(len(profile.of(StepWindows)), 1)
+    if eager.host_us and not profile.of(unrecorded):
         first = next((op for op in eager.ops if op.kind != "in_region"), None)
         says = "What is not compiled (optimizer, loss, operators outside of compiled code) keeps the host for"
-        yield _row(profile, "eager", eager.host_us, says, first.name if first else "")
+        name = first.name if first else ""
+        yield _row(profile, "eager", eager.host_us / steps, eager.share_percent, whole, says, name)
     if cost is not None:
-        calls = plural(round(cost.calls / max(cost.steps, 1)), "call")
-        us = cost.guard_us + (cost.overhead_us or 0.0)
-        yield _row(profile, "guards", us, f"Guards and wrappers of {calls} of compiled code take")
+        calls = plural(round(cost.calls / steps), "call")
+        total_us = cost.guard_us + (cost.overhead_us or 0.0)
+        share = _percent(total_us, cost.window_us)
+        says = f"Guards and wrappers of {calls} of compiled code take"
+        yield _row(profile, "guards", total_us / steps, share, whole, says, "")
     sites = profile.of(break_sites)
     where = f"{sites[0].file}:{sites[0].line}" if sites and sites[0].file else ""
     if (saved := profile.of(cost_of_breaks)) and saved.gain_us:
-        share = percent(saved.gain_percent)
-        says = f"Graph breaks cost {duration(saved.gain_us)} per step, {share} of the step"
+        cost_words = f"{duration(saved.gain_us)} per step, {percent(saved.gain_percent)} of the step"
+        says = f"Graph breaks cost {cost_words}"
         yield WhyNot("breaks", saved.gain_us, saved.gain_percent, says, where)
     elif not saved and (direct := profile.of(direct_us)):
-        steps = max(len(profile.of(StepWindows)), 1)
-        yield _row(profile, "breaks", direct * steps, "Direct cost of graph breaks:", where)
+        says, share = "Direct cost of graph breaks:", profile.of(direct_percent)
+        yield _row(profile, "breaks", direct, share, "the profiled step", says, where)
 
 
 def _unpriced(profile: Profile) -> Iterator[WhyNot]:

@@ -9,6 +9,7 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.break_costs import (
     break_sites,
     cost_of_breaks,
+    direct_percent,
     direct_sentence,
     direct_us,
 )
@@ -91,7 +92,7 @@ def _graph_breaks(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Fin
     profile, cost = context.profile, context.profile.of(cost_of_breaks)
     by = context.best("graph_breaks") if cost else None
     direct = profile.of(direct_us)
-    share = cost.gain_percent if cost else context.share(direct and direct * context.step_count)
+    share = cost.gain_percent if cost else profile.of(direct_percent) or 0.0
     sites = _sites_that_ran(context)
     if not sites or share < thresholds.gain_percent:
         return
@@ -213,8 +214,8 @@ def _compile_in_steps(rule: Rule[SpanContext], context: SpanContext) -> Iterator
         return
     yield rule.finding(
         context,
-        f"{'Compiling for the first time' if again else 'Compiling'} took {duration(us)} of what was profiled, "
-        f"{percent(share)} of it",
+        f"{'Compiling for the first time' if again else 'Compiling'} took {duration(us)}, "
+        f"{percent(share)} of the profiled time",
         "Run the model a few times before the profiled steps: schedule(wait=1, warmup=3, active=3)",
         {"compile_us": us, "share_percent": share},
         saves_us=us,
@@ -235,7 +236,7 @@ def _autotune_in_steps(rule: Rule[SpanContext], context: SpanContext) -> Iterato
         return
     yield rule.finding(
         context,
-        f"Autotuning kernels took {duration(us)} of what was profiled, {percent(share)} of it",
+        f"Autotuning kernels took {duration(us)}, {percent(share)} of the profiled time",
         "Run every shape once before the profiled steps; the choices are kept in inductor's cache",
         {"autotune_us": us, "share_percent": share},
         saves_us=us,
@@ -406,7 +407,7 @@ def _exposed_communication(rule: Rule[SpanContext], context: SpanContext) -> Ite
     yield rule.finding(
         context,
         f"Communication that nothing overlaps takes {duration(us / context.step_count)} {context.where}, "
-        f"{percent(share)} of it",
+        f"{percent(share)} of the profiled time",
         "Let it overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; and compare ranks, "
         "for waiting for a slower one looks the same",
         {"communication_us_per_step": us / context.step_count, "share_percent": share},

@@ -26,7 +26,13 @@ from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, st
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import compared_steps, late
-from tb_torchcompile_plugin.job.steps import job_lengths, job_step_us, job_steps, marked_steps
+from tb_torchcompile_plugin.job.steps import (
+    job_lengths,
+    job_step_us,
+    job_steps,
+    marked_steps,
+    waited_in_steps,
+)
 from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.collectives import Operation
@@ -181,14 +187,15 @@ def _ranks(jobs: Jobs) -> list[RankCompared]:
 
 
 def _rank_figures(job: Job) -> dict[int, dict[str, float | None]]:
-    """Return by rank the µs of an average step, of those whose length is known."""
-    marked = job.of(marked_steps)
-    figures: dict[int, dict[str, float | None]] = {}
-    for row, steps in zip(job.of(job_rows.rank_rows), job.of(job_steps)):
+    """Return by rank the µs of an average step, of those whose length is known; waits are of the shared ones."""
+    inside, figures = job.of(waited_in_steps), dict[int, dict[str, float | None]]()
+    count = inside.steps or job.of(marked_steps)
+    columns = (inside.waited.tolist(), inside.caused_by.tolist())
+    for row, steps, waited, caused in zip(job.of(job_rows.rank_rows), job.of(job_steps), *columns):
         of_rank = figures[row.rank] = {
             "step_us": row.step_us,
-            "wait_us": row.wait_us / marked,
-            "late_us": row.late_us / marked,
+            "wait_us": us(waited) / count,
+            "late_us": us(caused) / count,
         }
         if steps is not None:
             for part in _VERB_OF_PART:
@@ -292,11 +299,10 @@ def _late_words(job: Job) -> str:
     rules = ("late_rank", "ranks_take_turns")
     finding = next((row for row in job.of(job_findings) if row.rule in rules), None)
     if finding is None:
-        return "no rank keeps the others waiting"
+        return "no rank is a straggler"
     if finding.rule == "ranks_take_turns":
         return "ranks take turns at coming last"
     last = next(row for row in job.of(job_rows.late_ranks) if finding.row == f"ranks:{row.rank}")
-    late_us = next(row.late_us for row in job.of(job_rows.rank_rows) if row.rank == last.rank)
-    waited = duration(late_us / job.of(marked_steps))
+    waited = duration(finding.evidence["waited_us_per_step"])
     words = reason_words(main_cause(last), compared_steps(job))
-    return f"rank {last.rank} comes last (it {words}; the others wait {waited} a step for it, together)"
+    return f"rank {last.rank} comes last (it {words}; the others wait {waited} a step for it)"

@@ -21,6 +21,7 @@ from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.regions import Break, BreakLine, region_calls, resumes
+from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, share_percent, us, within
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -71,7 +72,7 @@ class GraphBreakSite(msgspec.Struct, frozen=True):
     step_median_us: float | None
     step_p95_us: float | None
     step_gpu_idle_us: float | None
-    share_percent: float | None  # `step_mean_us`, of a step
+    share_percent: float | None  # `step_mean_us`, of the profiled step
     gpu_idle_us: float | None
     first_us: float | None  # start of one execution, from the span's first event
     last_us: float | None  # end of that execution
@@ -192,7 +193,7 @@ def graph_break_sites(profile: Profile) -> list[GraphBreakSite]:
     costs = profile.of(graph_break_costs)
     costs_of = grouped(costs or (), lambda cost: site_of.get(cost.compile_id, (cost.file, cost.line, "")))
     rows = _rows(reported, costs_of, profile)
-    if costs is not None:
+    if costs is not None or profile.of(unrecorded):
         rows = [msgspec.structs.replace(row, no_price=_no_price(profile, row)) for row in rows]
     return sorted(rows, key=lambda row: -(row.host_us or 0))
 
@@ -284,7 +285,8 @@ def _no_price(profile: Profile, site: GraphBreakSite) -> str | None:
         return f"{joined_names(functions)} {runs} eager because of it, so there is no graph to come back to"
     if calls := _calls(profile, site):
         return f"Regions that it ended ran {often(calls)}, but no compiled graph on both sides of the break"
-    return "It was not executed inside this span"
+    lost = profile.of(unrecorded) if profile.of(graph_break_costs) is None else None
+    return lost.rstrip(".") if lost else "It was not executed inside this span"
 
 
 def _left_eager(profile: Profile, site: GraphBreakSite) -> list[str]:
@@ -324,14 +326,25 @@ def reported_headline(data: CompileData) -> str:
     )
 
 
+def unrecorded(profile: Profile) -> str | None:
+    """Return a sentence about the thread or steps whose operators are missing; None where all that ran is known.
+
+    Code that broke its graphs may have run there, and so may compiled code.
+    """
+    kinds = ("thread_operators", "step_operators")
+    return next((row.sentence for row in profile.of(coverage).rows if row.kind in kinds), None)
+
+
 def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
-    """Return the breaks, most expensive first; None where resumes cannot be distinguished from called frames."""
-    resume_lines = profile.of(resumes)
-    if resume_lines is None:
+    """Return the breaks, most expensive first; None where they are unknown.
+
+    They are where resumes cannot be distinguished from called frames, and where none was seen in a part of what ran.
+    """
+    resume_lines, gaps = profile.of(resumes), list(regions.all_breaks(profile.of(region_calls)))
+    if resume_lines is None or (not gaps and profile.of(unrecorded)):
         return None
     work = profile.of(gpu_work)
     gpu = busy(profile.trace, work.index) if len(work.index) else None
-    gaps = regions.all_breaks(profile.of(region_calls))
     by_ids = grouped(gaps, lambda gap: (gap.call.compile_id, gap.resumed.compile_id))
     rows = [_cost(profile, ids, gaps, gpu, resume_lines.place(*ids)) for ids, gaps in by_ids.items()]
     return sorted(rows, key=lambda row: -row.host_us)

@@ -179,6 +179,7 @@ def overlap_headline(job: TracedJob) -> str | None:
     most = job.of(overlap_rows)[0]
     assert most.alone_us is not None
     return (
-        f"Kernels that run beside a collective take {duration(loss)} a step longer than alone, {percent(share)} of it: "
+        f"Kernels that overlap a collective take {duration(loss)} per step longer than alone, {percent(share)} of the "
+        "step: "
         f"{most.name[:MAX_NAME_CHARS]} takes {duration(most.beside_us)} beside one, {duration(most.alone_us)} alone."
     )

@@ -219,7 +219,7 @@ def _exposed_transfers(job: Job) -> list[Finding]:
     finding = Finding(
         rule="communication",
         severity=severity_of(predicted.gain_percent if predicted else None),
-        title=f"Transfers that nothing overlaps take {duration(mean_us)} a step, {percent(share)} of it",
+        title=f"Transfers that nothing overlaps take {duration(mean_us)} a step, {percent(share)} of the step",
         evidence={"exposed_transfer_us_per_step": mean_us, "share_percent": share},
         saves_us=None,
         panel="ranks",

@@ -122,10 +122,12 @@ def _headline(job: Job) -> str:
     limit = thresholds.communication_percent * span_ns / 100
     if unknown_ns >= max(limit, waited, 1):
         return f"{step}{unknown}."
+    if not waited:
+        return f"{step}No rank waits for another."
     row = max(ranks, key=lambda row: row.wait_us)
     most = f"{row.rank} waits most, {duration(row.wait_us)} in all that was recorded."
     is_quiet = waited + unknown_ns < limit
-    return f"{step}No rank keeps the others waiting: rank {most}" if is_quiet else f"{step}Rank {most}"
+    return f"{step}Ranks wait little for each other: rank {most}" if is_quiet else f"{step}Rank {most}"
 
 
 def _unknown(job: Job) -> tuple[int, int, str]:

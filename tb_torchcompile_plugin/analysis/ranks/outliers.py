@@ -21,8 +21,7 @@ from tb_torchcompile_plugin.job.chain import Slow, SlowLink
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import Late, compared_steps, late
 from tb_torchcompile_plugin.job.overlap import hideable_share
-from tb_torchcompile_plugin.job.steps import job_step_us, job_steps
-from tb_torchcompile_plugin.job.waits import blame
+from tb_torchcompile_plugin.job.steps import job_step_us, job_steps, waited_in_steps
 from tb_torchcompile_plugin.profile.columns import Floats
 from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.model.gpu_queue import OVERLAP_GAIN
@@ -143,17 +142,16 @@ def is_worth_reporting(job: Job, predicted: Predicted, is_uniform: bool) -> bool
 
 
 def waited_us(job: Job, indices: list[int]) -> float:
-    """Return how long another rank waits for these per step, unprofiled."""
-    counts = [len(steps.step) for steps in job.of(job_steps) if steps is not None]
-    steps = max(counts, default=compared_steps(job))
-    caused = int(job.of(blame).caused_by(len(job.digests))[indices].sum())
+    """Return how long another rank waits for these in the steps that all ranks have, per step, unprofiled."""
+    inside = job.of(waited_in_steps)
+    caused = int(inside.caused_by[indices].sum())
     others = max(len(job.digests) - len(indices), 1)
     slowdown = (
         as_early.step_of_job_ns(job.of(as_early.job_clocks)) / job.of(_replayed_ns)
         if isinstance(job, TracedJob)
         else 1.0
     )
-    return caused / 1000 / steps / others / slowdown
+    return caused / 1000 / (inside.steps or compared_steps(job)) / others / slowdown
 
 
 def gain_fields(job: Job, predicted: Predicted, **numbers: float) -> dict[str, Any]:

@@ -64,8 +64,7 @@ class CompiledShare(msgspec.Struct, frozen=True):
 
     gpu_percent: float | None  # of the GPU time launched there; None where no GPU worked
     host_percent: float | None  # of the time: any thread runs a compiled region or its backward
-    compilations: int | None  # that made a graph; None without compile data
-    empty_compilations: int | None  # whose graph holds no operator
+    empty_compilations: int | None  # whose graph holds no operator; None without compile data
 
 
 class FrameTime(msgspec.Struct, frozen=True):
@@ -175,7 +174,6 @@ def _gpu_ns(profile: Profile) -> tuple[Counter[str], Counter[str]] | None:
 def coverage(profile: Profile) -> CompiledShare:
     """Return which share of the steps torch.compile covers."""
     rows = profile.data.of(compilations) if profile.data else None
-    graph_ops = None if rows is None else [row.graph_ops for row in rows if row.graph_ops is not None]
     trace, roots, steps = profile.trace, profile.of(EagerRoots), profile.of(StepWindows)
     launched, eager = roots.launched_ns(steps), 0
     for part in (roots.outside, roots.in_regions):
@@ -190,8 +188,7 @@ def coverage(profile: Profile) -> CompiledShare:
     return CompiledShare(
         gpu_percent=share_percent(launched - eager, launched) if has_gpu else None,
         host_percent=share_percent(int(covered.sum()), windows.total_ns),
-        compilations=None if graph_ops is None else len(graph_ops),
-        empty_compilations=None if graph_ops is None else graph_ops.count(0),
+        empty_compilations=None if rows is None else [row.graph_ops for row in rows].count(0),
     )
 
 
@@ -292,7 +289,7 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
 
 
 def headline(profile: Profile) -> str:
-    """Return "Guards and wrappers take 275 µs a step, 4.56 % of it: guards …, for 4 calls. Their graphs run …"."""
+    """Return "Guards and wrappers take 275 µs a step, 4.56 % of the profiled steps: guards …, for 4 calls. …"."""
     cost = profile.of(call_overhead)
     if cost is None:
         return "No compiled region ran inside this span."
@@ -304,7 +301,8 @@ def headline(profile: Profile) -> str:
         parts = f": guards {duration(cost.guard_us / steps)}, wrappers {duration(cost.overhead_us / steps)}"
     calls = cost.calls / steps
     often = plural(int(calls), "call") if calls.is_integer() else f"{significant(calls)} calls"
-    share = f", {percent(100 * beside / cost.window_us)} of it" if cost.window_us else ""
+    whole = "the profiled steps" if cost.steps else "the span"
+    share = f", {percent(100 * beside / cost.window_us)} of {whole}" if cost.window_us else ""
     graphs = "The trace does not mark all of their graphs."
     if cost.graph_us is not None and cost.beside_percent is not None:
         backward = f" and backward for {duration(cost.backward_us / steps)}" if cost.backward_us else ""

@@ -621,7 +621,8 @@ def test_a_break_does_not_count_what_was_compiled_in_it(
     summary = CompileSummary(compilations=[again], graph_breaks=[broken])
     row = by_rule(tmp_path, events, summary, baseTimeNanoseconds=BASE_NS)["graph_breaks"]
     assert row.evidence["direct_us_per_step"] == pytest.approx(left_us)
-    assert row.title.endswith(f"direct cost: {duration(left_us)} per step, {percent(left_us)} of the step")
+    cost = f"direct cost: {duration(left_us)} per step, {percent(left_us)} of the profiled step"
+    assert row.title.endswith(cost)
 
 
 def test_a_frame_that_torch_puts_around_a_module_is_told_with_the_line_that_led_to_it(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_late_rank_that_was_mended(tmp_path: Path) -> None:
         in known.verdict
     )
     assert "In A rank 2 comes last (it collects garbage for 3.00 ms a step" in known.verdict
-    assert known.verdict.endswith("in B no rank keeps the others waiting.")
+    assert known.verdict.endswith("in B no rank is a straggler.")
     for row in known.ranks:
         sums_up(row)
         assert row.outcome == "faster" and row.step_us.delta == pytest.approx(-3_000)

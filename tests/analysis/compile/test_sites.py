@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import (
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.python_frames import RESUME
-from traces import Event, slice_
+from traces import AUTOGRAD, Event, launch, slice_
 
 
 def reported(compile_id: str, line: int) -> GraphBreak:
@@ -58,7 +58,9 @@ def broken(compile_id: str, at: float, gap: float) -> list[Event]:
 
 def profile(folder: Path, data: CompileData | None, *gaps: dict[str, float], steps: int = 2) -> Profile:
     """Gaps by compile id, in steps of 250 µs that follow each other."""
-    events = [slice_(f"ProfilerStep#{n}", 300 * n, 250, "user_annotation") for n in range(steps)]
+    events = [
+        slice_(f"ProfilerStep#{n}", 300 * n, 250, "user_annotation") for n in range(steps if gaps else 0)
+    ]
     for n, of_step in enumerate(gaps):
         for row, (compile_id, gap) in enumerate(of_step.items()):
             events += broken(compile_id, 300 * n + 120 * row, gap)
@@ -91,7 +93,7 @@ def test_where_nothing_is_predicted_the_direct_cost_is_named_so(tmp_path: Path) 
         {"0/0": 20, "1/0": 20},
     )
     assert headline(about) == (
-        "2 of 3 graph break sites. The cost is unknown; direct cost: 50.0 µs per step, 20.0 % of the step."
+        "2 of 3 graph break sites. The cost is unknown; direct cost: 50.0 µs per step, 20.0 % of the profiled step."
     )
     assert saved_us(about) is None and direct_us(about) == 50
     assert [(site.step_mean_us, site.saves_us) for site in break_sites(about)[:2]] == [(30, None), (20, None)]
@@ -126,6 +128,28 @@ def test_the_sentence_does_not_claim_what_is_unknown(tmp_path: Path) -> None:
     assert (
         headline(profile(tmp_path, log())) == "No graph breaks." and saved_us(profile(tmp_path, log())) == 0
     )
+
+
+def test_breaks_of_a_thread_without_operators_are_unknown(tmp_path: Path) -> None:
+    """The thread that runs the model launches kernels, but only the other one has operators and stacks."""
+    seen = [slice_("train.py(1): wait", 0, 500, "python_function"), slice_("aten::add", 1, 3)]
+    other = [event for at in range(5) for event in launch("k", 10 + 20 * at, 12 + 20 * at, 9, tid=AUTOGRAD)]
+    assert headline(profile_with(tmp_path, seen)) == "No graph breaks."
+    lost = profile_with(tmp_path, [*seen, *other])
+    assert headline(lost) == "Graph breaks are not known."
+    assert count_sites(lost) is saved_us(lost) is direct_us(lost) is None
+    logged = profile_with(tmp_path, [*seen, *other], log(reported("0/0", 7)))
+    (site,) = break_sites(logged)
+    assert (site.no_price or "").startswith(f"Thread {AUTOGRAD} launched 5 of 5 kernels")
+    assert headline(logged) == "1 graph break site. Its cost is unknown: see below."
+    assert count_sites(logged) == 1 and saved_us(logged) is None
+    assert saved_us(profile_with(tmp_path, [*seen, *other], log())) == 0
+
+
+def test_a_break_that_was_recorded_is_known_next_to_such_a_thread(tmp_path: Path) -> None:
+    other = [event for at in range(5) for event in launch("k", 10 + 20 * at, 12 + 20 * at, 9, tid=AUTOGRAD)]
+    events = [slice_("aten::add", 0, 1), *broken("0/0", 20, 40), *other]
+    assert direct_us(profile_with(tmp_path, events, log(reported("0/0", 7)))) == 40
 
 
 def test_a_break_whose_regions_ran_is_not_said_to_be_unexecuted(tmp_path: Path) -> None:

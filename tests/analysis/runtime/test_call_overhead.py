@@ -46,7 +46,8 @@ def test_only_calls_in_steps_count(tmp_path):
     assert (row.calls, row.guard_us_per_call, row.guard_us_per_step, row.graph_us_per_call) == (2, 5, 5, 22)
     assert row.beside_percent == pytest.approx(100 * 8 / 30)
     assert headline(made) == (
-        "Guards and wrappers take 8.00 µs a step, 4.00 % of it: guards 5.00 µs, wrappers 3.00 µs, for 1 call. "
+        "Guards and wrappers take 8.00 µs a step, 4.00 % of the profiled steps: guards 5.00 µs, wrappers 3.00 µs, "
+        "for 1 call. "
         "Their graphs run for 22.0 µs and backward for 40.0 µs; 11.4 % of all this is overhead of the calls."
     )
 
@@ -102,7 +103,7 @@ def test_what_a_trace_does_not_mark_is_not_zero(tmp_path):
     assert (cost.graph_us, cost.beside_percent) == (None, None)
     assert (row.overhead_us_per_call, row.graph_us_per_call, row.beside_percent) == (None, None, None)
     assert headline(made) == (
-        "Guards take 5.00 µs in this span, 8.93 % of it, for 1 call. The trace does not mark all of their graphs."
+        "Guards take 5.00 µs in this span, 8.93 % of the span, for 1 call. The trace does not mark all of their graphs."
     )
     (frame,) = frame_times(made) or []
     assert (frame.overhead_us, frame.other_us) == (None, 50 + 1)

@@ -28,11 +28,11 @@ def test_shares_are_of_what_a_step_launched_and_of_its_time(tmp_path: Path) -> N
     for ops in (0, 3):
         summary.compilations.add(graph_ops=ops).key.compile_id = f"{ops}/0"
     share = coverage(profile_with(tmp_path, step(), data_of(summary)))
-    assert share == CompiledShare(gpu_percent=75, host_percent=60, compilations=2, empty_compilations=1)
+    assert share == CompiledShare(gpu_percent=75, host_percent=60, empty_compilations=1)
 
 
 def test_unknown_is_none(tmp_path: Path) -> None:
-    assert coverage(profile_with(tmp_path, [slice_("aten::mm", 0, 5)])) == CompiledShare(None, 0, None, None)
+    assert coverage(profile_with(tmp_path, [slice_("aten::mm", 0, 5)])) == CompiledShare(None, 0, None)
 
 
 def test_why_an_operator_ran_eager(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ const COLUMNS: Column<GraphBreakSite>[] = [
     scaleWith: 'step_mean_us',
     unknown: NO_STEP,
   },
-  { key: 'share_percent', label: 'Direct cost, % of the step', unknown: NO_STEP },
+  { key: 'share_percent', label: 'Direct cost, % of the profiled step', unknown: NO_STEP },
   { key: 'host_us', label: 'Direct cost in all' },
   {
     key: 'step_gpu_idle_us',
