@@ -27,25 +27,26 @@ MAX_ROWS = 12  # of a table, so that a span fits a few screens; chosen by eye
 _FIRST_TEXT, _TEXT = 20, 12
 _FIRST_COLUMNS = 3  # of which prose is shown before numbers
 _PROSE = 160  # characters of a sentence in a table, of which `show` has all
+_WIDEST = 40  # a place that is longer is folded
 _GAP = 2
 # Fields that `show` and --json have and a table has not: where generated code is, Unix times, texts of torch's docs,
 # rows of other tables, and what other columns tell nearly as well.
 _DETAILS = frozenset(
     (
+        *("docs_url", "explanation", "hints", "graph_key", "output_code_file", "artifact", "code_line"),
+        *("idle", "start_s", "first_us", "last_us", "longest_start_us", "longest_row", "no_text"),
         *(
-            "docs_url",
-            "explanation",
-            "hints",
-            "graph_key",
-            "output_code_file",
-            "artifact",
-            "code_line",
-            "idle",
+            "whole_function",
+            "source_lines",
+            "modules",
+            "compilation",
+            "worker",
+            "span",
+            "achieved",
+            "configs",
         ),
-        *("start_s", "first_us", "last_us", "longest_start_us", "longest_row", "no_text", "whole_function"),
-        *("source_lines", "modules", "compilation", "worker", "span", "achieved", "configs", "lines_from"),
         *("step_median_us", "step_p95_us", "step_gpu_idle_us", "wall_percent", "aten_ops", "bandwidth_gb_s"),
-        *("graph_nodes", "graph_inputs", "phases_percent", "parts"),
+        *("graph_nodes", "graph_inputs", "phases_percent", "parts", "lines_from"),
     )
 )
 _UNSHOWN = ("key", "run", "worker", "span", "panel", "row")  # are in the id, or in the link to the tab
@@ -121,7 +122,8 @@ class TextColumn(NamedTuple):
 
     def least(self, text: int) -> int:
         """The least width. text: of a name or of prose."""
-        return self.width if self.style in ("number", "place") else min(text, self.width)
+        is_whole = self.style in ("number", "place") and self.width <= _WIDEST
+        return self.width if is_whole else min(text, self.width)
 
 
 def print_table(
@@ -241,8 +243,8 @@ def _texts(place: RowColumn, rows: Sequence[msgspec.Struct]) -> Iterator[TextCol
     values = [None if owner is None else getattr(owner, name) for owner in owners]
     if any(isinstance(value, Pair) for value in values):
         pairs = [in_words(name, value) if value else (_UNKNOWN,) * 3 for value in values]
-        for head, of_side in zip((f"{column.label} A", "B", "Change"), zip(*pairs)):
-            yield TextColumn(head, of_side)
+        for side, texts_of_side in zip(("A", "B", "change"), zip(*pairs)):
+            yield TextColumn(f"{column.label} {side}", texts_of_side)
         return
     kind = column.kind or name.rpartition("_")[2]
     texts = [text_of(kind, value) for value in values]
@@ -255,7 +257,7 @@ def _texts(place: RowColumn, rows: Sequence[msgspec.Struct]) -> Iterator[TextCol
 
 
 def _style(name: str, values: Sequence[Any], texts: Sequence[str]) -> _Style:
-    if name in ("file", "compile_id", "resume_compile_id"):
+    if name in ("file", "where", "compile_id", "resume_compile_id"):
         return "place"
     if name == "id":
         return "id"

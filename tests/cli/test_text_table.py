@@ -86,9 +86,35 @@ def test_what_has_no_room_is_counted(printed: Printed) -> None:
 def test_columns_are_the_fields_in_their_order(printed: Printed) -> None:
     head = printed(400).splitlines()[1]
     assert re.split(r"  +", head.strip()) == [
-        *("Name", "Where", "Compile id", "Time", "Transfer GB/s", "Reason", "Both A", "B", "Change"),
+        *(
+            "Name",
+            "Where",
+            "Compile id",
+            "Time",
+            "Transfer GB/s",
+            "Reason",
+            "Both A",
+            "Both B",
+            "Both change",
+        ),
         *("Gain, %", "Calls", "Pieces", "Ops", "Size"),
     ]
+
+
+class TwoPairs(msgspec.Struct, frozen=True):
+    """Two numbers of two sides, with equal texts."""
+
+    time_us: Pair
+    launches: Pair
+
+
+def test_each_number_of_two_sides_has_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(Console(width=80, highlight=False), "two", [TwoPairs(pair(1.0, 1.0), pair(1, 1))])
+    _title, head, row = capsys.readouterr().out.splitlines()[:3]
+    assert re.split(r"  +", head.strip()) == [
+        f"{name} {side}" for name in ("Time", "Launches") for side in ("A", "B", "change")
+    ]
+    assert row.split() == ["1.00", "µs", "1.00", "µs", "equal", "1", "1", "equal"]
 
 
 def test_names_are_cut_and_prose_is_folded(printed: Printed) -> None:
@@ -101,7 +127,7 @@ def test_a_row_alone_has_all_fields_that_are_known(capsys: pytest.CaptureFixture
     print_row(Console(width=80, highlight=False), ROWS[0])
     out = capsys.readouterr().out
     assert "  Transfer GB/s: 2.50\n" in out and "  Ops: aten.add, aten.mul\n" in out
-    assert "  Change: +2.00 s" in out and "Never" not in out
+    assert "  Both change: +2.00 s" in out and "Never" not in out
     assert out.partition("\nPieces\n")[2].split()[:4] == ["Gain,", "%", "Calls", "1.00"]
 
 
