@@ -93,6 +93,7 @@ def _own_folders(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathF
         "TB_TORCHCOMPILE_CACHE": str(_of_all_processes(tmp_path_factory) / "parsed"),
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path_factory.mktemp("inductor")),
     }
+    own["COLUMNS"] = "120"  # pytest-xdist says 80
     if (compiler := shutil.which("g++")) and "CXX" not in os.environ:
         kept: pytest.Cache | None = getattr(pytestconfig, "cache", None)  # none with -p no:cacheprovider
         folder = (kept.mkdir if kept else tmp_path_factory.mktemp)("kernels")

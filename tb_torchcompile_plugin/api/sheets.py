@@ -6,12 +6,14 @@ determines its head, its unit and its link; `analysis.sheet.head` says what a na
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import inspect
 
+from tb_torchcompile_plugin.analysis.compare.pairs import Pair
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import short_name
 
 NONE = "all"  # of a table with one row, which has no name
@@ -41,7 +43,7 @@ SAYS = "says"
 UNSEEN = frozenset(
     ("key", "depth", "parent", "epoch", "slices", "kernels_of", "kernel_row", "panel", "row", "stack", "code")
 )
-_UNIT = re.compile(r"(?:_|^(?=percent$))(us|ns|s|percent|bytes)$")
+_UNIT = re.compile(r"(?:(?<!_gb)(?<!flop)_|^(?=percent$))(us|ns|s|percent|bytes)$")
 _WORDS = {"gpu": "GPU", "cpu": "CPU", "device": "GPU", "cuda": "CUDA", "id": "id", "ids": "ids"}
 _HEADS = {"file": "Where", "device": "Device"}
 _KINDS: Mapping[type[inspect.Type], str] = {
@@ -79,6 +81,31 @@ class Sheets(msgspec.Struct, frozen=True):
     """By route, which is by panel."""
 
     sheets: dict[str, list[SheetTable]]
+
+
+class RowColumn(NamedTuple):
+    """A column of rows anywhere, with the fields that lead to it. Its kind is "" for what no sheet shows."""
+
+    path: tuple[str, ...]
+    column: SheetColumn
+
+
+@cache
+def columns_of(row: type[msgspec.Struct]) -> list[RowColumn]:
+    """Return the columns of rows in the order of the fields, those of a struct within a row in its place."""
+    kind = inspect.type_info(row)
+    assert isinstance(kind, inspect.StructType)
+    return list(_flat(kind, ()))
+
+
+def _flat(row: inspect.StructType, path: tuple[str, ...]) -> Iterator[RowColumn]:
+    for field in row.fields:
+        inner, within = _unwrapped(field.type)[0], (*path, field.name)
+        if isinstance(inner, inspect.StructType) and inner.cls is not Pair:
+            yield from _flat(inner, within)
+        else:
+            unnamed = SheetColumn(field.name, _title(field.name), "", False, False, False, False)
+            yield RowColumn(within, _column(field) or unnamed)
 
 
 def is_sheet(answer: type) -> bool:
@@ -133,7 +160,7 @@ def _column(field: inspect.Field) -> SheetColumn | None:
     label = style.get("title") or _title(field.name)
     return SheetColumn(
         field.name,
-        f"{label}, %" if kind == "percent" else label,
+        f"{label or 'Share'}, %" if kind == "percent" else label,
         kind,
         **{name: bool(style.get(name)) for name in ("bar", "total", "hidden", "grow")},
     )
@@ -154,5 +181,6 @@ def _unwrapped(kind: inspect.Type) -> tuple[inspect.Type, dict[str, Any]]:
 
 def _title(name: str) -> str:
     """Return the words of a field's name, as "Self GPU" for "self_device_us"."""
-    words = [_WORDS.get(word, word) for word in _UNIT.sub("", name).split("_")]
+    plain = _UNIT.sub("", name).replace("gb_s", "GB/s").replace("flop_s", "FLOP/s")
+    words = [_WORDS.get(word, word) for word in plain.split("_")]
     return _HEADS.get(name) or words[0][:1].upper() + " ".join(words)[1:]

@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     mcp.add_argument(
         "logdir",
         nargs="?",
-        help="a local folder, beside which nothing is read (default: runs, where that is here, else .)",
+        help="a local folder; nothing outside of it is read (default: runs if there is such a folder, otherwise .)",
     )
     mcp.set_defaults(run=_serve)
     kernel = commands.add_parser("kernel", help="print one kernel: numbers, launch configurations, source")
@@ -94,14 +94,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_what_if(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    what_if = commands.add_parser("what-if", help="print how long a step would take with this or that mended")
+    what_if = commands.add_parser("what-if", help="print how long a step would take with some fixes")
     what_if.add_argument(
         "logdir", help="a folder or one trace; of several spans the newest of the first worker is taken"
     )
     for name in ("run", "worker", "span"):
         what_if.add_argument(f"--{name}", dest=f"only_{name}", default="", help=f"of this {name} only")
     what_if.add_argument(
-        "--fix", metavar="ID", action="append", default=[], help="with this mended; several go together"
+        "--fix", metavar="ID", action="append", default=[], help="with this fix; repeat it for several"
     )
     what_if.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     what_if.set_defaults(

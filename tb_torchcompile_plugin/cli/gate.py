@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.formatting import plural, size
 from tb_torchcompile_plugin.api.catalog import plugin_version
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
 from tb_torchcompile_plugin.cli import text_table
-from tb_torchcompile_plugin.cli.text_table import FullText, print_lines
+from tb_torchcompile_plugin.cli.text_table import print_lines
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.logdir.filesystem import is_remote
 
@@ -83,7 +83,7 @@ def _print(report: GateReport, as_json: bool) -> None:
 
 def print_gate(report: GateReport) -> None:
     """Print the verdict, each condition with its causes, and the numbers of both sides."""
-    console = text_table.stdout_console(160)
+    console = text_table.stdout_console()
     print_lines(console, report.verdict, f"BASE: {', '.join(report.base)}", f"HEAD: {report.head}")
     print_lines(console, *report.notes, *([f"On {report.on}."] if report.on else []))
     if report.outcome != "not_comparable":
@@ -93,11 +93,10 @@ def print_gate(report: GateReport) -> None:
         print_lines(console, f"{row.outcome:8}{row.condition}")
         print_lines(console, row.sentence, *map(_in_a_line, row.causes), indent=" " * 8)
     console.print()
-    columns = "label base head change"
-    text_table.table(console, "numbers", report.figures, columns, label=lambda row: FullText(row.label))
+    text_table.print_table(console, "numbers", report.figures, None, ("label", "base", "head", "change"))
     for why in dict.fromkeys(row.why_unknown for row in report.figures if row.why_unknown):
         names = ", ".join(row.metric for row in report.figures if row.why_unknown == why)
-        print_lines(console, f"Not known of {names}: {why}.")
+        print_lines(console, f"Unknown for {names}: {why}.")
 
 
 def _in_a_line(cause: gate_judge.GateCause) -> str:
@@ -262,7 +261,7 @@ def _document(file: str) -> dict[str, Any]:
             f"cannot be read ({error.strerror})", file=file, next_step="Check --config"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise gate_judge.InvalidGateError(f"is no TOML ({error})", file=file, next_step="Mend it") from error
+        raise gate_judge.InvalidGateError(f"is no TOML ({error})", file=file, next_step="Fix it") from error
 
 
 def add_baseline(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -273,7 +272,7 @@ def add_baseline(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     actions = baseline.add_subparsers(required=True, metavar="ACTION")
     saving = actions.add_parser("save", help="write one file of at most 200 kB")
     saving.add_argument(
-        "runs", metavar="RUN", nargs="+", help="a folder or one trace; several tell the noise between runs"
+        "runs", metavar="RUN", nargs="+", help="a folder or one trace; several show the noise between runs"
     )
     saving.add_argument("file", metavar="FILE", help=f"that is written: NAME{SUFFIX}")
     saving.add_argument(

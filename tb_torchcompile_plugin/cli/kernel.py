@@ -7,22 +7,27 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tb_torchcompile_plugin.analysis.formatting import device_name
-from tb_torchcompile_plugin.analysis.runtime.kernel_code import LaunchConfig
+from rich.console import Console
+
+from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kernel_details, kernel_table
-from tb_torchcompile_plugin.analysis.runtime.roofline import Achieved
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.cli.text_table import write_text
-from tb_torchcompile_plugin.errors import NotFound, UserError, visible
+from tb_torchcompile_plugin.cli.text_table import (
+    Plain,
+    print_lines,
+    print_row,
+    print_table,
+    stdout_console,
+    write_text,
+)
+from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.generated_code.generated_code import DefinedKernel, GeneratedCode
 from tb_torchcompile_plugin.generated_code.output_code import benchmark
 from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.profile import Profile
-
-_FROM = {"inductor": "as inductor computed it", "shapes": "estimated from shapes", "copy": "as the copy says"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ def show_kernel(logdir: str, name: str, graph: str | None, extract: str | None) 
     matches = find_kernels(Session([("", logdir)]), name, graph)
     if extract is None:
         for match in matches:
-            print_kernel(match)
+            print_match(match)
     else:
         write_text(extract, benchmark_of(matches, os.path.basename(extract)))
         print(f"wrote {extract}; run it with: python {extract}", file=sys.stderr)
@@ -127,75 +132,31 @@ def _not_run(
                 yield KernelMatch(where, name, None, None, DefinedKernel(graph, definition))
 
 
-def print_kernel(match: KernelMatch) -> None:
+def print_match(match: KernelMatch) -> None:
     """Print what is known of a kernel to stdout: numbers, launch configurations, the user's lines, the source."""
+    console = stdout_console()
     row, code = match.row, match.generated
-    lines = [match.name, f"  {match.where}"]
+    print_lines(console, match.name, f"  {match.where}")
     if row is not None and match.profile is not None:
+        print_row(console, row)
         ids = row.compile_id or "", row.graph_key or ""
-        details = kernel_details(match.profile, str(row.device), match.name, *ids)
-        lines += [*_times(row, details), *_achieved(row.achieved), *map(_config, details.configs)]
-    lines += _origin(match)
-    if code is not None:
-        lines += ["", code.definition.source.rstrip()]
-    elif row is not None:
-        lines.append("  no source: a library's kernel, or its code was not recorded")
-    sys.stdout.write(visible("\n".join(lines)) + "\n\n")
+        print_kernel(console, kernel_details(match.profile, str(row.device), match.name, *ids))
+    elif code is not None:
+        print_table(console, "lines", code.lines[0])
+        _print_source(console, code.definition.source)
 
 
-def _times(row: Kernel, details: KernelDetails) -> Iterator[str]:
-    launches = details.launches
-    is_complete = launches.shown_every == 1
-    median = f", median {statistics.median(launches.duration_us):.3f}" if is_complete else ""
-    yield (
-        f"  {device_name(row.device)}, {row.category}: {row.launches} launches, {row.time_us:.3f} µs, "
-        f"mean {row.mean_us:.3f}{median}, min {row.min_us:.3f}, max {row.max_us:.3f} µs"
-    )
-    if row.twice_as_fast_percent is not None:
-        yield f"  twice as fast, a step would gain at most {row.twice_as_fast_percent:.2f} %"
+def print_kernel(console: Console, details: KernelDetails) -> None:
+    """Print the launches and the source of a kernel."""
+    if details.launches.shown_every == 1 and (times := details.launches.duration_us):
+        print_lines(console, f"Median: {duration(statistics.median(times))}", indent="  ")
+    if details.compile_config:
+        print_lines(console, f"Chosen configuration: {details.compile_config}", indent="  ")
+    print_table(console, "launch configurations", details.configs)
+    _print_source(console, details.source)
 
 
-def _achieved(figures: Achieved) -> Iterator[str]:
-    if figures.bandwidth_gb_s is not None and figures.bandwidth_from is not None:
-        share = _share(figures.bandwidth_percent)
-        yield f"  {figures.bandwidth_gb_s:.1f} GB/s{share}, {_FROM[figures.bandwidth_from]}"
-    if figures.tflop_s is not None and figures.tflop_from is not None:
-        share = _share(figures.tflop_percent, f" ({figures.precision})")
-        yield f"  {figures.tflop_s:.2f} TFLOP/s{share}, {_FROM[figures.tflop_from]}"
-
-
-def _share(percent: float | None, of: str = "") -> str:
-    if percent is None:
-        return ""
-    above = ": more than memory can, so from a cache" if percent > 100 and not of else ""
-    return f", {percent:.1f} % of the peak{of}{above}"
-
-
-def _config(config: LaunchConfig) -> str:
-    values = {
-        "grid {}": config.grid,
-        "block {}": config.block,
-        "{} warps": config.warps,
-        "{} registers": config.registers,
-        "{} B shared": config.shared_memory_bytes,
-        "occupancy {} %": config.occupancy_percent,
-    }
-    parts = (text.format(value) for text, value in values.items() if value is not None)
-    return f"  {', '.join(parts)}: {config.launches} launches, {config.time_us:.3f} µs"
-
-
-def _origin(match: KernelMatch) -> Iterator[str]:
-    row, code = match.row, match.generated
-    if code is not None:
-        graph = code.code
-        yield f"  compile id {graph.compile_id}, {graph.direction}, graph {graph.graph_key or 'not told'}"
-        yield f"  {graph.file}:{code.definition.line}"
-        if config := graph.configs.get(code.definition.name):
-            yield f"  chosen configuration: {config}"
-        if code.definition.aten_ops:
-            yield f"  fuses {', '.join(code.definition.aten_ops)}"
-    lines, known_from = (row.lines, row.lines_from) if row is not None else code.lines if code else ([], None)
-    for line in lines:
-        yield f"  {line.file}:{line.line}  {line.source or ''}".rstrip()
-    if known_from == "comments":
-        yield "  (these lines are from the comments in the code and the graph after post-grad passes)"
+def _print_source(console: Console, source: str | None) -> None:
+    missing = "no source: a library's kernel, or its code was not recorded"
+    console.print(Plain(source.rstrip() if source else f"  {missing}"), soft_wrap=True)
+    console.print()

@@ -37,7 +37,6 @@ max_bytes, and says what it left out and how to get it."""
 
 MAX_BYTES = 4000  # about a thousand tokens
 _MIN_BYTES, _MAX_BYTES = 500, 100_000
-_BYTES_FOR_ONE_SECTION = 20_000  # for a row that did not fit into MAX_BYTES
 _DEFAULT_SECTIONS = ("findings", "step_breakdown.mean_parts")
 _ROOT = "the logdir"
 _MAX_LOGDIRS = 4  # folders whose reports are kept
@@ -48,9 +47,7 @@ def serve(arguments: argparse.Namespace) -> None:
     logdir = arguments.logdir or default_logdir()
     if is_remote(logdir):
         raise UserError(
-            "only what lies on this machine is served",
-            file=logdir,
-            next_step="Copy the runs, or mount the store",
+            "only local folders can be read", file=logdir, next_step="Copy the runs, or mount the store"
         )
     server(logdir).run("stdio")
 
@@ -115,11 +112,9 @@ class ToolCalls(Commands):
         """One row."""
         return self._call("show", id=id)
 
-    def rows(self, section: str, after: str) -> str:
-        """The next rows of a table."""
-        if after:
-            return self._call("report", after=after)
-        return self._call("report", section=section, max_bytes=_BYTES_FOR_ONE_SECTION)
+    def rows(self, section: str) -> str:
+        """All rows of a table."""
+        return self._call("report", section=section, max_bytes=_MAX_BYTES)
 
     def tables(self, sections: Sequence[str]) -> str:
         """Other tables."""
@@ -174,22 +169,15 @@ class Tools:
         return fitted(Listed(rows, sections, runs.warnings), _clamped(max_bytes))
 
     def report(
-        self,
-        run: str = "",
-        section: str = "",
-        top: int = 0,
-        after: str = "",
-        path: str = "",
-        max_bytes: int = MAX_BYTES,
+        self, run: str = "", section: str = "", top: int = 0, path: str = "", max_bytes: int = MAX_BYTES
     ) -> str:
         """Tables of a run, the newest where none is named: what to change first, and where a step goes.
 
-        section: others, with commas between them. top: rows of each, 0 for as many as fit. after: the id of a row, for
-        those behind it.
+        section: others, with commas between them. top: rows of each, 0 for as many as fit.
         """
         logdir = self._logdir(path)
-        sections = [name for name in section.split(",") if name] or ([] if after else list(_DEFAULT_SECTIONS))
-        ask = AnswerLimits(sections, top or None, _clamped(max_bytes), after)
+        sections = [name for name in section.split(",") if name] or list(_DEFAULT_SECTIONS)
+        ask = AnswerLimits(sections, top or None, _clamped(max_bytes))
         answer = logdir.tables(ask, ToolCalls(path), run or _newest_run(logdir, path))
         return json_body(answer).decode()
 
@@ -227,13 +215,13 @@ class Tools:
         return fitted(answer, _clamped(max_bytes))
 
     def search(self, word: str, run: str = "", path: str = "", max_bytes: int = MAX_BYTES) -> str:
-        """Rows of all tables of a run in which a word stands, the newest run where none is named: ids to `show`."""
+        """Rows of all tables of a run that contain a word, the newest run where none is named: ids to `show`."""
         return fitted(search(self._report(run, path), word), _clamped(max_bytes))
 
     def source(self, place: str, run: str = "", path: str = "", max_bytes: int = MAX_BYTES) -> str:
         """Lines of the program as they were recorded: "train.py:12" with those around it, or "train.py".
 
-        Each with what it takes of a step. Nothing is read from where the program lies.
+        Each with what it takes of a step. The program itself is not read.
         """
         return fitted(source_lines(self._report(run, path), place), _clamped(max_bytes))
 
@@ -246,7 +234,7 @@ class Tools:
         full_path = os.path.normpath(os.path.join(self._root, path))
         if is_remote(path) or os.path.isabs(path) or "\0" in path or not is_within(full_path, self._root):
             raise OutsideError(
-                f"{path!r} does not lie in the logdir",
+                f"{path!r} is not in the logdir",
                 next_step="Name a run, a file or a folder below it, as list() tells them",
             )
         check(full_path)

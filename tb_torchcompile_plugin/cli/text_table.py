@@ -1,27 +1,69 @@
-"""Print tables and lines in a terminal: the helpers that all commands share."""
+"""Print rows as tables that fit the terminal. The types of the rows determine the columns, as in the tab."""
 
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from textwrap import shorten, wrap
+from typing import Any, Literal, NamedTuple
 
+import msgspec
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tb_torchcompile_plugin.analysis.compare.pairs import Pair
+from tb_torchcompile_plugin.analysis.compare.pairs import Pair, in_words
+from tb_torchcompile_plugin.analysis.formatting import duration, signed, significant, size
 from tb_torchcompile_plugin.api.bodies import json_body
+from tb_torchcompile_plugin.api.sheets import NAMES, UNSEEN, RowColumn, columns_of
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
-# Characters: two such cells and some numbers fit into 160 columns, which most tables print to.
-_CELL_WIDTH = 72
-_UNIT = re.compile(r"_(us|s|percent)$")
-_UNITS = {"us": "µs", "s": "s", "percent": "%"}
-Cell = str | int | float | Pair | list[str] | None
-Row = TypeVar("Row")
+WIDTH = 120  # columns where neither COLUMNS nor a terminal determines them
+MAX_ROWS = 12  # of a table, so that a span fits a few screens; chosen by eye
+# Characters of a text that is cut or folded: of the first one of a row, of the others. Chosen by eye for 80 columns.
+_FIRST_TEXT, _TEXT = 20, 12
+_FIRST_COLUMNS = 3  # of which prose is shown before numbers
+_PROSE = 160  # characters of a sentence in a table, of which `show` has all
+_WIDEST = 40  # a place that is longer is folded
+_GAP = 2
+# Fields that `show` and --json have and a table has not: where generated code is, Unix times, texts of torch's docs,
+# rows of other tables, and what other columns tell nearly as well.
+_DETAILS = frozenset(
+    (
+        *("docs_url", "explanation", "hints", "graph_key", "output_code_file", "artifact", "code_line"),
+        *("idle", "start_s", "first_us", "last_us", "longest_start_us", "longest_row", "no_text"),
+        *(
+            "whole_function",
+            "source_lines",
+            "modules",
+            "compilation",
+            "worker",
+            "span",
+            "achieved",
+            "configs",
+        ),
+        *("step_median_us", "step_p95_us", "step_gpu_idle_us", "wall_percent", "aten_ops", "bandwidth_gb_s"),
+        *("graph_nodes", "graph_inputs", "phases_percent", "parts", "lines_from"),
+    )
+)
+_UNSHOWN = ("key", "run", "worker", "span", "panel", "row")  # are in the id, or in the link to the tab
+_UNKNOWN = "–"
+_NUMBER = re.compile(r"(?=.{1,24}$)[-+−]?\d.*|–|equal")  # in words, or a compile id: not cut
+_TEXT_OF_KIND: dict[str, Callable[[Any], str]] = {
+    "us": lambda us: signed(us, duration).lstrip("+"),
+    "ns": lambda ns: duration(ns / 1e3),
+    "s": lambda s: duration(1e6 * s),
+    "bytes": size,
+    "percent": significant,
+    "number": significant,
+    "count": "{:,}".format,
+    "flag": lambda flag: "yes" if flag else "no",
+}
+# Numbers and places are whole in one line, names are cut, prose is folded and long prose cut, ids are folded.
+_Style = Literal["number", "place", "name", "prose", "id"]
 
 
 class Plain(Text):
@@ -31,19 +73,23 @@ class Plain(Text):
         super().__init__(visible(text), style=style)
 
 
-class FullText(str):
-    """A text that is not cut, however long: to be copied."""
+def stdout_console() -> Console:
+    """Return a console on stdout, as wide as COLUMNS or the terminal, into a pipe, too."""
+    is_known = "COLUMNS" in os.environ or sys.stdout.isatty() or sys.stderr.isatty()
+    return Console(file=sys.stdout, highlight=False, width=None if is_known else WIDTH)
 
 
-def stdout_console(width: int | None = None) -> Console:
-    """Return a console on stdout. width: where stdout is not a terminal; None for 80 columns."""
-    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else width)
+def print_lines(console: Console, *lines: str, indent: str = "", style: str = "") -> None:
+    """Print texts of any length, folded between words."""
+    for line in (line for text in lines for line in text.splitlines()):
+        inner = f"{indent}    " if len(indent) + len(line) > console.width else indent
+        for part in wrap(line, console.width, initial_indent=indent, subsequent_indent=inner):
+            console.print(Plain(part, style), soft_wrap=True)
 
 
-def print_lines(console: Console, *lines: str, indent: str = "") -> None:
-    """Print each line as it is, however long."""
-    for line in lines:
-        console.print(Plain(indent + line), soft_wrap=True)
+def print_command(console: Console, text: str) -> None:
+    """Print a line that is to be copied: it is not folded."""
+    console.print(Plain(text), soft_wrap=True)
 
 
 def print_json(value: object) -> None:
@@ -62,91 +108,199 @@ def discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def table(
+class TextColumn(NamedTuple):
+    """A column as it is printed."""
+
+    head: str
+    texts: tuple[str, ...]
+    style: _Style = "number"
+
+    @property
+    def width(self) -> int:
+        """The width at which nothing of it is cut."""
+        return max(map(cell_len, (*self.texts, *self.head.split())))
+
+    def least(self, text: int) -> int:
+        """The least width. text: of a name or of prose."""
+        is_whole = self.style in ("number", "place") and self.width <= _WIDEST
+        return self.width if is_whole else min(text, self.width)
+
+
+def print_table(
     console: Console,
     title: str,
-    rows: Iterable[Row],
-    columns: str | list[str],
-    max_rows: int | None = None,
-    /,
-    **cells: Callable[[Row], Cell],
+    rows: Sequence[msgspec.Struct],
+    max_rows: int | None = MAX_ROWS,
+    names: Sequence[str] = (),
 ) -> None:
-    """Print a table, or nothing without rows.
+    """Print the columns that fit, and nothing without rows. The title counts what is not shown.
 
-    A column is named after the field of the rows that it shows, or after the function among `cells` that makes its
-    cells; its head is that name. A row may be a tuple of a record and its part: a field is the part's if it has it.
+    names: of the fields to show, in their order; () for those of the type.
     """
-    rows = list(rows)
     if not rows:
         return
-    names = columns.split() if isinstance(columns, str) else columns
-    cell_of = {name: cells.get(name) or _field(name) for name in names}
-    lines = [[cell(row) for cell in cell_of.values()] for row in islice(rows, max_rows)]
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name, column in zip(cell_of, zip(*lines)):
-        for head in _heads(name, column):
-            words = all(isinstance(cell, str | list | None) for cell in column) and not _UNIT.search(name)
-            grid.add_column(head, justify="left" if words else "right", overflow="fold", no_wrap=not words)
-    for line in lines:
-        grid.add_row(*(Plain(text) for cell in line for text in _texts(cell)))
-    count = f", {max_rows} of {len(rows)}" if max_rows is not None and len(rows) > max_rows else ""
-    console.print(Plain(title + count, style="bold"), soft_wrap=True)
+    shown = rows[:max_rows]
+    columns = list(_columns(shown, names))
+    fitting = _fitting(columns, console.width)
+    print_title(console, title, rows=(len(shown), len(rows)), columns=(len(fitting), len(columns)))
+    grid = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for column, characters in _widened(fitting, console.width).items():
+        justify: Literal["left", "right"] = "right" if column.style == "number" else "left"
+        grid.add_column(Plain(column.head), justify=justify, width=characters, overflow="fold")
+    for texts in zip(*(column.texts for column in fitting)):
+        grid.add_row(*map(_cell, fitting, texts))
     console.print(grid)
     console.print()
 
 
-def _field(name: str) -> Callable[[Any], Cell]:
-    def cell(row: Any) -> Cell:
-        part = next(part for part in reversed(row) if hasattr(part, name)) if type(row) is tuple else row
-        value: Cell = _DERIVED[name](part) if name in _DERIVED else getattr(part, name)
-        return value
+def print_title(console: Console, title: str, **counts: tuple[int, int]) -> None:
+    """Print the title of a table with how many of its rows and columns are shown, where not all are."""
+    omitted = ", ".join(f"{part} of {whole} {what}" for what, (part, whole) in counts.items() if part < whole)
+    print_lines(console, f"{title}: {omitted}" if omitted else title, style="bold")
 
+
+def _cell(column: TextColumn, text: str) -> Text:
+    cell = Plain(shorten(text, _PROSE, placeholder="…") if column.style == "prose" else text)
+    if column.style == "name":
+        cell.no_wrap, cell.overflow = True, "ellipsis"
     return cell
 
 
-def _heads(name: str, column: tuple[Cell, ...]) -> Iterator[str]:
-    """Yield "wall µs" for "wall_us"; a number of two sides has three heads."""
-    unit = _UNIT.search(name)
-    words = name[: unit.start()] if unit else name
-    head = " ".join([words.replace("_", " ").replace("gpu", "GPU"), *([_UNITS[unit[1]]] if unit else [])])
-    yield from (f"{head} A", "B", "change") if isinstance(column[0], Pair) else (head,)
+def _fitting(columns: Sequence[TextColumn], width: int) -> dict[TextColumn, int]:
+    """Return the first columns that fit next to each other, and their least widths. Prose in the middle comes last."""
+    prose = [column for column in columns[_FIRST_COLUMNS:] if column.style == "prose"]
+    needed: dict[TextColumn, int] = {}
+    left, least = width, _FIRST_TEXT
+    for column in sorted(columns, key=lambda column: column in prose):
+        characters = column.least(least)
+        if characters + _GAP > left:
+            break
+        needed[column] = characters
+        left -= characters + _GAP
+        least = least if column.style == "number" else _TEXT
+    return {column: needed[column] for column in columns if column in needed}
 
 
-def _texts(cell: Cell) -> Iterator[str]:
-    if isinstance(cell, Pair):
-        for number in (cell.a, cell.b, cell.delta):
-            yield "–" if number is None else f"{number:,.3f}".rstrip("0").rstrip(".")
-    elif isinstance(cell, float):
-        yield f"{cell:.3f}"
-    else:
-        text = ", ".join(dict.fromkeys(cell)) if isinstance(cell, list) else str(cell)
-        text = "–" if cell is None or cell == [] else text
-        fits = len(text) <= _CELL_WIDTH or isinstance(cell, FullText)
-        yield text if fits else text[: _CELL_WIDTH - 1] + "…"
+def _widened(needed: dict[TextColumn, int], width: int) -> dict[TextColumn, int]:
+    """Share what is left of the width among the columns, those that want least of it first."""
+    widths = dict(needed)
+    left = width - sum(widths.values()) - _GAP * len(widths)
+    wishes = {column: max(column.width, cell_len(column.head)) - least for column, least in needed.items()}
+    for number, column in enumerate(sorted(wishes, key=wishes.__getitem__)):
+        more = min(wishes[column], left // (len(wishes) - number))
+        widths[column] += more
+        left -= more
+    return widths
 
 
-def place(file: str | None, line: int | None) -> str | None:
-    """Return `…/train/model.py:12`: the end of a path says more than its start."""
+def print_row(console: Console, row: msgspec.Struct) -> None:
+    """Print each field that is known on lines of its own, then the rows within it."""
+    lists = []
+    heads: dict[str, str] = {}
+    for place in columns_of(type(row)):
+        value = getattr(_value(row, place.path[:-1]), place.path[-1], None)
+        if isinstance(value, list | tuple) and value and not is_names(value):
+            lists.append((place.column.label, value))
+        elif place.path[-1] not in _UNSHOWN:
+            for column in _texts(place, [row]):
+                heads.setdefault(column.head, column.texts[0])
+    known = (f"{head}: {text}" for head, text in heads.items() if text != _UNKNOWN)
+    print_lines(console, *known, indent="  ")
+    for label, rows in lists:
+        print_table(console, label, rows)
+
+
+def _columns(rows: Sequence[msgspec.Struct], names: Sequence[str]) -> Iterator[TextColumn]:
+    """Yield the columns that say something of any of these rows."""
+    places = columns_of(type(rows[0]))
+    by_name = {place.path[-1]: place for place in sorted(places, key=lambda place: -len(place.path))}
+    heads: set[str] = set()
+    for place in map(by_name.__getitem__, names) if names else _usual(places):
+        for column in _texts(place, rows):
+            if column.head not in heads and set(column.texts) != {_UNKNOWN}:
+                depths = [getattr(row, "depth", 0) if not heads else 0 for row in rows]
+                heads.add(column.head)
+                texts = ("  " * depth + text for depth, text in zip(depths, column.texts))
+                yield column._replace(texts=tuple(texts))
+
+
+def _usual(places: Sequence[RowColumn]) -> Iterator[RowColumn]:
+    """Yield the columns of a table for which no names are given."""
+    unseen = _DETAILS | UNSEEN | ({"line"} if any(place.path == ("file",) for place in places) else set())
+    for place in places:
+        if (
+            not place.column.hidden
+            and not unseen.intersection(place.path)
+            and "_us_per_" not in place.path[-1]
+        ):
+            yield place
+
+
+def _texts(place: RowColumn, rows: Sequence[msgspec.Struct]) -> Iterator[TextColumn]:
+    """Yield a column of texts; three of a number of two sides."""
+    (*_, name), column = place
+    owners = [_value(row, place.path[:-1]) for row in rows]
+    values = [None if owner is None else getattr(owner, name) for owner in owners]
+    if any(isinstance(value, Pair) for value in values):
+        pairs = [in_words(name, value) if value else (_UNKNOWN,) * 3 for value in values]
+        for side, texts_of_side in zip(("A", "B", "change"), zip(*pairs)):
+            yield TextColumn(f"{column.label} {side}", texts_of_side)
+        return
+    kind = column.kind or name.rpartition("_")[2]
+    texts = [text_of(kind, value) for value in values]
+    if name == "file":
+        texts = [place_of(value, getattr(owner, "line", None)) for owner, value in zip(owners, values)]
+    elif name == "compile_id":
+        epochs = [getattr(owner, "epoch", 0) for owner in owners]
+        texts = [f"{text} (after reset {epoch})" if epoch else text for text, epoch in zip(texts, epochs)]
+    yield TextColumn(column.label, tuple(map(visible, texts)), _style(name, values, texts))
+
+
+def _style(name: str, values: Sequence[Any], texts: Sequence[str]) -> _Style:
+    if name in ("file", "where", "compile_id", "resume_compile_id"):
+        return "place"
+    if name == "id":
+        return "id"
+    is_text = any(isinstance(value, str | dict) or is_names(value) for value in values)
+    if not is_text or all(map(_NUMBER.fullmatch, texts)):
+        return "number"
+    is_name = name in NAMES or name == "finding"  # that has a row of its own
+    is_prose = any(isinstance(value, str) and " " in value for value in values) and not is_name
+    return "prose" if is_prose else "name"
+
+
+def _value(row: Any, path: tuple[str, ...]) -> Any:
+    return reduce(lambda value, name: None if value is None else getattr(value, name), path, row)
+
+
+def text_of(kind: str, value: Any) -> str:
+    """Write a value of a column of this kind; a dash for what is unknown or empty."""
+    if value is None or value in ("", [], (), {}):
+        return _UNKNOWN
+    if isinstance(value, dict):
+        return ", ".join(_named(name, item, kind) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        unique = dict.fromkeys(value) if isinstance(value[0], str) else value
+        return ", ".join(map(str, unique)) if is_names(value) else f"{len(value):,}"
+    if isinstance(value, str):
+        return " ".join(value.split())
+    return _TEXT_OF_KIND.get(kind, "{:,}".format if isinstance(value, int) else significant)(value)
+
+
+def is_names(value: Any) -> bool:
+    """Whether a value is a list of names or numbers, and not of rows."""
+    return isinstance(value, list | tuple) and not any(isinstance(item, msgspec.Struct) for item in value)
+
+
+def _named(name: str, value: Any, kind: str) -> str:
+    """Write an item of a dictionary, whose name may end with a unit."""
+    words, unit, per = re.fullmatch(r"(.+?)(?:_(us|ns|s|percent|bytes)((?:_per_\w+)?))?", name).groups()  # type: ignore[union-attr]
+    return f"{words}{per or ''} {text_of(unit or kind, value)}".replace("_", " ")
+
+
+def place_of(file: str | None, line: int | None) -> str:
+    """Return `train/model.py:12`: the end of a path says more than its start."""
     if not file:
-        return None
-    parts = file.split("/")
-    short = file if len(parts) <= 3 else "/".join(["…", *parts[-2:]])
+        return _UNKNOWN
+    short = "/".join(file.split("/")[-2:])
     return short if line is None else f"{short}:{line}"
-
-
-def _epoch_and_id(row: Any) -> str | None:
-    """Return "0/0", and "0/0 (after reset 1)" where ids began again; None where torch recorded none."""
-    epoch = getattr(row, "epoch", 0)
-    return f"{row.compile_id} (after reset {epoch})" if epoch else row.compile_id or None
-
-
-_DERIVED: dict[str, Callable[[Any], Cell]] = {
-    "compile_id": _epoch_and_id,
-    "device": lambda row: str(row.device),
-    "where": lambda row: place(row.file, row.line),
-}
-
-
-def first_lines(reasons: list[str]) -> str:
-    """Return one line from several texts."""
-    return "; ".join(reason.splitlines()[0] for reason in reasons if reason)

@@ -4,21 +4,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
-from rich.console import Console
 
 from tb_torchcompile_plugin.analysis.causes.scenario import PossibleFixes, Scenario, scenario, span_fixes
-from tb_torchcompile_plugin.analysis.formatting import duration
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_offer, rank_what_if
-from tb_torchcompile_plugin.analysis.runtime.step_picture import Picture
 from tb_torchcompile_plugin.api.catalog import Ids, Runs, newest_span
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.cli.text_table import FullText, print_json, print_lines, stdout_console, table
+from tb_torchcompile_plugin.cli.text_table import print_json, print_lines, print_table, stdout_console
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import one_rank
 
 # Of the traces of a job: those of a larger one are not read for one of its ranks.
 _MAX_JOB_BYTES = 500_000_000
+_COLUMNS = ("sentence", "after_us", "low_us", "high_us", "gain_percent", "id")
 
 
 class NoSuchFix(NotFound):
@@ -103,7 +101,7 @@ def _full_id(start: str, ids: list[str]) -> str:
 
 def print_scenario(where: str, scenario: Scenario) -> None:
     """Print the step, its fixes, and what the picked ones bring together."""
-    console = stdout_console(200)  # columns, chosen by eye for these tables
+    console = stdout_console()
     print_lines(console, where)
     if scenario.why_nothing is not None:
         print_lines(console, f"{scenario.headline} {scenario.why_nothing}")
@@ -111,43 +109,13 @@ def print_scenario(where: str, scenario: Scenario) -> None:
     error = f"Replayed with an error of {scenario.replay_error_percent or 0.0:.2f} %."
     print_lines(console, f"{scenario.headline} {error}")
     console.print()
-    more = f", {scenario.left_out} that bring less are left out" if scenario.left_out else ""
-    table(
-        console,
-        f"fixes{more}",
-        scenario.fixes,
-        "picked what after low high gain_percent id",
-        picked=lambda row: "x" if row.id in scenario.picked else "",
-        what=lambda row: row.sentence,
-        after=lambda row: duration(row.predicted.after_us),
-        low=lambda row: duration(row.predicted.low_us),
-        high=lambda row: duration(row.predicted.high_us),
-        gain_percent=lambda row: row.predicted.gain_percent,
-        id=lambda row: FullText(row.id),
-    )
+    more = f"; {scenario.left_out} that bring less are left out" if scenario.left_out else ""
+    print_table(console, f"fixes{more}", scenario.fixes, None, _COLUMNS)
     for row in scenario.fixes:
         if row.id in scenario.picked:
-            advice = " ".join(filter(None, (row.next_step, row.note)))
-            print_lines(console, f"{row.sentence}:\n  {advice}")
-    _print_pictures(console, [picture for picture in (scenario.now, scenario.after) if picture])
-
-
-def _print_pictures(console: Console, pictures: Sequence[Picture]) -> None:
-    """Print where the step goes, one column now and one after."""
-    columns: dict[str, dict[str, float]] = {}
-    for column, picture in zip(("now_us", "after_us"), pictures):
-        times = columns[column] = {}
-        for part in picture.host:
-            name = f"host: {part.cause.replace('_', ' ')}{f' {part.name}' if part.name else ''}"
-            times[name] = times.get(name, 0.0) + part.time_us
-        for gpu in picture.gpus:
-            times |= {f"GPU {gpu.device}: busy": gpu.busy_us, f"GPU {gpu.device}: idle": gpu.idle_us}
-    parts = list(dict.fromkeys(part for times in columns.values() for part in times))
-    table(
-        console,
-        "where it goes: the host's parts sum to the step, and so do busy and idle of each GPU",
-        parts,
-        " ".join(("part", *columns)),
-        part=lambda part: part,
-        **{name: (lambda part, times=times: times.get(part, 0.0)) for name, times in columns.items()},
-    )
+            print_lines(console, f"{row.sentence}:")
+            print_lines(console, *filter(None, (row.next_step, row.note)), indent="  ")
+    for when, picture in (("now", scenario.now), ("after", scenario.after)):
+        if picture:
+            print_table(console, f"where a step goes {when}: the host", picture.host)
+            print_table(console, f"where a step goes {when}: each GPU", picture.gpus)

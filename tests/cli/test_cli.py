@@ -195,16 +195,17 @@ def test_the_text_has_the_first_sentences_of_the_panels(capsys, recording):
     sentences = [span.overview.headline, *(span.headlines[panel] for panel in panels)]
     sentences += [worker.compile.headlines[panel] for panel in ("compile_time", "recompiles")]
     assert main(["report", logdir, "--full"]) == 0
-    out = capsys.readouterr().out
-    assert all(sentence and out.count(f"  {sentence}\n") == 1 for sentence in sentences)
+    out = " ".join(capsys.readouterr().out.split())
+    assert all(sentence and sentence in out for sentence in sentences)
 
 
 def test_the_text_distinguishes_ids_after_a_reset(tmp_path, capsys):
     records = [*compile_records.a_compilation(), *compile_records.a_compilation("0/0", 5000)]
     (tmp_path / "dedicated_log_torch_trace_x.log").write_bytes(b"".join(map(compile_records.line, records)))
     assert main(["report", str(tmp_path), "--full"]) == 0
-    compilations = capsys.readouterr().out.partition("compilations\n")[2].splitlines()
-    assert [row.split("  ")[0] for row in compilations[1:3]] == ["0/0", "0/0 (after reset 1)"]
+    rows = capsys.readouterr().out.partition("\ncompilations")[2].partition("\n\n")[0].splitlines()
+    ids = [row.split("  ")[0] for row in rows if row.startswith("0/0")]
+    assert ids == ["0/0", "0/0 (after reset 1)"]
 
 
 def test_a_terminal_obeys_nothing_that_a_program_is_called(tmp_path, capsys):

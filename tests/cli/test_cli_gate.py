@@ -103,7 +103,7 @@ def test_one_thing_that_is_worse_is_red_and_named(
         assert failed == fails
         out = capsys.readouterr().out
         assert where in out and why in out
-    assert compare(tmp_path / "worse.tbtc", base, *checked) == 0  # mended
+    assert compare(tmp_path / "worse.tbtc", base, *checked) == 0  # fixed
 
 
 def test_files_for_others(recording, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""`tb-torchcompile what-if`: what could be mended, in a terminal."""
+"""`tb-torchcompile what-if`: what could be fixed, in a terminal."""
 
 import json
 import re
@@ -24,8 +24,8 @@ def test_fixes_that_are_picked_are_predicted_together(run: Run, recording: Recor
         r"^Step 13\.0 ms on the host’s clock → 1\.\d+ ms with 3 fixes \(.+ ms\)\.", out, re.MULTILINE
     )
     assert 'torch.compile(model, mode="reduce-overhead")' in out
-    (head,) = [line for line in out.splitlines() if line.startswith("part ")]
-    assert head.split() == ["part", "now", "µs", "after", "µs"]
+    titles = [line.partition(": ")[0] for line in out.splitlines() if line.startswith("where a step goes ")]
+    assert titles == ["where a step goes now"] * 2 + ["where a step goes after"] * 2
 
 
 def test_json_is_the_answer_of_the_route(run: Run, recording: Recording) -> None:
@@ -81,6 +81,6 @@ def test_ids_are_whole(run: Run, tmp_path: Path) -> None:
     name = f"mylib::{'an_operator_with_a_long_name_' * 4}"
     make = [slice_(name, 10, 9_000), *launch("k", 9_500, 9_600, 100)]
     status, out, _ = run(write_trace(tmp_path, in_steps(*make, every=20_000)))
-    (head,) = [line for line in out.splitlines() if line.startswith("picked")]
-    ids = "".join(line[head.rindex("id") :].strip() for line in out.splitlines())
+    (head,) = [line for line in out.splitlines() if line.startswith("Sentence")]
+    ids = "".join(line[head.rindex("Id") :].strip() for line in out.splitlines())
     assert status == 0 and f"operator:{name}::0" in ids

@@ -1041,6 +1041,8 @@ export interface GraphBreakSite {
   kind: BreakKind | null;
   source: string | null;
   compile_ids: string[];
+  saves_us: number | null;
+  saves_percent: number | null;
   calls: number | null;
   calls_per_step: number | null;
   host_us: number | null;
@@ -1053,8 +1055,6 @@ export interface GraphBreakSite {
   first_us: number | null;
   last_us: number | null;
   breaks: GraphBreak[];
-  saves_us: number | null;
-  saves_percent: number | null;
   no_price: string | null;
 }
 

@@ -65,6 +65,8 @@ class GraphBreakSite(msgspec.Struct, frozen=True):
     kind: BreakKind | None  # None where only the trace shows the site
     source: str | None  # text of the line
     compile_ids: list[str]
+    saves_us: float | None  # the cost: how much shorter a step is without this break alone, as predicted
+    saves_percent: float | None  # of a step
     calls: int | None
     calls_per_step: float | None
     host_us: float | None
@@ -77,10 +79,6 @@ class GraphBreakSite(msgspec.Struct, frozen=True):
     first_us: float | None  # start of one execution, from the span's first event
     last_us: float | None  # end of that execution
     breaks: list[GraphBreak]  # every compilation that broke there
-    saves_us: float | None = (
-        None  # the cost: how much shorter a step is without this break alone, as predicted
-    )
-    saves_percent: float | None = None  # of a step
     no_price: str | None = None  # why no cost is known; None where one is, and without a trace
 
 
@@ -259,6 +257,8 @@ def _row(
         kind=breaks[0].kind if breaks else None,
         source=next((row.source for row in breaks if row.source), None),
         compile_ids=sorted(ids - {""}),
+        saves_us=None,
+        saves_percent=None,
         calls=sum(cost.calls for cost in costs) if costs else None,
         calls_per_step=sum(step.calls for step in in_steps) / len(steps) if has_steps else None,
         host_us=host_us,

@@ -1,13 +1,13 @@
 """Tables of a report cut to what is asked for and to so many bytes; what is left out is counted, and can be had."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from shlex import quote
 from typing import Any, NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.api.answers.sections import Address, NoSuchId, Table, address, chosen, time_of
+from tb_torchcompile_plugin.api.answers.sections import Address, Table, chosen, time_of
 from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.errors import WrongArgument
@@ -33,10 +33,8 @@ class Commands:
         """Return the command that shows a row."""
         return f"tb-torchcompile show {quote(id)} --logdir {self._logdir}"
 
-    def rows(self, section: str, after: str) -> str:
-        """Return the command that reports rows of a section. after: the id of the last known row, "" for none."""
-        if after:
-            return f"tb-torchcompile report {self._logdir}{self._run} --json --after {quote(after)}{self._bounds}"
+    def rows(self, section: str) -> str:
+        """Return the command that reports all rows of a section."""
         return f"tb-torchcompile report {self._logdir}{self._run} --json --section {section}"
 
     def tables(self, sections: Sequence[str]) -> str:
@@ -68,15 +66,6 @@ _TEXT, _PER_ITEM = 80, 100  # characters of a text: at least, and more for each 
 _COUNTED = 12  # lists of which is said how much they lost
 
 
-def most(upto: int, holds: Callable[[int], bool]) -> int:
-    """Return the largest number for which `holds` is true, as it is for all below; 0 where it is for none."""
-    low, high = 0, upto
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle - 1)
-    return low
-
-
 def compact(value: Any) -> Any:
     """Leave out what is null or empty, and round numbers to the sixth decimal."""
     if isinstance(value, float):
@@ -99,16 +88,15 @@ def fitted(answer: msgspec.Struct, most_bytes: int) -> str:
     `cut` in it shows by path how many items or characters of a list or text are left of how many.
     """
     whole: dict[str, Any] = compact(msgspec.to_builtins(answer))
-    items = most(_LONGEST, lambda items: _size(_shortened(whole, items)) <= most_bytes)
-    fields = most(len(whole), lambda many: _size(_first(whole, many, items)) <= most_bytes)
-    return json_body(_first(whole, fields, items)).decode()
-
-
-def _first(whole: dict[str, Any], fields: int, items: int) -> dict[str, Any]:
-    """Keep so many fields, shortened, and the names of the others."""
-    left = list(whole)[fields:]
-    kept = _shortened({name: whole[name] for name in list(whole)[:fields]}, items)
-    return kept | ({"left_out": left} if left else {})
+    items = _LONGEST
+    while size(short := _shortened(whole, items)) > most_bytes and items:
+        items //= 2
+    omitted: list[str] = []
+    while size(short) > most_bytes and (names := [name for name in whole if name not in omitted]):
+        omitted.insert(0, names[-1])
+        kept = {name: value for name, value in whole.items() if name not in omitted}
+        short = _shortened(kept, items) | {"left_out": omitted}
+    return json_body(short).decode()
 
 
 def _shortened(whole: dict[str, Any], items: int) -> dict[str, Any]:
@@ -134,10 +122,6 @@ def _truncated(value: Any, items: int, path: str, lost: dict[str, str]) -> Any:
     return value
 
 
-def _size(value: Any) -> int:
-    return len(json_body(value))
-
-
 _IN_ID = ("key", "run", "worker", "span")
 _LONG = 240  # bytes of a field of a row: what is longer is for `show`
 
@@ -152,12 +136,11 @@ class AnswerLimits(NamedTuple):
     sections: Sequence[str] = ()  # () for all
     top: int | None = None  # rows of each table, at most
     most_bytes: int | None = None  # of the answer as JSON
-    after: str = ""  # the id of a row: of its table, those behind it are wanted
 
     @property
     def bounds(self) -> bool:
         """Whether less than everything is asked for."""
-        return bool(self.sections or self.after or self.top is not None or self.most_bytes is not None)
+        return bool(self.sections or self.top is not None or self.most_bytes is not None)
 
 
 class OmittedRows(msgspec.Struct, frozen=True):
@@ -196,26 +179,45 @@ class Bounded(msgspec.Struct, frozen=True):
     schema_version: int = SCHEMA_VERSION
 
 
-class _Whole(NamedTuple):
-    """A table with its rows as JSON, and how long each took."""
-
-    table: Table
-    rows: list[msgspec.Raw]
-    time: str | None
-    times: list[float]
-    skipped: int
-
-
 def bounded(tables: Iterable[Table], ask: AnswerLimits, headline: str, more: Commands) -> Bounded:
-    """Return as many rows of each table as fit, the first of all before the last of any. Raises WrongArgument."""
-    whole = [_whole(table, skipped) for table, skipped in _wanted(list(tables), ask)]
-    counts = [len(table.rows) if ask.top is None else min(ask.top, len(table.rows)) for table in whole]
-    of = _Fitting(whole, counts, headline, more, sys.maxsize if ask.most_bytes is None else ask.most_bytes)
-    return of.cut_to(counts) if of.fits(counts) else _fitting(of)
+    """Return the rows that are asked for, without the last ones of the largest tables where not all fit.
+
+    Raises WrongArgument.
+    """
+    asked = selected(tables, ask)
+    rows = [[_encoded(*row, table.id_field) for row in zip(table.rows, table.ids)] for table in asked]
+    kept = [encoded[: ask.top] for encoded in rows]
+    most_bytes = sys.maxsize if ask.most_bytes is None else ask.most_bytes
+    while (excess := size(answer := _cut(asked, kept, headline, more)) - most_bytes) > 0:
+        if max(map(len, kept), default=0) > 1:
+            _drop_rows(kept, excess)
+        elif len(kept) > 1:
+            kept.pop()
+        elif any(kept):
+            kept[0] = []
+        elif kept:
+            kept.pop()
+        else:
+            raise TooFewBytes(f"{most_bytes} bytes hold no answer", next_step=f"Allow {size(answer)} or more")
+    return answer
 
 
-def size(answer: msgspec.Struct) -> int:
-    """Return the bytes of an answer as JSON, with the line break behind it."""
+def _encoded(row: msgspec.Struct, id: str, id_field: str) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(brief(row, id_field, id)))
+
+
+def _drop_rows(kept: list[list[msgspec.Raw]], excess: int) -> None:
+    """Drop rows of the largest table, and again, until so many bytes are gone or each table has one row."""
+    sizes = [sum(len(bytes(row)) for row in rows) for rows in kept]
+    while excess > 0 and (several := [index for index, rows in enumerate(kept) if len(rows) > 1]):
+        largest = max(several, key=sizes.__getitem__)
+        dropped = len(bytes(kept[largest].pop()))
+        sizes[largest] -= dropped
+        excess -= dropped
+
+
+def size(answer: object) -> int:
+    """Return the bytes of an answer as JSON, with the line break after it."""
     return len(json_body(answer)) + 1
 
 
@@ -225,90 +227,40 @@ def brief(row: msgspec.Struct, field: str, id: str) -> dict[str, Any]:
     kept: dict[str, Any] = {field: id}
     for name, value in msgspec.to_builtins(row).items():
         short = compact(value)
-        if isinstance(short, str | list | dict) and _size(short) > _LONG:
+        if isinstance(short, str | list | dict) and size(short) > _LONG:
             longer.append(name)
         elif name not in _IN_ID and not is_nothing(short):
             kept[name] = short
     return {**kept, **({"more": longer} if longer else {})}
 
 
-def _wanted(tables: list[Table], ask: AnswerLimits) -> list[tuple[Table, int]]:
-    """Return the tables that are asked for, in that order, each with how many of its rows were already shown."""
-    if ask.after:
-        section = address(ask.after).section
-        for table in tables:
-            if table.section == section and ask.after in table.ids:
-                return [(table, table.ids.index(ask.after) + 1)]
-        raise NoSuchId(f"there is no row {ask.after!r}", next_step="Ask again from the first row on")
+def selected(tables: Iterable[Table], ask: AnswerLimits) -> list[Table]:
+    """Return the tables of the sections that are asked for, in that order. Raises NoSuchSection."""
     if not ask.sections:
-        return [(table, 0) for table in tables]
+        return list(tables)
     names = chosen(ask.sections)
-    selected = [table for table in tables if table.section in names]
-    return [(table, 0) for table in sorted(selected, key=lambda table: names.index(table.section))]
+    rows = [table for table in tables if table.section in names]
+    return sorted(rows, key=lambda table: names.index(table.section))
 
 
-def _whole(table: Table, skipped: int) -> _Whole:
-    time = time_of(type(table.rows[0]))
-    times = [float(getattr(row, time) or 0) if time else 0.0 for row in table.rows]
-    rows = [
-        msgspec.Raw(msgspec.json.encode(brief(row, table.id_field, id)))
-        for row, id in zip(table.rows, table.ids)
-    ]
-    return _Whole(table, rows[skipped:], time, times, skipped)
+def _cut(
+    tables: Sequence[Table], kept: Sequence[list[msgspec.Raw]], headline: str, more: Commands
+) -> Bounded:
+    """Return these rows of the first tables, and none of the others."""
+    shown = [_truncated_table(table, rows, more) for table, rows in zip(tables, kept)]
+    left = tables[len(kept) :]
+    sections = list(dict.fromkeys(table.section.partition(".")[0] for table in left))
+    count = sum(len(table.rows) for table in left)
+    return Bounded(headline, shown, OmittedTables(len(left), count, more.tables(sections)) if left else None)
 
 
-def _cut(whole: _Whole, count: int, more: Commands) -> TruncatedTable:
-    table, end, total = whole.table, whole.skipped + count, sum(whole.times)
+def _truncated_table(table: Table, kept: list[msgspec.Raw], more: Commands) -> TruncatedTable:
     omitted = None
-    if end < len(table.rows):
-        omitted = OmittedRows(
-            rows=len(table.rows) - end,
-            share=round(sum(whole.times[end:]) / total, 4) if total else None,
-            share_of=whole.time,
-            next=more.rows(table.section, table.ids[end - 1] if end else ""),
+    if left := table.rows[len(kept) :]:
+        time = time_of(type(left[0]))
+        total, lost = (
+            sum(getattr(row, time) or 0.0 for row in rows) if time else 0.0 for rows in (table.rows, left)
         )
-    return TruncatedTable(table.section, str(table.place), len(table.rows), whole.rows[:count], omitted)
-
-
-class _Fitting(NamedTuple):
-    """What is to be cut to so many bytes."""
-
-    whole: Sequence[_Whole]
-    counts: Sequence[int]  # rows of each table, at most
-    headline: str
-    more: Commands
-    most_bytes: int
-
-    def cut_to(self, limits: Sequence[int]) -> Bounded:
-        """Return so many rows of the first tables, and none of the others."""
-        cuts = [_cut(whole, limit, self.more) for whole, limit in zip(self.whole, limits)]
-        left = self.whole[len(limits) :]
-        sections = list(dict.fromkeys(whole.table.section.partition(".")[0] for whole in left))
-        rows = sum(len(whole.rows) for whole in left)
-        return Bounded(
-            self.headline, cuts, OmittedTables(len(left), rows, self.more.tables(sections)) if left else None
-        )
-
-    def level(self, tables: int, most: int) -> list[int]:
-        return [min(most, count) for count in self.counts[:tables]]
-
-    def fits(self, limits: Sequence[int]) -> bool:
-        return size(self.cut_to(limits)) <= self.most_bytes
-
-
-def _fitting(of: _Fitting) -> Bounded:
-    """Return as many tables as have room for a row each, then rows of all alike, then of the first what is left."""
-    tables = most(len(of.counts), lambda many: of.fits(of.level(many, 1)))
-    if tables == 0:
-        limits = [0] if of.fits([0]) else []
-        answer = of.cut_to(limits)
-        if size(answer) > of.most_bytes:
-            raise TooFewBytes(
-                f"{of.most_bytes} bytes hold no answer", next_step=f"Allow {size(answer)} or more"
-            )
-        return answer
-    least = of.level(tables, most(max(of.counts), lambda many: of.fits(of.level(tables, many))))
-    for index, count in enumerate(of.counts[:tables]):
-        before, after = least[:index], least[index + 1 :]
-        least[index] = most(count, lambda many, a=before, b=after: of.fits([*a, many, *b]))  # type: ignore[misc]
-    return of.cut_to(least)
+        share = round(lost / total, 4) if total else None
+        omitted = OmittedRows(len(left), share, time, more.rows(table.section))
+    return TruncatedTable(table.section, str(table.place), len(table.rows), kept, omitted)

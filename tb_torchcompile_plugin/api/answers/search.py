@@ -1,4 +1,4 @@
-"""Rows in which a word stands, wherever they are; and the lines of the program that a recording knows."""
+"""Find rows that contain a word, and the lines of the program that a recording knows."""
 
 import threading
 from collections import defaultdict
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.source import ProgramLine
@@ -25,14 +26,14 @@ _LINES = 6  # before and after the one that is asked for
 
 
 class Match(msgspec.Struct, frozen=True):
-    """A row, and where the word stands in it."""
+    """A row, and the text around the word."""
 
     id: str
     says: str
 
 
 class Matches(msgspec.Struct, frozen=True):
-    """The first rows in which a word stands, of all tables."""
+    """The first rows of all tables that contain a word."""
 
     total: int  # of all tables
     matches: list[Match]
@@ -59,7 +60,7 @@ class KnownLines(msgspec.Struct, frozen=True):
 
 
 def search(report: reports.Report, word: str) -> Matches:
-    """Find the rows in which a word stands, whatever its case, findings first. Raises WrongArgument without a word."""
+    """Find the rows that contain a word, whatever its case, findings first. Raises WrongArgument without a word."""
     if not word.strip():
         raise WrongArgument(
             "there is nothing to search for", next_step="Name a kernel, an operator, a file or a word"
@@ -153,6 +154,17 @@ def first_answer(report: reports.Report) -> FirstAnswer:
     return FirstAnswer(_headline(run, worker, span), run, run.job, worker, span, first)
 
 
+def newest_run_first(report: reports.Report) -> reports.Report:
+    """Return the report with the run that was recorded last as its first, and its findings alone."""
+    if len(report.runs) < 2:
+        return report
+    rows = sorted(report.all_runs, key=lambda row: -(row.recorded_s or 0.0))
+    order = [row.run for row in rows]
+    runs = sorted(report.runs, key=lambda run: order.index(run.run) if run.run in order else len(order))
+    findings = [row for row in report.findings if row.run == runs[0].run]
+    return replace(report, runs=runs, all_runs=rows, findings=findings)
+
+
 def _headline(run: reports.Run, worker: reports.Worker | None, span: reports.SpanReport | None) -> str:
     if run.job:
         return run.job.headline
@@ -182,7 +194,7 @@ class Logdir:
 
     def tables(self, ask: AnswerLimits, asking: Commands, run: str = "") -> Bounded:
         """Return what is asked for of a run, or of all. Raises WrongArgument."""
-        report = self.report(address(ask.after).run if ask.after else run)
+        report = self.report(run)
         return bounded(tables(report), ask, first_answer(report).headline, asking)
 
     def show(self, id: str, asking: Commands) -> Shown:

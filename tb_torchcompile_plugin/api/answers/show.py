@@ -100,7 +100,7 @@ class Shown(msgspec.Struct, frozen=True):
 
     id: str
     section: str
-    row: dict[str, Any]
+    row: Any  # the struct with all its fields
     kernel: KernelDetails | None  # launches, configurations and source of a kernel
     verify: HowToVerify | None  # of a finding
     tab: str  # what follows TensorBoard's address to see it there
@@ -120,7 +120,7 @@ def shown(session: Session, report: Report, id: str, asking: Commands) -> Shown:
     return Shown(
         id=id,
         section=table.section,
-        row=msgspec.to_builtins(row),
+        row=row,
         kernel=kernel,
         verify=_verify(place, row, asking, len(session.runs().runs) > 1)
         if isinstance(row, Finding)
@@ -162,7 +162,7 @@ def _verify(place: Address, row: Finding, asking: Commands, several: bool) -> Ho
         after = duration(step.after_us) + (f" ({bounds})" if bounds else "")
         expect = f"a step takes {after} instead of {duration(step.step_us)}"
     return HowToVerify(
-        record=f"Record the mended program as before, into {f'a run {AFTER} of the logdir' if several else AFTER}",
+        record=f"Record the fixed program as before, into {f'a run {AFTER} of the logdir' if several else AFTER}",
         compare=asking.compare(place.run, several),
         expect=expect,
         what_if=asking.what_if(place, row.fix) if row.fix and place.span else None,

@@ -2,39 +2,42 @@
 
 import argparse
 import os
-import statistics
 import sys
-from collections.abc import Iterator
 from importlib.resources import files
-from typing import Any
 
-import msgspec
-
-from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails
 from tb_torchcompile_plugin.api import report as reports
-from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Bounded, Commands, bounded, is_nothing
-from tb_torchcompile_plugin.api.answers.search import Logdir, first_answer
-from tb_torchcompile_plugin.api.answers.sections import OF_LOGDIR, address, encoded, schema, tables
+from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Commands, bounded, selected
+from tb_torchcompile_plugin.api.answers.search import Logdir, first_answer, newest_run_first
+from tb_torchcompile_plugin.api.answers.sections import encoded, schema, tables
 from tb_torchcompile_plugin.api.answers.show import Shown
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
-from tb_torchcompile_plugin.cli.text_table import Plain, print_json, print_lines, stdout_console, write_text
+from tb_torchcompile_plugin.cli.kernel import print_kernel
+from tb_torchcompile_plugin.cli.text_table import (
+    print_command,
+    print_json,
+    print_lines,
+    print_row,
+    print_table,
+    stdout_console,
+    write_text,
+)
 from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument, visible
 from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
 _SKILL = "tb-torchcompile"  # the folder of a skill has its name
-_IN_THE_ID = ("id", "more", "key", "run", "worker", "span")
+_MAX_RUNS = 8  # below a screen, so that it still fits one
 _USUAL_LOGDIR = "runs"  # of TensorBoard's and torch's examples
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add all of them."""
     _add_report(commands)
-    show = commands.add_parser("show", help="print one row of a report, by the id that stands with it")
+    show = commands.add_parser("show", help="print one row of a report, by its id")
     show.add_argument("id", metavar="ID", help="RUN/WORKER/SPAN/SECTION/KEY, as report prints it")
     show.add_argument(
-        "--logdir", metavar="DIR", help="as for report (default: runs, where that is here, else .)"
+        "--logdir", metavar="DIR", help="as for report (default: runs if there is such a folder, otherwise .)"
     )
     show.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     show.set_defaults(run=show_id)
@@ -78,7 +81,6 @@ def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     bounds.add_argument("--top", type=_number, metavar="N", help="the first rows of each table")
     bounds.add_argument("--max-bytes", type=_number, metavar="N", help="of the printed JSON, at most")
-    bounds.add_argument("--after", metavar="ID", default="", help="the rows of its table behind this one")
 
 
 def _number(text: str) -> int:
@@ -90,31 +92,34 @@ def _number(text: str) -> int:
 def show_report(arguments: argparse.Namespace) -> None:
     """Print the report; warnings and progress go to stderr. Raises UserError where nothing could be read."""
     sections = [name for names in arguments.section for name in names.split(",") if name]
-    ask = AnswerLimits(sections, arguments.top, arguments.max_bytes, arguments.after)
-    run = arguments.only_run
-    if ask.after and not run:
-        row = address(ask.after)
-        run = "" if row.section in OF_LOGDIR else row.run
+    ask = AnswerLimits(sections, arguments.top, arguments.max_bytes)
     with text.progress_bar() as advance:
         report = reports.read_report(
-            arguments.logdir, advance, reports.ReportFilter(run, arguments.rank, arguments.all)
+            arguments.logdir, advance, reports.ReportFilter(arguments.only_run, arguments.rank, arguments.all)
         )
-    failure = _print_warnings(report, arguments.logdir)
-    if ask.bounds and not failure:
+    if failure := _print_warnings(report, arguments.logdir):
+        if arguments.json:
+            sys.stdout.write(encoded(report).decode() + "\n")
+        raise failure
+    if arguments.json and ask.bounds:
         commands = Commands(arguments.logdir, arguments.only_run, ask.top, arguments.max_bytes)
-        answer = bounded(tables(report), ask, first_answer(report).headline, commands)
-        (print_json if arguments.json else print_tables)(answer)
+        print_json(bounded(tables(report), ask, first_answer(report).headline, commands))
     elif arguments.json:
         sys.stdout.write(encoded(report).decode() + "\n")
-    if failure:
-        raise failure
+    elif ask.bounds:
+        text.print_tables(stdout_console(), selected(tables(report), ask), ask.top)
     _check_rank(report, arguments.rank)
     if arguments.json or ask.bounds:
         return
     if arguments.full or arguments.all or arguments.rank is not None:
         text.print_report(report, arguments.rank)
     else:
+        report = newest_run_first(report)
         print_screen(report, arguments.logdir)
+        others = [row for row in report.all_runs if row.run != report.runs[0].run]
+        console = stdout_console()
+        console.print()
+        print_table(console, "Other runs", others, _MAX_RUNS, text.OF_A_RUN)
 
 
 def _print_warnings(report: reports.Report, logdir: str) -> UserError | None:
@@ -139,31 +144,6 @@ def _check_rank(report: reports.Report, rank: int | None) -> None:
         raise WrongArgument(f"no rank {rank}; {listed}")
 
 
-def print_tables(answer: Bounded) -> None:
-    """Print the headline, then each row under its id, and how to get those that were left out."""
-    console = stdout_console()
-    console.print(Plain(answer.headline, "bold"), soft_wrap=True)
-    for cut in answer.tables:
-        title = f"{cut.section} of {cut.place}: {len(cut.rows)} of {cut.total} rows"
-        console.print()
-        console.print(Plain(title, "bold"), soft_wrap=True)
-        for raw in cut.rows:
-            row: dict[str, Any] = msgspec.json.decode(raw)
-            fields = (f"{name}={_as_text(row[name])}" for name in row if name not in _IN_THE_ID)
-            print_lines(console, row.get("address", row["id"]), f"    {'  '.join(fields)}")
-        if omitted := cut.omitted:
-            share = "" if omitted.share is None else f", {100 * omitted.share:.1f} % of {omitted.share_of}"
-            print_lines(console, f"  {omitted.rows} left out{share}: {omitted.next}")
-    if answer.omitted:
-        left = answer.omitted
-        print_lines(console, f"{left.tables} more tables of {left.rows} rows: {left.next}")
-
-
-def _as_text(value: Any) -> str:
-    """Return a text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
 def default_logdir() -> str:
     """Return `runs` if there is such a folder, otherwise the working directory."""
     return _USUAL_LOGDIR if os.path.isdir(_USUAL_LOGDIR) else "."
@@ -175,60 +155,26 @@ def show_id(arguments: argparse.Namespace) -> None:
     reports.check(logdir)
     with text.progress_bar() as advance:
         row = Logdir(Session([("", logdir)]), advance).show(arguments.id, Commands(logdir))
-    if arguments.json:
-        print_json(row)
-    else:
-        sys.stdout.write(visible("\n".join(_lines(row))) + "\n")
+    (print_json if arguments.json else _print_shown)(row)
 
 
-def _lines(shown: Shown) -> Iterator[str]:
-    yield shown.id
-    for name, value in shown.row.items():
-        yield from _field(name, value)
+def _print_shown(shown: Shown) -> None:
+    console = stdout_console()
+    print_command(console, shown.id)
+    print_row(console, shown.row)
     if shown.kernel:
-        yield from _kernel(shown.kernel)
+        print_kernel(console, shown.kernel)
     if how := shown.verify:
-        yield "  how to verify:"
-        yield f"    {how.record}, then: {how.compare}"
+        print_lines(console, "How to verify it:", indent="  ")
+        print_lines(console, how.record, indent="    ")
+        print_command(console, f"    {how.compare}")
         if how.expect:
-            yield f"    Expect: {how.expect}"
+            print_lines(console, f"Expect: {how.expect}", indent="    ")
         if how.what_if:
-            yield f"    Where a step goes then: {how.what_if}"
-    yield f"  in the tab: {shown.tab}"
+            print_command(console, f"    {how.what_if}")
+    print_command(console, f"  In the tab: {shown.tab}")
     for command in shown.next:
-        yield f"  see also: {command}"
-
-
-def _field(name: str, value: Any) -> Iterator[str]:
-    """Yield no line for what is null or empty; one line for each row within a row."""
-    if is_nothing(value):
-        return
-    if isinstance(value, list) and isinstance(value[0], dict):
-        yield f"  {name}:"
-        for row in value:
-            yield f"    - {_words(row)}"
-    elif isinstance(value, dict):
-        yield f"  {name}: {_words(value)}"
-    else:
-        yield f"  {name}: {_as_text(value)}"
-
-
-def _words(row: dict[str, Any]) -> str:
-    return "  ".join(f"{name}={_as_text(value)}" for name, value in row.items() if not is_nothing(value))
-
-
-def _kernel(details: KernelDetails) -> Iterator[str]:
-    times = details.launches.duration_us
-    every = details.launches.shown_every
-    median = f", median {statistics.median(times):.3f} µs" if every == 1 and times else ""
-    yield f"  launches: {len(times) if every == 1 else f'every {every}th is listed'}{median}"
-    for config in details.configs:
-        yield from _field("configuration", msgspec.to_builtins(config))
-    if details.source:
-        yield "  source:"
-        yield from (f"    {line}" for line in details.source.rstrip().splitlines())
-    else:
-        yield "  source: none: a library's kernel, or its code was not recorded"
+        print_command(console, f"  See also: {command}")
 
 
 def _show_schema(arguments: argparse.Namespace) -> None:

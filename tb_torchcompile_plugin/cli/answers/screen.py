@@ -8,8 +8,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from textwrap import wrap
 from typing import NamedTuple
 
-from rich.console import Console
-
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, percent, plural
 from tb_torchcompile_plugin.api.answers.bounded import Commands
 from tb_torchcompile_plugin.api.answers.search import (
@@ -21,14 +19,13 @@ from tb_torchcompile_plugin.api.answers.search import (
 )
 from tb_torchcompile_plugin.api.answers.sections import Address, Table
 from tb_torchcompile_plugin.api.report import Report, RunFinding, SpanReport
-from tb_torchcompile_plugin.cli.text_table import Plain
+from tb_torchcompile_plugin.cli.text_table import Plain, stdout_console
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.reader.arrays import grouped
 
-WIDTH = 120  # columns where stdout is not a terminal
 _STYLES = {"critical": "red", "warning": "yellow"}  # by severity
-# Rows of each block and lines of the advice, so that all blocks fit about 45 lines.
-_FINDINGS, _PARTS, _RUNS, _RANKS, _MAX_ADVICE_LINES = 5, 9, 5, 5, 4
+# Rows of each block, so that all blocks fit about 45 lines.
+_FINDINGS, _PARTS, _RANKS = 5, 9, 5
 
 
 class ScreenLine(NamedTuple):
@@ -41,9 +38,8 @@ class ScreenLine(NamedTuple):
 
 def print_screen(report: Report, logdir: str) -> None:
     """Print to stdout, as wide as the terminal is; into a pipe the same without colours."""
-    console = Console(highlight=False)
-    width = console.width if console.is_terminal else WIDTH
-    for line in screen(report, logdir, width):
+    console = stdout_console()
+    for line in screen(report, logdir, console.width):
         console.print(Plain(line.text, line.style), soft_wrap=True)
 
 
@@ -53,7 +49,6 @@ def screen(report: Report, logdir: str, width: int) -> list[ScreenLine]:
     blocks = [
         list(_first_lines(report, answer, width)),
         list(_findings(report, answer, width)),
-        list(_runs(report)),
         list(_ranks(answer)),
         list(_parts(answer)),
         list(_compiled(answer)),
@@ -91,15 +86,9 @@ def _first_lines(report: Report, answer: FirstAnswer, width: int) -> Iterator[Sc
         yield from (ScreenLine(NOTHING_FASTER), ScreenLine(""))
     who = _who(report, [row for row in report.findings if _what(row) == _what(first)]).strip()
     head = f"{who[1:-1].capitalize()}: " if who else ""
-    yield ScreenLine(head + _in_one_line(first, width - len(head)), _STYLES.get(first.severity, ""))
-    advice = wrap(
-        f"Do: {first.next_step}",
-        width,
-        subsequent_indent="    ",
-        max_lines=_MAX_ADVICE_LINES,
-        placeholder="…",
-    )
-    yield from map(ScreenLine, advice)
+    title = wrap(head + first.title + _location(first), width, subsequent_indent="    ")
+    yield from (ScreenLine(line, _STYLES.get(first.severity, "")) for line in title)
+    yield from map(ScreenLine, wrap(f"Do: {first.next_step}", width, subsequent_indent="    "))
     if first.code and first.code not in first.next_step:
         yield from (ScreenLine(f"    {line}", is_command=True) for line in first.code.splitlines())
 
@@ -116,10 +105,14 @@ def _verdict(answer: FirstAnswer, first: RunFinding) -> str:
     return f"Job of {job.ranks} ranks{step}. {job.basis}"
 
 
+def _location(row: RunFinding) -> str:
+    location = next((where for where in row.where if where not in row.title), "")
+    return f" ({location})" if location else ""
+
+
 def _in_one_line(row: RunFinding, width: int) -> str:
     """Return its title with its place and its prediction, which are kept where the title is too long."""
-    location = next((where for where in row.where if where not in row.title), "")
-    at = f" ({location})" if location else ""
+    at = _location(row)
     if len(row.title + at) <= width:
         return row.title + at
     step = row.predicted
@@ -155,17 +148,6 @@ def _who(report: Report, rows: Sequence[RunFinding]) -> str:
     ranks = {rank_of.get((row.run, row.worker)) for row in rows}
     numbers = sorted(rank for rank in ranks if rank is not None)
     return f" (ranks {listed_numbers(numbers)})" if len(numbers) > 1 else f" ({len(rows)} times)"
-
-
-def _runs(report: Report) -> Iterator[ScreenLine]:
-    if len(report.all_runs) < 2:
-        return
-    yield ScreenLine(f"{plural(len(report.all_runs), 'run')}", "bold")
-    for row in report.all_runs[:_RUNS]:
-        step = "no step" if row.step_us is None else f"{duration(row.step_us)} a step"
-        yield ScreenLine(f"  {row.run}: {step}{f'; {row.finding}' if row.finding else ''}")
-    if len(report.all_runs) > _RUNS:
-        yield ScreenLine(f"  … and {len(report.all_runs) - _RUNS} more")
 
 
 def _ranks(answer: FirstAnswer) -> Iterator[ScreenLine]:
@@ -253,8 +235,8 @@ def _next(report: Report, answer: FirstAnswer, commands: Commands) -> Iterator[S
         id = Table(Address(), "findings", [first]).ids[0]
         reasons[commands.show(id)] = "evidence, prediction, how to verify it"
         if first.fix and first.span:
-            reasons[commands.what_if(span, first.fix)] = "where a step goes with it mended"
-        reasons[commands.compare(first.run, len(report.all_runs) > 1)] = "once it is mended and recorded"
+            reasons[commands.what_if(span, first.fix)] = "where a step goes with the fix"
+        reasons[commands.compare(first.run, len(report.all_runs) > 1)] = "once it is fixed and recorded"
     if answer.span:
         reasons[f"{commands.tables(['kernels'])} --top 10"] = "the hottest kernels"
     reasons[commands.full()] = "all tables"

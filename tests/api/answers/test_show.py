@@ -37,7 +37,7 @@ def test_a_finding_says_how_to_verify_it(logdir: Logdir) -> None:
     shown = first(logdir, "findings")
     assert shown.verify and shown.verify.compare == "tb-torchcompile compare runs AFTER"
     assert shown.verify.what_if and shown.verify.what_if.endswith("--fix graph_breaks")
-    assert shown.row["evidence"]["breaks"] == 4 and shown.row["predicted"]["after_us"] < 3600
+    assert shown.row.evidence["breaks"] == 4 and shown.row.predicted.after_us < 3600
 
 
 def test_of_several_runs_the_one_that_is_meant_is_compared(recording: Recording, tmp_path: Path) -> None:
@@ -55,13 +55,13 @@ def test_a_finding_leads_to_the_row_it_is_about(logdir: Logdir) -> None:
     id = site.split()[2]
     assert id.startswith(f"{SPAN}/graph_break_sites/")
     shown = logdir.show(id, ASK)
-    (stack, *_) = [one["stack"] for one in shown.row["breaks"]]
-    assert shown.row["reason"] and stack[-1]["line"] == 26 and shown.row["host_us"] > 400
+    (stack, *_) = [one.stack for one in shown.row.breaks]
+    assert shown.row.reason and stack[-1].line == 26 and shown.row.host_us > 400
 
 
 def test_a_reported_break_leads_to_its_price(logdir: Logdir) -> None:
     shown = first(logdir, "graph_breaks")
-    assert shown.row["stack"] and shown.row["hints"]
+    assert shown.row.stack and shown.row.hints
     assert any(f"{SPAN}/graph_break_sites/" in one for one in shown.next)
 
 
@@ -70,8 +70,8 @@ def test_a_kernel_has_launches_and_source(logdir: Logdir) -> None:
     id = next(id for id in kernels.ids if "triton_poi" in id)
     shown = logdir.show(id, ASK)
     assert shown.kernel and shown.kernel.source and "@triton.jit" in shown.kernel.source
-    assert len(shown.kernel.launches.duration_us) == shown.row["launches"] > 0
-    assert sum(shown.kernel.launches.duration_us) == pytest.approx(shown.row["time_us"])
+    assert len(shown.kernel.launches.duration_us) == shown.row.launches > 0
+    assert sum(shown.kernel.launches.duration_us) == pytest.approx(shown.row.time_us)
 
 
 def test_an_unknown_id_is_told_with_those_near_it(logdir: Logdir) -> None:
@@ -91,7 +91,7 @@ def test_the_tab_opens_the_row(logdir: Logdir) -> None:
         "worker": "vm_1027",
         "span": "1795230252555613000",
         "panel": "kernels",
-        "row": f"kernels:{shown.row['key']}",
+        "row": f"kernels:{shown.row.key}",
     }
     (finding, *_) = logdir.report().findings
     assert f"panel=graph_breaks&p.torch_compile.row={'graph_breaks:/home'}" in fragment(
