@@ -34,7 +34,7 @@ ClockName = Literal["host", "gpu"]
 # A step that is this many times as long on a GPU as on the host is limited by the GPU. Less is the end of the last
 # step, whose GPU work ends later.
 GPU_BOUND_RATIO = 1.05
-_FILLED = 0.5  # share of a step on a GPU that has work most of the time
+_FILLED = 0.9  # share of a step on a GPU that has work most of the time
 _COMPILING_SHARE = 0.1  # of a step spent compiling, from which on it is not a steady one; chosen by eye
 # Of what a loop does once per step: two steps at least, otherwise nothing shows that it is a loop.
 _MIN_CALLS = 3
@@ -343,7 +343,7 @@ def steady_steps(profile: Profile) -> SteadySteps | None:
 class StepTime(msgspec.Struct, frozen=True):
     """How long a step is: the one number for it."""
 
-    step_us: float  # unprofiled where the handler noted such steps, and no GPU was the limit
+    step_us: float  # unprofiled where the handler noted such steps
     clock: ClockName
     steps: int  # of how many `profiled_us` is the mean; 0 where the span has no steps, and is one window
     profiled_us: float  # while the profiler recorded; the rest of it is the profiler's overhead
@@ -363,42 +363,62 @@ def step_time(profile: Profile) -> StepTime:
     if steady is None:
         length = us(profile.of(span_window).total_ns)
         return StepTime(length, "host", 0, length, "span", None, 0)
-    noted = profile.of(_noted_lengths)
+    unprofiled = profile.of(_unprofiled)
+    device = unprofiled.device if len(unprofiled.lengths) else steady.device
     return StepTime(
         step_us=float(profile.of(step_lengths).mean()) / 1000,
-        clock="host" if steady.device is None else "gpu",
+        clock="host" if device is None else "gpu",
         steps=len(steady.rows),
         profiled_us=steady.step_ns / 1000,
         source=steps.source,
-        device=steady.device,
-        unprofiled_steps=len(noted),
+        device=device,
+        unprofiled_steps=len(unprofiled.lengths),
     )
 
 
 def step_lengths(profile: Profile) -> Int64s:
     """Return the lengths whose mean is the step time (ns): unprofiled ones where they count; [] without steps."""
-    steady, noted = profile.of(steady_steps), profile.of(_noted_lengths)
-    return noted if len(noted) or steady is None else steady.lengths
+    steady, unprofiled = profile.of(steady_steps), profile.of(_unprofiled).lengths
+    return unprofiled if len(unprofiled) or steady is None else steady.lengths
 
 
-def _noted_lengths(profile: Profile) -> Int64s:
-    """Return the noted unprofiled steps (ns) if they can be as short as that, and are not longer than profiled ones.
+class _Unprofiled(NamedTuple):
+    """Steps without a profiler."""
+
+    lengths: Int64s  # ns
+    device: int | None = None  # the GPU that limits them, None for the host
+
+
+def _unprofiled(profile: Profile) -> _Unprofiled:
+    """Return the noted unprofiled steps if they can be as short as that, and are not longer than profiled ones.
 
     The handler notes times of the host. Where it runs ahead of a GPU they are shorter than the steps, until the queue
-    is full: no step is shorter than the GPU's work in it.
+    is full. No step is shorter than the GPU's work in it; if most of the noted ones are, that work is their length.
     """
-    steady = profile.of(steady_steps)
+    steady, none = profile.of(steady_steps), _Unprofiled(np.zeros(0, np.int64))
     noted = np.array(profile.data.of(unprofiled_steps) if profile.data else (), np.int64)
     if steady is None or not len(noted):
-        return np.zeros(0, np.int64)
-    least = steady.step_ns / GPU_BOUND_RATIO
+        return none
+    answer = _Unprofiled(noted, steady.device)
+    work = _Unprofiled(steady.lengths, steady.device)
     if steady.device is None:
-        work = [gpu.work[np.isin(gpu.step, steady.rows)] for gpu in profile.of(steps_by_gpu)]
-        least = max((float(ns.mean()) for ns in work if len(ns)), default=0.0) / GPU_BOUND_RATIO
+        work = profile.of(_gpu_work)
+    least = float(work.lengths.mean()) / GPU_BOUND_RATIO if len(work.lengths) else 0.0
     if noted.mean() < least:  # without those that ended before the queue was full, if most are left
         full = noted[noted >= least]
-        noted = full if 2 * len(full) > len(noted) else noted[:0]
-    return noted if len(noted) and noted.mean() < steady.step_ns else noted[:0]
+        answer = _Unprofiled(full, steady.device) if 2 * len(full) > len(noted) else work
+    return answer if answer.lengths.mean() < steady.step_ns else none
+
+
+def _gpu_work(profile: Profile) -> _Unprofiled:
+    """Return how long the GPU that works longest is busy in each of the steady steps; [] without GPU work."""
+    steady = profile.of(steady_steps)
+    rows = steady.rows if steady else np.zeros(0, np.int64)
+    devices = [_Unprofiled(gpu.work[np.isin(gpu.step, rows)], gpu.device) for gpu in profile.of(steps_by_gpu)]
+    none = _Unprofiled(np.zeros(0, np.int64))
+    return max(
+        (row for row in devices if len(row.lengths)), key=lambda row: float(row.lengths.mean()), default=none
+    )
 
 
 def span_window(profile: Profile) -> Intervals:

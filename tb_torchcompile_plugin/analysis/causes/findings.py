@@ -45,6 +45,8 @@ _SPECIFIC_PERCENT, _SPECIFIC_SHARE = 15.0, 0.3
 _PRIORITY, _PRIORITY_PERCENT = ("reduced_once", "zeroed_gradients"), 10.0
 # Where nothing prices it: other advice would not help before.
 _BLOCKING = ("nothing_compiled", "frame_given_up")
+# Where it can be acted on, it may bring more than twice of what any other is predicted to: first if that is little.
+_UNPRICED = "large_site"
 _OF_RANKS = ("late_rank", "ranks_take_turns")
 _OUTDONE_PERCENT = 10.0  # more of a step than a late rank costs: then all ranks suffer from it; chosen by eye
 # Findings of a span that show the same matter as one of the compile data, with its price or its root.
@@ -142,17 +144,23 @@ def sort_findings(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
     blocking = max((_gain(row) for row in rows if row.rule in _BLOCKING), default=0.0)
     most_of_rank = max(best - _OUTDONE_PERCENT, blocking)
     least_percent = max(_SPECIFIC_PERCENT, _SPECIFIC_SHARE * generic)
-    return sorted(rows, key=partial(_rank, least_percent, most_of_rank, _order_of(rows)))
+    is_unpriced_first = max(map(_gain, rows), default=0.0) < _PRIORITY_PERCENT
+    return sorted(rows, key=partial(_rank, least_percent, most_of_rank, is_unpriced_first, _order_of(rows)))
 
 
 def _rank(
-    least_percent: float, most_of_rank: float, order: Callable[[Finding], _Order], row: Finding
+    least_percent: float,
+    most_of_rank: float,
+    is_unpriced_first: bool,
+    order: Callable[[Finding], _Order],
+    row: Finding,
 ) -> tuple[bool, bool, _Order, float, int]:
     gain = _gain(row)
     outdone = row.rule in _OF_RANKS and most_of_rank > gain
     first = row.rule not in _GENERIC and gain >= least_percent and not outdone
     first |= row.rule in _PRIORITY and gain >= _PRIORITY_PERCENT
     first |= row.rule in _BLOCKING and row.predicted is None
+    first |= row.rule == _UNPRICED and row.severity != "info" and is_unpriced_first
     overrides = row.rule in _OVERRIDING and not outdone
     severity = SEVERITIES.index(row.severity)
     return not overrides, not first, order(row), -(row.saves_us or 0), severity

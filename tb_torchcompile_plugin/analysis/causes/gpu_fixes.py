@@ -43,7 +43,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names import collectives, kernels, operators
-from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_optimizer
+from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_graph, is_optimizer
 
 
 class Speed(NamedTuple):
@@ -117,16 +117,20 @@ def _deterministic(profile: Profile) -> Iterator[Fix]:
     """Yield torch.use_deterministic_algorithms off: it sorts indices before adding at them, and fills new memory."""
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(launch_sequence)
     sorting = columns.host_slices(trace, operators.SORTED_INSTEAD.__eq__)
-    sorting = sorting[columns.called_by(trace, sorting, operators.SCATTERS.__contains__)]
-    if not len(sorting):
-        return  # a program may fill memory on purpose
     filling = columns.host_slices(trace, operators.FILLED.__eq__)
     filling = filling[columns.called_by(trace, filling, operators.ALLOCATES_ONLY.__contains__)]
+    is_instead = columns.called_by(trace, sorting, operators.SCATTERS.__contains__)
+    if len(filling):  # inductor calls it only in this mode, which fills what was allocated
+        is_instead |= enclosing(trace, sorting, is_graph) >= 0
+    sorting = sorting[is_instead]
+    if not len(sorting):
+        return  # a program may add at indices, or fill memory, on purpose
     times = slice_times(profile, np.union1d(sorting, filling))
     inside, _ = points_inside(profile, times)
     needed = profile.of(work_named, operators.scatters) & inside[queue.point]
     kept = columns.mask_at(queue.point[needed], len(lane))
-    scattering = enclosing(trace, sorting[:1], operators.SCATTERS.__contains__)[0]
+    around = enclosing(trace, sorting[:1], operators.SCATTERS.__contains__)[0]
+    scattering = around if around >= 0 else sorting[0]
     yield Fix(
         kind="deterministic",
         subject=(trace.names[trace.name[scattering]], *most_called_at(profile, sorting)),

@@ -53,7 +53,11 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.collectives import GPU_BACKENDS
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind, is_generic_hint
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_anonymous, short_kernel
-from tb_torchcompile_plugin.torch_names.operators import is_library_operator
+from tb_torchcompile_plugin.torch_names.operators import (
+    is_embedding_backward,
+    is_foreach,
+    is_library_operator,
+)
 from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, DATA_PARALLEL, PYTHON_FUNCTION, is_autotuning
 
@@ -279,9 +283,7 @@ def _unnamed_cpu_kernels(rule: Rule[SpanContext], context: SpanContext) -> Itera
 def _large_sites(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
     """Report the sites that take much of a step, and that no other finding explains; so this rule is the last one."""
     sites = [
-        site
-        for site in context.profile.of(ledger).sites
-        if site.site and site.step_percent >= thresholds.site_percent and not _is_explained(context, site)
+        site for site in context.profile.of(ledger).sites if site.site and _is_unexplained(context, site)
     ]
     for site in sites[:_MAX_SITES]:
         kind = site.kinds[0]
@@ -298,27 +300,45 @@ def _large_sites(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Find
             f"{words[0].upper()}{words[1:]} {verb} {duration(site.time_us)}, "
             f"{percent(site.step_percent)} of {'the step' if context.steps else 'the span'}"
             f"{f' (such as {short_kernel(inside)})' if inside else ''}",
-            _next_step(site, is_work),
+            _next_step(context, site, is_work),
             {"site_us": site.time_us, "share_percent": site.step_percent},
             severity="info" if is_work else "warning",
             where=[site.site],
         )
 
 
-def _is_explained(context: SpanContext, site: LedgerSite) -> bool:
-    """Whether another finding names a site, or brings as much as the larger part of it."""
-    return any(
+def _is_unexplained(context: SpanContext, site: LedgerSite) -> bool:
+    """Whether no other finding names a site, or brings as much as the larger part of what it may bring.
+
+    Less time of the host makes a step shorter only as far as its GPU idles.
+    """
+    used, most_percent = context.profile.of(utilization), site.step_percent
+    if used and site.host_us > site.gpu_us and used.mean.busy_percent is not None:
+        most_percent = min(most_percent, 100 - used.mean.busy_percent)
+    is_explained = any(
         site.site in row.where
-        or (row.predicted is not None and row.predicted.gain_percent >= _EXPLAINED * site.step_percent)
+        or (row.predicted is not None and row.predicted.gain_percent >= _EXPLAINED * most_percent)
         for row in context.found
     )
+    return most_percent >= thresholds.site_percent and not is_explained
 
 
 def _preposition(site: LedgerSite) -> str:
     return "at " if site.file else "" if site.site.startswith(("after ", "before ")) else "of "
 
 
-def _next_step(site: LedgerSite, is_work: bool) -> str:
+def _next_step(context: SpanContext, site: LedgerSite, is_work: bool) -> str:
+    kind, names = site.kinds[0], context.profile.trace.names
+    if is_work and is_foreach(site.site) and any(map(is_embedding_backward, names)):
+        return (
+            "An embedding has a dense gradient, so the optimizer goes over all of its rows: if a step looks up few of "
+            "them, nn.Embedding(sparse=True) with an optimizer that takes sparse gradients. record_shapes=True shows it"
+        )
+    if kind == "kernel_launches":
+        return (
+            'Launch less often: CUDA graphs (mode="reduce-overhead"), which need the same shapes and memory in each '
+            "step, such as a static cache; or a larger batch"
+        )
     if is_work:
         return (
             "Kernels shows how near they are to what the device can do; other shapes or types may need less"
@@ -593,4 +613,6 @@ RUN_RULES = (
     ),
     Rule("empty_profile", "overview", _empty_profile),
 )
-LARGE_SITE_RULE: Rule[SpanContext] = Rule("large_site", "step_breakdown", _large_sites)
+LARGE_SITE_RULE: Rule[SpanContext] = Rule(
+    "large_site", "step_breakdown", _large_sites, lambda context: context.whole
+)
