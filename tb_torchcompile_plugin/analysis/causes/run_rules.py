@@ -54,7 +54,13 @@ from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kin
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_anonymous, short_kernel
 from tb_torchcompile_plugin.torch_names.operators import is_library_operator
 from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
-from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, DATA_PARALLEL, PYTHON_FUNCTION, is_autotuning
+from tb_torchcompile_plugin.torch_names.slices import (
+    CALL_CATS,
+    DATA_PARALLEL,
+    LOOKUPS,
+    PYTHON_FUNCTION,
+    is_autotuning,
+)
 
 # What helps against a break for which torch has no hint.
 _REWRITE = "Write it with torch's own operators, or move it out of the compiled function"
@@ -297,7 +303,7 @@ def _large_sites(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Find
             f"{words[0].upper()}{words[1:]} {verb} {duration(site.time_us)}, "
             f"{percent(site.step_percent)} of {'the step' if context.steps else 'the span'}"
             f"{f' (such as {short_kernel(inside)})' if inside else ''}",
-            _next_step(site, is_work),
+            _next_step(context, site, is_work),
             {"site_us": site.time_us, "share_percent": site.step_percent},
             severity="info" if is_work else "warning",
             where=[site.site],
@@ -317,14 +323,17 @@ def _preposition(site: LedgerSite) -> str:
     return "at " if site.file else "" if site.site.startswith(("after ", "before ")) else "of "
 
 
-def _next_step(site: LedgerSite, is_work: bool) -> str:
+def _next_step(context: SpanContext, site: LedgerSite, is_work: bool) -> str:
     if is_work:
         return (
             "Kernels shows how near they are to what the device can do; other shapes or types may need less"
         )
     if site.file:
         return "Take it out of the step: compute it once before the loop, in the data loader's workers, or on the GPU"
-    return "Record with with_stack=True to see the lines: it is Python code, or waiting for something else"
+    known = context.summary and context.summary.environment.HasField("compile_called")
+    may_compile = site.site.endswith(LOOKUPS) and not known  # what is right before a compiled call
+    example = ", such as torch.compile called in each step" if may_compile else ""
+    return f"Record with with_stack=True to see the lines: it is Python code{example}, or waiting for something else"
 
 
 def _part_percent(profile: Profile, *parts: Part) -> float:
@@ -592,4 +601,4 @@ RUN_RULES = (
     ),
     Rule("empty_profile", "overview", _empty_profile),
 )
-LARGE_SITE_RULE: Rule[SpanContext] = Rule("large_site", "step_breakdown", _large_sites)
+LARGE_SITE_RULE = Rule("large_site", "step_breakdown", _large_sites, lambda context: context.whole)
