@@ -206,38 +206,43 @@ def _cache_missed(rule: Rule[CompileData], data: CompileData) -> Iterator[Findin
 
 
 def _no_trace(rule: Rule[CompileData], data: CompileData) -> Iterator[Finding]:
-    """Report compile data without a trace, and a profiler that ended before its schedule began to record."""
-    steps = data.summary.steps.unused.steps
-    ended = f"it ended after {plural(steps, 'call')} of its step()"
-    advice = "Call prof.step() at the end of each step, inside of the profiler's block"
-    if not data.summary.steps.HasField("unused"):
-        yield _no_trace_read(rule, data, advice)
-        return
-    yield rule.finding(
-        None,
-        "There is no trace, as the profiler's schedule never began to record: "
-        f"{ended if steps else 'its step() was not called'}",
-        "Run more steps, or shorten wait and warmup of the schedule" if steps else advice,
-        {"profiler_steps": steps},
-        severity="critical",
-        code=None if steps else "prof.step()",
+    """Report compile data without a trace, with the reason where the handler noted it."""
+    steps, step_call = (
+        data.summary.steps,
+        "call prof.step() at the end of each step, inside of the profiler's block",
     )
-
-
-def _no_trace_read(rule: Rule[CompileData], data: CompileData, advice: str) -> Finding:
-    """Return the finding where nothing shows whether a profiler was to write a trace: only that there is none."""
-    profiled = len(data.summary.steps.recorded_ns)
+    called, profiled = steps.unused.steps, len(steps.recorded_ns)
+    advice = f"If a profiler was to write one: {step_call}, until its schedule ends"
     title = "The compile summary has no trace, and no call of a profiler's step() was recorded"
-    step = f"If a profiler was to write one: {advice[0].lower()}{advice[1:]}, until its schedule ends"
-    if data.source == "torch_trace":
+    if steps.HasField("unused"):
+        ended = (
+            f"it ended after {plural(called, 'call')} of its step()"
+            if called
+            else "its step() was not called"
+        )
+        title = f"There is no trace, as the profiler's schedule never began to record: {ended}"
+        advice = (
+            "Run more steps, or shorten wait and warmup of the schedule" if called else f"C{step_call[1:]}"
+        )
+    elif data.source == "torch_trace":
         title = (
             "Without a trace it is unknown where the time of a step goes: a log shows only what was compiled"
         )
-        step = "Profile the run, too: on_trace_ready=tb_torchcompile_plugin.tensorboard_trace_handler(FOLDER)"
+        advice = (
+            "Profile the run, too: on_trace_ready=tb_torchcompile_plugin.tensorboard_trace_handler(FOLDER)"
+        )
     elif profiled:
         title = f"The compile summary has no trace, though the profiler recorded {plural(profiled, 'step')}"
-        step = "Put the trace into the same folder. If none was written, let the profiler's schedule end"
-    return rule.finding(None, title, step, {"profiled_steps": profiled}, severity="info")
+        advice = "Put the trace into the same folder. If none was written, let the profiler's schedule end"
+    is_noted = steps.HasField("unused")
+    yield rule.finding(
+        None,
+        title,
+        advice,
+        {"profiler_steps": called} if is_noted else {"profiled_steps": profiled},
+        severity="critical" if is_noted else "info",
+        code="prof.step()" if is_noted and not called else None,
+    )
 
 
 def _cuda_graphs_not_replayed(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:

@@ -99,16 +99,15 @@ def _time(profile: Profile) -> str:
     if not step.steps:
         return f"Span {duration(step.step_us)}"
     compiles = profile.of(compiling).steps
-    is_none_steady = compiles == len(profile.of(StepWindows))
+    without = f"without {plural(compiles, 'step that compiles', 'steps that compile')}" if compiles else ""
+    if compiles == len(profile.of(StepWindows)):  # none is left out
+        without = "it compiles" if compiles == 1 else "all of them compile"
     notes = (
         f"mean of {step.unprofiled_steps}, {duration(step.profiled_us)} while profiling"
         if step.unprofiled_steps
         else "",
         f"mean of {step.steps}" if step.steps > 1 and not step.unprofiled_steps else "",
-        "all of them compile" if is_none_steady and compiles > 1 else "it compiles" if is_none_steady else "",
-        f"without {plural(compiles, 'step that compiles', 'steps that compile')}"
-        if compiles and not is_none_steady
-        else "",
+        without,
         profile.of(how_steps_were_found),
     )
     details = ", ".join(filter(None, notes))

@@ -178,8 +178,9 @@ def _ranks(answer: FirstAnswer) -> Iterator[ScreenLine]:
     yield ScreenLine(f"Ranks, {count}; waits are of all that was recorded", "bold")
     if missing := job.missing_ranks:
         names = ", ".join(map(str, missing[:_RANKS])) + (" …" if missing[_RANKS:] else "")
-        were = "rank was" if len(missing) == 1 else "ranks were"
-        yield ScreenLine(f"  {len(missing)} {were} not read ({names}): others may wait longer than is shown")
+        yield ScreenLine(
+            f"  Not read: {plural(len(missing), 'rank')} ({names}); others may wait longer than is shown"
+        )
     for row in rows[:_RANKS]:
         step = "" if row.step_us is None else f"{duration(row.step_us)} a step, "
         host = f" on {row.host}" if row.host else ""
