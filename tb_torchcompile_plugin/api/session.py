@@ -127,7 +127,8 @@ class Session:
         folder = os.path.dirname(files[0].path) if files else ""
         key, read = (folder, worker.worker), partial(read_compile_data, worker)
         # one that could not be read may be readable the next time
-        return self._compile_data.get(key, read, files, lambda data: all(notice.kept for notice in data[1]))
+        made_of = files, worker.has_trace
+        return self._compile_data.get(key, read, made_of, lambda data: all(notice.kept for notice in data[1]))
 
     def with_packages(self, run: str, worker: WorkerFiles) -> DataRead:
         """Return the same, with the packages that another process of the run compiled."""

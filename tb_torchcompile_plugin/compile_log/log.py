@@ -104,10 +104,10 @@ class CompileLog:
             if kind not in records.KINDS and artifacts.artifact_name(kind) is None:
                 self.unknown[kind] += 1
             self._add(kind, record)
-        except Exception as error:
+        except Exception:
             if not record.damaged:
                 # characters: it is shown in one line
-                self.unreadable[f"{str(kind)[:60]}: {type(error).__name__}"] += 1
+                self.unreadable[f"{str(kind)[:60]} of an unknown form"] += 1
 
     def _add(self, kind: str, record: Record) -> None:
         compile_id = records.compile_id_of(record.metadata) or self._ahead_id(kind, record)

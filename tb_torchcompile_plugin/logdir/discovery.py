@@ -85,6 +85,11 @@ class WorkerFiles:
         """The files that its compile data is made of."""
         return (*self.summaries, *([self.log] if self.log else []))
 
+    @property
+    def has_trace(self) -> bool:
+        """Whether a trace of it is there, or what is kept of one."""
+        return bool(self.spans or self.digests)
+
 
 @dataclass
 class RunFiles:

@@ -42,6 +42,11 @@ _BY_HEAD = (
         "Set TORCH_TRACE to a folder, and report that: what was compiled needs no trace",
     ),
     (
+        rb"\Aversion https://git-lfs\.github\.com/spec/",
+        "this is a pointer of Git LFS, not the file itself",
+        "Run: git lfs pull",
+    ),
+    (
         rb'"schema"\s*:\s*"[\d.]+-chakra',
         "this is an execution trace (ExecutionTraceObserver), which holds no times",
         _RECORD,

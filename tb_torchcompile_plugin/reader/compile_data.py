@@ -36,6 +36,16 @@ class CompileData(Memoized):
     notices: list[Notice] = field(default_factory=list)  # what could not be read
     log: File | None = None  # holds the texts of artifacts with a `log_offset`
     packages: Packages | None = None  # those that another process compiled
+    has_trace: bool = True  # of the same worker, or what is kept of one
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether records could not be read: what they hold is unknown."""
+        return bool(self.summary.records.unreadable)
+
+    def none_of(self, what: str) -> str:
+        """Return "No recompiles.", or that there are none in what could be read."""
+        return f"No {what}{' in the records that could be read' if self.is_lossy else ''}."
 
 
 DataRead: TypeAlias = tuple[CompileData | None, list[Notice]]
@@ -48,10 +58,12 @@ def read_compile_data(worker: WorkerFiles) -> DataRead:
     log = _log(worker.log, notices)
     if newest is not None:
         merged = merge(newest, log) if log is not None else newest
-        return CompileData(merged, "summary", file, notices, worker.log), notices
-    if log is not None and worker.log is not None:
-        return CompileData(log, "torch_trace", worker.log.path, notices, worker.log), notices
-    return None, notices
+        data = CompileData(merged, "summary", file, notices, worker.log)
+    elif log is not None and worker.log is not None:
+        data = CompileData(log, "torch_trace", worker.log.path, notices, worker.log)
+    else:
+        return None, notices
+    return replace(data, has_trace=worker.has_trace), notices
 
 
 def _newest_summary(files: list[File], notices: list[Notice]) -> tuple[CompileSummary | None, str]:

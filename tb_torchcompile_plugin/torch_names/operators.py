@@ -22,6 +22,8 @@ UNCOUNTED = (
     *("aten::is_leaf", "aten::output_nr", "aten::_version"),
 )
 
+DISPATCH_MODE = "PythonDispatchMode"  # around what a TorchDispatchMode of the program gets
+
 # Types of tensors' elements.
 _FLOAT8 = ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz")
 _TYPES = {

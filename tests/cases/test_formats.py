@@ -105,6 +105,37 @@ def test_what_was_repaired_is_not_missing(tmp_path: Path, capsys: Capture) -> No
     assert "repaired: 1" in err and NOTHING_IN_A_PART not in out
 
 
+def test_a_damaged_name_is_repaired_and_marked(capsys: Capture) -> None:
+    """The name of a C function, of which the profiler wrote bytes of other memory."""
+    rows = report(CASES / "pytorch130622_bytes", capsys)["findings"]
+    (row,) = [row for row in rows if row["rule"] == "library"]
+    assert f"getpass.py(0): {5 * chr(0xFFFD)}/ (name repaired)" in row["title"]
+    assert row["fix"].isprintable()
+
+
+def test_an_unreadable_record_may_be_what_is_missing(capsys: Capture) -> None:
+    folder = CASES / "attack_bidi_compile_id"
+    assert main(["report", str(folder)]) == 0
+    out, err = capsys.readouterr()
+    assert "compilation_metrics of an unknown form: 1" in err and "Error" not in err
+    assert "No recompiles in the records that could be read." in out
+    assert "No graph breaks in the records that could be read." in out and "No finding: " not in out
+
+
+def test_a_pointer_of_git_lfs_is_named(tmp_path: Path, capsys: Capture) -> None:
+    text = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 7\n"
+    (tmp_path / "x.1.pt.trace.json").write_text(text)
+    assert main(["report", str(tmp_path)]) == 1
+    assert "Git LFS" in capsys.readouterr().err
+
+
+def test_an_empty_trace_claims_nothing_of_a_device(tmp_path: Path, capsys: Capture) -> None:
+    write(tmp_path / "x.1.pt.trace.json", [])
+    assert main(["report", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("No events were read.") and "CPU" not in out
+
+
 def rank_events(rank: int) -> list[dict[str, Any]]:
     """Three operators with a kernel each, on the device of a rank."""
     events = in_steps(slice_("aten::mm", 10, 80), *launch("gemm", 20, 50, 600, device=rank), every=1000)
@@ -155,6 +186,26 @@ def test_a_finding_of_two_ranks_is_one_with_both(capsys: Capture) -> None:
         "  [critical] (ranks 0, 1) The host ",
     ]
     assert "Ranks wait little for each other: rank 0 waits most, 120 µs" in lines[0]
+
+
+def test_ranks_without_a_trace_are_named(tmp_path: Path, capsys: Capture) -> None:
+    for rank in (0, 2):
+        info = {"rank": rank, "world_size": 4}
+        write(tmp_path / f"w{rank}.1.pt.trace.json", rank_events(rank), distributedInfo=info)
+    assert main(["report", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "\nRanks, 2 of 4; " in out and "Not read: 2 ranks (1, 3)" in out
+
+
+def test_ranks_in_folders_of_their_own_are_one_job(tmp_path: Path, capsys: Capture) -> None:
+    for rank in (0, 1):
+        (tmp_path / f"rank{rank}").mkdir()
+        info = {"rank": rank, "world_size": 2}
+        write(tmp_path / f"rank{rank}" / "w.1.pt.trace.json", rank_events(rank), distributedInfo=info)
+    assert main(["report", str(tmp_path)]) == 0
+    assert "The 2 runs are ranks of one job" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "rank0")]) == 0
+    assert "ranks of one job" not in capsys.readouterr().out
 
 
 def test_each_rank_of_one_worker_name_keeps_its_summaries(tmp_path: Path, capsys: Capture) -> None:

@@ -1,17 +1,25 @@
 """Inputs from public reports that lack records: what is missing is named first, and nothing is claimed of it."""
 
+import gzip
+import re
+import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from profiles import spans_in
+from profiles import profile_in, spans_in
 from tb_torchcompile_plugin.analysis.causes.findings import findings
-from tb_torchcompile_plugin.analysis.causes.overview import headline
+from tb_torchcompile_plugin.analysis.causes.fix_words import words_of
+from tb_torchcompile_plugin.analysis.causes.overview import headline, overview
+from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
+from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
+from traces import in_steps, launch, write_trace
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
 
@@ -69,6 +77,46 @@ def test_no_fix_of_the_host_goes_below_what_a_graph_takes_on_the_device() -> Non
     rows = case("torchtitan4362_streams").of(findings).findings
     after = [row.predicted.after_us for row in rows if row.predicted]
     assert after and min(after) >= 16_500 * 0.999
+
+
+def test_a_launch_without_an_operator_has_the_name_of_its_call() -> None:
+    rows = case("torchtitan4362_streams").of(predicted_fixes)
+    assert [row.name for row in rows if row.kind == "eager"] == ["cudaGraphLaunch"]
+
+
+def test_what_has_no_name_is_said_to_have_none() -> None:
+    (row, *_) = case("torchtitan4362_streams").of(predicted_fixes)
+    assert words_of(replace(row, kind="operator", name="")).what.startswith("(no name) keeps")
+
+
+@pytest.mark.parametrize("share", [0.6, 0.9])
+def test_of_a_cut_trace_the_gpu_is_busy_at_least_as_long(share: float, tmp_path: Path) -> None:
+    """Its steps are there, and part of what ran in them: nothing is blamed on what is missing."""
+    text = write_trace(tmp_path, in_steps(*launch("gemm", 20, 50, 40), every=100)).read_text()
+    (tmp_path / "w.1.pt.trace.json").write_text(text[: int(len(text) * share)])
+    profile = profile_in(tmp_path)
+    assert " · GPU busy at least " in headline(profile)
+    assert profile.of(findings).findings == [] and profile.of(overview).pays == ""
+
+
+@pytest.mark.parametrize(("share", "note"), [(0.6, "(it compiles)"), (0.93, "without 2 steps that compile)")])
+def test_a_step_that_compiles_is_no_steady_one(share: float, note: str, tmp_path: Path) -> None:
+    """Of a recording that was cut in its first step nothing else is left."""
+    shutil.copytree(CASES / "recompile_count" / "run", tmp_path, dirs_exist_ok=True)
+    (packed,) = tmp_path.glob("*.json.gz")
+    text = gzip.decompress(packed.read_bytes())
+    packed.with_suffix("").write_bytes(text[: int(len(text) * share)])
+    packed.unlink()
+    (profile,) = spans_in(tmp_path)
+    assert note in headline(profile)
+
+
+def test_unaccounted_time_is_one_part_of_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a step of 30.0 ms 6.4 ms are left without it, the work of the GPU."""
+    assert main(["report", str(CASES / "kineto743_rocm_warmup")]) == 0
+    out = capsys.readouterr().out
+    times = re.findall(r"^  (\w+ [\w ]+?)  +([\d.]+) ms", out, re.MULTILINE)
+    assert dict(times) == {"idle unaccounted time": "23.4", "gpu gemm": "6.40"}
 
 
 @pytest.mark.parametrize(("name", "share"), [("pytorch190757_cpu_kernel", 98.0), ("threads_recorded", 85.6)])

@@ -1,6 +1,7 @@
 """Public reports of programs in which nothing, or nothing new, ran compiled: is the reason the one that held?"""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from profiles import data_of, profile_with, spans_in
 from tb_torchcompile_plugin.analysis.causes.compile_rules import EAGER_REASONS, eager_cause
 from tb_torchcompile_plugin.analysis.causes.findings import compile_findings
 from tb_torchcompile_plugin.analysis.causes.rule import SpanContext
+from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from traces import slice_
+from traces import Event, slice_, write_trace
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
 START_NS = 1_700_000_000_000_000_000
@@ -72,13 +74,13 @@ def test_reasons_have_words_and_something_to_do() -> None:
     assert all(len(why) < 70 and next_step for why, next_step in EAGER_REASONS.values())
 
 
-def reason(folder: Path, summary: CompileSummary | None) -> str:
+def reason(folder: Path, summary: CompileSummary | None, *others: Event) -> str:
     """Why nothing compiled runs in two steps that begin 1 ms after START_NS."""
     folder.mkdir(exist_ok=True)
     steps = [
         slice_(f"ProfilerStep#{number}", 1000 + 100 * number, 100, "user_annotation") for number in (0, 1)
     ]
-    events = [*steps, slice_("aten::mm", 1010, 80), slice_("aten::mm", 1110, 80)]
+    events = [*steps, slice_("aten::mm", 1010, 80), *others, slice_("aten::mm", 1110, 80)]
     data = data_of(summary) if summary else None
     context = SpanContext(
         profile_with(folder, events, data, deviceProperties=[], baseTimeNanoseconds=START_NS)
@@ -105,6 +107,15 @@ def test_what_no_handler_recorded_is_unknown(tmp_path: Path) -> None:
     assert reason(tmp_path / "old", CompileSummary()) == "unknown"
     assert reason(tmp_path / "never", never) == "never"
     assert reason(tmp_path / "unused", called(("compile", "f", 0))) == "unused"
+
+
+def test_a_dispatch_mode_in_the_trace_is_named_where_calls_of_compile_are_unknown(tmp_path: Path) -> None:
+    mode = slice_("PythonDispatchMode", 1020, 30)
+    never = called()
+    never.environment.compile_called = False
+    assert reason(tmp_path / "old", CompileSummary(), mode) == "traced_mode"
+    assert reason(tmp_path / "trace", None, mode) == "traced_mode"
+    assert reason(tmp_path / "never", never, mode) == "never"
 
 
 def test_a_stance_counts_while_it_is_in_force(tmp_path: Path) -> None:
@@ -136,3 +147,37 @@ def test_a_profiler_that_ended_too_early_has_stepped() -> None:
     (row,) = compile_findings(data_of(summary))
     assert row.rule == "no_trace" and row.evidence == {"profiler_steps": 3}
     assert row.code is None
+
+
+@pytest.mark.parametrize(
+    ("recorded", "log", "words"),
+    [
+        ([], False, ("no call of a profiler's step()", "prof.step()")),
+        ([5, 6], False, ("recorded 2 steps", "same folder")),
+        ([], True, ("a log shows only", "tensorboard_trace_handler")),
+    ],
+)
+def test_without_a_trace_something_is_missing(recorded: list[int], log: bool, words: tuple[str, str]) -> None:
+    """Of an older handler, which did not note why there is no trace, or of a log."""
+    summary = CompileSummary()
+    summary.steps.recorded_ns.extend(recorded)
+    data = replace(data_of(summary), has_trace=False, source="torch_trace" if log else "summary")
+    (row,) = compile_findings(data)
+    assert (row.rule, row.severity) == ("no_trace", "info")
+    assert words[0] in row.title and words[1] in row.next_step
+    assert compile_report(data).headlines["overview"].startswith("No trace was read. ")
+    assert compile_findings(data_of(summary)) == []
+
+
+def test_a_folder_with_compile_data_alone_does_not_claim_that_there_is_nothing_to_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = CompileSummary(format_version=1)
+    summary.compilations.add().key.compile_id = "0/0"
+    (tmp_path / "w.7.pt.compile.pb").write_bytes(summary.SerializeToString())
+    assert main(["report", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("No trace was read. ") and "No finding" not in out and "prof.step()" in out
+    write_trace(tmp_path, [slice_("aten::mm", 0, 7)], name="w.7.pt.trace.json")
+    assert main(["report", str(tmp_path)]) == 0
+    assert "no_trace" not in capsys.readouterr().out

@@ -47,6 +47,7 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import CACHES
 from tb_torchcompile_plugin.torch_names.graph_breaks import break_kind, short_skip_reason
+from tb_torchcompile_plugin.torch_names.operators import DISPATCH_MODE
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_user_file
 
 # What helps against each reason to skip CUDA graphs, by a word of torch's text.
@@ -77,6 +78,11 @@ EAGER_REASONS = {
         "{text} was active{at}, so Dynamo skipped it",
         "Leave the dispatch mode {text} out of the steps, or use it on the model before torch.compile: what is called "
         "while one is active runs eager from then on",
+    ),
+    "traced_mode": (
+        "operators run in a dispatch mode ({what}), which Dynamo skips",
+        "Leave the mode, such as FlopCounterMode, out of the steps, or use it on the model before torch.compile. "
+        "Whether that was called is unknown",
     ),
     "skip": ("Dynamo skipped {what}{at}: {text}", "Change what torch names, or compile what {what} calls"),
     "disable": (
@@ -200,18 +206,42 @@ def _cache_missed(rule: Rule[CompileData], data: CompileData) -> Iterator[Findin
 
 
 def _no_trace(rule: Rule[CompileData], data: CompileData) -> Iterator[Finding]:
-    """Report a profiler that ended before its schedule began to record, so that there is no trace."""
-    steps = data.summary.steps.unused.steps
-    ended = f"it ended after {plural(steps, 'call')} of its step()"
-    advice = "Call prof.step() at the end of each step, inside of the profiler's block"
+    """Report compile data without a trace, with the reason where the handler noted it."""
+    steps, step_call = (
+        data.summary.steps,
+        "call prof.step() at the end of each step, inside of the profiler's block",
+    )
+    called, profiled = steps.unused.steps, len(steps.recorded_ns)
+    advice = f"If a profiler was to write one: {step_call}, until its schedule ends"
+    title = "The compile summary has no trace, and no call of a profiler's step() was recorded"
+    if steps.HasField("unused"):
+        ended = (
+            f"it ended after {plural(called, 'call')} of its step()"
+            if called
+            else "its step() was not called"
+        )
+        title = f"There is no trace, as the profiler's schedule never began to record: {ended}"
+        advice = (
+            "Run more steps, or shorten wait and warmup of the schedule" if called else f"C{step_call[1:]}"
+        )
+    elif data.source == "torch_trace":
+        title = (
+            "Without a trace it is unknown where the time of a step goes: a log shows only what was compiled"
+        )
+        advice = (
+            "Profile the run, too: on_trace_ready=tb_torchcompile_plugin.tensorboard_trace_handler(FOLDER)"
+        )
+    elif profiled:
+        title = f"The compile summary has no trace, though the profiler recorded {plural(profiled, 'step')}"
+        advice = "Put the trace into the same folder. If none was written, let the profiler's schedule end"
+    is_noted = steps.HasField("unused")
     yield rule.finding(
         None,
-        "There is no trace, as the profiler's schedule never began to record: "
-        f"{ended if steps else 'its step() was not called'}",
-        "Run more steps, or shorten wait and warmup of the schedule" if steps else advice,
-        {"profiler_steps": steps},
-        severity="critical",
-        code=None if steps else "prof.step()",
+        title,
+        advice,
+        {"profiler_steps": called} if is_noted else {"profiled_steps": profiled},
+        severity="critical" if is_noted else "info",
+        code="prof.step()" if is_noted and not called else None,
     )
 
 
@@ -361,7 +391,8 @@ def eager_cause(context: SpanContext) -> EagerCause:
         environment = context.summary.environment if context.summary else Environment()
         calls = context.summary.compiler_calls if context.summary else ()
         if not environment.HasField("compile_called"):
-            reason = "unknown"
+            is_in_mode = DISPATCH_MODE in context.profile.trace.names
+            reason, what = ("traced_mode", DISPATCH_MODE) if is_in_mode else ("unknown", "")
         elif environment.compile_called:
             reason = "unused"
             place = next((at_line(row.file, row.line) for row in calls if row.kind == "compile"), "")
@@ -606,7 +637,12 @@ COMPILED_RULES = (
 )
 SKIPPED_RULE = Rule("cudagraphs_skipped", "compilations", _cuda_graphs_skipped, skips_graphs)
 COMPILE_RULES = (
-    Rule("no_trace", "runs", _no_trace, lambda data: data.summary.steps.HasField("unused")),
+    Rule(
+        "no_trace",
+        "runs",
+        _no_trace,
+        lambda data: not data.has_trace or data.summary.steps.HasField("unused"),
+    ),
     Rule("recompile_limit", "compilations", _recompile_limit, lambda data: bool(data.of(problems))),
     SKIPPED_RULE,
     Rule("cache_missed", "compile_time", _cache_missed),

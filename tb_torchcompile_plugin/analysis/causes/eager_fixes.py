@@ -291,10 +291,13 @@ def outside(profile: Profile) -> fix.Bools:
 
 
 def _main_operator(profile: Profile, points: fix.Bools) -> fix.Subject:
-    """Return the operator that made most of these launches, with the user's function that made most of them."""
+    """Return the operator that made most of these launches, with the user's function that made most of them.
+
+    Where no operator made any it is the call that launched.
+    """
     trace, rows = profile.trace, profile.of(launch_sequence).row[points]
     operators = fix.outermost_operator(trace, rows)
-    names = trace.name[operators[operators >= 0]]
+    names = trace.name[operators[operators >= 0] if (operators >= 0).any() else rows[rows >= 0]]
     name = trace.names[np.bincount(names).argmax()] if len(names) else ""
     return name, *most_called_at(profile, rows)
 

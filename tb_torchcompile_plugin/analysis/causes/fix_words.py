@@ -70,7 +70,7 @@ WORDS: dict[FixKind, Words] = {
         "bucket them",
     ),
     "nothing": Words(
-        "The host does nothing that was recorded between operators",
+        "Host time between operators is unaccounted for",
         "step_breakdown",
         "Record with with_stack=True to see the line: it is Python outside of torch, or waiting for something else",
     ),
@@ -324,8 +324,9 @@ def words_of(row: WhatIf, unit: TimeUnit = PER_STEP) -> Words:
     times, line = rounded(row.times), at_line(row.file, row.line)
     once, place = times == "1", f" at {line}" if line else ""
     name = short_kernel(row.name) if row.kind in _NAMED_BY_KERNEL else row.name
+    name = name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…"
     what = words.what.format(
-        name=name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…",
+        name=f"{name} (name repaired)" if "\ufffd" in name else name or "(no name)",
         place=place,
         times=times,
         often=often(row.times),

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import how_steps_were_
 from tb_torchcompile_plugin.profile.coverage import coverage as recording_coverage
 from tb_torchcompile_plugin.profile.gpu_work import device_properties, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepTime, profiled_steps, step_time
+from tb_torchcompile_plugin.profile.steps import StepTime, StepWindows, profiled_steps, step_time
 
 _MAX_CONSIDERED = 3
 
@@ -50,12 +50,14 @@ def overview(profile: Profile) -> Overview:
         step=step,
         coverage=profile.of(coverage),
         considered=[*reasons, *gains][:_MAX_CONSIDERED],
-        pays=profile.of(payback_sentence),
+        pays="" if profile.trace.is_cut_off else profile.of(payback_sentence),
     )
 
 
 def headline(profile: Profile) -> str:
     """Return "Step 99.0 ms on the GPU (mean of 3) · GPU busy 98.7 % → …"; in front what is missing, if it is much."""
+    if not len(profile.trace):
+        return "No events were read."
     covered = profile.of(recording_coverage)
     if (lost := covered.worst()) and covered.level == "insufficient":
         return f"{lost.sentence} {step_sentence(profile, '')}"
@@ -97,12 +99,15 @@ def _time(profile: Profile) -> str:
     if not step.steps:
         return f"Span {duration(step.step_us)}"
     compiles = profile.of(compiling).steps
+    without = f"without {plural(compiles, 'step that compiles', 'steps that compile')}" if compiles else ""
+    if compiles == len(profile.of(StepWindows)):  # none is left out
+        without = "it compiles" if compiles == 1 else "all of them compile"
     notes = (
         f"mean of {step.unprofiled_steps}, {duration(step.profiled_us)} while profiling"
         if step.unprofiled_steps
         else "",
         f"mean of {step.steps}" if step.steps > 1 and not step.unprofiled_steps else "",
-        f"without {plural(compiles, 'step that compiles', 'steps that compile')}" if compiles else "",
+        without,
         profile.of(how_steps_were_found),
     )
     details = ", ".join(filter(None, notes))
@@ -126,6 +131,7 @@ def _busy(profile: Profile) -> str:
     busy = [row.busy_percent for row in use.means if row.busy_percent is not None]
     if not busy:
         return f"{plural(len(use.means), 'device')} did nothing that lasted"
+    least = "at least " if profile.trace.is_cut_off else ""
     if len(busy) == 1:
-        return f"GPU busy {percent(busy[0])}"
-    return f"GPU busy {significant(min(busy))}–{significant(max(busy))} % on {len(busy)} devices"
+        return f"GPU busy {least}{percent(busy[0])}"
+    return f"GPU busy {least}{significant(min(busy))}–{significant(max(busy))} % on {len(busy)} devices"

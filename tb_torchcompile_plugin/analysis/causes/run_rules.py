@@ -59,7 +59,13 @@ from tb_torchcompile_plugin.torch_names.operators import (
     is_library_operator,
 )
 from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
-from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, DATA_PARALLEL, PYTHON_FUNCTION, is_autotuning
+from tb_torchcompile_plugin.torch_names.slices import (
+    CALL_CATS,
+    DATA_PARALLEL,
+    LOOKUPS,
+    PYTHON_FUNCTION,
+    is_autotuning,
+)
 
 # What helps against a break for which torch has no hint.
 _REWRITE = "Write it with torch's own operators, or move it out of the compiled function"
@@ -345,7 +351,10 @@ def _next_step(context: SpanContext, site: LedgerSite, is_work: bool) -> str:
         )
     if site.file:
         return "Take it out of the step: compute it once before the loop, in the data loader's workers, or on the GPU"
-    return "Record with with_stack=True to see the lines: it is Python code, or waiting for something else"
+    known = context.summary and context.summary.environment.HasField("compile_called")
+    may_compile = site.site.endswith(LOOKUPS) and not known  # what is right before a compiled call
+    example = ", such as torch.compile called in each step" if may_compile else ""
+    return f"Record with with_stack=True to see the lines: it is Python code{example}, or waiting for something else"
 
 
 def _part_percent(profile: Profile, *parts: Part) -> float:

@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
     Failure,
     compilations,
     consequence,
+    none_compiled,
     other_rows_summary,
     phases_s,
     ran_eager,
@@ -148,15 +149,15 @@ def compile_time(data: CompileData) -> CompileTime:
 def compile_time_headline(data: CompileData) -> str:
     """Summarize in a sentence: "4 compilations took 6.69 s, 55.7 % of the 12.0 s that were recorded."."""
     rows = [row for row in data.of(compilations) if row.status not in NOT_COMPILED_HERE]
-    others = data.of(other_rows_summary)
     if not rows:
-        return f"{others}." if others else "Nothing was compiled."
+        return data.of(none_compiled)
     share = data.of(_share_percent)
     recorded = seconds(_recorded_s(data.summary))
     of_recorded = f", {percent(share)} of the {recorded} that were recorded" if share is not None else ""
     backward = sum(row.direction == "backward" for row in rows)
     were = "was" if backward == 1 else "were"
     lazy = f"; {plural(backward, 'backward graph')} {were} compiled on first use" if backward else ""
+    others = data.of(other_rows_summary)
     not_here = f"; {others}" if others else ""
     total = seconds(data.of(ct.total_s))
     return (

@@ -233,6 +233,13 @@ def other_rows_summary(data: CompileData) -> str:
     return ", ".join(parts)
 
 
+def none_compiled(data: CompileData) -> str:
+    """Return that nothing was compiled here, as far as that is known."""
+    nothing = data.none_of("compilations") if data.is_lossy else "Nothing was compiled."
+    others = data.of(other_rows_summary)
+    return f"{others}." if others else nothing
+
+
 def phases_s(data: CompileData) -> dict[Phase, float]:
     """Sum the exclusive times of all compilations, in the order of the pipeline."""
     rows = [row.phases_s or {} for row in data.of(compilations)]

@@ -322,7 +322,7 @@ def reported_headline(data: CompileData) -> str:
     return (
         f"{plural(count, 'graph break site')}. Without a trace the cost is unknown."
         if count
-        else "No graph breaks."
+        else data.none_of("graph breaks")
     )
 
 

@@ -185,7 +185,11 @@ def recompiles_headline(data: CompileData) -> str:
     """Summarize in a sentence: "3 recompiles cost 2.10 s of compile time."."""
     rows = data.of(recompiles)
     total = duration(1e6 * sum(row.duration_s or 0 for row in rows))
-    return f"{plural(len(rows), 'recompile')} cost {total} of compile time." if rows else "No recompiles."
+    return (
+        f"{plural(len(rows), 'recompile')} cost {total} of compile time."
+        if rows
+        else data.none_of("recompiles")
+    )
 
 
 def recompiled_frames(data: CompileData) -> list[RecompiledFrame]:

@@ -47,7 +47,7 @@ HostKind = Literal[
     "unaccounted",
 ]
 TimeKind = Literal[HostKind, Category]
-_KINDS: dict[Cause, HostKind] = {
+KIND_OF_CAUSE: dict[Cause, HostKind] = {
     "compile": "compiling",
     "communication_wait": "waiting_for_ranks",
     "synchronise": "waiting_for_gpu",
@@ -248,11 +248,13 @@ def _host_rows(profile: Profile, ns: Int64s) -> Iterator[tuple[_Key, str, int]]:
     for (code, kind, is_break, at, graph), time in zip(
         keys.T.tolist(), sums(group, ns[counted], len(keys.T))
     ):
-        named: TimeKind = _KINDS[CAUSES[kind]]
+        named: TimeKind = KIND_OF_CAUSE[CAUSES[kind]]
         if named == "eager_operators" and is_break:
             named = "graph_breaks"
         elif named == "kernel_launches" and is_on_cpu:
             named = "compiled_graph"
+        if named == "python" and at >= 0:  # in a step's mark alone, which shows nothing of what ran
+            named = "unaccounted"
         culprit, compile_id = blamed.culprits[code], profile.of(Ownership).name(graph)
         line = functions.get(compile_id or "")
         if culprit.file:

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
     Compilation,
     Problem,
     compilations,
-    other_rows_summary,
+    none_compiled,
     phases_percent,
     phases_s,
     problems,
@@ -257,7 +257,7 @@ def compile_report(data: CompileData) -> Compile:
         headlines={
             "compile_time": data.of(compile_time_headline),
             "graph_breaks": data.of(breaks.reported_headline),
-            "overview": data.of(compiled_sentence),
+            "overview": f"{'' if data.has_trace else 'No trace was read. '}{data.of(compiled_sentence)}",
             "recompiles": data.of(recompiles_headline),
         },
         warnings=[*data.notices, *(Notice(data.file, text) for text in summary.warnings)],
@@ -290,5 +290,5 @@ def compiled_sentence(data: CompileData | None, inside: str = "") -> str:
         return "No compile data."
     number = data.of(ct.count_compilations)
     if number == 0:
-        return f"{data.of(other_rows_summary) or 'Nothing was compiled'}."
+        return data.of(none_compiled)
     return f"Compile {seconds(data.of(ct.total_s))} ({plural(number, 'compilation')}){inside}."

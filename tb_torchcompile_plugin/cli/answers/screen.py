@@ -9,6 +9,8 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, percent, plural
+from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_OF_CAUSE, KIND_WORDS
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import MeanPart
 from tb_torchcompile_plugin.api.answers.bounded import Commands
 from tb_torchcompile_plugin.api.answers.search import (
     NOTHING_FASTER,
@@ -22,6 +24,7 @@ from tb_torchcompile_plugin.api.report import Report, RunFinding, SpanReport
 from tb_torchcompile_plugin.cli.text_table import Plain, stdout_console
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.torch_names.slices import is_region
 
 _STYLES = {"critical": "red", "warning": "yellow"}  # by severity
 # Rows of each block, so that all blocks fit about 45 lines.
@@ -73,14 +76,19 @@ def _first_lines(report: Report, answer: FirstAnswer, width: int) -> Iterator[Sc
     lost = span.coverage.worst() if span else None
     headline = _verdict(answer, first) if first else answer.headline or "Nothing was recorded."
     yield from (ScreenLine(line, "bold") for line in wrap(run + headline, width, subsequent_indent="    "))
+    if _are_ranks(report):
+        apart = f"The {len(report.runs)} runs are ranks of one job: put their traces into one folder to compare them."
+        yield from map(ScreenLine, wrap(apart, width, subsequent_indent="    "))
     if lost:
         # Of a span that lacks too much, the headline begins with this.
         known = "" if lost.sentence in headline else f"{lost.sentence} "
         yield from map(ScreenLine, wrap(f"{known}{lost.fix}", width, subsequent_indent="    "))
     if first is None:
-        yield ScreenLine(NOTHING_IN_A_PART if lost else NOTHING_TO_CHANGE)
-        reasons = "; ".join(span.overview.considered) if span else ""
-        yield ScreenLine(f"Considered: {reasons or 'every kind of finding; none applies here'}")
+        is_lossy = answer.compiled is not None and answer.compiled.unreadable_records > 0
+        yield ScreenLine(NOTHING_IN_A_PART if lost or is_lossy else NOTHING_TO_CHANGE)
+        if span and span.coverage.level != "insufficient":
+            reasons = "; ".join(span.overview.considered)
+            yield ScreenLine(f"Considered: {reasons or 'every kind of finding; none applies here'}")
         return
     if span and not (span.what_if.why_nothing or any(row.asks_for_change for row in report.findings)):
         yield from (ScreenLine(NOTHING_FASTER), ScreenLine(""))
@@ -91,6 +99,13 @@ def _first_lines(report: Report, answer: FirstAnswer, width: int) -> Iterator[Sc
     yield from map(ScreenLine, wrap(f"Do: {first.next_step}", width, subsequent_indent="    "))
     if first.code and first.code not in first.next_step:
         yield from (ScreenLine(f"    {line}", is_command=True) for line in first.code.splitlines())
+
+
+def _are_ranks(report: Report) -> bool:
+    """Whether each run is another rank: some programs write each rank into a folder of its own."""
+    ranks = [worker.rank for run in report.runs for worker in run.workers]
+    is_one_each = len(report.runs) == len(ranks) == len(set(ranks)) > 1
+    return is_one_each and None not in ranks
 
 
 def _verdict(answer: FirstAnswer, first: RunFinding) -> str:
@@ -156,8 +171,13 @@ def _ranks(answer: FirstAnswer) -> Iterator[ScreenLine]:
         return
     named = answer.first.where if answer.first else []
     rows = sorted(job.by_rank, key=lambda row: (f"rank {row.rank}" not in named, -row.late_us))
-    count = f"{min(_RANKS, len(rows))} of {job.ranks}"
+    count = f"{min(_RANKS, len(rows))} of {job.world_size or job.ranks}"
     yield ScreenLine(f"Ranks, {count}; waits are of all that was recorded", "bold")
+    if missing := job.missing_ranks:
+        names = ", ".join(map(str, missing[:_RANKS])) + (" …" if missing[_RANKS:] else "")
+        yield ScreenLine(
+            f"  Not read: {plural(len(missing), 'rank')} ({names}); others may wait longer than is shown"
+        )
     for row in rows[:_RANKS]:
         step = "" if row.step_us is None else f"{duration(row.step_us)} a step, "
         host = f" on {row.host}" if row.host else ""
@@ -174,14 +194,30 @@ def _parts(answer: FirstAnswer) -> Iterator[ScreenLine]:
         yield ScreenLine(_title_of_parts(answer, span, rows[0].kind), "bold")
         if any(warning.tells_of_a_cut for warning in span.warnings):
             yield ScreenLine("  The trace is cut off: what is missing of it counts as idle")
-        parts = [(f"{row.kind} {row.part.replace('_', ' ')}", row.time_us, row.percent) for row in rows]
-        yield from _shares([part for part, row in zip(parts, rows) if row.kind != "profiler"])
+        yield from _shares(_named(span, [row for row in rows if row.kind != "profiler"]))
         if rows[-1].kind == "profiler":
             yield ScreenLine(f"  The profiler adds {duration(rows[-1].time_us)} to each step.")
     elif answer.compiled and (phases := answer.compiled.phases_s):
         yield ScreenLine("Where compiling goes", "bold")
         percents = answer.compiled.phases_percent
         yield from _shares([(name.replace("_", " "), 1e6 * s, percents[name]) for name, s in phases.items()])
+
+
+def _named(span: SpanReport, rows: Sequence[MeanPart]) -> list[tuple[str, float, float]]:
+    """Return each part by its name, with its time and share; Python that was not recorded is unaccounted time."""
+    named = {name for row in span.ledger if row.kind == "python" for name in row.names}
+    words: dict[str, str] = {part: KIND_WORDS[kind] for part, kind in KIND_OF_CAUSE.items()}
+    words |= {
+        "compiled_graph": KIND_WORDS["compiled_graph"],
+        "break_eager": "eager operators or graph breaks",
+    }
+    if all(map(is_region, named)):
+        words["python"] = KIND_WORDS["unaccounted"]
+    parts = grouped(rows, lambda row: f"{row.kind} {words.get(row.part, row.part.replace('_', ' '))}")
+    return [
+        (name, sum(row.time_us for row in same), sum(row.percent for row in same))
+        for name, same in parts.items()
+    ]
 
 
 def _title_of_parts(answer: FirstAnswer, span: SpanReport, kind: str) -> str:

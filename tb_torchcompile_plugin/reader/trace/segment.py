@@ -53,6 +53,7 @@ DAMAGED = "damaged events, dropped"
 CUT_OFF = "event cut off at the end of the file, dropped"
 NO_EVENT = "entries that are no events, skipped"
 BAD_UTF8 = "events with invalid UTF-8, repaired"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 GARBAGE = "stretches between events that are no JSON, skipped"
 
 
@@ -288,6 +289,10 @@ def _read_valid(raw: bytes) -> tuple[ExactEvent | None, str]:
     try:
         raw.decode()
     except UnicodeDecodeError:
+        if isinstance(
+            name := fields.get("name"), str
+        ):  # control characters next to invalid bytes are damage, too
+            fields["name"] = _CONTROL.sub("\ufffd", name)
         return event_from_object(fields), BAD_UTF8
     return event_from_object(fields), ""
 
