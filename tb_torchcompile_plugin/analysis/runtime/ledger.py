@@ -392,8 +392,8 @@ def _sites(rows: list[LedgerRow]) -> list[LedgerSite]:
         LedgerSite(
             *site,
             time_us=sum(part.time_us for part in parts),
-            host_us=sum(part.time_us for part in parts if not part.is_gpu),
-            gpu_us=sum(part.time_us for part in parts if part.is_gpu),
+            host_us=sum((part.time_us for part in parts if not part.is_gpu), 0.0),
+            gpu_us=sum((part.time_us for part in parts if part.is_gpu), 0.0),
             step_percent=sum(part.step_percent for part in parts),
             kinds=list(dict.fromkeys(part.kind for part in parts)),
         )

@@ -1,6 +1,6 @@
 """analysis/runtime/ledger.py: whose time each nanosecond of a step is."""
 
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ def steps(*begins: float, length: float) -> list[Event]:
 
 
 def by_kind(found: Ledger) -> dict[str, float]:
-    times: dict[str, float] = Counter()
+    times = defaultdict[str, float](float)
     for row in found.rows:
         times[row.kind] += row.time_us
     return {kind: round(time, 3) for kind, time in times.items()}
