@@ -8,8 +8,13 @@ from typing import Any
 
 import pytest
 
+from compile_records import line, mark
 from served import ask_span, make_client, make_plugin
-from tb_torchcompile_plugin.api.answers.search import NOTHING_IN_A_PART
+from tb_torchcompile_plugin.api.answers.search import (
+    NOTHING_COMPILED_SHOWS,
+    NOTHING_IN_A_PART,
+    NOTHING_TO_CHANGE,
+)
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
@@ -120,6 +125,15 @@ def test_an_unreadable_record_may_be_what_is_missing(capsys: Capture) -> None:
     assert "compilation_metrics of an unknown form: 1" in err and "Error" not in err
     assert "No recompiles in the records that could be read." in out
     assert "No graph breaks in the records that could be read." in out and "No finding: " not in out
+
+
+def test_a_log_alone_does_not_show_where_a_step_goes(tmp_path: Path, capsys: Capture) -> None:
+    marks = (mark("B", "entire_frame_compile", 0), mark("E", "entire_frame_compile", 7))
+    (tmp_path / "dedicated_log_torch_trace_x.log").write_bytes(b"".join(map(line, marks)))
+    assert main(["report", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("No trace was read. ") and NOTHING_TO_CHANGE not in out
+    assert " ".join(out.split()).count(NOTHING_COMPILED_SHOWS) == 1
 
 
 def test_a_pointer_of_git_lfs_is_named(tmp_path: Path, capsys: Capture) -> None:

@@ -59,6 +59,7 @@ _AGAINST_SKIPS = {
     "incompatible": "Replace the operator that torch names, or compile it apart",
 }
 _MAX_LINES = 3  # of the program, in one finding
+_CALL_STEP = "Call prof.step() at the end of each step, inside of the profiler's block"
 _COMPILE = "model = torch.compile(model)"
 _CALL_IT = f"Call what torch.compile returns: {_COMPILE}, before it is handed to the trainer"
 _INNER = f"Compile the module that does the work itself, before anything wraps it: {_COMPILE}"
@@ -206,43 +207,37 @@ def _cache_missed(rule: Rule[CompileData], data: CompileData) -> Iterator[Findin
 
 
 def _no_trace(rule: Rule[CompileData], data: CompileData) -> Iterator[Finding]:
-    """Report compile data without a trace, with the reason where the handler noted it."""
-    steps, step_call = (
-        data.summary.steps,
-        "call prof.step() at the end of each step, inside of the profiler's block",
-    )
-    called, profiled = steps.unused.steps, len(steps.recorded_ns)
-    advice = f"If a profiler was to write one: {step_call}, until its schedule ends"
-    title = "The compile summary has no trace, and no call of a profiler's step() was recorded"
-    if steps.HasField("unused"):
-        ended = (
-            f"it ended after {plural(called, 'call')} of its step()"
-            if called
-            else "its step() was not called"
-        )
-        title = f"There is no trace, as the profiler's schedule never began to record: {ended}"
-        advice = (
-            "Run more steps, or shorten wait and warmup of the schedule" if called else f"C{step_call[1:]}"
-        )
-    elif data.source == "torch_trace":
-        title = (
-            "Without a trace it is unknown where the time of a step goes: a log shows only what was compiled"
-        )
-        advice = (
-            "Profile the run, too: on_trace_ready=tb_torchcompile_plugin.tensorboard_trace_handler(FOLDER)"
-        )
-    elif profiled:
-        title = f"The compile summary has no trace, though the profiler recorded {plural(profiled, 'step')}"
-        advice = "Put the trace into the same folder. If none was written, let the profiler's schedule end"
-    is_noted = steps.HasField("unused")
+    """Report a profiler that ended before its schedule began to record, so that there is no trace."""
+    if not data.summary.steps.HasField("unused"):
+        yield _trace_missing(rule, len(data.summary.steps.recorded_ns))
+        return
+    steps = data.summary.steps.unused.steps
+    ended = f"it ended after {plural(steps, 'call')} of its step()"
     yield rule.finding(
         None,
-        title,
-        advice,
-        {"profiler_steps": called} if is_noted else {"profiled_steps": profiled},
-        severity="critical" if is_noted else "info",
-        code="prof.step()" if is_noted and not called else None,
+        "There is no trace, as the profiler's schedule never began to record: "
+        f"{ended if steps else 'its step() was not called'}",
+        "Run more steps, or shorten wait and warmup of the schedule" if steps else _CALL_STEP,
+        {"profiler_steps": steps},
+        severity="critical",
+        code=None if steps else "prof.step()",
     )
+
+
+def _trace_missing(rule: Rule[CompileData], steps: int) -> Finding:
+    """Return the finding where the handler did not note why there is no trace; steps: that a profiler recorded."""
+    why = "and no call of a profiler's step() was recorded"
+    advice = f"If a profiler was to write one, its schedule has not ended. {_CALL_STEP}"
+    if steps:
+        why = f"though the profiler recorded {plural(steps, 'step')}"
+        advice = "Put the trace into the same folder. If none was written, let the profiler's schedule end"
+    title = f"The compile summary has no trace, {why}"
+    return rule.finding(None, title, advice, {"profiled_steps": steps}, severity="info")
+
+
+def _lacks_trace(data: CompileData) -> bool:
+    """Whether a trace is missing: torch writes a log without one."""
+    return data.summary.steps.HasField("unused") or (data.source == "summary" and not data.has_trace)
 
 
 def _cuda_graphs_not_replayed(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Finding]:
@@ -637,12 +632,7 @@ COMPILED_RULES = (
 )
 SKIPPED_RULE = Rule("cudagraphs_skipped", "compilations", _cuda_graphs_skipped, skips_graphs)
 COMPILE_RULES = (
-    Rule(
-        "no_trace",
-        "runs",
-        _no_trace,
-        lambda data: not data.has_trace or data.summary.steps.HasField("unused"),
-    ),
+    Rule("no_trace", "runs", _no_trace, _lacks_trace),
     Rule("recompile_limit", "compilations", _recompile_limit, lambda data: bool(data.of(problems))),
     SKIPPED_RULE,
     Rule("cache_missed", "compile_time", _cache_missed),

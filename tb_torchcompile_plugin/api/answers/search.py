@@ -117,6 +117,10 @@ def _lines(report: reports.Report) -> dict[str, dict[int, KnownLine]]:
 
 NOTHING_FASTER = "Nothing that is known would make a step much faster."
 NOTHING_TO_CHANGE = f"No finding: {NOTHING_FASTER[0].lower()}{NOTHING_FASTER[1:]}"
+NOTHING_COMPILED_SHOWS = (
+    "No finding in what was compiled. Where the time of a step goes is unknown: record a trace, too, with "
+    "tb_torchcompile_plugin.tensorboard_trace_handler."
+)
 NOTHING_IN_A_PART = "No finding in what could be read, and what is missing may hold one: see the warning."
 
 

@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_OF_CAUSE, KIND_W
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import MeanPart
 from tb_torchcompile_plugin.api.answers.bounded import Commands
 from tb_torchcompile_plugin.api.answers.search import (
+    NOTHING_COMPILED_SHOWS,
     NOTHING_FASTER,
     NOTHING_IN_A_PART,
     NOTHING_TO_CHANGE,
@@ -85,7 +86,9 @@ def _first_lines(report: Report, answer: FirstAnswer, width: int) -> Iterator[Sc
         yield from map(ScreenLine, wrap(f"{known}{lost.fix}", width, subsequent_indent="    "))
     if first is None:
         is_lossy = answer.compiled is not None and answer.compiled.unreadable_records > 0
-        yield ScreenLine(NOTHING_IN_A_PART if lost or is_lossy else NOTHING_TO_CHANGE)
+        nothing = NOTHING_TO_CHANGE if span or answer.job else NOTHING_COMPILED_SHOWS
+        text = NOTHING_IN_A_PART if lost or is_lossy else nothing
+        yield from map(ScreenLine, wrap(text, width))
         if span and span.coverage.level != "insufficient":
             reasons = "; ".join(span.overview.considered)
             yield ScreenLine(f"Considered: {reasons or 'every kind of finding; none applies here'}")
