@@ -35,6 +35,7 @@ _INSUFFICIENT = 0.5
 _NEGLIGIBLE = 0.01
 _MAX_NAMED = 3  # steps in a sentence
 
+_RECORD_GPU = "Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 _RECORD_ALL = (
     "Record the activity of the CPU, and start the profiler in the thread that runs the model, or pass "
     "experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)."
@@ -92,7 +93,7 @@ def _gpu_records(profile: Profile) -> Iterator[CoverageRow]:
     share = len(lost) / len(calls)
     is_rest_enough = not len(steps) or not incomplete.all() or share < _NEGLIGIBLE
     called = {trace.names[name] for name in np.unique(trace.name[lost]).tolist()}
-    what = called.pop() if len(called) == 1 else "launches"
+    what = f"{called.pop()} calls" if len(called) == 1 else "launches"
     outside = " outside the steps" if len(steps) else ""
     where = f"GPU time is unknown{f' in {_steps(names, len(steps))}' if names else outside}"
     yield CoverageRow(
@@ -101,8 +102,10 @@ def _gpu_records(profile: Profile) -> Iterator[CoverageRow]:
         steps=names,
         count=len(lost),
         of=len(calls),
-        sentence=f"{len(lost):,} of {len(calls):,} {what} calls left no GPU record: {where}.",
-        fix="Profile fewer steps at once, or update torch and the GPU driver: the profiler lost records.",
+        sentence=f"{len(lost):,} of {len(calls):,} {what} left no GPU record: {where}.",
+        fix=_RECORD_GPU
+        if share == 1
+        else "Profile fewer steps at once, or update torch and the GPU driver: the profiler lost records.",
     )
 
 
@@ -213,16 +216,17 @@ def _launch_records(profile: Profile) -> Iterator[CoverageRow]:
     _, stream = np.unique(np.stack((work.device, trace.stream[work.index])), axis=1, return_inverse=True)
     first = np.full(int(stream.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, stream[launch >= 0], begin[launch >= 0])
-    count = int(((launch < 0) & (begin > first[stream])).sum())
+    is_without_host = not len(trace.call_rows) and len(launch) > 0 and bool((launch < 0).all())
+    count = len(launch) if is_without_host else int(((launch < 0) & (begin > first[stream])).sum())
     if count:
         yield CoverageRow(
             kind="launch_records",
-            level="partial",
+            level="insufficient" if is_without_host else "partial",
             steps=[],
             count=count,
             of=len(launch),
             sentence=f"{count:,} of {len(launch):,} GPU records have no launch: what launched them is unknown.",
-            fix="Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA].",
+            fix=_RECORD_GPU,
         )
 
 

@@ -258,6 +258,14 @@ def test_gpu_time_is_unknown_where_every_step_lacks_records(tmp_path: Path) -> N
     assert coverage(profile).level == "insufficient" and "GPU busy" not in headline(profile)
 
 
+def test_work_of_a_gpu_without_its_host_shows_no_cause(tmp_path: Path) -> None:
+    events = [event for at in range(4) for event in launch("k", 0, 100 * at, 50)[1:]]
+    profile = profile_with(tmp_path, events)
+    (row,) = coverage(profile).rows
+    assert (row.kind, row.level, row.count, row.of) == ("launch_records", "insufficient", 4, 4)
+    assert headline(profile).startswith(row.sentence) and span_findings(profile) == []
+
+
 def test_few_lost_records_withhold_nothing(tmp_path: Path) -> None:
     events = steps(0, 1000, 2000, length=1000)
     for at in range(600):
