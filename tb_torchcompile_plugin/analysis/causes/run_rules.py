@@ -52,7 +52,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.collectives import GPU_BACKENDS
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind, is_generic_hint
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_anonymous, short_kernel
+from tb_torchcompile_plugin.torch_names.kernels import is_anonymous, short_kernel
 from tb_torchcompile_plugin.torch_names.operators import (
     is_embedding_backward,
     is_foreach,
@@ -82,7 +82,6 @@ _MAX_SITES = 3  # large sites that are findings: the table has all of them
 _EXPLAINED = (
     0.5  # share of a site that a fix must bring to be its explanation; chosen by eye on the recordings
 )
-_PLURAL = ("kernel_launches", "eager_operators", "graph_breaks", "guards", *CATEGORIES)
 _VERSION = re.compile(r"^\d+(?:\.\d+)+$")
 # Kernel categories that come with torch or a library: the user does not write them.
 _NOT_WRITTEN = (
@@ -299,13 +298,13 @@ def _large_sites(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Find
             name for row in context.profile.of(ledger).rows if row.site == site.site for name in row.names
         ]
         inside = next((name for name in named if short_kernel(name) not in site.site), "")
-        verb = "take" if kind in _PLURAL else "takes"
-        words = f"{KIND_WORDS.get(kind, f'{kind} kernels')} {_preposition(site)}{site.site}"
+        title = site.site if site.file else f"{site.site[0].upper()}{site.site[1:]}"
+        what = f"{'mostly ' if site.kinds[1:] else ''}{KIND_WORDS.get(kind, f'{kind} kernels')}"
         yield rule.finding(
             context,
-            f"{words[0].upper()}{words[1:]} {verb} {duration(site.time_us)}, "
-            f"{percent(site.step_percent)} of {'the step' if context.steps else 'the span'}"
-            f"{f' (such as {short_kernel(inside)})' if inside else ''}",
+            f"{title} takes {duration(site.time_us)}, {percent(site.step_percent)} of "
+            f"{'the step' if context.steps else 'the span'}: {what}"
+            f"{f', such as {short_kernel(inside)}' if inside else ''}",
             _next_step(context, site, is_work),
             {"site_us": site.time_us, "share_percent": site.step_percent},
             severity="info" if is_work else "warning",
@@ -327,10 +326,6 @@ def _is_unexplained(context: SpanContext, site: LedgerSite) -> bool:
         for row in context.found
     )
     return most_percent >= thresholds.site_percent and not is_explained
-
-
-def _preposition(site: LedgerSite) -> str:
-    return "at " if site.file else "" if site.site.startswith(("after ", "before ")) else "of "
 
 
 def _next_step(context: SpanContext, site: LedgerSite, is_work: bool) -> str:

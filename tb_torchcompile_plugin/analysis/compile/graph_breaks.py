@@ -319,11 +319,7 @@ def without_cost(profile: Profile, sites: list[GraphBreakSite]) -> str:
 def reported_headline(data: CompileData) -> str:
     """Summarize without a trace."""
     count = len(data.of(reported_sites))
-    return (
-        f"{plural(count, 'graph break site')}. Without a trace the cost is unknown."
-        if count
-        else data.none_of("graph breaks")
-    )
+    return f"{plural(count, 'graph break site')}." if count else data.none_of("graph breaks")
 
 
 def unrecorded(profile: Profile) -> str | None:

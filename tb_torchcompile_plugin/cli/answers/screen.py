@@ -30,6 +30,7 @@ from tb_torchcompile_plugin.torch_names.slices import is_region
 _STYLES = {"critical": "red", "warning": "yellow"}  # by severity
 # Rows of each block, so that all blocks fit about 45 lines.
 _FINDINGS, _PARTS, _RANKS = 5, 9, 5
+_BAR = 20  # characters for 100 %: the bars of the longest names fit 80 columns
 
 
 class ScreenLine(NamedTuple):
@@ -243,7 +244,7 @@ def _shares(rows: Sequence[tuple[str, float, float]]) -> Iterator[ScreenLine]:
     rows = sorted(rows, key=lambda row: -row[1])
     width = max(len(name) for name, _, _ in rows)
     for name, time_us, share in rows[:_PARTS]:
-        bar = "█" * round(share / 2.5)  # 100 % are 40 characters
+        bar = "█" * round(share / 100 * _BAR)
         yield ScreenLine(f"  {name:<{width}}  {duration(time_us):>8}  {percent(share):>7}  {bar}".rstrip())
     if rest := rows[_PARTS:]:
         time_us, share = sum(row[1] for row in rest), sum(row[2] for row in rest)
