@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 PID, MAIN, AUTOGRAD = 100, 100, 101
+BASE_NS = 1_790_000_000_000_000_000
 _correlations = count(1)
 _APART = ("correlation", "Sequence number")  # other numbers in each step
 
@@ -61,12 +62,7 @@ def launch(name: str, at: float, start: float, dur: float, tid: int = MAIN, **kw
 def write_trace(folder: Path, events: list[Event], name: str = "w.1.pt.trace.json", **header: Any) -> Path:
     """Write the events as one trace into a folder, which is made if need be; `header` adds top-level keys."""
     folder.mkdir(parents=True, exist_ok=True)
-    document = {
-        "schemaVersion": 1,
-        "baseTimeNanoseconds": 1_790_000_000_000_000_000,
-        **header,
-        "traceEvents": events,
-    }
+    document = {"schemaVersion": 1, "baseTimeNanoseconds": BASE_NS, **header, "traceEvents": events}
     path = folder / name
     path.write_text(json.dumps(document))
     return path

@@ -16,7 +16,7 @@ FORWARD: Direction
 BACKWARD: Direction
 
 class CompileSummary(_message.Message):
-    __slots__ = ("format_version", "environment", "compilations", "graph_breaks", "recompiles", "graphs", "spans", "compile_times", "compile_times_complete", "counters", "records", "payloads", "payload_block", "rows", "artifacts", "warnings", "shape_events", "runtime_metrics", "steps", "cache_transfers", "export_issues", "compiled_kernels", "cuda_graph_trees", "compiler_calls")
+    __slots__ = ("format_version", "environment", "compilations", "graph_breaks", "recompiles", "graphs", "spans", "compile_times", "compile_times_complete", "counters", "records", "payloads", "payload_block", "rows", "artifacts", "warnings", "shape_events", "runtime_metrics", "steps", "cache_transfers", "export_issues", "compiled_kernels", "cuda_graph_trees", "compiler_calls", "python_samples")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     COMPILATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class CompileSummary(_message.Message):
     COMPILED_KERNELS_FIELD_NUMBER: _ClassVar[int]
     CUDA_GRAPH_TREES_FIELD_NUMBER: _ClassVar[int]
     COMPILER_CALLS_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     environment: Environment
     compilations: _containers.RepeatedCompositeFieldContainer[Compilation]
@@ -65,7 +66,8 @@ class CompileSummary(_message.Message):
     compiled_kernels: _containers.RepeatedCompositeFieldContainer[CompiledKernel]
     cuda_graph_trees: _containers.RepeatedCompositeFieldContainer[CudaGraphTree]
     compiler_calls: _containers.RepeatedCompositeFieldContainer[CompilerCall]
-    def __init__(self, format_version: _Optional[int] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., compilations: _Optional[_Iterable[_Union[Compilation, _Mapping]]] = ..., graph_breaks: _Optional[_Iterable[_Union[GraphBreak, _Mapping]]] = ..., recompiles: _Optional[_Iterable[_Union[Recompile, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[PhaseSpan, _Mapping]]] = ..., compile_times: _Optional[_Iterable[_Union[FunctionTimes, _Mapping]]] = ..., compile_times_complete: bool = ..., counters: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., records: _Optional[_Union[RecordCounts, _Mapping]] = ..., payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., payload_block: _Optional[bytes] = ..., rows: _Optional[bytes] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., shape_events: _Optional[_Iterable[_Union[ShapeEvent, _Mapping]]] = ..., runtime_metrics: _Optional[_Iterable[_Union[RuntimeMetrics, _Mapping]]] = ..., steps: _Optional[_Union[StepTimes, _Mapping]] = ..., cache_transfers: _Optional[_Iterable[_Union[CacheTransfer, _Mapping]]] = ..., export_issues: _Optional[_Iterable[_Union[ExportIssue, _Mapping]]] = ..., compiled_kernels: _Optional[_Iterable[_Union[CompiledKernel, _Mapping]]] = ..., cuda_graph_trees: _Optional[_Iterable[_Union[CudaGraphTree, _Mapping]]] = ..., compiler_calls: _Optional[_Iterable[_Union[CompilerCall, _Mapping]]] = ...) -> None: ...
+    python_samples: PythonSamples
+    def __init__(self, format_version: _Optional[int] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., compilations: _Optional[_Iterable[_Union[Compilation, _Mapping]]] = ..., graph_breaks: _Optional[_Iterable[_Union[GraphBreak, _Mapping]]] = ..., recompiles: _Optional[_Iterable[_Union[Recompile, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[PhaseSpan, _Mapping]]] = ..., compile_times: _Optional[_Iterable[_Union[FunctionTimes, _Mapping]]] = ..., compile_times_complete: bool = ..., counters: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., records: _Optional[_Union[RecordCounts, _Mapping]] = ..., payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., payload_block: _Optional[bytes] = ..., rows: _Optional[bytes] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., shape_events: _Optional[_Iterable[_Union[ShapeEvent, _Mapping]]] = ..., runtime_metrics: _Optional[_Iterable[_Union[RuntimeMetrics, _Mapping]]] = ..., steps: _Optional[_Union[StepTimes, _Mapping]] = ..., cache_transfers: _Optional[_Iterable[_Union[CacheTransfer, _Mapping]]] = ..., export_issues: _Optional[_Iterable[_Union[ExportIssue, _Mapping]]] = ..., compiled_kernels: _Optional[_Iterable[_Union[CompiledKernel, _Mapping]]] = ..., cuda_graph_trees: _Optional[_Iterable[_Union[CudaGraphTree, _Mapping]]] = ..., compiler_calls: _Optional[_Iterable[_Union[CompilerCall, _Mapping]]] = ..., python_samples: _Optional[_Union[PythonSamples, _Mapping]] = ...) -> None: ...
 
 class Environment(_message.Message):
     __slots__ = ("torch_version", "python_version", "plugin_version", "cuda_version", "hip_version", "triton_version", "device_names", "hostname", "pid", "rank", "world_size", "worker", "capture", "variables", "backends", "recording_start_ns", "written_ns", "process_start_ns", "imported_ns", "settings", "program", "compile_called")
@@ -583,6 +585,38 @@ class CompilerCall(_message.Message):
     start_ns: int
     duration_ns: int
     def __init__(self, kind: _Optional[str] = ..., subject: _Optional[str] = ..., reason: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., start_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ...) -> None: ...
+
+class PythonSamples(_message.Message):
+    __slots__ = ("lines", "threads", "start_ns", "duration_ns", "samples", "thread", "line", "left_out")
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    START_NS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_NS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    THREAD_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    lines: _containers.RepeatedCompositeFieldContainer[SampledLine]
+    threads: _containers.RepeatedScalarFieldContainer[int]
+    start_ns: _containers.RepeatedScalarFieldContainer[int]
+    duration_ns: _containers.RepeatedScalarFieldContainer[int]
+    samples: _containers.RepeatedScalarFieldContainer[int]
+    thread: _containers.RepeatedScalarFieldContainer[int]
+    line: _containers.RepeatedScalarFieldContainer[int]
+    left_out: int
+    def __init__(self, lines: _Optional[_Iterable[_Union[SampledLine, _Mapping]]] = ..., threads: _Optional[_Iterable[int]] = ..., start_ns: _Optional[_Iterable[int]] = ..., duration_ns: _Optional[_Iterable[int]] = ..., samples: _Optional[_Iterable[int]] = ..., thread: _Optional[_Iterable[int]] = ..., line: _Optional[_Iterable[int]] = ..., left_out: _Optional[int] = ...) -> None: ...
+
+class SampledLine(_message.Message):
+    __slots__ = ("file", "line", "function", "called")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    CALLED_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    line: int
+    function: str
+    called: str
+    def __init__(self, file: _Optional[str] = ..., line: _Optional[int] = ..., function: _Optional[str] = ..., called: _Optional[str] = ...) -> None: ...
 
 class CacheTransfer(_message.Message):
     __slots__ = ("load", "start_ns", "duration_ns", "size", "entries")

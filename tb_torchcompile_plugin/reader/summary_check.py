@@ -4,6 +4,7 @@ Times are such that sums of them fit into 64 bits, and phases sum to their compi
 """
 
 from collections import Counter
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from tb_torchcompile_plugin.compile_log import summary_pb2
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
 _TIMES_END_NS = 1 << 62  # in the year 2116
 _DURATIONS_END_NS = 1 << 53  # 104 days
+_MAX_SAMPLES = 1 << 24  # nine hours of one thread
 
 
 def without_impossible(summary: summary_pb2.CompileSummary) -> summary_pb2.CompileSummary:
@@ -37,6 +39,9 @@ def without_impossible(summary: summary_pb2.CompileSummary) -> summary_pb2.Compi
             tuned.ClearField("time_us")
             causes["CompiledKernel.time_us: no time"] += 1
     _fix_steps(summary, causes)
+    if summary.HasField("python_samples") and not _are_possible(summary.python_samples):
+        summary.ClearField("python_samples")
+        causes["PythonSamples: no columns of samples"] += 1
     for cause, count in causes.items():
         summary.records.unreadable[cause] += count
     return summary
@@ -83,6 +88,20 @@ def _fix_steps(summary: summary_pb2.CompileSummary, causes: Counter[str]) -> Non
     ):
         summary.ClearField("steps")
         causes["StepTimes: no time"] += 1
+
+
+def _are_possible(samples: summary_pb2.PythonSamples) -> bool:
+    """Whether the columns are parallel, their times are possible, and they point at what is there."""
+    columns = (samples.start_ns, samples.duration_ns, samples.samples, samples.thread, samples.line)
+    return (
+        len({len(column) for column in columns}) == 1
+        and all(0 <= ns < _TIMES_END_NS for ns in accumulate(samples.start_ns))
+        and max(samples.duration_ns, default=0) < _DURATIONS_END_NS
+        and min(samples.samples, default=1) > 0
+        and sum(samples.samples) < _MAX_SAMPLES
+        and max(samples.thread, default=-1) < len(samples.threads)
+        and max(samples.line, default=-1) < len(samples.lines)
+    )
 
 
 def _clear(row: Any, causes: Counter[str], **ends: int) -> None:

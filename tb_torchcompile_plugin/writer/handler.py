@@ -32,7 +32,7 @@ _CANCELLED = (
 )
 
 
-def tensorboard_trace_handler(
+def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     dir_name: str | os.PathLike[str],
     worker_name: str | None = None,
     use_gzip: bool = False,
@@ -41,6 +41,7 @@ def tensorboard_trace_handler(
     index: bool = False,
     digest: bool = False,
     triton: bool = False,
+    sample: bool = True,
     **kw: Any,
 ) -> Callable[[Any], None]:
     """Return an `on_trace_ready` that writes the trace as torch's own handler does, and a compile summary next to it.
@@ -73,6 +74,10 @@ def tensorboard_trace_handler(
     `capture="summary"`, at most 32 MB), registers, spills and shared memory of each, and the times that autotuning
     measured, which torch reports once: create the handler before compiling.
 
+    sample: while the profiler records, and only then, look every 2 ms which line of your program each thread runs, so
+    that Python time between operators has a line without `with_stack`. With `with_stack=True` nothing is sampled. The
+    handler that was created last decides. Figures are in docs/reliability.md#what-sampling-costs.
+
     CPU: inductor's C++ kernels have names only if `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` was in the environment
     **before compiling** (it is part of the generated code). GPU: kernels are sorted by the names that inductor gives
     them; unique names are torch's default, do not switch `TORCHINDUCTOR_UNIQUE_KERNEL_NAMES` off.
@@ -98,6 +103,7 @@ def tensorboard_trace_handler(
     recorder().start(capture, forever=True)
     recorder().add_output(output, lasting=True)
     recorder().note_steps()
+    recorder().sample(sample)
     if triton:
         recorder().keep_triton()
 

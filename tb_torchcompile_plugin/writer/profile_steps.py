@@ -33,9 +33,9 @@ class profile_steps:  # named as torch.profiler.profile is
                 train_step(batch)
                 steps.step()
 
-    dir_name, worker_name and the keywords capture, index and digest are those of `tensorboard_trace_handler`, which
-    writes the files. steps: how many are recorded. after: steps before them; None waits until two in a row compile
-    nothing, at most 20. One more passes while the profiler starts. All other keywords are those of
+    dir_name, worker_name and the keywords capture, index, digest and sample are those of `tensorboard_trace_handler`,
+    which writes the files. steps: how many are recorded. after: steps before them; None waits until two in a row
+    compile nothing, at most 20. One more passes while the profiler starts. All other keywords are those of
     `torch.profiler.profile`; `record_shapes` is on, as bandwidths need it, and activities are all that the machine has.
 
     Create it before the first call to the model. Where a library owns the loop, call `start`, `step` and `stop` from
@@ -43,7 +43,7 @@ class profile_steps:  # named as torch.profiler.profile is
     values of steps, after and capture raise ValueError. Once everything is recorded a step costs a function call.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all but the first are options
         self,
         dir_name: str | os.PathLike[str],
         worker_name: str | None = None,
@@ -53,12 +53,13 @@ class profile_steps:  # named as torch.profiler.profile is
         capture: str = "full",
         index: bool = False,
         digest: bool = False,
+        sample: bool = True,
         **options: Any,
     ) -> None:
         if steps < 1 or (after is not None and after < 0):
             raise ValueError("profile_steps needs steps >= 1 and after >= 0")
         self._write = tensorboard_trace_handler(
-            dir_name, worker_name, capture=capture, index=index, digest=digest
+            dir_name, worker_name, capture=capture, index=index, digest=digest, sample=sample
         )
         self._schedule = functools.partial(_Schedule, steps, after)
         self._options = {"record_shapes": True, **options}

@@ -37,6 +37,7 @@ from tb_torchcompile_plugin.writer.environment import (
 )
 from tb_torchcompile_plugin.writer.log_handlers import LogHandlers
 from tb_torchcompile_plugin.writer.recover import TorchState, recover, torch_state
+from tb_torchcompile_plugin.writer.sampler import Sampler
 from tb_torchcompile_plugin.writer.step_notes import StepClock
 from tb_torchcompile_plugin.writer.triton_files import TritonFiles, add_autotune_choices
 
@@ -78,7 +79,8 @@ class Recorder:
         self._log_handlers = LogHandlers(takes, (TRACE_LOGGER,), self.report)
         self._holders = 0
         self._forever = False
-        self._steps = StepClock(self)
+        self._sampler = Sampler()
+        self._steps = StepClock(self, self._sampler)
         self._triton: TritonFiles | None = None
         self._reset_to_empty()
         atexit.register(self._at_exit)
@@ -156,6 +158,10 @@ class Recorder:
         """Note the times of steps from now on, too. Never raises."""
         with self._lock:
             self._steps.start()
+
+    def sample(self, enabled: bool) -> None:
+        """Sample the program's lines while a profiler records, from the next recording on."""
+        self._sampler.enabled = enabled
 
     def keep_triton(self) -> None:
         """Add what Triton made of inductor's kernels to summaries from now on. Never raises."""
@@ -266,6 +272,7 @@ class Recorder:
         self._add("the environment", lambda: fill_environment(environment))
         self._add("torch's times", lambda: self._times.put(summary))
         self._add("the times of steps", lambda: self._steps.put(summary))
+        self._add("samples of Python", lambda: self._sampler.put(summary, source=source))
         self._add("calls of torch.compile", lambda: put_compiler_calls(summary, source=source))
         self._add("torch's counters", lambda: self._counters.put(summary, source=source))
         self._add("the winners of autotuning", lambda: add_autotune_choices(summary))
@@ -308,6 +315,7 @@ class Recorder:
 
     def _at_exit(self) -> None:
         """Write what was compiled after the last summary. Steps alone go into that file, if it is still there."""
+        self._sampler.stop()
         with self._reporting("the last compile summary cannot be written"):
             self._check_process()
             for output, last in list(self._outputs.items()):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, FirstStep, UnusedProfiler
 from tb_torchcompile_plugin.writer.environment import profiler_runs
+from tb_torchcompile_plugin.writer.sampler import Sampler
 
 _MAX_FIRST_STEPS = 256  # a program that compiles in each step has no end of them
 # Steps: one alone may be the first of an epoch. Many programs warm up before their profiler's block, and wait for one
@@ -95,14 +96,18 @@ class _OptimizerStep(NamedTuple):
 
 
 class StepClock:
-    """The steps of this process. Those in which torch compiled are left out, and those of two profilers in turn."""
+    """The steps of this process. Those in which torch compiled are left out, and those of two profilers in turn.
 
-    def __init__(self, recorder: Reporter) -> None:
-        self._recorder = recorder
+    The sampler learns here when a profiler records: after a `start` or `step` until the one that ends the recording.
+    """
+
+    def __init__(self, recorder: Reporter, sampler: Sampler) -> None:
+        self._recorder, self._sampler = recorder, sampler
         self.reset()
 
     def reset(self) -> None:
-        """Forget all steps: the child of a fork does not use its parent's."""
+        """Forget all steps and samples: the child of a fork does not use its parent's."""
+        self._sampler.forget()
         self.unprofiled = 0  # steps noted until now, never less than before
         self.unused: UnusedProfiler | None = None  # that was stopped; None once any has recorded
         self._has_recorded = False
@@ -132,6 +137,7 @@ class StepClock:
             self._by_profiler.end(self._recorder.taken)
             last, self._returned = self._returned, None
             action = prof.current_action._name_
+            self._sampler.follow(prof, records=action == _RECORDING[0])
             self._has_recorded |= action in _RECORDING
             if last is None or last[0]() is not prof or last[2] != self._recorder.taken:
                 return
@@ -145,14 +151,23 @@ class StepClock:
 
     def returned(self, prof: Any) -> None:
         """Begin a step of the loop, as `prof.step()` is done. Never raises."""
+        self.started(prof)
         try:
             self._returned = (weakref.ref(prof), perf_counter_ns(), self._recorder.taken)
             self._by_profiler.begin(self._recorder.taken)
         except Exception as error:
             self._recorder.report("the time of a step cannot be noted", error)
 
+    def started(self, prof: Any) -> None:
+        """Note whether a profiler records from now on. Never raises."""
+        try:
+            self._sampler.follow(prof, records=prof.current_action._name_ in _RECORDING)
+        except Exception as error:
+            self._recorder.report("the begin of a recording cannot be noted", error)
+
     def stopped(self, prof: Any) -> None:
         """Note a profiler that stops, as its trace is only written once it has recorded. Never raises."""
+        self._sampler.follow(prof, records=False)
         try:
             self._has_recorded |= prof.current_action._name_ in _RECORDING
             self.unused = None if self._has_recorded else UnusedProfiler(steps=prof.step_num)
@@ -219,6 +234,7 @@ def _wrap_profiler_step() -> None:
 
     if not hasattr(profile.step, "_notes_step_times"):
         profile.step = _noting(profile.step)  # type: ignore[method-assign]
+        profile.start = _noting_start(profile.start)  # type: ignore[method-assign]
         profile.stop = _noting_stop(profile.stop)  # type: ignore[method-assign]
 
 
@@ -240,6 +256,16 @@ def _noting(original: Callable[..., None]) -> Callable[..., None]:
     for function in (step, StepClock.entered, StepClock.returned):
         _hide_from_dynamo(function, original)
     return step
+
+
+def _noting_start(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def start(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if _active is not None:
+            _active.started(self)
+
+    return start
 
 
 def _noting_stop(original: Callable[..., None]) -> Callable[..., None]:

@@ -18,13 +18,13 @@ from tb_torchcompile_plugin.analysis.compile.compilation_details import compilat
 from tb_torchcompile_plugin.analysis.compile.startup import startup
 from tb_torchcompile_plugin.analysis.runtime.kernels import code_kernels
 from tb_torchcompile_plugin.compile_log.summary import load
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary, PythonSamples
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.summary_check import without_impossible
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from traces import launch, slice_, step
+from traces import AUTOGRAD, BASE_NS, MAIN, PID, launch, slice_, step
 
 RECORDED = ("handler_breaks", "max_autotune")
 odd = st.sampled_from(ODD)
@@ -57,6 +57,12 @@ def with_all(summary: CompileSummary) -> CompileSummary:
     )
     whole.steps.first.add(end_ns=9, compiled=True)
     whole.steps.first.add(start_ns=9, end_ns=11)
+    whole.environment.pid = PID
+    samples = PythonSamples(threads=[MAIN, AUTOGRAD], start_ns=[BASE_NS, 2_000], duration_ns=[2_000, 9_000])
+    samples.MergeFrom(PythonSamples(samples=[1, 4], thread=[0, 1], line=[0, 1]))
+    whole.python_samples.CopyFrom(samples)
+    for number in (3, 4):
+        whole.python_samples.lines.add(file="train.py", line=number, function="step", called="json(1): loads")
     return whole
 
 

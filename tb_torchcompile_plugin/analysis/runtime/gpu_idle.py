@@ -11,8 +11,8 @@ from tb_torchcompile_plugin.profile.columns import codes_of, sums
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, busy_intervals, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, us, within
-from tb_torchcompile_plugin.profile.model.attribution import Attribution, Attributions, attributions_of
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
+from tb_torchcompile_plugin.profile.model.attribution import Attribution, Attributions, culprits_of
+from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, span_window, steady_steps, step_time
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -121,13 +121,12 @@ def idle_culprits(profile: Profile) -> list[HeldUp]:
     if len(lane) < 2 or not profile.of(idle_gaps):
         return []
     # What the host did in order of time; a call counts from the end of those before it.
-    pieces = profile.of(host_segments)
-    begin, end = np.concatenate((pieces.begin, lane.begin)), np.concatenate((pieces.end, lane.end))
-    order = np.lexsort((end, begin))
-    begin, end, row = begin[order], end[order], np.concatenate((pieces.row, lane.row))[order]
-    begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])
-    kept = begin < end
-    times, culprits = Intervals(begin[kept], end[kept]), attributions_of(profile, row[kept])
+    calls = HostSegments(np.arange(len(lane)), lane.row, lane.begin, lane.end)
+    pieces = HostSegments(*map(np.concatenate, zip(profile.of(host_segments), calls)))
+    pieces = pieces.take(np.lexsort((pieces.end, pieces.begin)))
+    pieces.begin[1:] = np.maximum(pieces.begin[1:], np.maximum.accumulate(pieces.end)[:-1])
+    pieces = pieces.take(np.flatnonzero(pieces.begin < pieces.end))
+    times, culprits = Intervals(pieces.begin, pieces.end), culprits_of(profile, pieces)
     steady = profile.of(steady_steps)
     windows = steady.windows if steady else profile.of(span_window)
     if steady:  # of very many steps the model holds the first ones

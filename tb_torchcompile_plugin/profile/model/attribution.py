@@ -2,7 +2,8 @@
 
 The answer is the innermost slice with a meaning: a call into the runtime is what it is for, an operator is itself,
 and Python inside of them is theirs. Other Python is the user's innermost function around it; a function of a library
-that the user's calls directly is named too. Where nothing was recorded, the cause is "nothing".
+that the user's calls directly is named too. Where nothing was recorded, it is the line that the handler sampled there;
+without one the cause is "nothing".
 """
 
 from collections.abc import Callable
@@ -11,9 +12,10 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, mask_at, mask_of, ordinals
-from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
+from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.samples import SampledLine, lines_of, samples
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import ancestors_of
 from tb_torchcompile_plugin.torch_names import python_frames, slices
@@ -76,7 +78,39 @@ class Attributions(NamedTuple):
 
 def culprits(profile: Profile) -> Attributions:
     """Return the culprit of each piece of `host_segments`."""
-    return attributions_of(profile, profile.of(host_segments).row)
+    return culprits_of(profile, profile.of(host_segments))
+
+
+def culprits_of(profile: Profile, pieces: HostSegments) -> Attributions:
+    """Return the culprit of each of these pieces; where nothing was recorded the sampled line is put in its place."""
+    found, all_lines = attributions_of(profile, pieces.row), profile.of(samples).lines
+    is_nothing = np.array([culprit.cause == "nothing" for culprit in found.culprits], bool)
+    line = np.full(len(pieces.row), -1)
+    line[is_nothing[found.code]] = _sampled_lines(
+        profile, pieces.take(np.flatnonzero(is_nothing[found.code]))
+    )
+    lines, index = np.unique(line[line >= 0], return_inverse=True)
+    found.code[line >= 0] = len(found.culprits) + index
+    return found._replace(culprits=[*found.culprits, *(_sampled(all_lines[number]) for number in lines)])
+
+
+def _sampled_lines(profile: Profile, pieces: HostSegments) -> Int64s:
+    """Return the line of each piece, -1 where nothing was sampled.
+
+    It is that of the thread of the piece's point; where that ran no Python, as autograd's, of the point before.
+    """
+    line, tracks = np.full(len(pieces.row), -1), profile.of(launch_sequence).track
+    for point in (pieces.point, pieces.point - 1):
+        unnamed = np.flatnonzero(line < 0)
+        for rows in groups_of_equal(unnamed, tracks[point]):
+            times = Intervals(pieces.begin[rows], pieces.end[rows])
+            line[rows] = lines_of(profile, int(tracks[point[rows[0]]]), times).line
+    return line
+
+
+def _sampled(line: SampledLine) -> Attribution:
+    cause: HostCauseKind = "library" if line.called else "python"
+    return Attribution(cause, f"{line.called or line.function} (sampled)".lstrip(), line.file, line.line)
 
 
 def attributions_of(profile: Profile, wanted: Int64s) -> Attributions:

@@ -1,0 +1,255 @@
+"""Sample which line of the program each thread runs, while a profiler records.
+
+A daemon thread looks at all Python threads every 2 ms. Meanwhile Python's switch interval is 0.2 ms: otherwise a loop
+in pure Python keeps the interpreter lock for 5 ms, and is sampled too seldom. Nothing here raises or prints.
+"""
+
+import contextlib
+import itertools
+import os
+import random
+import sys
+import sysconfig
+import threading
+import time
+import weakref
+from array import array
+from collections.abc import Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+from tb_torchcompile_plugin.compile_log.record import readable
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, SampledLine
+from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
+
+# Measured with benchmarks/sampler.py: at 1 ms programs that launch many small operators were 4 % slower.
+INTERVAL_NS = 2_000_000
+SWITCH_INTERVAL_S = 0.0002
+_MAX_SHARE = 100  # looking takes at most one part in so many of the time: deep stacks are sampled less often
+MAX_ROWS = 1 << 16  # 26 bytes each; with more, half of the samples go, and half as many are taken
+_KEPT_ROWS = 1 << 12  # of the recordings before: each cycle writes them again, in about 30 kB
+_MAX_LINES = 1 << 14  # a program may generate code without end
+_END_S = 0.1  # that a profiler waits for the thread to end; it needs one interval
+
+
+class _Rows:
+    """Samples as columns. Those of one thread that follow one another on one line are one row."""
+
+    def __init__(self) -> None:
+        self.start_ns, self.end_ns = (
+            array("q"),
+            array("q"),
+        )  # from the sample before the first one to the last one
+        self.samples, self.thread, self.line = array("I"), array("H"), array("I")
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def columns(self) -> tuple["array[int]", ...]:
+        return self.start_ns, self.end_ns, self.samples, self.thread, self.line
+
+    def add(self, start_ns: int, end_ns: int, thread: int, line: int) -> int:
+        """Add a row of one sample; return its index."""
+        for column, value in zip(self.columns(), (start_ns, end_ns, 1, thread, line)):
+            column.append(value)
+        return len(self) - 1
+
+    def drop_old(self) -> None:
+        """Keep the last rows."""
+        for column in self.columns():
+            del column[:-_KEPT_ROWS]
+
+    def thinned(self) -> "_Rows":
+        """Return half of the samples, each for twice the time.
+
+        They are chosen at random: every second one could always be the same of two lines in turn.
+        """
+        rows, choice = _Rows(), random.Random(0)
+        for start_ns, end_ns, samples, thread, line in zip(*self.columns()):
+            if kept := (samples + choice.getrandbits(1)) // 2:
+                ns = (end_ns - start_ns) * 2 * kept // samples
+                rows.samples[rows.add(end_ns - ns, end_ns, thread, line)] = kept
+        return rows
+
+
+class Sampler:
+    """The samples of this process. There is one, and at most one profiler records at a time."""
+
+    def __init__(self) -> None:
+        self.enabled = False
+        self._thread: threading.Thread | None = None  # while it runs
+        self._switch_interval: tuple[float, float] | None = None  # the program's, and the one that is set
+        self.forget()
+        if hasattr(os, "register_at_fork"):
+            # No fork while the thread runs: the child of one with threads gets their locks, and Python warns.
+            os.register_at_fork(before=self._stop, after_in_parent=self._resume)
+
+    def forget(self) -> None:
+        """Forget all samples, and that a profiler records: the child of a fork has neither."""
+        self._owner: weakref.ref[Any] | None = None  # the profiler that records
+        self._rows = _Rows()
+        self._lines: dict[tuple[int, int, int], int] = {}
+        self._codes: list[tuple[CodeType, int, CodeType | None]] = []  # of `_lines`; keeps their ids valid
+        self._threads: dict[int, int] = {}  # native id: index
+        self._user_files: dict[str, bool] = {}
+        self._left_out = 0  # samples of threads that run no line of the program, or have no known id
+        self._last: dict[int, int] = {}  # row of each thread at the sample before
+        self._interval_ns = INTERVAL_NS
+
+    def follow(self, prof: Any, *, records: bool) -> None:
+        """Sample from now on if this profiler records. If it no longer does, stop. Never raises an Exception."""
+        with contextlib.suppress(Exception):
+            owner = self._owner() if self._owner else None
+            if owner is None and records and self.enabled and not prof.with_stack:
+                self._stop()  # of a profiler that is gone
+                self._rows.drop_old()
+                self._owner, self._interval_ns = weakref.ref(prof), INTERVAL_NS
+                self._resume()
+            elif owner is prof and not records:
+                self.stop()
+
+    def _resume(self) -> None:
+        """Start the thread if a profiler records. Never raises an Exception."""
+        # In a build without the lock other threads' frames must not be read: that can crash.
+        if self._owner is None or not getattr(sys, "_is_gil_enabled", lambda: True)():
+            return
+        with contextlib.suppress(Exception):
+            self._last = {}
+            self._thread = threading.Thread(target=self._run, name="tb_torchcompile sampler", daemon=True)
+            try:
+                self._set_switch_interval()
+                self._thread.start()
+            except BaseException:
+                self._stop()
+                raise
+
+    def stop(self) -> None:
+        """End sampling. Never raises an Exception."""
+        self._owner = None
+        self._stop()
+
+    def _stop(self) -> None:
+        with contextlib.suppress(Exception):
+            thread, self._thread = self._thread, None
+            self._restore_switch_interval()
+            if thread is not None and thread.is_alive():
+                thread.join(_END_S)
+
+    def _set_switch_interval(self) -> None:
+        before = sys.getswitchinterval()
+        if before > SWITCH_INTERVAL_S:
+            sys.setswitchinterval(SWITCH_INTERVAL_S)
+            self._switch_interval = before, sys.getswitchinterval()
+
+    def _restore_switch_interval(self) -> None:
+        """Set the program's own, unless it was changed meanwhile."""
+        saved, self._switch_interval = self._switch_interval, None
+        if saved and sys.getswitchinterval() == saved[1]:
+            sys.setswitchinterval(
+                saved[0] + 5e-7
+            )  # Python cuts off what is beyond a µs, and so one of some values
+
+    def _run(self) -> None:
+        thread = threading.current_thread()
+        # Also where this module's names are gone, as the interpreter ends.
+        with contextlib.suppress(BaseException):
+            try:
+                before, cost_ns = time.time_ns(), 0
+                while self._thread is thread and self._owner and self._owner():
+                    time.sleep(max(self._interval_ns, cost_ns * _MAX_SHARE) / 1e9)
+                    now, used_ns = time.time_ns(), time.thread_time_ns()
+                    if self._thread is thread:
+                        self._sample(before, now)
+                    before, cost_ns = now, time.thread_time_ns() - used_ns
+            finally:
+                if self._thread is thread:
+                    self._restore_switch_interval()
+
+    def _sample(self, before: int, now: int) -> None:
+        """Add what each thread runs. It stands for the time since the sample before.
+
+        A thread in C code that keeps the interpreter lock delays the sample until that code returns.
+        """
+        own, last, rows = threading.get_ident(), self._last, self._rows
+        native = {thread.ident: thread.native_id for thread in threading.enumerate()}
+        self._last = {}
+        for ident, frame in sys._current_frames().items():
+            line = None if ident == own else self._line_of(frame)
+            number = native.get(ident)
+            if line is None or number is None:
+                self._left_out += ident != own
+                continue
+            index = self._threads.setdefault(number, len(self._threads))
+            row = last.get(number, -1)
+            if row >= 0 and rows.line[row] == line:
+                rows.end_ns[row] = now
+                rows.samples[row] += 1
+            else:
+                row = rows.add(before, now, index, line)
+            self._last[number] = row
+        if len(rows) >= MAX_ROWS:
+            self._rows, self._last = rows.thinned(), {}
+            self._interval_ns *= 2
+
+    def _line_of(self, frame: FrameType | None) -> int | None:
+        """Return the number of the program's innermost line, with the library's function that it calls."""
+        called = None
+        while frame is not None and not self._is_users(frame.f_code.co_filename):
+            called, frame = frame.f_code, frame.f_back
+        if frame is None:
+            return None
+        # By identity: the hash of code is computed from all that it holds.
+        key = id(frame.f_code), frame.f_lasti, id(called)
+        number = self._lines.get(key)
+        if number is None and len(self._codes) < _MAX_LINES:
+            number = self._lines[key] = len(self._codes)
+            self._codes.append((frame.f_code, frame.f_lineno or 0, called))
+        return number
+
+    def _is_users(self, file: str) -> bool:
+        if (known := self._user_files.get(file)) is None:
+            known = self._user_files[file] = is_user_file(file) and not file.startswith(_library_folders())
+        return known
+
+    def put(self, summary: CompileSummary, *, source: bool) -> None:
+        """Add all samples; without `source` file and line only."""
+        if not self._rows and not self._left_out:
+            return
+        samples, rows = summary.python_samples, self._rows
+        samples.left_out = self._left_out
+        samples.threads.extend(self._threads)
+        samples.lines.extend(_line(*codes, source=source) for codes in self._codes)
+        samples.start_ns.extend(_steps(rows.start_ns))
+        samples.duration_ns.extend(end - start for start, end in zip(rows.start_ns, rows.end_ns))
+        samples.samples.extend(rows.samples)
+        samples.thread.extend(rows.thread)
+        samples.line.extend(rows.line)
+
+
+def _steps(values: "array[int]") -> Iterator[int]:
+    """Yield the first value, and how much each one is beyond the one before."""
+    return (value - before for before, value in itertools.pairwise(itertools.chain((0,), values)))
+
+
+def _line(code: CodeType, number: int, called: CodeType | None, *, source: bool) -> SampledLine:
+    line = SampledLine(file=readable(code.co_filename), line=number)
+    if source:
+        line.function = readable(code.co_name)
+        if called is not None:
+            file = _as_in_traces(called.co_filename)
+            line.called = readable(f"{file}({called.co_firstlineno}): {called.co_name}")
+    return line
+
+
+def _as_in_traces(file: str) -> str:
+    """Cut off the folder that a module was imported from, as the profiler does in its stacks."""
+    folders = (os.path.join(folder, "") for folder in sys.path if folder and file.startswith(folder))
+    return file.removeprefix(max(folders, key=len, default=""))
+
+
+def _library_folders() -> tuple[str, ...]:
+    """Return the folders of Python, torch and this package, wherever they are installed."""
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    packages = [sys.modules["tb_torchcompile_plugin"].__file__, torch]
+    folders = [os.path.dirname(file) for file in packages if file]
+    return tuple(os.path.join(folder, "") for folder in (*folders, sysconfig.get_path("stdlib")))

@@ -1,0 +1,187 @@
+"""Which line ran on a thread at a time, by the handler's samples, and how that names host time."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from profiles import data_of, profile_with
+from tb_torchcompile_plugin.analysis.runtime.gpu_idle import idle_culprits
+from tb_torchcompile_plugin.compile_log.summary import load, save
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.profile.intervals import Intervals
+from tb_torchcompile_plugin.profile.model.attribution import culprits
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.samples import SampledLine, lines_of, samples
+from tb_torchcompile_plugin.reader.summary_check import without_impossible
+from traces import AUTOGRAD, BASE_NS, MAIN, PID, Event, in_steps, launch, slice_
+
+METRIC = SampledLine("/home/user/metric.py", 4, "precision", "")
+SCORE = SampledLine("/home/user/train.py", 40, "step", "sklearn/metrics/_ranking.py(90): score")
+BACKWARD = SampledLine("/home/user/train.py", 30, "step", "torch/_tensor.py(570): backward")
+
+
+class Row(NamedTuple):
+    """Samples of a thread that follow one another; times in µs from the trace's base."""
+
+    start: int
+    end: int
+    line: SampledLine = METRIC
+    samples: int = 1
+    thread: int = MAIN
+
+
+def summary_of(*rows: Row, pid: int = PID) -> CompileSummary:
+    """A summary with these samples."""
+    summary = CompileSummary()
+    summary.environment.pid = pid
+    stored, before = summary.python_samples, 0
+    lines = list(dict.fromkeys(row.line for row in rows))
+    threads = list(dict.fromkeys(row.thread for row in rows))
+    stored.threads.extend(threads)
+    for line in lines:
+        stored.lines.add(**line._asdict())
+    for row in rows:
+        start_ns = BASE_NS + 1000 * row.start
+        stored.start_ns.append(start_ns - before)
+        stored.duration_ns.append(1000 * (row.end - row.start))
+        stored.samples.append(row.samples)
+        stored.thread.append(threads.index(row.thread))
+        stored.line.append(lines.index(row.line))
+        before = start_ns
+    return summary
+
+
+def profile_of(folder: Path, events: list[Event], *rows: Row, pid: int = PID) -> Profile:
+    """A profile of these events with these samples, by way of a file."""
+    path = str(folder / "w.1.pt.compile.pb")
+    save(summary_of(*rows, pid=pid), path)
+    return profile_with(folder, events, data_of(without_impossible(load(path))))
+
+
+def named(
+    profile: Profile, *intervals: tuple[int, int], tid: int = MAIN
+) -> list[tuple[SampledLine | None, int]]:
+    """The line of each interval (µs) of a thread, and in how many samples it was seen."""
+    track = next(code for code, track in enumerate(profile.trace.tracks) if track.tid == tid)
+    starts, ends = (1000 * np.array(column, np.int64) for column in zip(*intervals))
+    found, lines = lines_of(profile, track, Intervals(starts, ends)), profile.of(samples).lines
+    return [
+        (lines[line] if line >= 0 else None, count)
+        for line, count in zip(found.line.tolist(), found.samples.tolist(), strict=True)
+    ]
+
+
+THREADS = [slice_("aten::mm", 0, 9_000), slice_("aten::mm", 0, 9_000, tid=AUTOGRAD)]
+
+
+def test_the_line_with_most_of_the_interval(tmp_path: Path) -> None:
+    rows = Row(0, 1000, SCORE), Row(1000, 3000, METRIC, 2), Row(3000, 4000, SCORE), Row(4000, 6000, SCORE, 2)
+    profile = profile_of(tmp_path, THREADS, *rows)
+    assert named(profile, (0, 3500), (3500, 6500), (6500, 9000)) == [(METRIC, 2), (SCORE, 3), (None, 0)]
+
+
+def test_a_sample_stands_for_the_time_since_the_one_before(tmp_path: Path) -> None:
+    """Code that keeps the interpreter lock delays the sample until it returns."""
+    profile = profile_of(tmp_path, THREADS, Row(0, 5000, SCORE), Row(5000, 7000, METRIC, 2))
+    assert named(profile, (100, 7500)) == [(SCORE, 1)]
+    assert named(profile, (4500, 7500)) == [(METRIC, 2)], "0.5 ms of the 5 are in there"
+
+
+def test_each_thread_has_its_own(tmp_path: Path) -> None:
+    rows = Row(0, 2000, METRIC), Row(0, 2000, SCORE, thread=AUTOGRAD), Row(0, 2000, SCORE, thread=7)
+    profile = profile_of(tmp_path, THREADS, *rows)
+    assert named(profile, (0, 3000)) == [(METRIC, 1)]
+    assert named(profile, (0, 3000), tid=AUTOGRAD) == [(SCORE, 1)]
+    assert len(profile.of(samples).time) == 2, "a thread that is not in the trace"
+
+
+def test_without_a_sample_it_is_the_line_of_this_position_in_other_steps(tmp_path: Path) -> None:
+    """Two gaps between the same operators, one after the other, in each of three steps."""
+    make = [slice_("aten::mm", 1000 + at, 10) for at in (0, 1000, 2000)]
+    rows = (
+        Row(1500, 1600, SCORE),
+        Row(12_200, 12_800, METRIC),
+    )  # in the first gap, and in the second one of step 1
+    profile = profile_of(tmp_path, in_steps(*make, every=10_000), *rows)
+    gaps = [(10_000 * at + begin, 10_000 * at + begin + 990) for at in range(3) for begin in (1010, 2010)]
+    assert named(profile, *gaps) == [(SCORE, 1), (METRIC, 1)] * 3
+    assert named(profile, (3010, 3020), (40_000, 41_000)) == [(None, 0)] * 2
+
+
+def test_a_line_calls_what_it_calls_most_of_the_time(tmp_path: Path) -> None:
+    rows = Row(0, 1000, SCORE._replace(called="")), Row(1000, 5000, SCORE, 4)
+    profile = profile_of(tmp_path, THREADS, *rows)
+    assert named(profile, (0, 6000)) == [(SCORE, 5)]
+
+
+def test_another_process_or_no_samples(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = profile_of(tmp_path / "other", THREADS, Row(0, 1000), pid=PID + 1)
+    assert named(other, (0, 9000)) == [(None, 0)]
+    assert named(profile_with(tmp_path, THREADS, data_of(CompileSummary())), (0, 9000)) == [(None, 0)]
+    assert named(profile_with(tmp_path, THREADS), (0, 9000)) == [(None, 0)]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("line", 9), ("thread", 9), ("samples", 0), ("start_ns", -(1 << 61)), ("line", None)],
+)
+def test_columns_that_cannot_be_are_taken_out_and_counted(column: str, value: int | None) -> None:
+    summary = summary_of(Row(0, 1000), Row(1000, 2000, SCORE))
+    if value is None:
+        del getattr(summary.python_samples, column)[-1]
+    else:
+        getattr(summary.python_samples, column)[-1] = value
+    assert not without_impossible(summary).HasField("python_samples")
+    assert sum(summary.records.unreadable.values()) == 1
+
+
+# -- host time in which nothing was recorded ----------------------------------------------------------------------
+
+
+def steps() -> list[Event]:
+    """Three steps of 10 ms: nothing recorded for 8, then an operator that launches."""
+    make = [slice_("aten::mm", 8000, 500), *launch("k", 8100, 8200, 10)]
+    return in_steps(*make, every=10_000)
+
+
+def test_it_is_the_sampled_line(tmp_path: Path) -> None:
+    rows = [
+        row
+        for at in (0, 10_000, 20_000)
+        for row in (Row(at + 1000, at + 6000, SCORE), Row(at + 6000, at + 7000))
+    ]
+    profile = profile_of(tmp_path, steps(), *rows)
+    found = profile.of(culprits)
+    names = {(row.cause, row.name, row.file, row.line) for row in found.culprits}
+    score = ("library", f"{SCORE.called} (sampled)", SCORE.file, SCORE.line)
+    assert score in names and not any(name.startswith("precision") for _, name, _, _ in names)
+    idle = {(row.cause, row.file, row.line): row.idle_us for row in idle_culprits(profile)}
+    assert idle["library", SCORE.file, SCORE.line] >= 8000
+    plain = idle_culprits(profile_with(tmp_path / "plain", steps()))
+    assert sum(row.idle_us for row in plain) == pytest.approx(sum(idle.values())), "only the names change"
+    assert not any(row.file for row in plain)
+
+
+def test_without_a_called_function_it_is_python(tmp_path: Path) -> None:
+    profile = profile_of(tmp_path, steps(), *(Row(at + 1000, at + 6000) for at in (0, 10_000, 20_000)))
+    found = {(row.cause, row.name): row for row in profile.of(culprits).culprits}
+    assert found["python", "precision (sampled)"].line == METRIC.line
+
+
+def test_what_was_recorded_keeps_its_name(tmp_path: Path) -> None:
+    events = [*steps(), slice_("train.py(3): log", 100, 7800, "python_function")]
+    profile = profile_of(tmp_path, events, Row(1000, 6000, SCORE))
+    assert "train.py(3): log" in {row.name for row in profile.of(culprits).culprits}
+    assert SCORE.file not in {row.file for row in profile.of(culprits).culprits}
+
+
+def test_while_another_thread_launches_it_is_the_line_of_the_thread_before(tmp_path: Path) -> None:
+    """autograd's thread has not begun, and the one that called it waits."""
+    make = [*launch("k", 100, 200, 10), *launch("k", 8000, 8100, 10, tid=AUTOGRAD)]
+    rows = [Row(at + 1000, at + 7000, BACKWARD, 3) for at in (0, 10_000, 20_000)]
+    profile = profile_of(tmp_path, in_steps(*make, every=10_000), *rows)
+    names = {row.name for row in profile.of(culprits).culprits}
+    assert f"{BACKWARD.called} (sampled)" in names
