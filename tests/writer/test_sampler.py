@@ -317,7 +317,7 @@ def scheduled(torch: Any, handler: Any, **options: Any) -> Any:
 
 
 def test_profiled_steps_only(torch: Any, tmp_path: Path, switch_interval: float) -> None:
-    with scheduled(torch, tensorboard_trace_handler(tmp_path, "w")) as prof:
+    with scheduled(torch, tensorboard_trace_handler(tmp_path, "w", sample=True)) as prof:
         seen = []
         for _ in range(6):
             seen.append((is_running(), sys.getswitchinterval() < switch_interval))
@@ -334,7 +334,7 @@ def test_profiled_steps_only(torch: Any, tmp_path: Path, switch_interval: float)
 
 def test_a_profiler_without_a_schedule(torch: Any, tmp_path: Path) -> None:
     before = time.time_ns()
-    with torch.profiler.profile(on_trace_ready=tensorboard_trace_handler(tmp_path, "w")):
+    with torch.profiler.profile(on_trace_ready=tensorboard_trace_handler(tmp_path, "w", sample=True)):
         end = time.monotonic() + PATIENCE_S
         until(lambda: is_running() and time.monotonic() > end - PATIENCE_S + 0.05)
     (summary,) = summaries(tmp_path)
@@ -356,7 +356,7 @@ def test_an_exception_ends_it(
     torch: Any, tmp_path: Path, switch_interval: float, error: type[BaseException]
 ) -> None:
     def profiled() -> None:
-        with torch.profiler.profile(on_trace_ready=tensorboard_trace_handler(tmp_path, "w")):
+        with torch.profiler.profile(on_trace_ready=tensorboard_trace_handler(tmp_path, "w", sample=True)):
             assert is_running()
             raise error
 
@@ -374,7 +374,7 @@ def test_the_child_of_a_fork_samples_nothing_and_its_parent_goes_on(
         assert not is_running() and sys.getswitchinterval() == switch_interval
         assert not recorder().summary("full").HasField("python_samples")
 
-    handler = tensorboard_trace_handler(tmp_path, "w")
+    handler = tensorboard_trace_handler(tmp_path, "w", sample=True)
     with torch.profiler.profile(on_trace_ready=handler):
         rows = recorder()._sampler._rows
         until(lambda: len(rows) > 0)

@@ -26,8 +26,8 @@ from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, idle_gaps
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union
-from tb_torchcompile_plugin.profile.model.attribution import attributions_of
-from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
+from tb_torchcompile_plugin.profile.model.attribution import culprits_of
+from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import span_window, steady_steps, step_time
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, short_kernel
@@ -124,6 +124,7 @@ class _Pieces(NamedTuple):
     end: Int64s
     row: Int64s  # of the trace, -1 for none
     track: Int64s
+    point: Int64s  # of the launch sequence, that the time led to
 
     def inside(self, windows: Intervals) -> Int64s:
         """Return how much of each is in these windows (ns)."""
@@ -183,8 +184,9 @@ def _host_pieces(profile: Profile) -> _Pieces:
     row = np.concatenate((between.row, lane.row))
     track = np.concatenate((lane.track[between.point], lane.track))
     track = np.where(row >= 0, trace.track[row], track)
+    point = np.concatenate((between.point, np.arange(len(lane))))
     order = np.lexsort((end, begin))
-    return _exclusive(_Pieces(begin[order], end[order], row[order], track[order]))
+    return _exclusive(_Pieces(begin[order], end[order], row[order], track[order], point[order]))
 
 
 def _gpu_pieces(profile: Profile) -> _Pieces:
@@ -200,7 +202,8 @@ def _gpu_pieces(profile: Profile) -> _Pieces:
         device = steady.device
     rows = work.index[work.device == device] if busy_ns else work.index[:0]
     rows = rows[np.lexsort((trace.ts[rows] + trace.dur[rows], trace.ts[rows]))]
-    return _exclusive(_Pieces(trace.ts[rows], trace.ts[rows] + trace.dur[rows], rows, trace.track[rows]))
+    end = trace.ts[rows] + trace.dur[rows]
+    return _exclusive(_Pieces(trace.ts[rows], end, rows, trace.track[rows], np.full(len(rows), -1)))
 
 
 def _exclusive(pieces: _Pieces) -> _Pieces:
@@ -210,7 +213,7 @@ def _exclusive(pieces: _Pieces) -> _Pieces:
     begin = pieces.begin.copy()
     begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(pieces.end)[:-1])
     kept = begin < pieces.end
-    return _Pieces(begin[kept], pieces.end[kept], pieces.row[kept], pieces.track[kept])
+    return _Pieces(begin[kept], *(column[kept] for column in pieces[1:]))
 
 
 def _kinds(profile: Profile) -> tuple[Int64s, Mask]:
@@ -235,7 +238,9 @@ def _host_rows(profile: Profile, ns: Int64s) -> Iterator[tuple[_Key, str, int]]:
     # A call into the runtime is at the site of the operator that makes it.
     is_call = (row >= 0) & mask_of(trace.cats, RUNTIME_CATS.__contains__)[trace.cat[row]]
     row = np.where(is_call & (trace.parent[row] >= 0), trace.parent[row], row)
-    blamed = attributions_of(profile, row)
+    blamed = culprits_of(
+        profile, HostSegments(pieces.point[counted], row, pieces.begin[counted], pieces.end[counted])
+    )
     is_on_cpu = not len(profile.of(gpu_work).index)
     position = np.full(len(counted), -1)
     unnamed = np.array([not row.name and not row.file for row in blamed.culprits], bool)[blamed.code]
