@@ -298,7 +298,8 @@ def _large_sites(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Find
             name for row in context.profile.of(ledger).rows if row.site == site.site for name in row.names
         ]
         inside = next((name for name in named if short_kernel(name) not in site.site), "")
-        title = site.site if site.file else f"{site.site[0].upper()}{site.site[1:]}"
+        is_position = site.site.startswith(("after ", "before "))
+        title = f"Time {site.site}" if is_position else site.site
         what = f"{'mostly ' if site.kinds[1:] else ''}{KIND_WORDS.get(kind, f'{kind} kernels')}"
         yield rule.finding(
             context,
@@ -307,7 +308,7 @@ def _large_sites(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Find
             f"{f', such as {short_kernel(inside)}' if inside else ''}",
             _next_step(context, site, is_work),
             {"site_us": site.time_us, "share_percent": site.step_percent},
-            severity="info" if is_work else "warning",
+            severity="info" if is_work and not _is_dense_update(context, site) else "warning",
             where=[site.site],
         )
 
@@ -328,9 +329,14 @@ def _is_unexplained(context: SpanContext, site: LedgerSite) -> bool:
     return most_percent >= thresholds.site_percent and not is_explained
 
 
+def _is_dense_update(context: SpanContext, site: LedgerSite) -> bool:
+    """Whether an optimizer's kernels are the site, and the program computes the dense gradient of an embedding."""
+    return is_foreach(site.site) and any(map(is_embedding_backward, context.profile.trace.names))
+
+
 def _next_step(context: SpanContext, site: LedgerSite, is_work: bool) -> str:
-    kind, names = site.kinds[0], context.profile.trace.names
-    if is_work and is_foreach(site.site) and any(map(is_embedding_backward, names)):
+    kind = site.kinds[0]
+    if _is_dense_update(context, site):
         return (
             "An embedding has a dense gradient, so the optimizer goes over all of its rows: if a step looks up few of "
             "them, nn.Embedding(sparse=True) with an optimizer that takes sparse gradients. record_shapes=True shows it"
