@@ -5,6 +5,7 @@ in pure Python keeps the interpreter lock for 5 ms, and is sampled too seldom. N
 """
 
 import contextlib
+import gc
 import itertools
 import os
 import random
@@ -29,6 +30,7 @@ _MAX_SHARE = 100  # looking takes at most one part in so many of the time: deep 
 MAX_ROWS = 1 << 16  # 26 bytes each; with more, half of the samples go, and half as many are taken
 _KEPT_ROWS = 1 << 12  # of the recordings before: each cycle writes them again, in about 30 kB
 _MAX_LINES = 1 << 14  # a program may generate code without end
+_PYTHON = sys.version_info[:2]
 _END_S = 0.1  # that a profiler waits for the thread to end; it needs one interval
 
 
@@ -36,10 +38,8 @@ class _Rows:
     """Samples as columns. Those of one thread that follow one another on one line are one row."""
 
     def __init__(self) -> None:
-        self.start_ns, self.end_ns = (
-            array("q"),
-            array("q"),
-        )  # from the sample before the first one to the last one
+        # From the sample before the first one to the last one.
+        self.start_ns, self.end_ns = array("q"), array("q")
         self.samples, self.thread, self.line = array("I"), array("H"), array("I")
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ class Sampler:
         with contextlib.suppress(Exception):
             thread, self._thread = self._thread, None
             self._restore_switch_interval()
-            if thread is not None and thread.is_alive():
+            if thread is not None:
                 thread.join(_END_S)
 
     def _set_switch_interval(self) -> None:
@@ -145,9 +145,8 @@ class Sampler:
         """Set the program's own, unless it was changed meanwhile."""
         saved, self._switch_interval = self._switch_interval, None
         if saved and sys.getswitchinterval() == saved[1]:
-            sys.setswitchinterval(
-                saved[0] + 5e-7
-            )  # Python cuts off what is beyond a µs, and so one of some values
+            # Python cuts off what is beyond a whole µs; of some values rounding would lose one.
+            sys.setswitchinterval(saved[0] + 5e-7)
 
     def _run(self) -> None:
         thread = threading.current_thread()
@@ -159,7 +158,8 @@ class Sampler:
                     time.sleep(max(self._interval_ns, cost_ns * _MAX_SHARE) / 1e9)
                     now, used_ns = time.time_ns(), time.thread_time_ns()
                     if self._thread is thread:
-                        self._sample(before, now)
+                        with _no_collection():
+                            self._sample(before, now)
                     before, cost_ns = now, time.thread_time_ns() - used_ns
             finally:
                 if self._thread is thread:
@@ -224,6 +224,26 @@ class Sampler:
         samples.samples.extend(rows.samples)
         samples.thread.extend(rows.thread)
         samples.line.extend(rows.line)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector from running while frames of other threads are looked at, in Python 3.11.
+
+    Each gets an object when it is first looked at. In 3.11 making one may collect garbage; where a finalizer then lets
+    another thread run that returns from the frame, the object points to freed memory, and the process crashes. Later
+    versions collect between two instructions only, earlier ones have an object for each frame.
+    """
+    if _PYTHON != (3, 11):
+        yield
+        return
+    threshold = gc.get_threshold()[0]
+    gc.set_threshold(0)
+    try:
+        yield
+    finally:
+        if gc.get_threshold()[0] == 0:  # unless the program set it meanwhile
+            gc.set_threshold(threshold)
 
 
 def _steps(values: "array[int]") -> Iterator[int]:

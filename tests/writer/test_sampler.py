@@ -1,10 +1,12 @@
 """Sampling Python while a profiler records: which line, what is restored, and that training notices nothing."""
 
+import gc
 import json
 import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -252,6 +254,39 @@ def test_nothing_is_raised_or_printed_where_frames_cannot_be_read(
     assert sys.getswitchinterval() == switch_interval
     sampler.follow(prof, records=False)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="others are safe, see _no_collection")
+def test_no_garbage_is_collected_while_frames_are_read(sampler: Sampler, prof: Profiler) -> None:
+    """Python 3.11 crashes where a finalizer lets another thread run meanwhile."""
+    reading: list[bool] = []  # of each collection whether it began while frames were read
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        functions = {frame.f_code for frame, _ in traceback.walk_stack(None)}
+        reading.append(Sampler._sample.__code__ in functions)
+
+    gc.callbacks.append(note)
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        sampler.follow(prof, records=True)
+        until(lambda: sum(sampler._rows.samples) >= 10)
+        sampler.follow(prof, records=False)
+        assert gc.get_threshold()[0] == 1
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(note)
+    assert reading and not any(reading)
+
+
+def test_a_threshold_that_the_program_sets_meanwhile_stays() -> None:
+    before = gc.get_threshold()
+    try:
+        with sampler_module._no_collection():
+            gc.set_threshold(123)
+        assert gc.get_threshold()[0] == 123
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_a_thread_that_cannot_start(
