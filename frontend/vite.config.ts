@@ -45,14 +45,14 @@ function onlyWhatIsUsed(): Plugin {
   };
 }
 
-const SHARED = /node_modules|preload-helper|src.(?!main|shell|panels|widgets.(code|icicle|timeline).)/;
+const SHARED = /node_modules|preload-helper|src.(?!main|shell|panels.(?!sheet)|widgets.(code|icicle|timeline).)/;
 /** Code of the first paint, including what the overview shows of other panels. */
 const COMMON =
   /node_modules|preload-helper|src.(?!main|shell|panels.runtime.overview|widgets.(code|icicle|timeline).)/;
 /** Panels of one group of the sidebar: one file of them compresses better, and who opens one soon opens the next. */
 const GROUPS = {
   // And small parts of the shell that are seldom needed.
-  summary: /src.(panels.(causes|compare|sheet)|states.EmptyLogdir|shell.Reads)/,
+  summary: /src.(panels.(causes|compare)|states.EmptyLogdir|shell.Reads)/,
   run: /src.panels.(runtime.(step_breakdown|gpu_utilization|memory)|ranks|timeline)/,
   code: /src.panels.runtime.(source|kernels|operators|python)/,
   compile: /src.panels.(compile|runtime.compiled_regions)/,

@@ -49,7 +49,7 @@ OF_SPAN = (
     *("last_overview", "span", "overview", "timeline", "eager", "operators", "operators_by_shape"),
     *("operators_by_call_site", "operators_by_label", "operators_by_compilation", "python", "memory"),
     *("modules", "source", "kernels", "gpu_utilization", "cpu", "collectives", "cuda_graphs"),
-    *("dynamic_shapes", "step_breakdown", "what_if", "pays", "findings"),
+    *("dynamic_shapes", "step_breakdown", "ledger", "what_if", "pays", "findings"),
 )
 MEASURES = ("late_us", "exposed_wait_us", "compute_us", "idle_us", "compile_us")
 
