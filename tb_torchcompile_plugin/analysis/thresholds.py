@@ -7,7 +7,9 @@ recordings and on the external programs of docs/what_if.md, unless a source is n
 # Percent of the profiled time: the steps, or the whole span where there are none.
 IDLE_PERCENT = 2.0  # of a step in which a GPU idles: for less it is not said why
 site_percent = 15.0  # of a step, from which on a site without a known cause is named
-unexplained_percent = 50.0  # Python, or nothing that was recorded, in a step on the CPU; chosen by eye
+unexplained_percent = (
+    50.0  # of a step on the CPU that is compiled code without names of kernels; chosen by eye
+)
 gain_percent = 5.0  # of a step: what a fix would bring
 considered_percent = 1.0  # of a step: from there on a fix that brings little is listed
 recompiles_percent = 1.0
