@@ -45,7 +45,8 @@ function onlyWhatIsUsed(): Plugin {
   };
 }
 
-const SHARED = /node_modules|preload-helper|src.(?!main|shell|panels.(?!sheet)|widgets.(code|icicle|timeline).)/;
+const SHARED =
+  /node_modules|preload-helper|src.(?!main|shell|panels.(?!sheet)|widgets.(code|icicle|timeline).)/;
 /** Code of the first paint, including what the overview shows of other panels. */
 const COMMON =
   /node_modules|preload-helper|src.(?!main|shell|panels.runtime.overview|widgets.(code|icicle|timeline).)/;

@@ -56,6 +56,13 @@ def covered_ns(intervals: Intervals, starts: Int64s, ends: Int64s) -> Int64s:
     return np.asarray(np.diff(before[last] + inside, axis=0)[0], np.int64)
 
 
+def exclusive(starts: Int64s, ends: Int64s) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """Return the begins of intervals in order of time behind what earlier ones cover, and which of them are left."""
+    begins = starts.copy()
+    begins[1:] = np.maximum(begins[1:], np.maximum.accumulate(ends)[:-1])
+    return begins, begins < ends
+
+
 def without(intervals: Intervals, starts: Int64s, ends: Int64s) -> Int64s:
     """Return for each window [start, end) how much of it `intervals` leave (ns)."""
     return (ends - starts) - covered_ns(intervals, starts, ends)

@@ -12,9 +12,13 @@ from tb_torchcompile_plugin.profile.gpu.idle import Gaps, busy_intervals, causes
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, us, within
 from tb_torchcompile_plugin.profile.model.attribution import Attribution, Attributions, culprits_of
-from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
+from tb_torchcompile_plugin.profile.model.launch_sequence import (
+    host_timeline,
+    launch_sequence,
+    modeled_windows,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, span_window, steady_steps, step_time
+from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 _DECADES_US = (1, 10, 100, 1_000, 10_000, 100_000)
@@ -120,18 +124,8 @@ def idle_culprits(profile: Profile) -> list[HeldUp]:
     lane = profile.of(launch_sequence)
     if len(lane) < 2 or not profile.of(idle_gaps):
         return []
-    # What the host did in order of time; a call counts from the end of those before it.
-    calls = HostSegments(np.arange(len(lane)), lane.row, lane.begin, lane.end)
-    pieces = HostSegments(*map(np.concatenate, zip(profile.of(host_segments), calls)))
-    pieces = pieces.take(np.lexsort((pieces.end, pieces.begin)))
-    pieces.begin[1:] = np.maximum(pieces.begin[1:], np.maximum.accumulate(pieces.end)[:-1])
-    pieces = pieces.take(np.flatnonzero(pieces.begin < pieces.end))
+    pieces, windows = profile.of(host_timeline), profile.of(modeled_windows)
     times, culprits = Intervals(pieces.begin, pieces.end), culprits_of(profile, pieces)
-    steady = profile.of(steady_steps)
-    windows = steady.windows if steady else profile.of(span_window)
-    if steady:  # of very many steps the model holds the first ones
-        modeled = windows.ends <= lane.begin[lane.marks[-1]]
-        windows = Intervals(*(column[modeled] for column in windows)) if modeled.any() else windows
     rows: list[HeldUp] = []
     for device, busy in profile.of(busy_intervals).items():
         idle = subtract(windows, busy)

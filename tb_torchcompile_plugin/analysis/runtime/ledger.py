@@ -21,15 +21,18 @@ from tb_torchcompile_plugin.analysis.runtime.source_lines import UserLine, UserL
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.profile.columns import Mask, groups_of_equal, mask_of, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import all_breaks, region_calls
 from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, idle_gaps
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union
+from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, exclusive, joined, subtract, union
 from tb_torchcompile_plugin.profile.model.attribution import culprits_of
-from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
+from tb_torchcompile_plugin.profile.model.launch_sequence import (
+    host_timeline,
+    launch_sequence,
+    modeled_windows,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import span_window, steady_steps, step_time
+from tb_torchcompile_plugin.profile.steps import steady_steps, step_time
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, short_kernel
 from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_graph, is_step
 
@@ -117,20 +120,6 @@ class _Key(NamedTuple):
     is_gpu: bool
 
 
-class _Pieces(NamedTuple):
-    """Parts of one clock that do not overlap, in order of time."""
-
-    begin: Int64s
-    end: Int64s
-    row: Int64s  # of the trace, -1 for none
-    track: Int64s
-    point: Int64s  # of the launch sequence, that the time led to
-
-    def inside(self, windows: Intervals) -> Int64s:
-        """Return how much of each is in these windows (ns)."""
-        return covered_ns(windows, self.begin, self.end)
-
-
 class _Path(NamedTuple):
     """The critical path of the counted steps."""
 
@@ -159,43 +148,36 @@ def ledger(profile: Profile) -> Ledger:
 
 def _path(profile: Profile) -> _Path:
     """Cut the counted steps, on the clock that limits them, at what ran."""
-    steady = profile.of(steady_steps)
-    windows = steady.windows if steady else profile.of(span_window)
-    host, gpu = profile.of(_host_pieces), profile.of(_gpu_pieces)
-    if steady and len(host.begin):  # of very many steps the launch sequence holds the first ones
-        is_held = windows.ends <= host.end[-1]
-        windows = Intervals(*(column[is_held] for column in windows)) if is_held.any() else windows
-    on_gpu = union(gpu.begin, gpu.end)
-    times = union(*windows)
+    steady, windows = profile.of(steady_steps), profile.of(modeled_windows)
+    host, work = profile.of(host_timeline), profile.of(_gpu_timeline)
+    on_gpu, times = union(work.begin, work.end), union(*windows)
     if steady and steady.device is not None:
-        gpu_ns, host_ns = gpu.inside(times), host.inside(subtract(times, on_gpu))
+        idle = subtract(times, on_gpu)
+        gpu_ns = covered_ns(times, work.begin, work.end)
+        host_ns = covered_ns(idle, host.begin, host.end)
     else:
-        waits = profile.of(_kinds)[0] == CAUSES.index("synchronise")
-        waiting = subtract(times, subtract(times, union(host.begin[waits], host.end[waits])))
-        gpu_ns = gpu.inside(waiting)
-        host_ns = np.where(waits, host.inside(subtract(waiting, on_gpu)), host.inside(times))
+        waits = profile.of(_causes) == CAUSES.index("synchronise")
+        others = subtract(times, union(host.begin[waits], host.end[waits]))
+        waiting = subtract(times, others)
+        gpu_ns = covered_ns(waiting, work.begin, work.end)
+        host_ns = covered_ns(joined(others, subtract(waiting, on_gpu)), host.begin, host.end)
     return _Path(len(windows.starts), times.total_ns, gpu_ns, host_ns)
 
 
-def _host_pieces(profile: Profile) -> _Pieces:
-    """Return what the host did on the way from launch to launch; a call counts from the end of those before it."""
-    trace, lane, between = profile.trace, profile.of(launch_sequence), profile.of(host_segments)
-    begin, end = np.concatenate((between.begin, lane.begin)), np.concatenate((between.end, lane.end))
-    row = np.concatenate((between.row, lane.row))
-    track = np.concatenate((lane.track[between.point], lane.track))
-    track = np.where(row >= 0, trace.track[row], track)
-    point = np.concatenate((between.point, np.arange(len(lane))))
-    order = np.lexsort((end, begin))
-    return _exclusive(_Pieces(begin[order], end[order], row[order], track[order], point[order]))
+class _Work(NamedTuple):
+    """The work of one GPU in order of time, without overlap."""
+
+    row: Int64s
+    begin: Int64s
+    end: Int64s
 
 
-def _gpu_pieces(profile: Profile) -> _Pieces:
+def _gpu_timeline(profile: Profile) -> _Work:
     """Return the work of the GPU on which the steps take longest, of the busiest one where the host limits them.
 
-    Work that begins later counts from the end of what began before it.
+    Work that begins later counts from the end of what began before it. There is none where idle time is unknown.
     """
     trace, work, steady = profile.trace, profile.of(gpu_work), profile.of(steady_steps)
-    # None of them where idle time is unknown.
     busy_ns = {device: profile.of(busy_intervals)[device].total_ns for device in profile.of(idle_gaps)}
     device = max(busy_ns, key=lambda device: busy_ns[device], default=-1)
     if steady and steady.device is not None:
@@ -203,76 +185,75 @@ def _gpu_pieces(profile: Profile) -> _Pieces:
     rows = work.index[work.device == device] if busy_ns else work.index[:0]
     rows = rows[np.lexsort((trace.ts[rows] + trace.dur[rows], trace.ts[rows]))]
     end = trace.ts[rows] + trace.dur[rows]
-    return _exclusive(_Pieces(trace.ts[rows], end, rows, trace.track[rows], np.full(len(rows), -1)))
+    begin, is_left = exclusive(trace.ts[rows], end)
+    return _Work(rows[is_left], begin[is_left], end[is_left])
 
 
-def _exclusive(pieces: _Pieces) -> _Pieces:
-    """Return pieces in order of their begins without what an earlier one covers."""
-    if not len(pieces.begin):
-        return pieces
-    begin = pieces.begin.copy()
-    begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(pieces.end)[:-1])
-    kept = begin < pieces.end
-    return _Pieces(begin[kept], *(column[kept] for column in pieces[1:]))
+def _tracks(profile: Profile) -> Int64s:
+    """Return the thread of each piece of the host's time; -1 where unknown."""
+    trace, pieces = profile.trace, profile.of(host_timeline)
+    tracks = np.where(
+        pieces.row >= 0, trace.track[pieces.row], profile.of(launch_sequence).track[pieces.point]
+    )
+    return tracks.astype(np.int64)
 
 
-def _kinds(profile: Profile) -> tuple[Int64s, Mask]:
-    """Return of each piece of host time the cause, as an index into CAUSES, and whether it is in a graph break."""
-    pieces, trace = profile.of(_host_pieces), profile.trace
-    causes = profile.of(ThreadActivity).split(pieces.begin, pieces.end, pieces.track.astype(np.int64))
-    in_break = np.zeros(len(pieces.begin), bool)
-    gaps = [gap for gap in all_breaks(profile.of(region_calls)) if gap.end > gap.start]
-    tracks = trace.track[np.array([gap.call.index for gap in gaps], np.int64)]
-    for track in np.unique(tracks).tolist():
-        own = [gap for gap, number in zip(gaps, tracks.tolist()) if number == track]
-        breaks = union(np.array([gap.start for gap in own]), np.array([gap.end for gap in own]))
-        in_break |= (pieces.track == track) & (2 * pieces.inside(breaks) > pieces.end - pieces.begin)
-    return causes.argmax(axis=1) if len(causes) else np.zeros(0, np.int64), in_break
+def _causes(profile: Profile) -> Int64s:
+    """Return the cause of each piece of the host's time, as an index into CAUSES."""
+    pieces = profile.of(host_timeline)
+    causes = profile.of(ThreadActivity).split(pieces.begin, pieces.end, profile.of(_tracks))
+    return np.asarray(causes.argmax(axis=1))
+
+
+def _in_breaks(profile: Profile) -> Mask:
+    """Return which pieces of the host's time are mostly in a graph break."""
+    pieces, tracks = profile.of(host_timeline), profile.of(_tracks)
+    inside = np.zeros(len(tracks), bool)
+    for track, breaks in profile.of(ThreadActivity).breaks.items():
+        inside |= (tracks == track) & (2 * covered_ns(breaks, pieces.begin, pieces.end) > pieces.ns)
+    return inside
+
+
+def _kind(cause: Cause, *, in_break: bool, on_cpu: bool, in_mark: bool) -> HostKind:
+    """Return the kind of a piece of the host's time. in_mark: whether there is nothing but a step's mark around it."""
+    if in_break and cause == "break_eager":
+        return "graph_breaks"
+    if on_cpu and cause == "launch_call":
+        return "compiled_graph"
+    return "unaccounted" if in_mark and cause == "python" else KIND_OF_CAUSE[cause]
 
 
 def _host_rows(profile: Profile, ns: Int64s) -> Iterator[tuple[_Key, str, int]]:
     """Yield the host's time by its site and kind."""
-    trace, pieces, (cause, in_break) = profile.trace, profile.of(_host_pieces), profile.of(_kinds)
+    trace, pieces = profile.trace, profile.of(host_timeline)
     counted = np.flatnonzero(ns)
     row = pieces.row[counted]
     # A call into the runtime is at the site of the operator that makes it.
     is_call = (row >= 0) & mask_of(trace.cats, RUNTIME_CATS.__contains__)[trace.cat[row]]
     row = np.where(is_call & (trace.parent[row] >= 0), trace.parent[row], row)
-    blamed = culprits_of(
-        profile, HostSegments(pieces.point[counted], row, pieces.begin[counted], pieces.end[counted])
-    )
-    is_on_cpu = not len(profile.of(gpu_work).index)
+    blamed = culprits_of(profile, pieces.take(counted)._replace(row=row))
+    on_cpu = not len(profile.of(gpu_work).index)
     position = np.full(len(counted), -1)
     unnamed = np.array([not row.name and not row.file for row in blamed.culprits], bool)[blamed.code]
-    names, position[unnamed] = _positions(profile, pieces, counted[unnamed])
+    names, position[unnamed] = _positions(profile, counted[unnamed])
     owner = np.full(len(counted), -1)
     owner[row >= 0] = profile.of(Ownership).compile_ids(row[row >= 0])
-    columns = np.stack((blamed.code, cause[counted], in_break[counted], position, owner))
+    columns = np.stack(
+        (blamed.code, profile.of(_causes)[counted], profile.of(_in_breaks)[counted], position, owner)
+    )
     keys, group = np.unique(columns, axis=1, return_inverse=True)
     functions = profile.of(_functions)
-    for (code, kind, is_break, at, graph), time in zip(
+    for (code, cause, in_break, at, graph), time in zip(
         keys.T.tolist(), sums(group, ns[counted], len(keys.T))
     ):
-        named: TimeKind = KIND_OF_CAUSE[CAUSES[kind]]
-        if named == "eager_operators" and is_break:
-            named = "graph_breaks"
-        elif named == "kernel_launches" and is_on_cpu:
-            named = "compiled_graph"
-        if named == "python" and at >= 0:  # in a step's mark alone, which shows nothing of what ran
-            named = "unaccounted"
+        kind = _kind(CAUSES[cause], in_break=bool(in_break), on_cpu=on_cpu, in_mark=at >= 0)
         culprit, compile_id = blamed.culprits[code], profile.of(Ownership).name(graph)
         line = functions.get(compile_id or "")
         if culprit.file:
-            line = UserLine(profile.of(_whole_path, culprit.file), culprit.line)
+            line = UserLine(profile.of(UserLines).whole_path(culprit.file), culprit.line)
         graph_name = f"compiled graph {compile_id}" if compile_id else ""
         unknown = names[at] if at >= 0 else graph_name or culprit.name
-        yield _key(line, unknown, named, is_gpu=False), culprit.name, int(time)
-
-
-def _whole_path(profile: Profile, file: str) -> str:
-    """Return the path that the compiler recorded of a file, whose end the stacks show."""
-    paths = {line.file for line in profile.of(UserLines).info if line.file.endswith(f"/{file}")}
-    return paths.pop() if len(paths) == 1 else file
+        yield _key(line, unknown, kind, is_gpu=False), culprit.name, int(time)
 
 
 def _functions(profile: Profile) -> dict[str, UserLine]:
@@ -288,13 +269,14 @@ def _key(line: UserLine | None, unknown: str, kind: TimeKind, *, is_gpu: bool) -
     return _Key(at_line(*line), *line, kind, is_gpu)
 
 
-def _positions(profile: Profile, pieces: _Pieces, rows: Int64s) -> tuple[list[str], Int64s]:
+def _positions(profile: Profile, rows: Int64s) -> tuple[list[str], Int64s]:
     """Return where these pieces are, "after X, before aten::mm", and for each of them an index into that."""
     trace, texts = profile.trace, dict[str, int]()
+    pieces, tracks = profile.of(host_timeline), profile.of(_tracks)
     index = np.full(len(rows), -1)
     is_mark = mask_of(trace.names, is_step)
-    for same in groups_of_equal(np.arange(len(rows)), pieces.track[rows]):
-        track = int(pieces.track[rows[same[0]]])
+    for same in groups_of_equal(np.arange(len(rows)), tracks[rows]):
+        track = int(tracks[rows[same[0]]])
         if track < 0:
             continue
         slices = np.arange(*trace.track_bounds[track : track + 2])
@@ -315,7 +297,7 @@ def _positions(profile: Profile, pieces: _Pieces, rows: Int64s) -> tuple[list[st
 
 def _gpu_rows(profile: Profile, ns: Int64s) -> Iterator[tuple[_Key, str, int]]:
     """Yield the GPU's time by its site and category; a kernel that computes several lines counts for each in part."""
-    trace, rows = profile.trace, profile.of(_gpu_pieces).row
+    trace, rows = profile.trace, profile.of(_gpu_timeline).row
     left = np.zeros(len(trace), np.int64)
     left[rows] = ns
     functions = profile.of(_functions)

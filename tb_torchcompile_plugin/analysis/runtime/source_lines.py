@@ -83,14 +83,18 @@ class UserLines:
             before = self.info.get(line, UNKNOWN)
             function = without_resume(frame.function) or before.function
             self.info[line] = LineInfo(function, frame.source or before.text, False)
-        paths = {line.file for line in self.info}
+        self._paths = {line.file for line in self.info}
         for code, name in enumerate(profile.trace.names):
             if is_user_function(name) and (frame_in_stack := frame_of(name)):
                 file, number, function = frame_in_stack
-                whole = [path for path in paths if path.endswith(f"/{file}")]
-                line = UserLine(whole[0] if len(whole) == 1 else file, number)
+                line = UserLine(self.whole_path(file), number)
                 self.functions[code] = line
                 self.info.setdefault(line, LineInfo(without_resume(function), None, True))
+
+    def whole_path(self, file: str) -> str:
+        """Return the path that the compiler recorded of a file of which stacks show the end."""
+        whole = [path for path in self._paths if path.endswith(f"/{file}")]
+        return whole[0] if len(whole) == 1 else file
 
 
 def _sorted_lines(frames: Iterable[Frame]) -> list[UserLine]:

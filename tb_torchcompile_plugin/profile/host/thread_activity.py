@@ -73,7 +73,7 @@ class ThreadActivity:
         self._kind_of_name = np.fromiter(kinds, np.int8, len(trace.names))
         self._kind_of_cat = np.array([_KINDS.index(_OF_CAT.get(cat, "other")) for cat in trace.cats], np.int8)
         breaks = grouped(all_breaks(profile.of(region_calls)), lambda gap: int(trace.track[gap.call.index]))
-        self._breaks = {
+        self.breaks = {
             track: union(np.array([gap.start for gap in gaps]), np.array([gap.end for gap in gaps]))
             for track, gaps in breaks.items()
         }
@@ -114,7 +114,7 @@ class ThreadActivity:
             indices = np.flatnonzero(kinds == _KINDS.index(kind))
             layers[kind] = union(starts[indices], ends[indices])
         layers["all"] = union(starts, ends)
-        layers["break"] = self._breaks.get(track, union(starts[:0], ends[:0]))
+        layers["break"] = self.breaks.get(track, union(starts[:0], ends[:0]))
         return _first_match(layers, self._is_on_cpu)
 
 

@@ -12,9 +12,15 @@ import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import Mask, mask_at, mask_of, ranges
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, exclusive
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, are_followed, ends_are_known, steady_steps
+from tb_torchcompile_plugin.profile.steps import (
+    StepWindows,
+    are_followed,
+    ends_are_known,
+    span_window,
+    steady_steps,
+)
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_synchronisation
 
@@ -104,6 +110,18 @@ def averaged(lane: LaunchSequence, windows: StepWindows, counted: Mask) -> Launc
     return replace(lane, steady=steady if steady.any() else np.ones(lane.steps, bool), bounded=bounded)
 
 
+def modeled_windows(profile: Profile) -> Intervals:
+    """Return the steady steps that the sequence holds, all of them if it holds none; the span without steps."""
+    lane, steady = profile.of(launch_sequence), profile.of(steady_steps)
+    if steady is None:
+        return profile.of(span_window)
+    windows = steady.windows
+    modeled = (
+        windows.ends <= lane.begin[lane.marks[-1]] if len(lane.marks) else np.zeros(len(windows.ends), bool)
+    )
+    return Intervals(*(column[modeled] for column in windows)) if modeled.any() else windows
+
+
 class HostSegments(NamedTuple):
     """What the host did between its calls, as columns in order of time (ns); they cover all time between points."""
 
@@ -143,6 +161,16 @@ def host_segments(profile: Profile) -> HostSegments:
     other = _filled(rest, np.where(before == after, -1, before), activity)
     pieces = HostSegments(*map(np.concatenate, zip(own.take(np.flatnonzero(has_row)), other)))
     return pieces.take(np.argsort(pieces.begin, kind="stable"))
+
+
+def host_timeline(profile: Profile) -> HostSegments:
+    """Return the pieces and the calls of the sequence, without overlap: a call counts from the end of those before."""
+    lane = profile.of(launch_sequence)
+    calls = HostSegments(np.arange(len(lane)), lane.row, lane.begin, lane.end)
+    pieces = HostSegments(*map(np.concatenate, zip(profile.of(host_segments), calls)))
+    pieces = pieces.take(np.lexsort((pieces.end, pieces.begin)))
+    begin, is_left = exclusive(pieces.begin, pieces.end)
+    return pieces._replace(begin=begin).take(np.flatnonzero(is_left))
 
 
 Activity = tuple[Int64s, Int64s]  # from times[i] on the innermost slice is rows[i]
