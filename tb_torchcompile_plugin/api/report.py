@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.analysis.causes.findings import (
     unreported,
 )
 from tb_torchcompile_plugin.analysis.causes.overview import Overview
-from tb_torchcompile_plugin.analysis.causes.payback import Pays
+from tb_torchcompile_plugin.analysis.causes.payback_result import Pays
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
 from tb_torchcompile_plugin.analysis.compare.all_runs import (
     NO_COMPILE_DATA,

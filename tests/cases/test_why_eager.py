@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from profiles import data_of, profile_with, spans_in
-from tb_torchcompile_plugin.analysis.causes.compile_rules import EAGER_REASONS, eager_cause
-from tb_torchcompile_plugin.analysis.causes.findings import compile_findings
-from tb_torchcompile_plugin.analysis.causes.rule import SpanContext
+from tb_torchcompile_plugin.analysis.causes.eager import EAGER_REASONS, eager_cause
+from tb_torchcompile_plugin.analysis.causes.findings import compile_findings, span_context
 from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -67,7 +66,7 @@ def test_creating_the_function_in_each_step_is_priced_by_what_it_took(
 )
 def test_the_reason_of_a_recording(case: str, reason: str) -> None:
     (profile,) = spans_in(CASES / case)
-    assert eager_cause(SpanContext(profile)).reason == reason
+    assert eager_cause(span_context(profile)).reason == reason
 
 
 def test_reasons_have_words_and_something_to_do() -> None:
@@ -82,7 +81,7 @@ def reason(folder: Path, summary: CompileSummary | None, *others: Event) -> str:
     ]
     events = [*steps, slice_("aten::mm", 1010, 80), *others, slice_("aten::mm", 1110, 80)]
     data = data_of(summary) if summary else None
-    context = SpanContext(
+    context = span_context(
         profile_with(folder, events, data, deviceProperties=[], baseTimeNanoseconds=START_NS)
     )
     assert context.nothing_compiled

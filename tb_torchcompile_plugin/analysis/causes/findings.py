@@ -3,19 +3,14 @@
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.compile_rules import (
-    COMPILE_RULES,
-    COMPILED_RULES,
-    EAGER_RULES,
-    SKIPPED_RULE,
-)
-from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES, Rule, SpanContext
-from tb_torchcompile_plugin.analysis.causes.run_rules import LARGE_SITE_RULE, RUN_RULES
-from tb_torchcompile_plugin.analysis.causes.scenario import adds_ns, shared_ns
+from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+from tb_torchcompile_plugin.analysis.causes.payback import payback
+from tb_torchcompile_plugin.analysis.causes.registry import CAUSES
+from tb_torchcompile_plugin.analysis.causes.scenario import adds_ns, predicted_fixes, shared_ns
 from tb_torchcompile_plugin.analysis.finding import SEVERITIES, Finding
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -24,15 +19,6 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 AnyFinding = TypeVar("AnyFinding", bound=Finding)
 _Order: TypeAlias = tuple[bool, bool, float]  # no gain; nobody can act on it; less the gain
 
-SPAN_RULES: tuple[Rule[SpanContext], ...] = (
-    *EAGER_RULES,
-    *WHAT_IF_RULES,
-    *COMPILED_RULES,
-    *RUN_RULES,
-    SKIPPED_RULE,
-    LARGE_SITE_RULE,
-)
-RULES: tuple[Rule[Any], ...] = (*SPAN_RULES, *(rule for rule in COMPILE_RULES if rule is not SKIPPED_RULE))
 # With these everything else is about another program, or is what waiting for that rank looks like.
 _OVERRIDING = ("profiler_hooks", "anomaly_mode", "late_rank")
 _NOT_ACTIONABLE = ("nothing",)
@@ -51,14 +37,6 @@ _OF_RANKS = ("late_rank", "ranks_take_turns")
 _OUTDONE_PERCENT = 10.0  # more of a step than a late rank costs: then all ranks suffer from it; chosen by eye
 # Findings of a span that show the same matter as one of the compile data, with its price or its root.
 _SUPERSEDED_BY = {"frame_given_up": "recompile_limit", "profiler_hooks": "recompile_limit"}
-# What holds however many records of the GPU or of operators are missing.
-_NEEDS_NO_RECORDS = (
-    "recompiles",
-    "compile_in_steps",
-    "cudagraphs_old_driver",
-    "memory_limit",
-    "empty_profile",
-)
 _TAKES_TIME = ("operator", "python", "library", "garbage_collection", "data_loading")
 # Of two gains: so near to each other, and so much of them shared; chosen by eye on the recordings.
 _SAME = 0.8
@@ -76,33 +54,39 @@ def findings(about: Profile | CompileData) -> Findings:
     data = about if isinstance(about, CompileData) else about.data
     of_data = data.of(compile_findings) if data else []
     if isinstance(about, CompileData):
-        return Findings(of_data, len(COMPILE_RULES))
+        return Findings(of_data, len(CAUSES))
     of_span = about.of(span_findings)
-    return Findings(sort_findings([*of_span, *unreported(of_data, of_span)]), len(RULES))
+    return Findings(sort_findings([*of_span, *unreported(of_data, of_span)]), len(CAUSES))
 
 
 def compile_findings(data: CompileData) -> list[Finding]:
     """Return what the compile data of a worker shows without a trace."""
-    return sort_findings([finding for rule in COMPILE_RULES for finding in rule.findings(data)])
+    return sort_findings([finding for cause in CAUSES for finding in cause.detect_in_data(data)])
+
+
+def span_context(profile: Profile) -> SpanContext:
+    """Return what several causes ask about a span."""
+    return SpanContext(profile, predicted_fixes, payback)
 
 
 def span_findings(profile: Profile) -> list[Finding]:
     """Return what one profiled span shows."""
-    context = SpanContext(profile)
+    context = span_context(profile)
     is_known = profile.of(coverage).level != "insufficient"
-    rules = [rule for rule in SPAN_RULES if is_known or rule.id in _NEEDS_NO_RECORDS]
-    for rule in rules:
-        context.found += rule.findings(context)
+    causes = [cause for cause in CAUSES if is_known or not cause.needs_records]
+    for cause in causes:
+        if cause.applies(context):
+            context.found += cause.detect(context)
     rows = sort_findings(context.found)
     # A wait that claims the same time as an operator or a function is caused by it; some are the end of a copy.
-    causes = [row for row in rows if row.rule in _TAKES_TIME]
+    busy = [row for row in rows if row.rule in _TAKES_TIME]
     copies = [row for row in rows if row.rule == "copies"]
     repeated = [
         row
         for row in rows
         if row.rule == "synchronise"
         and (
-            any(_is_same_time(profile, row, other) for other in causes)
+            any(_is_same_time(profile, row, other) for other in busy)
             or any(_is_part(profile, row, other) for other in copies)
         )
     ]
