@@ -11,14 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
-from tb_torchcompile_plugin.analysis.causes.findings import (
-    merge_findings,
-    sort_findings,
-    span_findings,
-    unreported,
-)
+from tb_torchcompile_plugin.analysis.causes.findings import span_findings, unreported
 from tb_torchcompile_plugin.analysis.causes.overview import Overview
 from tb_torchcompile_plugin.analysis.causes.payback_result import Pays
+from tb_torchcompile_plugin.analysis.causes.ranking import merge_findings, sort_findings
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
 from tb_torchcompile_plugin.analysis.compare.all_runs import (
     NO_COMPILE_DATA,

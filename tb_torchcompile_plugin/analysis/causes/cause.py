@@ -7,14 +7,22 @@ changes the model of the step (fix.py), and is a finding where the replayed step
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypedDict
 
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.fix import Fix
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Panel, Predicted, Severity, severity_of
+from tb_torchcompile_plugin.analysis.finding import (
+    Evidence,
+    Finding,
+    Panel,
+    Predicted,
+    Role,
+    Severity,
+    severity_of,
+)
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, function_at, often, rounded
 from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAME_CHARS
@@ -30,14 +38,6 @@ if TYPE_CHECKING:
 
     from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 
-# How a cause relates to the others of a program; ranking.py orders findings by it.
-Role = Literal[
-    "blocking",  # until it is fixed, other advice is about another program, or would not help
-    "specific",  # this program does it in addition to its model
-    "generic",  # its fix would make most programs faster, whatever is wrong with this one
-    "symptom",  # nobody can act on it directly
-]
-
 
 class Details(TypedDict, total=False):
     """The fields of a finding that not all findings have."""
@@ -47,6 +47,7 @@ class Details(TypedDict, total=False):
     where: list[str]
     code: str | None
     advised: bool
+    role: Role
 
 
 class Cause:
@@ -97,6 +98,7 @@ class Cause:
             evidence=evidence,
             saves_us=None,
             panel=self.panel,
+            role=self.role,
             row=None,
             next_step=next_step,
             predicted=by.predicted if by else None,
@@ -125,6 +127,7 @@ class PricedCause(Cause):
     kind: ClassVar[str]  # of its fixes in What if; its id where it has no other name
     words: ClassVar[Words]
     is_named_by_kernel: ClassVar[bool] = False
+    blocking_percent: ClassVar[float] = 0.0  # of a step: the gain from which on a blocking cause is one
 
     def __init_subclass__(cls) -> None:
         if "kind" not in cls.__dict__ and "id" in cls.__dict__:
@@ -169,6 +172,7 @@ class PricedCause(Cause):
             by=row,
             where=[line] if line else [],
             code=words.code,
+            role="specific" if row.predicted.gain_percent < self.blocking_percent else self.role,
         )
 
     def filled(self, row: WhatIf, unit: TimeUnit = PER_STEP) -> Words:

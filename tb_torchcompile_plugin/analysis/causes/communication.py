@@ -63,7 +63,6 @@ class Communication(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield all collectives overlapped: how long they wait for other ranks is not known here."""
         work = np.flatnonzero(profile.of(work_named, is_communication_kernel))
         return overlap_collectives(profile, work, profile.of(gpu_queue).dur[work])
 
@@ -101,7 +100,6 @@ class SmallCollectives(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield small collectives of parameters and gradients put together to the usual size."""
         if collectives.PARAM_COMMS not in profile.trace.names:
             return
         trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)

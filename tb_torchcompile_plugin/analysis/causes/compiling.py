@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, Words, called_at, named_with_caller
-from tb_torchcompile_plugin.analysis.causes.host import HostTime
+from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
 from tb_torchcompile_plugin.analysis.causes.payback_result import run_facts, step_without
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_frames, frames_s
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _MAX_LINES = 3  # of the program, in one finding
 
 
-class Recompiles(HostTime):
+class Recompiles(HostTimeCause):
     """Torch compiled frames again while it was profiled."""
 
     id = "recompiles"
@@ -221,6 +221,7 @@ class RecompileLimit(Cause):
 
     id = "recompile_limit"
     panel = "compilations"
+    superseded_by = ("frame_given_up", "profiler_hooks")
 
     def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
         limits = [row for row in data.of(problems) if row.kind == "limit"]

@@ -137,7 +137,6 @@ class ProfilerHooks(Cause):
     id = "profiler_hooks"
     panel = "compilations"
     role = "blocking"
-    superseded_by = ("recompile_limit",)
 
     def applies(self, context: SpanContext) -> bool:
         return context.whole and bool(context.hooks)
@@ -173,7 +172,6 @@ class NothingCompiled(Cause):
 
     id = "nothing_compiled"
     panel = "compiled_regions"
-    role = "blocking"
     limits = ("gain_percent",)
 
     def applies(self, context: SpanContext) -> bool:
@@ -196,7 +194,7 @@ class NothingCompiled(Cause):
             f"Nothing that runs {when} is compiled: {cause.why}",
             cause.next_step,
             {"compilations": len(_compiled_ids(context))} if context.summary else {},
-            severity="warning" if little else "critical",
+            severity="warning" if little else None if by else "critical",
             code=_COMPILE if _COMPILE in cause.next_step else None,
             by=by,
             where=cause.where,
@@ -270,7 +268,6 @@ class DebugBackend(PricedCause):
         return context.whole and bool(context.profile.of(captured_only))
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        """Yield what the backend launches operator by operator, compiled."""
         if not profile.of(captured_only):
             return
         lane = profile.of(launch_sequence)
@@ -307,8 +304,6 @@ class FrameGivenUp(PricedCause):
     id = "frame_given_up"
     kind = "frames"
     panel = "compilations"
-    role = "blocking"
-    superseded_by = ("recompile_limit",)
     limits = ("gain_percent",)
     words = Words(
         "Frames that torch gave up run eager{place}",
@@ -321,7 +316,6 @@ class FrameGivenUp(PricedCause):
         return context.whole and bool(context.given_up or context.best(self.kind))
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        """Yield frames that torch gave up, compiled as a whole with the functions that they call, and without waits."""
         if not profile.of(given_up):
             return
         lane = profile.of(launch_sequence)
@@ -366,7 +360,7 @@ class FrameGivenUp(PricedCause):
             next_step,
             {"frames": len(context.given_up), "eager_percent": share},
             # What it calls may be compiled: the cost of a small frame is unknown.
-            severity="warning" if small else "critical",
+            severity=None if by else "warning" if small else "critical",
             row=f"compilation:{row.compile_id},{row.epoch},forward",
             by=by,
             where=[where] if where else [],
@@ -406,7 +400,6 @@ class EagerRemainder(PricedCause):
         return not (context.nothing_compiled or context.profile.of(given_up))
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        """Yield eager operators compiled."""
         return compiled_operators(profile, self.kind, profile.of(eager_points))
 
 
@@ -425,7 +418,6 @@ class GraphBreaks(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        """Yield one graph for what runs inside of one outermost region, and one for its backwards."""
         return closed_breaks(profile)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:

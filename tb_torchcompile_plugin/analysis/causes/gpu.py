@@ -94,7 +94,6 @@ class TensorCores(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield these products on tensor cores."""
         rows = [row for row in device_properties(profile.trace) if "NVIDIA" in str(row.get("name"))]
         majors = [row.get("computeMajor") for row in rows]
         if any(isinstance(major, int) and major >= 8 for major in majors):  # Ampere and later have TF32
@@ -114,13 +113,12 @@ class DoublePrecision(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield these products in float32."""
         yield from faster(
             profile, self.kind, np.flatnonzero(work_named(profile, kernels.is_double_product)), _FLOAT32
         )
 
 
-class Layout(PricedCause):
+class LayoutChanges(PricedCause):
     """Kernels that only change the layout of tensors."""
 
     id = "layout"
@@ -134,7 +132,6 @@ class Layout(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield without them: kernels of convolutions that change the layout, and copies by `contiguous`."""
         trace = profile.trace
         windows = columns.host_slices(
             trace, {*operators.WINDOWS, operators.CONVOLUTION_BACKWARD}.__contains__
@@ -160,7 +157,6 @@ class Casts(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield without them."""
         return _without_operator(profile, self.kind, operators.CAST)
 
 
@@ -181,7 +177,6 @@ class WeightCasts(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield weights kept in the other type: training needs them in float32."""
         trace = profile.trace
         is_training = len(columns.host_slices(trace, operators.is_backward)) or len(
             columns.host_slices(trace, is_optimizer)
@@ -205,7 +200,6 @@ class Joined(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield without them."""
         return _without_operator(profile, self.kind, operators.JOIN)
 
 
@@ -227,7 +221,6 @@ class WrittenOutAttention(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield attention as one operator: the same operations, and no matrix of weights in memory."""
         parts = profile.of(unfused_attention)
         peaks = {row.device: row for row in profile.of(device_peaks)[0]}
         known = [(part, speed) for part in parts if (speed := _attention_speed(profile, part, peaks))]
@@ -259,7 +252,6 @@ class Deterministic(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield torch.use_deterministic_algorithms off."""
         trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(launch_sequence)
         sorting = columns.host_slices(trace, operators.SORTED_INSTEAD.__eq__)
         filling = columns.host_slices(trace, operators.FILLED.__eq__)
@@ -310,7 +302,6 @@ class LowBandwidthKernel(PricedCause):
         return has_dominant_kernel(context.profile, thresholds.kernel_percent)
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield generated kernels that mostly move data, at the device's peak."""
         if not has_dominant_kernel(profile, _DOMINANT_PERCENT):
             return
         rows = [
@@ -409,7 +400,7 @@ class MemoryLimit(Cause):
 CAUSES = (
     TensorCores(),
     DoublePrecision(),
-    Layout(),
+    LayoutChanges(),
     Casts(),
     WeightCasts(),
     Joined(),

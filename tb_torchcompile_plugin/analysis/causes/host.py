@@ -68,7 +68,7 @@ _TO_HOST = Words(
 )
 
 
-class HostTime(PricedCause):
+class HostTimeCause(PricedCause):
     """Host time of one cause that can be taken out."""
 
     usual_ns: ClassVar[int] = 0  # of a call, which stays
@@ -78,7 +78,6 @@ class HostTime(PricedCause):
         return {self.kind: [index for index, culprit in enumerate(culprits) if culprit.cause == self.kind]}
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        """Yield its host time taken out: all of it, or the part beyond the usual of a call."""
         trace, lane, blamed = profile.trace, profile.of(launch_sequence), profile.of(culprits)
         kinds = np.array([call_kind(name) == self.kind for name in trace.names], bool)
         # Calls that take long are points, too.
@@ -121,7 +120,7 @@ class HostTime(PricedCause):
         return None
 
 
-class Garbage(HostTime):
+class Garbage(HostTimeCause):
     """Python collects garbage, where that was [recorded](definitions.md#step-breakdown)."""
 
     id = "garbage_collection"
@@ -134,7 +133,7 @@ class Garbage(HostTime):
     )
 
 
-class DataLoading(HostTime):
+class DataLoading(HostTimeCause):
     """The loop waits for the next batch."""
 
     id = "data_loading"
@@ -146,7 +145,7 @@ class DataLoading(HostTime):
     )
 
 
-class Python(HostTime):
+class Python(HostTimeCause):
     """A function of the user's, and what it calls outside of torch, takes the host's time."""
 
     id = "python"
@@ -165,7 +164,7 @@ class Python(HostTime):
         return {f"python:{file}:{line}": indices for (file, line), indices in sorted(by_line.items())}
 
 
-class HostTimeByName(HostTime):
+class HostTimeByNameCause(HostTimeCause):
     """Host time beyond the usual of a call; each name and line is a matter of its own."""
 
     usual_ns = thresholds.USUAL_CALL_NS
@@ -182,7 +181,7 @@ class HostTimeByName(HostTime):
         return by_name
 
 
-class Library(HostTimeByName):
+class Library(HostTimeByNameCause):
     """A function of torch's own takes more than the usual 50 µs of a call."""
 
     id = "library"
@@ -197,7 +196,7 @@ class Library(HostTimeByName):
         return _without_long_calls(profile, rows)
 
 
-class Operator(HostTimeByName):
+class SlowOperator(HostTimeByNameCause):
     """An operator itself takes more than the usual 50 µs of a call, as for a shape that its library has not seen."""
 
     id = "operator"
@@ -209,7 +208,7 @@ class Operator(HostTimeByName):
     )
 
 
-class Nothing(HostTimeByName):
+class Nothing(HostTimeByNameCause):
     """More than 50 µs at a time in which the host does nothing that was recorded."""
 
     id = "nothing"
@@ -221,7 +220,7 @@ class Nothing(HostTimeByName):
     )
 
 
-class Guards(HostTime):
+class Guards(HostTimeCause):
     """Cache lookups, which check the guards."""
 
     id = "guards"
@@ -250,7 +249,7 @@ class Guards(HostTime):
             )
 
 
-class Allocation(HostTime):
+class DriverAllocations(HostTimeCause):
     """Calls that ask the driver for memory or give it back."""
 
     id = "allocation"
@@ -270,7 +269,7 @@ class Allocation(HostTime):
         return _allocations(profile, np.union1d(segments.row[selected], lane.row[calls]))
 
 
-class ModuleLoad(HostTime):
+class ModuleLoad(HostTimeCause):
     """Calls that load code onto the GPU."""
 
     id = "module_load"
@@ -289,6 +288,7 @@ class Synchronise(PricedCause):
 
     id = "synchronise"
     panel = "step_breakdown"
+    superseded_by = ("operator", "python", "library", "garbage_collection", "data_loading", "copies")
     words = Words(
         "The host waits for the GPU {often} {each}, in {name}{place}",
         "Do without the value, or ask for it once in a while: keep it on the GPU, log every 100 steps, or copy it with "
@@ -296,7 +296,6 @@ class Synchronise(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        """Yield values that the host waits for, by operator and the user's function, taken out with the operator."""
         trace, lane = profile.trace, profile.of(launch_sequence)
         waits = lane.synchronises & profile.of(model).waits.any(axis=1)
         operators = fix.outermost_operator(trace, np.where(lane.row >= 0, lane.row, -1))
@@ -343,7 +342,6 @@ class Copies(PricedCause):
         return _TO_HOST if row.id == "copies:Device -> Pageable" else self.words
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        """Yield copies with pinned memory: without it the call returns when the GPU is done with the copy."""
         trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
         for direction in ("Pageable -> Device", "Device -> Pageable"):
             named = np.array([direction in name for name in trace.names], bool)
@@ -373,10 +371,10 @@ CAUSES = (
     DataLoading(),
     Python(),
     Library(),
-    Operator(),
+    SlowOperator(),
     Nothing(),
     Guards(),
-    Allocation(),
+    DriverAllocations(),
     ModuleLoad(),
     Synchronise(),
     Copies(),

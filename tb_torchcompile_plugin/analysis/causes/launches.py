@@ -12,7 +12,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words, step_after
-from tb_torchcompile_plugin.analysis.causes.host import HostTime
+from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
 from tb_torchcompile_plugin.analysis.causes.training import ZeroedGradients
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
@@ -125,7 +125,7 @@ class LaunchBound(PricedCause):
             yield from _launched_as_one(profile, self.kind, fix_id, profile.of(fix.graph_times, is_changing))
 
 
-class GraphCapture(HostTime):
+class GraphCapture(HostTimeCause):
     """CUDA graphs are on, and calls of a compiled graph are not replayed.
 
     They are recorded again (for new sizes, because parameters or inputs moved, because results were kept), or run
@@ -143,7 +143,6 @@ class GraphCapture(HostTime):
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        """Yield graphs that torch should replay and does not, launched as one."""
         yield from super().fixes(profile)
         if profile.of(requested_graphs):
             is_used = profile.of(launch_calls).replay.any()
@@ -217,7 +216,7 @@ class CudaGraphsSkipped(Cause):
                 f"CUDA graphs are skipped{compilations}: {reason}",
                 _AGAINST_SKIPS[word] if word else "Change what torch names",
                 {"compilations": len(ids)} if ids else {},
-                severity="warning",
+                severity=None if by and index == 0 else "warning",
                 row=f"compilation:{ids[0][1]},{ids[0][0]},forward" if ids else None,
                 by=by if index == 0 else None,
                 where=[at_line(file, line) for file, line in lines],
@@ -311,7 +310,6 @@ class RecurrentCells(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        """Yield a recurrent network that gets its whole sequence at once: a few launches each way."""
         if not any(map(is_cell, profile.trace.names)):
             return
         trace, lane = profile.trace, profile.of(launch_sequence)

@@ -32,6 +32,7 @@ CAUSES: tuple[Cause, ...] = (
     *compiling.CAUSES,
     *unexplained.CAUSES,  # the last: a large site is explained by the findings before it
 )
+BY_ID = {cause.id: cause for cause in CAUSES}
 PRICED = {cause.kind: cause for cause in CAUSES if isinstance(cause, PricedCause)}
 
 

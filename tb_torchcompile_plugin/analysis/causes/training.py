@@ -99,7 +99,6 @@ class AnomalyMode(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield it off: each node keeps its stack, and each gradient is searched for a NaN."""
         trace, steps = profile.trace, profile.of(launch_sequence).steps
         checks = host_slices(trace, operators.NAN_CHECKS.__contains__)
         checks = checks[called_by(trace, checks, operators.is_node)]
@@ -128,7 +127,6 @@ class RepeatedBackward(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield one backward of each compiled graph for each time that it ran forward."""
         trace, ownership = profile.trace, profile.of(Ownership)
         forwards: Counter[str] = Counter()
         for call in all_calls(profile.of(region_calls)):
@@ -149,7 +147,7 @@ class RepeatedBackward(PricedCause):
             )
 
 
-class Recomputed(PricedCause):
+class RecomputedForward(PricedCause):
     """Checkpoints compute in the backward what the forward had computed.
 
     Eager ones are seen by their function in a stack, their node, or operators of a forward inside of a node;
@@ -186,7 +184,6 @@ class Recomputed(PricedCause):
                 )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield forwards kept in memory that checkpoints compute again in the backward, eager or compiled."""
         trace, compiled = profile.trace, profile.of(recomputed)
         likely = list(profile.of(recomputing))
         heavy = likely.copy()
@@ -227,6 +224,8 @@ class ZeroedGradients(PricedCause):
 
     id = "zeroed_gradients"
     panel = "operators"
+    role = "blocking"
+    blocking_percent = 10.0  # chosen by eye, as below
     words = Words(
         "Gradients are set to zero in {times} kernel{s} {each}, and then added to",
         "Give them back: optimizer.zero_grad(set_to_none=True), which is the default. Gradients that stay keep CUDA "
@@ -235,7 +234,6 @@ class ZeroedGradients(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield gradients that are freed instead of set to zero and then added to."""
         trace, lane = profile.trace, profile.of(launch_sequence)
         zeroing = slice_times(profile, host_slices(trace, is_zero_grad, (LABEL,)))
         launches = int((points_inside(profile, zeroing)[0] & lane.launches).sum())
@@ -270,7 +268,6 @@ class Batch(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield the micro-batches of a step as one: those of its kernels that do not fill the GPU take no longer."""
         if not profile.of(micro_batches):
             return
         steps, lane, queue = profile.of(micro_batches), profile.of(launch_sequence), profile.of(gpu_queue)
@@ -314,6 +311,8 @@ class ReducedOnce(PricedCause):
 
     id = "reduced_once"
     panel = "gpu_utilization"
+    role = "blocking"
+    blocking_percent = 10.0
     words = Words(
         "Gradients are reduced over the ranks {often} {each} ({name}), once for each backward",
         "Reduce them in the last one: with ddp.no_sync(): for all micro-batches before, or "
@@ -323,7 +322,6 @@ class ReducedOnce(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield gradients that are reduced over the ranks only in the last micro-batch."""
         if not profile.of(micro_batches):
             return
         steps, lane, queue = profile.of(micro_batches), profile.of(launch_sequence), profile.of(gpu_queue)
@@ -363,7 +361,6 @@ class FusedOptimizer(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield an optimizer that launches a few kernels instead of some for each parameter."""
         if not any(map(is_optimizer_step, profile.trace.names)):
             return
         trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
@@ -415,7 +412,6 @@ class DenseEmbeddingGradient(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
-        """Yield sparse gradients of embeddings: nothing fills them, and only rows that were looked up are updated."""
         if not any(map(operators.is_embedding_backward, profile.trace.names)):
             return
         dur, rows = profile.of(gpu_queue).dur, []
@@ -447,7 +443,7 @@ class DenseEmbeddingGradient(PricedCause):
 CAUSES = (
     AnomalyMode(),
     RepeatedBackward(),
-    Recomputed(),
+    RecomputedForward(),
     ZeroedGradients(),
     Batch(),
     ReducedOnce(),
