@@ -818,6 +818,7 @@ export interface Finding {
   where: string[];
   fix: string | null;
   code: string | null;
+  role: Role;
   advised: boolean;
 }
 
@@ -2176,6 +2177,8 @@ export interface ReplayedKernel {
 }
 
 export type Result = 'bypass' | 'hit' | 'miss';
+
+export type Role = 'blocking' | 'generic' | 'specific' | 'symptom';
 
 export interface RunRef {
   run: string;

@@ -96,7 +96,9 @@ class LaunchBound(PricedCause):
         return _OF_CHANGING_SIZES if row.id == DYNAMIC_CUDA_GRAPHS else self.words
 
     def applies(self, context: SpanContext) -> bool:
-        return not (skips_graphs(context.profile.data) or context.profile.of(requested_graphs))
+        data = context.profile.data
+        is_skipped = data is not None and data.of(skips_graphs)
+        return not (is_skipped or context.profile.of(requested_graphs))
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         """Advise CUDA graphs where sizes are fixed; otherwise show why they are not advised."""
@@ -202,7 +204,7 @@ class CudaGraphsSkipped(Cause):
 
     def skips(self, data: CompileData | None, context: SpanContext | None) -> Iterator[Finding]:
         """Yield each reason, with a price where it is one of a span."""
-        if data is None or not skips_graphs(data):
+        if data is None or not data.of(skips_graphs):
             return
         by = context.best("graph_capture") if context else None
         reasons = _skip_reasons(data.summary)
@@ -349,9 +351,9 @@ CAUSES = (
 )
 
 
-def skips_graphs(data: CompileData | None) -> bool:
+def skips_graphs(data: CompileData) -> bool:
     """Whether torch skipped CUDA graphs that it was asked for."""
-    return data is not None and bool(data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
+    return bool(data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
 
 
 def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
