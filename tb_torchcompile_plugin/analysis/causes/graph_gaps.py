@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.operators import is_fusible, is_fusible_in_graphs
 
@@ -25,12 +25,14 @@ def closed_breaks(profile: Profile) -> Iterator[fix.Fix]:
     broken, count = profile.of(broken_calls)
     if not broken:
         return
-    closed, fused = joined_graphs(profile, profile.of(break_gaps).times)
+    gaps = profile.of(break_gaps).times
+    closed, fused = joined_graphs(profile, gaps)
     yield fix.Fix(
         kind="graph_breaks",
         change=fix.in_sequence(closed, fused),
         times=count / profile.of(launch_sequence).steps,
         conservative=closed,
+        optimistic=fix.in_sequence(*joined_graphs(profile, gaps, with_operators=True)),
     )
 
 
@@ -55,15 +57,23 @@ def broken_calls(profile: Profile) -> tuple[list[regions.RegionCall], int]:
     return [call for call, count in zip(calls, breaks) if count], sum(breaks)
 
 
-def joined_graphs(profile: Profile, gaps: Int64s) -> tuple[fix.Change, fix.Change]:
-    """Return what takes out the host time of gaps between graphs, and what fuses kernels over the seams."""
-    lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
+def joined_graphs(
+    profile: Profile, gaps: Int64s, with_operators: bool = False
+) -> tuple[fix.Change, fix.Change]:
+    """Return what takes out the host time of gaps between graphs, and what fuses kernels over the seams.
+
+    The operators in a gap move into the graph with their host work, and so does a value that they wait for: torch's
+    hints (`capture_scalar_outputs` and its like) brought nothing where those were the gap. `with_operators`: the fix
+    does without them.
+    """
+    lane, queue, segments = profile.of(launch_sequence), profile.of(gpu_queue), profile.of(host_segments)
     times, points = _seams(profile, *gaps.T)
     inside, _ = fix.points_inside(profile, times)
-    closed = fix.in_sequence(
-        fix.without_host_time(fix.time_inside(profile, times)),
-        fix.without_waiting(inside & lane.synchronises),
-    )
+    gone_ns, waits = fix.time_inside(profile, times), inside & lane.synchronises
+    if not with_operators:
+        gone_ns = np.where(fix.outermost_operator(profile.trace, segments.row) >= 0, 0, gone_ns)
+        waits &= fix.outermost_operator(profile.trace, lane.row.astype(np.int64)) < 0
+    closed = fix.in_sequence(fix.without_host_time(gone_ns), fix.without_waiting(waits))
     kernels = profile.of(fix.work_named, is_fusible) | profile.of(fix.work_named, is_fusible_in_graphs)
     at_seam = mask_at(points, len(lane))
     at_seam = mask_at(queue.point[kernels & at_seam[queue.point]], len(lane))
