@@ -10,11 +10,11 @@ _BYTES = ("B", "kB", "MB", "GB", "TB")
 _MAX_LISTED = 8  # numbers listed in a sentence
 
 
-def significant(value: float) -> str:
-    """Write three significant digits: 22.4, 0.713, 1,234."""
-    rounded = float(f"{value:.3g}")
-    decimals = max(0, 2 - floor(log10(abs(rounded)))) if rounded else 0
-    return f"{rounded if decimals else value:,.{decimals}f}"
+def significant(value: float, digits: int = 3) -> str:
+    """Write three significant digits: 22.4, 0.713, 1,234. A prediction has two."""
+    rounded = float(f"{value:.{digits}g}")
+    decimals = max(0, digits - 1 - floor(log10(abs(rounded)))) if rounded else 0
+    return f"{rounded if decimals or digits < 3 else value:,.{decimals}f}"
 
 
 def duration(us: float) -> str:
@@ -23,15 +23,22 @@ def duration(us: float) -> str:
     return f"{significant(us / size)} {unit}"
 
 
+def about(us: float, low_us: float, high_us: float) -> str:
+    """Write a predicted time with its range: "about 2.7 ms (2.3-3.7 ms)"."""
+    size, unit = _unit(us)
+    bounds = between(low_us, high_us)
+    return f"about {significant(us / size, 2)} {unit}{f' ({bounds})' if bounds else ''}"
+
+
 def _unit(us: float) -> tuple[float, str]:
     """Return the size (µs) and the name of the unit for a time."""
     return next((row for row in _UNITS if float(f"{us:.3g}") >= row[0]), _UNITS[-1])[1:]
 
 
 def between(low_us: float, high_us: float) -> str:
-    """Write a range of times: "2.72-3.04 ms"; "" where both are written alike."""
+    """Write a range of predicted times: "2.7-3.0 ms"; "" where both are written alike."""
     size, unit = _unit(high_us)
-    low, high = significant(low_us / size), significant(high_us / size)
+    low, high = significant(low_us / size, 2), significant(high_us / size, 2)
     return "" if low == high else f"{low}–{high} {unit}"
 
 

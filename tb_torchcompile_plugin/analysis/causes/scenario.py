@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.causes.what_if import (
     why_nothing,
 )
 from tb_torchcompile_plugin.analysis.finding import Panel, Predicted, prediction
-from tb_torchcompile_plugin.analysis.formatting import between, duration, plural
+from tb_torchcompile_plugin.analysis.formatting import about, duration, plural
 from tb_torchcompile_plugin.analysis.runtime.step_picture import (
     Picture,
     how_steps_were_found,
@@ -180,15 +180,14 @@ def _picked(
 
 
 def _headline(profile: Profile, offer: PossibleFixes, picked: int, combined: Predicted | None) -> str:
-    """Return "Step 12.2 ms on the host's clock → 4.10 ms with 2 fixes (3.90-4.60 ms)."."""
+    """Return "Step 12.2 ms on the host's clock → about 4.1 ms (3.9-4.6 ms) with 2 fixes."."""
     step = profile.of(step_time)
     by = "; ".join(filter(None, (profile.of(how_steps_were_found), profile.of(modeled_steps))))
     clock = "the host" if step.device is None else f"GPU {step.device}"
     now = f"{duration(step.step_us)} on {clock}’s clock{f' ({by})' if by else ''}"
     if combined:
-        range_ = between(combined.low_us, combined.high_us)
-        after = f"{duration(combined.after_us)} with {plural(picked, 'fix', 'fixes')}"
-        text = f"{'Step' if step.steps else 'Span'} {now} → {after}{f' ({range_})' if range_ else ''}."
+        after = about(combined.after_us, combined.low_us, combined.high_us)
+        text = f"{'Step' if step.steps else 'Span'} {now} → {after} with {plural(picked, 'fix', 'fixes')}."
     else:
         text = f"{'A step' if step.steps else 'The span'} takes {now}."
         if not offer.rows:

@@ -10,7 +10,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, GraphBreakSite
 from tb_torchcompile_plugin.analysis.finding import Finding, Panel
-from tb_torchcompile_plugin.analysis.formatting import between, duration
+from tb_torchcompile_plugin.analysis.formatting import about, duration
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.runtime.kernels import KernelDetails, kernel_details
 from tb_torchcompile_plugin.api.answers.bounded import AFTER, Commands
@@ -158,8 +158,7 @@ def _verify(place: Address, row: Finding, asking: Commands, several: bool) -> Ho
     """Return how to verify a fix. several: whether the run is one of several of its logdir."""
     expect = None
     if (step := row.predicted) is not None:
-        bounds = between(step.low_us, step.high_us)
-        after = duration(step.after_us) + (f" ({bounds})" if bounds else "")
+        after = about(step.after_us, step.low_us, step.high_us)
         expect = f"a step takes {after} instead of {duration(step.step_us)}"
     return HowToVerify(
         record=f"Record the fixed program as before, into {f'a run {AFTER} of the logdir' if several else AFTER}",

@@ -15,6 +15,8 @@ from tb_torchcompile_plugin.analysis.runtime.dense_embeddings import dense_embed
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import Event, launch, slice_
 
+pytestmark = pytest.mark.usefixtures("exact_ranges")
+
 ROWS, COLUMNS, LOOKED_UP = 1_000_000, 64, 10_000
 TABLE, OTHER, SMALL = [ROWS, COLUMNS], [COLUMNS, 64], [64]
 FILL_US, SCATTER_US, ADAM_US, REST_US = 1000.0, 200.0, 7000.0, 3000.0

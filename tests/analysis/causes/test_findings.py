@@ -141,7 +141,8 @@ def test_what_the_host_waits_for_outside_of_torch_is_gone_in_the_prediction(tmp_
     assert row.predicted is not None
     assert (row.predicted.step_us, row.predicted.after_us) == (100, 60)
     assert (
-        row.title == "The loop waits for the next batch: without that a step takes 60.0 µs instead of 100 µs"
+        row.title
+        == "The loop waits for the next batch: without that a step takes about 60 µs (48–66 µs) instead of 100 µs"
     )
     assert (row.severity, row.saves_us) == ("critical", 120)
 
@@ -297,7 +298,7 @@ def test_a_frame_that_was_given_up_is_told_first(tmp_path: Path) -> None:
     rows = by_rule(tmp_path, eager(80), summary)
     finding = rows["frame_given_up"]
     assert finding.title == (
-        "forward runs eager: Data-dependent branching; without that a step takes 43.0 µs instead of 100 µs"
+        "forward runs eager: Data-dependent branching; without that a step takes about 43 µs (26–52 µs) instead of 100 µs"
     )
     assert finding.predicted is not None and next(iter(rows)) == "frame_given_up"
 
@@ -598,8 +599,8 @@ def test_a_backend_of_the_host(tmp_path: Path, backend: str, ranks: int, fires: 
 
 
 def test_cheap_breaks_are_left_alone(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without them a step of `breaks` would take 41.8 % less."""
-    for threshold, fires in ((41.0, True), (42.0, False)):
+    """Without them a step of `breaks` would take 40.6 % less."""
+    for threshold, fires in ((40.0, True), (41.0, False)):
         monkeypatch.setattr(thresholds, "gain_percent", threshold)
         session = Session([("", str(recording("breaks")))])  # a new one: answers are remembered
         assert any(row.rule == "graph_breaks" for row in whole_report(session).findings) == fires

@@ -12,6 +12,8 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import AUTOGRAD, Event, launch, slice_, write_trace
 
+pytestmark = pytest.mark.usefixtures("exact_ranges")
+
 
 def folder(parent: Path, name: str) -> Path:
     (made := parent / name).mkdir()

@@ -32,13 +32,13 @@ def test_who_waits_is_told_for_whom_and_how_long(tmp_path: Path) -> None:
     waits, late = rank_findings(one_rank(made, 0)), rank_findings(one_rank(made, 1))
     assert "→ waits for rank 1 for 92.1 % of its steps" in waits.step
     assert waits.headline.startswith(waits.step)
-    assert "waits for" not in late.headline
+    assert "waits for rank" not in late.headline
 
 
 def test_a_rank_that_nobody_keeps_waiting_is_told_nothing(tmp_path: Path) -> None:
     made = training(tmp_path, 2, 5, lambda rank, step: Does())
-    assert "waits for" not in rank_findings(one_rank(made, 0)).headline
-    assert "waits for" not in rank_what_if(one_rank(made, 0)).headline
+    assert "waits for rank" not in rank_findings(one_rank(made, 0)).headline
+    assert "waits for rank" not in rank_what_if(one_rank(made, 0)).headline
 
 
 def test_waiting_is_nothing_to_overlap_and_transfers_are(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_waiting_is_nothing_to_overlap_and_transfers_are(tmp_path: Path) -> None
         picked.combined.step_us - OVERLAP_GAIN * TRANSFER / 1000
     )
     late = rank_what_if(one_rank(made, 1))
-    assert "waits for" not in late.headline
+    assert "waits for rank" not in late.headline
     assert {row.kind for row in late.fixes} >= {row.kind for row in scenario(made.ranks[1].profile).fixes}
     with pytest.raises(NotFound, match="rank 7"):
         rank_what_if(one_rank(made, 7))
