@@ -6,7 +6,7 @@ Times are integer ns here, on one true clock; each rank writes them by its own.
 import tarfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple
@@ -16,7 +16,13 @@ import numpy as np
 from profiles import SPAN
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
 from tb_torchcompile_plugin.job.digest.rank_calls import Kind
+from tb_torchcompile_plugin.job.digest.rank_digest import (
+    RankDigest,
+    columns_from_message,
+    message_from_columns,
+)
 from tb_torchcompile_plugin.job.instances import calls
 from tb_torchcompile_plugin.job.job import Job, JobRank, TracedJob
 from tb_torchcompile_plugin.job.waits import blame
@@ -27,6 +33,8 @@ from traces import Event, kernel, slice_, write_trace
 
 BASE = 1_790_000_000_000_000_000
 RECORDED = Path(__file__).parent / "data" / "2.11.0" / "jobs" / "jobs.tar.xz"
+ALL_GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+SEND = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 _correlations = count(1_000_000)
 
@@ -84,6 +92,24 @@ def job_in(folder: Path, run: str = "") -> TracedJob:
     return job
 
 
+def without_traces(job: TracedJob) -> Job:
+    """The same job by what is written of its digests."""
+    return Job(
+        tuple(
+            RankDigest(
+                one.rank,
+                one.worker,
+                one.span,
+                columns_from_message(
+                    Digest.FromString(message_from_columns(one.columns).SerializeToString())
+                ),
+            )
+            for one in job.digests
+        ),
+        job.unread,
+    )
+
+
 def polled(session: Session, span: str = "", run: str = ".") -> Any:
     """The job, once it is read: a TracedJob, or of many ranks one of their digests."""
     until = monotonic() + 180
@@ -123,8 +149,10 @@ def written(
     groups: Iterable[PG] = (),
     world: int | None = None,
     base: Mapping[int, int] = {},
+    host_size: int = 0,
 ) -> TracedJob:
-    """The job of these events by rank. base: how much more its trace's base is than that of the others (ns)."""
+    """The job of these events by rank. base: how much more its trace's base is than that of the others (ns).
+    host_size: how many ranks a host has, 0 for hosts without names."""
     config = [
         {"pg_name": group.name, "pg_size": len(group.ranks), "ranks": list(group.ranks)} for group in groups
     ]
@@ -137,6 +165,7 @@ def written(
             f"rank{rank}.1.pt.trace.json",
             distributedInfo=info,
             baseTimeNanoseconds=BASE + base.get(rank, 0),
+            **({"host_name": f"node{rank // host_size}"} if host_size else {}),
         )
         profile = Profile(read_trace(str(path), workers=1), None, SPAN)
         made.append(JobRank(rank, f"rank{rank}", profile))
@@ -157,10 +186,18 @@ CALL, LATENCY, GAP, TRANSFER = 5_000, 5_000, 1_000, 40_000
 
 
 def training(
-    folder: Path, ranks: int, steps: int, does: Callable[[int, int], Does], elements: int = 1 << 20
+    folder: Path,
+    ranks: int,
+    steps: int,
+    does: Callable[[int, int], Does],
+    elements: int = 1 << 20,
+    shards: Iterable[PG] = (),
+    pipelines: Iterable[PG] = (),
+    host_size: int = 0,
 ) -> TracedJob:
     """A loop of steps, each on all ranks: host work, kernels, one all-reduce, and the host waits for it. `does` tells
-    what rank does in which step."""
+    what rank does in which step. Behind that, shards gather, and each rank of a pipeline sends to the next one."""
+    shards, pipelines = list(shards), list(pipelines)
     world = PG("0", tuple(range(ranks)))
     events: dict[int, list[Event]] = {rank: [] for rank in world.ranks}
     now = dict.fromkeys(world.ranks, 100_000)
@@ -185,7 +222,29 @@ def training(
                 host("cudaDeviceSynchronize", waiting, done + 2_000 - waiting, "cuda_runtime")
             )
             now[rank] = done + 10_000
+        _talk_in_groups(events, now, number, shards, pipelines)
+        for rank in world.ranks:
             events[rank].append(
                 host(f"ProfilerStep#{number}", begins[rank], now[rank] - begins[rank], "user_annotation")
             )
-    return written(folder, events, [world])
+    return written(folder, events, [world, *shards, *pipelines], host_size=host_size)
+
+
+def _talk_in_groups(
+    events: dict[int, list[Event]], now: dict[int, int], seq: int, shards: list[PG], pipelines: list[PG]
+) -> None:
+    """All ranks of a shard gather; in a pipeline each rank sends to the next one."""
+
+    def ran(kernel_name: str, rank: int, at: int, word: str, group: PG, **more: int) -> None:
+        args = metadata_of(word, group, 8, Seq=seq, **more)
+        events[rank] += launched(kernel_name, at, at + LATENCY, TRANSFER, **args)
+        now[rank] = at + LATENCY + TRANSFER + 10_000
+
+    for group in shards:
+        for rank in group.ranks:
+            ran(ALL_GATHER, rank, now[rank], "_allgather_base", group)
+    for group in pipelines:
+        for first, second in pairwise(group.ranks):
+            at = max(now[first], now[second])
+            ran(SEND, first, at, "send", group, Dst_Rank=second)
+            ran(SEND, second, at, "recv", group, Src_Rank=first)

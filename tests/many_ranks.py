@@ -27,6 +27,14 @@ _JITTER_NS = 20_000
 _LATER = len(_BY_TURNS)  # calls of a step before which all of a host wait: behind a collective of all ranks
 
 
+class Together(NamedTuple):
+    """Ranks that run Python at one line before each step, each for as long."""
+
+    ranks: tuple[int, ...]
+    line: int
+    ns: int
+
+
 class Planted(NamedTuple):
     """What is wrong, by number of the rank, of the host, of the pair of hosts, and of the host that compiled once more;
     -1: nothing."""
@@ -38,6 +46,7 @@ class Planted(NamedTuple):
     rank_ns: int = 6_000_000
     host_ns: int = 3_000_000
     link: int = 3  # times as long for a transfer
+    groups: tuple["Together", ...] = ()
 
 
 PLANTED = Planted()
@@ -94,6 +103,8 @@ def course(ranks: int, planted: Planted, seed: int = 1) -> _Course:
         begin = now + gap + chance.integers(0, _JITTER_NS, ranks)
         begin += planted.rank_ns * (first[call] & (np.arange(ranks) == planted.rank))
         begin += planted.host_ns * (third[call] & (host == planted.host))
+        for together in planted.groups:
+            begin += together.ns * (first[call] & np.isin(np.arange(ranks), together.ranks))
         kind = _BY_TURNS[call % len(_BY_TURNS)]
         group = groups[kind]
         latest = np.zeros(int(group.max()) + 1, np.int64)
@@ -208,9 +219,13 @@ def _host(made: _Template, rank: int, planted: Planted) -> pb.HostSection:
         ),
         ("data_loading", "next", "/home/user/train.py", 38, planted.host_ns, rank // HOST == planted.host),
     ]
+    late += [
+        ("python", f"train.py({line}): step", "/home/user/train.py", line, took, rank in ranks)
+        for ranks, line, took in planted.groups
+    ]
     begins = np.flatnonzero(np.diff(made.step, prepend=-1)) + np.arange(1, made.step[-1] + 2)
-    for at, (cause, name, file, line, took, mine) in enumerate(late):
-        first = begins + at * _LATER
+    for cause, name, file, line, took, mine in late:
+        first = begins + (cause == "data_loading") * _LATER
         if mine:
             section.culprits.append(pb.Culprit(cause=cause, name=name, file=file, line=line))
             stretch = np.concatenate((stretch, first))

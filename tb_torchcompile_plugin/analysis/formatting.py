@@ -35,6 +35,13 @@ def _unit(us: float) -> tuple[float, str]:
     return next((row for row in _UNITS if float(f"{us:.3g}") >= row[0]), _UNITS[-1])[1:]
 
 
+def about(us: float, low_us: float, high_us: float) -> str:
+    """Write a predicted time with two digits, and its range: "about 28 ms (27-30)"."""
+    size, unit = _unit(float(f"{us:.2g}"))
+    time, low, high = (f"{float(f'{value / size:.2g}'):g}" for value in (us, low_us, high_us))
+    return f"about {time} {unit}" if low == high else f"about {time} {unit} ({low}–{high})"
+
+
 def between(low_us: float, high_us: float) -> str:
     """Write a range of predicted times: "2.7-3.0 ms"; "" where both are written alike."""
     size, unit = _unit(high_us)

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.job.digest.host_costs import HostCosts, computes, ho
 from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
 from tb_torchcompile_plugin.job.instances import Instances, calls, holds_all_ranks, instances, senders
 from tb_torchcompile_plugin.job.job import Job, TracedJob
-from tb_torchcompile_plugin.job.late import GPU_CAUSES, Late, late
+from tb_torchcompile_plugin.job.late import GPU_CAUSES, Late, late_by_rank
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.sweep import Tied, sweep
 from tb_torchcompile_plugin.job.waits import waits
@@ -181,11 +181,11 @@ def changes_without_excess(
 
 def _without_excess(job: TracedJob, rank_index: int, shared: bool) -> Change:
     profile = job.ranks[rank_index].profile
-    costs, lates = profile.of(host_costs), [row for row in job.of(late) if row.rank_index == rank_index]
+    costs, lates = profile.of(host_costs), job.of(late_by_rank).get(rank_index, [])
     left, work_left = np.ones(len(costs.begin)), np.ones(len(profile.of(gpu_queue)))
     for row in lates:
         if any(blamed.cause in GPU_CAUSES for blamed in row.parts):
-            _cut_work(profile, row, len(job.ranks) if shared else 1, work_left)
+            _cut_work(profile, row, row.together / len(job.ranks) if shared else 0.0, work_left)
         else:
             _cut_host(costs, row, left)
     left = _with_tail(costs, left, max((row.end for row in lates), default=0))
@@ -229,15 +229,12 @@ def _with_tail(costs: HostCosts, left: Floats, end: int) -> Floats:
     return np.where(is_behind, share[costs.code], left)
 
 
-def _cut_work(profile: Profile, row: Late, ranks: int, left: Floats) -> None:
+def _cut_work(profile: Profile, row: Late, kept: float, left: Floats) -> None:
     """Reduce the share that is left of each kernel that was launched meanwhile.
 
-    More work than others have does not vanish: it is shared among `ranks`; with one rank it does.
+    kept: the share of more work than others have that each rank keeps when it is shared evenly.
     """
-    excess = sum(
-        ns * ((ranks - 1) / ranks if ranks > 1 and blamed.cause == "more_work" else 1)
-        for blamed, ns in row.parts.items()
-    )
+    excess = sum(ns * (1 - kept if blamed.cause == "more_work" else 1) for blamed, ns in row.parts.items())
     work = slice(*np.searchsorted(profile.of(launched), (row.begin, row.end)).tolist())
     total = int(profile.of(gpu_queue).dur[work].sum())
     left[work] = 1 - min(1.0, max(excess, 0) / max(total, 1))

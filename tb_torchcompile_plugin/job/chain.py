@@ -6,6 +6,7 @@ length, but it is enough for what the others would gain if a rank came as early 
 take a second.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -22,11 +23,12 @@ from tb_torchcompile_plugin.job.instances import (
     senders,
 )
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import Late, compare_calls, late
+from tb_torchcompile_plugin.job.late import Late, compare_calls, late_by_rank
 from tb_torchcompile_plugin.job.waits import is_complete, waits
 from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, sums
 from tb_torchcompile_plugin.profile.intervals import NORMAL_DEVIATIONS, Int64s
 from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.torch_names.collectives import PAIRED
 
 _PEERS = 3  # that run the same collectives: of fewer those that meet are compared
 _LIKES = 3  # groups that do the same: of fewer none can be called slow
@@ -95,12 +97,12 @@ def saved_share(job: Job, rank_indices: list[int]) -> float:
     gap = np.array(calls_.gap)
     base = np.array([digest.base_ns for digest in job.digests], np.int64)
     launch = job.of(calls).launch[calls_.row] - base[calls_.rank_index]
-    for row in (row for row in job.of(late) if row.rank_index in rank_indices):
+    for row in (row for index in rank_indices for row in job.of(late_by_rank).get(index, [])):
         rows = np.arange(calls_.first[row.rank_index], calls_.first[row.rank_index + 1])
         rows = rows[(launch[rows] > row.begin) & (launch[rows] <= row.end)]
         # More work than others have does not vanish: it is shared among all.
         more = sum(ns for blamed, ns in row.parts.items() if blamed.cause == "more_work")
-        ns = min(row.excess - max(more, 0) // ranks, row.lateness)
+        ns = min(row.excess - max(more, 0) * row.together // ranks, row.lateness)
         for call in rows[np.argsort(-gap[rows], kind="stable")].tolist():
             part = min(max(ns, 0), max(int(gap[call]), 0))
             gap[call] -= part
@@ -258,40 +260,46 @@ def _usual(shape: Int64s, link: Int64s, ns: Int64s) -> Int64s:
 
 
 class Slow(NamedTuple):
-    """A slow rank, or several of a host."""
+    """A slow rank, or several that are slow together."""
 
     rank_indices: list[int]  # indices of ranks, the slowest first
-    host: str | None
-    ns: int  # by how much that one is slower, in all that was recorded
+    hosts: list[
+        str
+    ]  # whose ranks they are; [] where other ranks of these hosts are in time, or hosts are unknown
+    ns: int  # by how much the first one is slower, in all that was recorded
 
 
 def slow(job: Job) -> list[Slow]:
     """Return the ranks that take far longer between collectives than most, and their hosts; slowest first.
 
-    Several ranks may be slow at once, so each is compared with the ranks in the middle and not with the sum of all. A
-    host is slow where more than half of its ranks are, and it is not the only one.
+    Several ranks may be slow at once, so each is compared with the ranks in the middle and not with the sum of all.
     """
     total = job.of(beyond_of)
-    excess = total - np.median(total)
-    usual = _DEVIATIONS * NORMAL_DEVIATIONS * np.median(np.abs(excess))
-    is_far: Mask = np.asarray(excess > max(usual, _LEAST * job.of(compared_ns)))
-    hosts = _hosts(job)
+    # Of two in the middle the earlier one: half of the ranks may be late, as on one of two hosts.
+    excess = total - np.percentile(total, 50, method="lower")
+    usual = _DEVIATIONS * NORMAL_DEVIATIONS * np.percentile(np.abs(excess), 50, method="lower")
+    return by_host(job, np.asarray(excess > max(usual, _LEAST * job.of(compared_ns))), total)
+
+
+def by_host(job: Job, is_far: Mask, total: Int64s) -> list[Slow]:
+    """Return slow ranks, and slow hosts instead of their ranks; slowest first. total: by how much each is slower.
+
+    A host is slow where more than half of its ranks are, two at least, and it is not the only one.
+    """
+    hosts, alone = _hosts(job), is_far.copy()
     slow_ranks: list[Slow] = []
-    alone = is_far.copy()
     for host, rank_indices in hosts.items() if len(hosts) > 1 else ():
         far = rank_indices[is_far[rank_indices]]
         if len(far) > 1 and 2 * len(far) > len(rank_indices):
-            slow_ranks.append(_slow(far, host, total))
+            slow_ranks.append(_slow(far, [host], total))
             alone[far] = False
-    slow_ranks += [
-        _slow(np.array([rank_index]), None, total) for rank_index in np.flatnonzero(alone).tolist()
-    ]
+    slow_ranks += [_slow(np.array([rank_index]), [], total) for rank_index in np.flatnonzero(alone).tolist()]
     return sorted(slow_ranks, key=lambda rank: -rank.ns)
 
 
-def _slow(rank_indices: Int64s, host: str | None, total: Int64s) -> Slow:
+def _slow(rank_indices: Int64s, hosts: list[str], total: Int64s) -> Slow:
     rank_indices = rank_indices[np.argsort(-total[rank_indices], kind="stable")]
-    return Slow(rank_indices.tolist(), host, int(total[rank_indices[0]]))
+    return Slow(rank_indices.tolist(), hosts, int(total[rank_indices[0]]))
 
 
 def _hosts(job: Job) -> dict[str, Int64s]:
@@ -312,6 +320,26 @@ def hosts_of(job: Job, rank_indices: Sequence[int]) -> list[str]:
     return list(hosts) if all(ranks <= wanted for ranks in hosts.values()) else []
 
 
+def shared_by(job: Job, rank_indices: Sequence[int]) -> str:
+    """Return what these ranks and few others are part of: "stage 1 of the pipeline", "process group 3"; "" for none.
+
+    A stage is a position in the groups that hand work on by send and recv.
+    """
+    stages, sets = defaultdict[int, set[int]](set), dict[str, set[int]]()
+    for group, operation in dict.fromkeys((kind.group, kind.operation) for kind in job.of(calls).kinds):
+        if group and operation in PAIRED:
+            for position, rank in enumerate(group.ranks):
+                stages[position].add(rank)
+        elif group and len(group.ranks) < len(job.digests):
+            sets[f"process group {group.name}"] = set(group.ranks)
+    sets = {f"stage {position} of the pipeline": ranks for position, ranks in stages.items()} | sets
+    late_ranks = {job.numbers[index] for index in rank_indices}
+    shared = (
+        name for name, ranks in sets.items() if late_ranks <= ranks and len(ranks) < 2 * len(late_ranks)
+    )
+    return next(shared, "")
+
+
 def compared_ns(job: Job) -> int:
     """Return how much time is compared, to the end of the last collective.
 
@@ -325,11 +353,11 @@ def compared_ns(job: Job) -> int:
     return int(times.end[calls_.row].max() - (begin.min() if job.of(first_shared_steps) else begin.max()))
 
 
-def why_slow(job: Job, rank_index: int) -> list[Late]:
+def why_slow(job: Job, rank_index: int, calls_to_explain: int = _EXPLAINED) -> list[Late]:
     """Return what a rank did beyond the peers in the middle where it took longest, in order of time."""
     calls_, excess = job.of(chain), job.of(beyond)
     rows = slice(int(calls_.first[rank_index]), int(calls_.first[rank_index + 1]))
-    most = np.argsort(-excess.ns[rows], kind="stable")[:_EXPLAINED] + rows.start
+    most = np.argsort(-excess.ns[rows], kind="stable")[:calls_to_explain] + rows.start
     lates = (
         compare_calls(job, int(calls_.row[at]), int(calls_.row[excess.peer[at]]), int(excess.ns[at]))
         for at in np.sort(most[excess.ns[most] > 0]).tolist()

@@ -1,6 +1,7 @@
-"""Why does a rank come last? What it did between two collectives beyond what its peers did between the same two.
+"""Why does a rank arrive late? What it did between two collectives beyond what its peers did between the same two.
 
-It is compared with one peer, the one in the middle, so that the causes sum to the excess. Waiting for a GPU that
+Several ranks may be late at one collective, and all of them are compared. Each is compared with one peer, the one in
+the middle, so that the causes sum to the excess. Waiting for a GPU that
 itself waits for another rank is nobody's excess. Where the host was in time and its GPU was not, the work that was
 launched in between is compared: the same kernels may run slower, or there are more of them.
 """
@@ -18,6 +19,7 @@ from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import needed_calls, waiting, waits
 from tb_torchcompile_plugin.profile.columns import Mask, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
+from tb_torchcompile_plugin.reader.arrays import grouped
 
 GPU_CAUSES: tuple[LateCause, ...] = ("slower_kernels", "more_work")
 WAITS: tuple[LateCause, ...] = ("synchronise", "memory_copy", "launch")  # for a GPU
@@ -30,7 +32,7 @@ _NEVER = -(1 << 62)  # ns, before all times
 
 
 class Late(NamedTuple):
-    """One collective at which a rank was last."""
+    """One collective at which a rank was late."""
 
     rank_index: int  # index of the rank
     peer: int  # index of the rank that it is compared with
@@ -40,6 +42,7 @@ class Late(NamedTuple):
     lateness: int  # how much later than its peer it came
     parts: dict[LateAttribution, int]  # the excess by cause (ns)
     usual: dict[LateAttribution, int]  # how long each took the peer (ns)
+    together: int  # how many ranks were late at it
 
     @property
     def excess(self) -> int:
@@ -50,25 +53,34 @@ class Late(NamedTuple):
 def late(job: Job) -> list[Late]:
     """Return where ranks were late at collectives that hold all, in order of time.
 
-    Of very many ranks only those that are late most.
+    Of very many ranks only those that are late most. Of ranks that come from collectives of other groups only those
+    whose own doing is at least half of their lateness: the others waited there.
     """
     lateness_ = job.of(lateness)
     latest = np.argsort(-lateness_.by_rank, kind="stable")[:_MOST_RANKS]
+    together = np.bincount(lateness_.instance, minlength=1)[lateness_.instance]
     lates: dict[int, list[Late]] = defaultdict(list)
     for row in np.flatnonzero(np.isin(lateness_.rank_index, latest)).tolist():
         since, before = job.of(_since, bool(lateness_.by_group[row])), lates[int(lateness_.rank_index[row])]
-        before.append(
-            _compared(job, since, lateness_.last[row], lateness_.peer[row], int(lateness_.ns[row]), before)
+        late_ = _compared(
+            job, since, lateness_.call[row], lateness_.peer[row], int(lateness_.ns[row]), before
         )
+        if not lateness_.by_group[row] or 2 * late_.excess >= late_.lateness:
+            before.append(late_._replace(together=int(together[row])))
     return sorted((row for ones in lates.values() for row in ones), key=lambda row: row.instance)
 
 
+def late_by_rank(job: Job) -> dict[int, list[Late]]:
+    """Return the same by the index of the rank."""
+    return grouped(job.of(late), lambda row: row.rank_index)
+
+
 class Lateness(NamedTuple):
-    """Instances at which a rank came later than its peers, as columns."""
+    """Calls that came later than those of the rank's peers, as columns."""
 
     instance: Int64s
     rank_index: Int64s  # index of the rank
-    last: Int64s  # its call
+    call: Int64s
     peer: Int64s  # the call of the rank that came in the middle
     ns: Int64s  # how much later
     by_group: Mask  # whether both are compared from the last collective of the same group on
@@ -77,24 +89,31 @@ class Lateness(NamedTuple):
 
 def lateness(job: Job) -> Lateness:
     """Return where ranks came late, in order of time."""
-    begin, last = job.of(waits).begin, job.of(needed_calls)
+    begin, instances_ = job.of(waits).begin, job.of(instances)
     least = max(_LEAST_NS, 2 * (job.of(clocks).residual_ns_p95 or 0))
-    near, far = (_peers(job, last, by_group) for by_group in (False, True))
-    peer = np.where(near >= 0, near, far)
-    ns = np.where(peer >= 0, begin[last] - begin[peer], 0) if len(begin) else peer
+    (near, is_near), (far, is_far) = (_peers(job, by_group) for by_group in (False, True))
+    # Ranks of one host or shard that come from a collective of their own may all be late.
+    are_few = 2 * np.bincount(instances_.number[is_near], minlength=len(instances_)) <= instances_.sizes
+    is_by_group = (near < 0) | (are_few & (far >= 0))
+    call, by_group = instances_.rows, is_by_group[instances_.number]
+    peer = np.where(is_by_group, far, near)[instances_.number]
+    is_compared = np.where(by_group, is_far, is_near) & (peer >= 0)
+    ns = np.where(is_compared, begin[call] - begin[peer], 0)
     rows = np.flatnonzero(ns > least)
-    rank_index = job.of(calls).rank_index[last[rows]]
+    rank_index = job.of(calls).rank_index[call[rows]]
     total = sums(rank_index, ns[rows], len(job.digests))
-    return Lateness(rows, rank_index, last[rows], peer[rows], ns[rows], near[rows] < 0, total)
+    return Lateness(
+        instances_.number[rows], rank_index, call[rows], peer[rows], ns[rows], by_group[rows], total
+    )
 
 
-def _peers(job: Job, last: Int64s, by_group: bool) -> Int64s:
-    """Return by instance the other call in the middle, of those that come from the same collective as the last.
+def _peers(job: Job, by_group: bool) -> tuple[Int64s, Mask]:
+    """Return by instance the call in the middle, without the last, of those that come from the same collective as it.
 
-    -1 for none, and where one need not wait for all.
+    -1 for none, and where one need not wait for all. Also return which of the instances' rows come from there.
     """
     instances_, since, begin = job.of(instances), job.of(_since, by_group), job.of(waits).begin
-    rows, latest = instances_.rows, last[instances_.number]
+    rows, latest = instances_.rows, job.of(needed_calls)[instances_.number]
     is_same = (
         since.comparable[rows] & since.comparable[latest] & (since.instance[rows] == since.instance[latest])
     )
@@ -102,7 +121,7 @@ def _peers(job: Job, last: Int64s, by_group: bool) -> Int64s:
     peers = peers[np.lexsort((rows[peers], begin[rows[peers]], instances_.number[peers]))]
     count = np.bincount(instances_.number[peers], minlength=len(instances_))
     middle = np.append(rows[peers], -1)[np.minimum(np.cumsum(count) - count + count // 2, len(peers))]
-    return np.where(count > 0, middle, -1)
+    return np.where(count > 0, middle, -1), is_same
 
 
 class _Since(NamedTuple):
@@ -161,6 +180,9 @@ def _compared(job: Job, since: _Since, row: int, peer: int, ns: int, before: lis
         # It waited for this in the collectives of another group.
         if begin <= earlier.begin and earlier.end <= end:
             own.subtract(earlier.parts)
+        elif max(begin, earlier.begin) < min(end, earlier.end):
+            shared = _host_parts(job, rank_index, max(begin, earlier.begin), min(end, earlier.end))
+            own.subtract({blamed: min(max(ns, 0), shared[blamed]) for blamed, ns in earlier.parts.items()})
     # The excess by cause, most first. Whoever waits longer for a GPU is not ahead by that.
     excess = {blamed: own[blamed] - others[blamed] for blamed in dict.fromkeys((*own, *others))}
     excess |= {blamed: max(ns, 0) for blamed, ns in excess.items() if blamed.cause in WAITS}
@@ -171,7 +193,7 @@ def _compared(job: Job, since: _Since, row: int, peer: int, ns: int, before: lis
         # A GPU that is behind stays so: of this lateness only a part is since the collective before.
         parts = gpu if sum(gpu.values()) >= min(ns // 2, sum(parts.values())) else parts
     instance = int(job.of(instances).of_call[row])
-    return Late(rank_index, peer_index, instance, begin, end, ns, parts, dict(others))
+    return Late(rank_index, peer_index, instance, begin, end, ns, parts, dict(others), 1)
 
 
 def compared_steps(job: Job) -> int:

@@ -99,10 +99,10 @@ def test_a_step_that_there_is_not_and_a_click_into_the_picture(tab: Tab) -> None
 def test_the_overview_and_the_findings_of_a_rank_tell_the_jobs(tab: Tab) -> None:
     """Without anybody having opened Ranks; and not that its communication should be overlapped."""
     tab.open(run="late", worker="rank0")
-    tab.wait_text("h1", "Rank 2 comes last")
+    tab.wait_text("h1", "Rank 2 is the straggler")
     tab.wait_text("main", "This rank: ")
     tab.click("nav a", "Findings")
-    tab.wait_text("ol[aria-label=Findings] li:first-child", "Rank 2 comes last")
+    tab.wait_text("ol[aria-label=Findings] li:first-child", "Rank 2 is the straggler")
     tab.settle()
     assert "that nothing overlaps" not in tab.text("ol[aria-label=Findings]")
     tab.click("ol[aria-label=Findings] li:first-child a", "Show in Ranks")
@@ -132,8 +132,8 @@ def before_and_after(logdir: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("before_and_after")
 def test_two_jobs_are_compared_rank_by_rank(tab: Tab) -> None:
     tab.open(run="after", run2="before", panel="compare")
-    tab.wait_text("main", "In A rank 2 comes last")
-    tab.wait_text("main", "in B rank 1 comes last")
+    tab.wait_text("main", "In A rank 2 is the straggler")
+    tab.wait_text("main", "in B rank 1 is the straggler")
     assert [row[0] for row in tab.rows("Ranks")] == ["0", "1", "2"]
     tab.click("[role=tab]", "Why ranks come late")
     assert {row[0] for row in tab.rows("Why ranks come late")} >= {"1", "2"}
@@ -151,7 +151,7 @@ def many(logdir: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("many")
 def test_very_many_ranks_are_one_sentence_one_map_and_the_outliers(tab: Tab) -> None:
     tab.open(run="many", panel="ranks")
-    tab.wait_text("h1", "Rank 37 is late by")
+    tab.wait_text("h1", "Rank 37 is the straggler")
     assert [row[0] for row in tab.rows("Outliers")] == [
         "rank 37",
         "node0006 and node0007",

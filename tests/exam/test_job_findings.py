@@ -23,12 +23,12 @@ SAYS = {  # of what the title says
     "input:host": "The loop waits for the next batch",
     "late:not_compiled": "Nothing that runs in the profiled steps is compiled",
     "late:validation": "more to compute",
-    "late:python": "nothing that was recorded",
+    "late:python": "unaccounted for",
     "late:input": "waits for its next batch",
     "late:recompile": "compiles for",
     "late:rotating": "Ranks take turns",
     "late:slow_gpu": "the same kernels, and they take",
-    "late:sync": "the host waits for the GPU 144 times a step, in aten::item",
+    "late:sync": "The host waits for the GPU 144 times a step, in aten::item",
     "late:work": "more to compute",
 }
 WITHIN_POINTS = 20.0  # of a step, of every job; all but one are within 15

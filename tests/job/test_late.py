@@ -67,14 +67,14 @@ def only(rank: int, does: Does) -> Callable[[int, int], Does]:
 
 
 CAUSES = {
-    "python": (Does(3 * MS, python), "runs Python for 3.00 ms a step at train.py:12"),
-    "nothing": (Does(3 * MS, nothing), "does nothing that was recorded for 3.00 ms"),
+    "python": (Does(3 * MS, python), "runs Python for 3.00 ms per step at train.py:12"),
+    "nothing": (Does(3 * MS, nothing), "has 3.00 ms per step unaccounted for"),
     "data_loading": (Does(3 * MS, loader), "waits for its next batch for 3.00 ms"),
     "compile": (Does(3 * MS, compiler), "compiles for 3.00 ms"),
     "garbage": (Does(3 * MS, garbage), "collects garbage for 3.00 ms"),
     "operator": (
         Does(3 * MS, operator),
-        "runs operators for 3.00 ms a step more than its peers (aten::nonzero)",
+        "runs operators for 3.00 ms per step more than its peers (aten::nonzero)",
     ),
     "slower_kernels": (Does(kernels=20, kernel_ns=250_000), "the same kernels"),
     "more_work": (Does(kernels=50), "more to compute"),
@@ -99,7 +99,10 @@ def test_the_planted_cause_is_the_job_s_first_finding(tmp_path: Path, cause: str
     assert row.rank == LATE and row.excess_us == pytest.approx(sum(part.excess_us for part in row.causes))
     first = made.of(job_findings)[0]
     assert first.rule == "late_rank" and first.row == f"ranks:{LATE}"
-    assert first.title.startswith(f"Rank {LATE} comes last") and CAUSES[cause][1] in first.title
+    assert (
+        first.title.startswith(f"Rank {LATE} is the straggler: the others wait ")
+        and CAUSES[cause][1] in first.title
+    )
     assert made.of(job_report).headline == f"{first.title}."
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import PG, Does, host, launched, metadata_of, training, written
+from jobs import PG, SEND, Does, host, launched, metadata_of, training, written
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.job.as_early import job_clocks, stages, step_of_job_ns
 from tb_torchcompile_plugin.job.job import TracedJob
@@ -13,7 +13,6 @@ from tb_torchcompile_plugin.job.steps import job_step_us
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from traces import Event
 
-SEND = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 CALL, LATENCY, GAP, TRANSFER, BATCHES = 5_000, 5_000, 1_000, 20_000, 4
 
 

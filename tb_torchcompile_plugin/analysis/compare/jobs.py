@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, change
 from tb_torchcompile_plugin.analysis.compare.tables import TableLayout
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks import job_rows
-from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
+from tb_torchcompile_plugin.analysis.ranks.job_findings import OF_LATE_RANKS, job_findings
 from tb_torchcompile_plugin.analysis.ranks.late import main_cause, reason_words
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, step_times
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
@@ -296,13 +296,15 @@ def _mean_pair(pairs: list[Pair]) -> Pair | None:
 
 def _late_words(job: Job) -> str:
     """Say who keeps the others waiting, according to the first finding about late ranks."""
-    rules = ("late_rank", "ranks_take_turns")
+    rules = (*OF_LATE_RANKS, "ranks_take_turns")
     finding = next((row for row in job.of(job_findings) if row.rule in rules), None)
     if finding is None:
         return "no rank is a straggler"
     if finding.rule == "ranks_take_turns":
-        return "ranks take turns at coming last"
-    last = next(row for row in job.of(job_rows.late_ranks) if finding.row == f"ranks:{row.rank}")
-    waited = duration(finding.evidence["waited_us_per_step"])
-    words = reason_words(main_cause(last), compared_steps(job))
-    return f"rank {last.rank} comes last (it {words}; the others wait {waited} a step for it)"
+        return "ranks take turns as the straggler"
+    waited, count = duration(finding.evidence["waited_us_per_step"]), int(finding.evidence["ranks"])
+    late = next((row for row in job.of(job_rows.late_ranks) if finding.row == f"ranks:{row.rank}"), None)
+    cause = f"it {reason_words(main_cause(late), compared_steps(job))}; " if late else ""
+    who = (finding.row or "").replace("ranks:", "rank ")
+    who = f"{who} is the straggler" if count == 1 else f"{count} ranks arrive late, most of all {who}"
+    return f"{who} ({cause}the others wait {waited} per step for {'it' if count == 1 else 'them'})"

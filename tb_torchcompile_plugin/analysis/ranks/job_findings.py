@@ -1,9 +1,9 @@
-"""What should be changed first about a job: the rank that all others wait for, or communication that nothing overlaps?
+"""What should be changed first about a job: ranks that the others wait for, or communication that nothing overlaps?
 
-All ranks are replayed together without what the late rank did beyond its peers.
+All ranks are replayed together without what the late ranks did beyond their peers.
 """
 
-from collections import Counter
+from collections import defaultdict
 
 import numpy as np
 
@@ -12,20 +12,30 @@ from tb_torchcompile_plugin.analysis.causes.cause import step_after
 from tb_torchcompile_plugin.analysis.causes.registry import words_of
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, severity_of
-from tb_torchcompile_plugin.analysis.formatting import at_line, duration, listed_numbers, percent
+from tb_torchcompile_plugin.analysis.finding import Finding, Predicted, severity_of
+from tb_torchcompile_plugin.analysis.formatting import (
+    about,
+    at_line,
+    duration,
+    joined_names,
+    listed_numbers,
+    percent,
+)
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks import outliers
-from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
-from tb_torchcompile_plugin.analysis.ranks.outliers import gain_fields, is_worth_reporting, waited_us
+from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
+from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, gain_fields, is_worth_reporting
+from tb_torchcompile_plugin.analysis.runtime.ledger import ledger
+from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks, stages
 from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
-from tb_torchcompile_plugin.job.late import compared_steps, late
+from tb_torchcompile_plugin.job.late import compared_steps, late_by_rank
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.sweep import CircularWaitError
 from tb_torchcompile_plugin.job.waits import waits
 
+OF_LATE_RANKS = ("late_rank", "slow_host")
 OF_COLLECTIVES = ("reduced_once", "small_collectives")
 _EXPLANATORY: tuple[str, ...] = (
     "synchronise",
@@ -42,7 +52,6 @@ _RULES_OF_CAUSE = {
 }
 
 # Shares, chosen by eye on the recordings.
-_ONE_RANK = 2 / 3  # of all lateness: from there on one rank is to blame, below it ranks take turns
 _AS_MUCH = 0.8  # of the gain if the rank came as early as its peers: from there on a fix is its cause
 _WAITING = 0.5  # of the time of a rank's collectives: from there on they are mostly waiting
 
@@ -51,10 +60,7 @@ def job_findings(job: Job) -> list[Finding]:
     """Return the findings, largest gain first; [] where no rank waits, or the job cannot be replayed."""
     if isinstance(job, TracedJob) and not (job.of(has_models) and not job.of(waits_in_a_circle)):
         return []
-    rows = [
-        *(_uneven_stages(job) or job.of(outliers.outlier_findings) or _late(job)),
-        *_exposed_transfers(job),
-    ]
+    rows = [*(_uneven_stages(job) or _late(job) or _rotating(job)), *_exposed_transfers(job)]
     return sorted(rows, key=lambda row: -(row.predicted.gain_percent if row.predicted else 0.0))
 
 
@@ -77,13 +83,15 @@ def _symptoms(job: Job) -> dict[int, dict[str, str]]:
     """Return by rank the rules to hide, with the line that their findings have; "" for any line."""
     if isinstance(job, TracedJob) and not job.of(has_models):
         return {}
-    late_rows = {row.row for row in job.of(job_findings) if row.rule == "late_rank"}
+    is_late = any(row.rule in OF_LATE_RANKS for row in job.of(job_findings))
+    groups = [outlier.what.rank_indices for outlier in job.of(outliers.reported)] if is_late else []
+    late_numbers = {job.numbers[index] for indices in groups for index in indices}
     of_all = {"communication": ""} if len(job.of(instances)) else {}
     hidden = {rank: dict(of_all) for rank in job.numbers}
     for rank in job.of(waiting_ranks):
         hidden[rank] |= dict.fromkeys(OF_COLLECTIVES, "")
     for row in job.of(late_ranks):
-        if f"ranks:{row.rank}" in late_rows:
+        if row.rank in late_numbers:
             main = why_late.main_cause(row)
             rules = (main.cause, *_RULES_OF_CAUSE.get(main.cause, ()))
             hidden[row.rank] |= dict.fromkeys(rules, main.where or "")
@@ -122,63 +130,58 @@ def _uneven_stages(job: Job) -> list[Finding]:
 
 
 def _late(job: Job) -> list[Finding]:
-    lateness: Counter[int] = Counter()
-    for row in job.of(late):
-        if row.parts:
-            lateness[row.rank_index] += row.lateness
-    if not lateness:
-        return []
-    first, most = lateness.most_common(1)[0]
-    indices = [first] if most >= _ONE_RANK * lateness.total() else list(lateness)
-    predicted = outliers.if_early(job, indices)
-    is_uniform = len(indices) == 1 and not why_late.distinctive_reasons(_late_rank(job, first))
-    if predicted is None or not is_worth_reporting(job, predicted, is_uniform):
-        return []
-    return [_one_late(job, first, predicted) if len(indices) == 1 else _rotating(job, indices, predicted)]
+    return [_outlier(job, row, row.predicted) for row in job.of(outliers.reported) if row.predicted]
 
 
-def _late_rank(job: Job, index: int) -> LateRank:
-    return next(row for row in job.of(late_ranks) if row.rank == job.numbers[index])
-
-
-def _one_late(job: Job, index: int, predicted: Predicted) -> Finding:
-    rank, row = job.numbers[index], _late_rank(job, index)
-    main = why_late.main_cause(row)
-    compiled = job.of(why_late.late_compile, index) if main.cause in why_late.COMPILING else None
-    waited = waited_us(job, [index])
-    own = None if main.cause in why_late.EXPLANATORY else job.of(_own_cause, index, predicted.gain_percent)
-    line = (
-        main.where or (compiled.where if compiled else None) or (own and at_line(own.file, own.line)) or None
-    )
-    words = f"it {why_late.main_reason_words(row, compared_steps(job))}"
+def _outlier(job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
+    """Report ranks that are late, alone or together, or a slow link."""
+    description, own = outliers.described(job, outlier), _own_cause(job, outlier, predicted.gain_percent)
+    does, next_step, where = description.does, description.next_step, description.where
+    does += _position(job, outlier)
     if own:
-        words = words_of(own).title[:1].lower() + words_of(own).title[1:]
-    evidence: Evidence = {"waited_us_per_step": waited, "excess_us": row.excess_us, "last": row.instances}
-    if compiled:
-        words += why_late.compiled_words(compiled, rank)
-        evidence |= {"compile_s": compiled.seconds, "compilations": compiled.times}
-    advised = compiled.guard.advice if compiled and compiled.guard else why_late.advice(main)
+        does, next_step = words_of(own).title, words_of(own).next_step
+        line = at_line(own.file, own.line)
+        where = [*where, line] if line and len(where) == 1 else where
+    and_of = f" and that of {joined_names(outlier.before[:MAX_NAMES])}" if outlier.before else ""
+    after = about(predicted.after_us, predicted.low_us, predicted.high_us)
+    sentences = (description.words, does, f"Without the delay{and_of}, a step takes {after}")
+    is_link, ranks = description.kind == "link", outlier.what.rank_indices
     return Finding(
-        rule="late_rank",
-        title=f"Rank {rank} comes last, and the others wait {duration(waited)} a step for it: {words}; "
-        f"{step_after(predicted, 'as early as its peers,')}",
-        row=f"ranks:{rank}",
-        next_step=words_of(own).next_step if own else advised,
-        where=[f"rank {rank}", *([line] if line else [])],
-        **gain_fields(job, predicted, **evidence),
+        rule="slow_link" if is_link else "slow_host" if description.kind == "host" else "late_rank",
+        title=". ".join(filter(None, sentences)),
+        row=None if is_link else f"ranks:{job.numbers[ranks[0]]}",
+        next_step=next_step,
+        where=where,
+        **gain_fields(job, predicted, ranks=len(ranks), **description.evidence),
     )
 
 
-def _own_cause(job: Job, index: int, gain_percent: float) -> WhatIf | None:
+def _position(job: Job, outlier: Outlier) -> str:
+    """Return " before `X`" if most of the unaccounted time of a late rank is there; "" without traces."""
+    main = why_late.main_cause(outlier.why) if outlier.why else None
+    if not isinstance(job, TracedJob) or main is None or main.cause != "nothing" or main.where:
+        return ""
+    time_us = defaultdict[str, float](float)
+    for row in job.ranks[outlier.what.rank_indices[0]].profile.of(ledger).rows:
+        if row.kind == "unaccounted":
+            _, before, name = row.site.rpartition("before ")
+            time_us[name if before else ""] += row.time_us
+    name, most = max(time_us.items(), key=lambda item: item[1], default=("", 0.0))
+    return f" before `{name}`" if name and 2 * most >= sum(time_us.values()) else ""
+
+
+def _own_cause(job: Job, outlier: Outlier, gain_percent: float) -> WhatIf | None:
     """Return a fix of the late rank that brings as much, and that its peers do not need; None without traces.
 
     It says better what the rank does than the slices in which it does it.
     """
-    if not isinstance(job, TracedJob):
+    if not isinstance(job, TracedJob) or outlier.why is None:
+        return None
+    if why_late.main_cause(outlier.why).cause in why_late.EXPLANATORY:
         return None
     fixes, peer_fixes = (
-        {(fix.kind, fix.name): fix for fix in rank.profile.of(predicted_fixes)}
-        for rank in (job.ranks[index], job.ranks[index - 1])
+        {(fix.kind, fix.name): fix for fix in job.ranks[index].profile.of(predicted_fixes)}
+        for index in (outlier.what.rank_indices[0], outlier.lates[0].peer)
     )
     for key, fix in fixes.items():
         gain = fix.predicted.gain_percent
@@ -188,21 +191,29 @@ def _own_cause(job: Job, index: int, gain_percent: float) -> WhatIf | None:
     return None
 
 
-def _rotating(job: Job, indices: list[int], predicted: Predicted) -> Finding:
+def _rotating(job: Job) -> list[Finding]:
+    """Report that several ranks are late, none of them at most of its collectives."""
+    indices = [index for index, rows in job.of(late_by_rank).items() if any(row.parts for row in rows)]
+    if outliers.is_many(job) or job.of(outliers.stragglers) or not indices:
+        return []
+    predicted = outliers.if_early(job, indices)
+    if predicted is None or not is_worth_reporting(job, predicted, is_uniform=False):
+        return []
     ranks = sorted(job.numbers[index] for index in indices)
     causes = (cause for row in job.of(late_ranks) for cause in row.causes)
     main = max(causes, key=lambda cause: cause.excess_us)
     words = why_late.reason_words(main, compared_steps(job))
-    return Finding(
+    after = about(predicted.after_us, predicted.low_us, predicted.high_us)
+    finding = Finding(
         rule="ranks_take_turns",
-        title=f"Ranks take turns at coming last ({listed_numbers(ranks)}), and the others wait: "
-        f"in the main one {words}; if all came at once, a step would take "
-        f"{duration(predicted.after_us)} instead of {duration(predicted.step_us)}",
+        title=f"Ranks take turns as the straggler ({listed_numbers(ranks)}), and the others wait. The main one "
+        f"{words}. Without the delays, a step takes {after}",
         row=None,
         next_step=why_late.advice(main),
         where=[main.where] if main.where else [],
         **gain_fields(job, predicted, ranks=len(ranks)),
     )
+    return [finding]
 
 
 def _exposed_transfers(job: Job) -> list[Finding]:

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.compile_log.record import (
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import GPU_CAUSES, Late, late
+from tb_torchcompile_plugin.job.late import GPU_CAUSES, Late
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import title_of_cache
@@ -44,7 +44,7 @@ _MIN_RATIO_OF_ALL = 10  # the same for what all ranks do in each step
 _MIN_SHARE = 0.05  # of the largest part of a matter, for another part to be mentioned
 
 _DOES: dict[str, str] = {
-    "nothing": "does nothing that was recorded for {time}",
+    "nothing": "has {time} unaccounted for{where}",
     "python": "runs Python for {time}{where}",
     "library": "runs Python in {name} for {time}{where}",
     "garbage": "collects garbage for {time}{where}",
@@ -96,11 +96,6 @@ class LateCompile(NamedTuple):
 
 
 Lookups = Mapping[Key, Sequence[tuple[str, str]]]  # (cache, result) of each compilation
-
-
-def late_compile(job: Job, index: int) -> LateCompile | None:
-    """Return what a rank compiled where it came last; None without a compilation."""
-    return compiled_before(job, index, job.of(late))
 
 
 def compiled_before(job: Job, index: int, lates: Iterable[Late]) -> LateCompile | None:
@@ -250,15 +245,15 @@ def _joined(reasons: list[LateReason]) -> LateReason:
 
 
 def reason_words(row: LateReason, steps: int) -> str:
-    """Return "does nothing that was recorded for 20.3 ms a step"."""
-    time = f"{duration(row.excess_us / max(steps, 1))} a step"
+    """Return "has 20.3 ms per step unaccounted for"."""
+    time = f"{duration(row.excess_us / max(steps, 1))} per step"
     words = _DOES.get(row.cause, "spends {time} more in {name}{where}")
     where = f" at {row.where}" if row.where else ""
     return words.format(time=time, name=row.name[:MAX_NAME_CHARS] or row.cause, where=where)
 
 
 def main_reason_words(row: LateRank, steps: int) -> str:
-    """Return "compiles for 6.00 ms a step and autotunes mm for 2.00 ms a step"."""
+    """Return "compiles for 6.00 ms per step and autotunes mm for 2.00 ms per step"."""
     return " and ".join(reason_words(cause, steps) for cause in _main_causes(row))
 
 

@@ -1,28 +1,29 @@
-"""Which of many ranks, hosts and links are slow, and what would a step of the job take without them?
+"""Which ranks, hosts and links are slow, alone or together, and what would a step of the job take without them?
 
-Where traces were read all ranks are replayed; by digests alone as a chain, with wider bounds. Several outliers may be
-slow at once, and the slowest hides the others: each is predicted with those before it fixed.
+Ranks that are late together by one cause are one outlier: without one of them the others are still waited for. Where
+traces were read all ranks are replayed; by digests alone as a chain, with wider bounds. Several outliers may be slow at
+once, and the slowest hides the others: each is predicted with those before it fixed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import formatting, thresholds
-from tb_torchcompile_plugin.analysis.causes.cause import step_after
-from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, prediction, severity_of
+from tb_torchcompile_plugin.analysis.finding import Evidence, Predicted, prediction, severity_of
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, OutlierKind, OutlierRow, late_rows
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import compiled_differently
 from tb_torchcompile_plugin.job import as_early, chain
 from tb_torchcompile_plugin.job.chain import Slow, SlowLink
+from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
-from tb_torchcompile_plugin.job.late import Late, compared_steps, late
+from tb_torchcompile_plugin.job.late import Late, compared_steps, late, late_by_rank
 from tb_torchcompile_plugin.job.overlap import hideable_share
 from tb_torchcompile_plugin.job.steps import job_step_us, job_steps, waited_in_steps
-from tb_torchcompile_plugin.profile.columns import Floats
+from tb_torchcompile_plugin.profile.columns import Floats, sums
 from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.model.gpu_queue import OVERLAP_GAIN
 
@@ -31,31 +32,38 @@ FEW_RANKS = 8  # up to so many, each rank is shown; of more, the outliers
 _UNIFORM_PERCENT = 33.0  # gain from which a host that is slower at everything is a finding
 _MAX_GAIN_RATIO = 1.1  # of the replayed gain to the chain's: the most that replaying the same jobs gave
 _MAX_OUTLIERS = 10  # of each kind, that are compared with each other
+_MAX_REPLAYED = 4  # groups of ranks: replaying the traces of many ranks takes long
 _MAX_HOSTS = 4  # that one sentence names
+_MAX_EXPLAINED = 4  # calls of a rank that is not among the slowest: it bounds the time of a large job
+_USUALLY = 2 / 3  # of the lateness at its collectives: ranks that are late at fewer take turns
+_LATE_ENOUGH = 0.2  # of the lateness of the latest rank
+_TOGETHER = 0.5  # of the lateness of the latest of a group: who is late by less is not of the group
+_DIRECT = 0.5  # of its lateness, from which on the time that others wait for a rank shows what it costs
 _MAX_RANKS = 64  # that a row lists
 
 
 class Outlier(NamedTuple):
-    """A slow rank or host, or a slow link."""
+    """Slow ranks, alone or together, or a slow link."""
 
     what: Slow | SlowLink
-    why: LateRank | None  # what its slowest rank does; None where unknown
-    predicted: Predicted | None  # with those before it fixed, too; None where no step is known
-    first: bool  # whether nothing is before it
+    lates: list[Late]  # where its slowest rank is late
+    why: LateRank | None  # what that rank does there; None where unknown
+    predicted: Predicted | None = None  # with those before it fixed, too; None where no step is known
+    before: tuple[str, ...] = ()  # the names of those
+
+    @property
+    def explained(self) -> float:
+        """Which share of it is known to be its own."""
+        return chain.explained(self.lates) if isinstance(self.what, Slow) else 1.0
 
 
-class _Candidate(NamedTuple):
-    what: Slow | SlowLink
-    why: list[Late]
-    explained: float  # which share of it is known to be its own
-
-
-class _Description(NamedTuple):
+class Description(NamedTuple):
     """An outlier in words."""
 
     kind: OutlierKind
     name: str
     words: str
+    does: str  # a sentence about what its slowest rank does; "" where unknown
     where: list[str]
     next_step: str
     longer_us: float  # per step, compared with its peers
@@ -175,25 +183,86 @@ def outliers(job: Job) -> list[Outlier]:
     """Return the outliers of many ranks without traces, most gain first."""
     if not is_many(job):
         return []
-    slowest: list[Slow | SlowLink] = [*job.of(chain.slow)[:_MAX_OUTLIERS]]
-    slowest += job.of(chain.slow_links)[:_MAX_OUTLIERS]
-    candidates = []
-    for what in slowest:
-        why = job.of(chain.why_slow, what.rank_indices[0]) if isinstance(what, Slow) else []
-        candidates.append(_Candidate(what, why, chain.explained(why) if isinstance(what, Slow) else 1.0))
+    slowest = job.of(chain.slow)
+    first = {slow.rank_indices[0] for slow in slowest[:_MAX_OUTLIERS]}
+
+    def explain(index: int) -> list[Late]:
+        return job.of(chain.why_slow, index) if index in first else chain.why_slow(job, index, _MAX_EXPLAINED)
+
+    candidates = _by_cause(job, slowest, explain)
+    candidates += [Outlier(link, [], None) for link in job.of(chain.slow_links)[:_MAX_OUTLIERS]]
     candidates.sort(key=lambda candidate: -_saved(job, [candidate]))
-    saved, now, rows = 0.0, job.of(now_ns), []
+    saved, now, rows = 0.0, job.of(now_ns), list[Outlier]()
     for number, candidate in enumerate(candidates[:_MAX_OUTLIERS]):
         more = max(_saved(job, candidates[: number + 1]), saved)
         share = (more - saved) / max(1 - saved, 1e-9)
         predicted = _shorter(now * (1 - saved), share, candidate.explained)
-        why_row = next(iter(late_rows(job, candidate.why)), None)
-        rows.append(Outlier(candidate.what, why_row, predicted, number == 0))
+        before = tuple(_name(job, row.what) for row in rows)
+        rows.append(candidate._replace(predicted=predicted, before=before))
         saved = more
     return rows
 
 
-def _saved(job: Job, candidates: Sequence[_Candidate]) -> float:
+def stragglers(job: Job) -> list[Outlier]:
+    """Return the ranks that are late at most of their collectives, of few ranks or with traces; the latest first."""
+    if is_many(job):
+        return []
+    rows, fixed, last = list[Outlier](), list[int](), None
+    groups = _by_cause(job, _usually_late(job), job.of(late_by_rank).__getitem__)
+    for group in groups[:_MAX_REPLAYED]:
+        assert isinstance(group.what, Slow)
+        fixed += group.what.rank_indices
+        predicted = if_early(job, fixed)
+        if predicted and last:
+            after_us = (predicted.after_us, predicted.low_us, predicted.high_us)
+            step_us = last.after_us
+            predicted = prediction(1000 * step_us, *(1000 * min(time_us, step_us) for time_us in after_us))
+        last = predicted or last
+        before = tuple(_name(job, row.what) for row in rows)
+        rows.append(group._replace(predicted=predicted, before=before))
+    return rows
+
+
+def _usually_late(job: Job) -> list[Slow]:
+    """Return the ranks that are late at most of the collectives at which they or ranks that they meet are late."""
+    ranks, lates = len(job.digests), [row for row in job.of(late) if row.parts]
+    columns = [(row.rank_index, row.instance, row.lateness) for row in lates]
+    index, instance, ns = np.array(columns, np.int64).reshape(-1, 3).T
+    most = np.zeros(len(job.of(instances)) + 1, np.int64)
+    np.maximum.at(most, instance, ns)
+    own, at_those = sums(index, ns, ranks), sums(index, most[instance], ranks)
+    at_all = sums(job.of(calls).rank_index, most[job.of(instances).of_call], ranks)
+    is_usual = (own >= _LATE_ENOUGH * own.max()) & (own > 0) & (at_those >= _USUALLY * at_all)
+    return chain.by_host(job, np.asarray(is_usual), own)
+
+
+def _by_cause(job: Job, slowest: Iterable[Slow], explain: Callable[[int], list[Late]]) -> list[Outlier]:
+    """Join ranks, and hosts, that are late by one cause and by about as much; slowest first, as they are given."""
+    groups: dict[tuple[Any, ...], list[Outlier]] = {}
+    for slow in slowest:
+        lates = explain(slow.rank_indices[0])
+        why = next(iter(late_rows(job, lates)), None)
+        same = groups.setdefault((bool(slow.hosts), *_cause(why)), [])
+        latest = same[-1].what if same else None
+        if isinstance(latest, Slow) and slow.ns >= _TOGETHER * latest.ns:
+            latest.rank_indices.extend(slow.rank_indices)
+            latest.hosts.extend(slow.hosts)
+        else:
+            copy = Slow(list(slow.rank_indices), list(slow.hosts), slow.ns)
+            same.append(Outlier(copy, lates, why))
+    rows = sorted((row for same in groups.values() for row in same), key=lambda row: -row.what.ns)
+    return rows[:_MAX_OUTLIERS]
+
+
+def _cause(why: LateRank | None) -> tuple[Any, ...]:
+    """Return what ranks that are late by one cause share."""
+    if why is None:
+        return ("unknown",)
+    main = why_late.main_cause(why)
+    return (main.cause, main.where) if why_late.distinctive_reasons(why) else ("slower at everything",)
+
+
+def _saved(job: Job, candidates: Sequence[Outlier]) -> float:
     """Return by which share a step is shorter without these."""
     shares: dict[int, float] = {}
     links: list[SlowLink] = []
@@ -205,31 +274,23 @@ def _saved(job: Job, candidates: Sequence[_Candidate]) -> float:
     return chain.saved_without(job, shares, links)
 
 
-def outlier_findings(job: Job) -> list[Finding]:
-    """Return the outliers whose fix brings enough, most first."""
-    findings = []
-    for outlier in job.of(outliers):
-        # A single rank may be slower at everything by chance; several of a host are not.
-        is_alone = isinstance(outlier.what, Slow) and outlier.what.host is None
-        is_uniform = is_alone and not (outlier.why and why_late.distinctive_reasons(outlier.why))
-        if outlier.predicted and is_worth_reporting(job, outlier.predicted, is_uniform):
-            findings.append(_finding(job, outlier, outlier.predicted))
-    return findings
+def reported(job: Job) -> list[Outlier]:
+    """Return the outliers whose fix brings enough."""
+    return [
+        outlier
+        for outlier in (*job.of(outliers), *job.of(stragglers))
+        if outlier.predicted and is_worth_reporting(job, outlier.predicted, _is_uniform(job, outlier))
+    ]
 
 
-def _finding(job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
-    description = _described(job, outlier)
-    is_link = description.kind == "link"
-    fixed = "as fast as elsewhere," if is_link else "as early as its peers,"
-    hidden = "" if outlier.first else ", once what hides it is mended"
-    return Finding(
-        rule={"link": "slow_link", "host": "slow_host"}.get(description.kind, "late_rank"),
-        title=f"{description.words}; {step_after(predicted, fixed)}{hidden}",
-        row=None if is_link else f"ranks:{job.numbers[outlier.what.rank_indices[0]]}",
-        next_step=description.next_step,
-        where=description.where,
-        **gain_fields(job, predicted, ranks=len(outlier.what.rank_indices), **description.evidence),
-    )
+def _is_uniform(job: Job, outlier: Outlier) -> bool:
+    """Return whether ranks are slower at everything and may be so by chance: those of a host or a stage are not."""
+    if isinstance(outlier.what, SlowLink) or outlier.what.hosts:
+        return False
+    if outlier.why and why_late.distinctive_reasons(outlier.why):
+        return False
+    ranks = outlier.what.rank_indices
+    return len(ranks) == 1 or not chain.shared_by(job, ranks)
 
 
 def outlier_rows(job: Job) -> list[OutlierRow]:
@@ -238,11 +299,12 @@ def outlier_rows(job: Job) -> list[OutlierRow]:
         return []
     rows = []
     for outlier in job.of(outliers):
-        row, predicted = _described(job, outlier), outlier.predicted
+        row, predicted = described(job, outlier), outlier.predicted
         gain_us = predicted.step_us - predicted.after_us if predicted else None
         ranks = sorted(job.numbers[index] for index in outlier.what.rank_indices)
         shown = ranks[:_MAX_RANKS]
-        rows.append(OutlierRow(row.kind, row.name, shown, len(ranks), row.words, row.longer_us, gain_us))
+        words = ". ".join(filter(None, (row.words, row.does)))
+        rows.append(OutlierRow(row.kind, row.name, shown, len(ranks), words, row.longer_us, gain_us))
     rows.sort(key=lambda row: -(row.gain_us or 0.0))
     for different in job.of(compiled_differently):
         ranks = [job.numbers[index] for index in different.rank_indices]
@@ -253,50 +315,74 @@ def outlier_rows(job: Job) -> list[OutlierRow]:
     return rows
 
 
-def _described(job: Job, outlier: Outlier) -> _Description:
+def described(job: Job, outlier: Outlier) -> Description:
+    """Put an outlier into words."""
     if isinstance(outlier.what, SlowLink):
         return _described_link(job, outlier.what)
-    return _described_ranks(job, outlier.what, outlier.why)
+    return _described_ranks(job, outlier, outlier.what)
 
 
-def _described_ranks(job: Job, what: Slow, why: LateRank | None) -> _Description:
-    """Describe a rank ("Rank 37 is late by 4.53 ms a step, …: it runs Python …"), or a host by its slowest rank."""
-    rank, longer_us = job.numbers[what.rank_indices[0]], what.ns / 1000 / compared_steps(job)
-    main, does = why_late.main_cause(why) if why else None, _does(job, what, why)
-    line = [main.where] if main and main.where else []
-    evidence: Evidence = {
-        "longer_us_per_step": longer_us,
-        "waited_us_per_step": waited_us(job, what.rank_indices),
-    }
-    if what.host is None:
-        words = f"Rank {rank} is late by {formatting.duration(longer_us)} a step, and the others wait for it"
-        words += f": it {does}" if does else ""
-        next_step = why_late.advice(main) if main else why_late.SEE_TIMELINE
-        return _Description(
-            "rank", f"rank {rank}", words, [f"rank {rank}", *line], next_step, longer_us, evidence
+def _described_ranks(job: Job, outlier: Outlier, what: Slow) -> Description:
+    """Describe a rank ("Rank 37 is the straggler: …"), or ranks that are late together by the slowest of them."""
+    rank, why, count = job.numbers[what.rank_indices[0]], outlier.why, len(what.rank_indices)
+    longer_us, waited = what.ns / 1000 / compared_steps(job), waited_us(job, what.rank_indices)
+    main = why_late.main_cause(why) if why else None
+    compiles = main and main.cause in why_late.COMPILING
+    compiled = why_late.compiled_before(job, what.rank_indices[0], outlier.lates) if compiles else None
+    # In a job of many groups most ranks wait for one that waits for this one.
+    time = f" {formatting.duration(waited)} per step" if waited >= _DIRECT * longer_us else ""
+    late_words = f"{formatting.duration(longer_us)} late per step, and the others wait{time} for"
+    words = f"Rank {rank} is the straggler: it arrives {late_words} it"
+    if count == 1 and time:
+        words = f"Rank {rank} is the straggler: the others wait{time} for it"
+    elif count > 1:
+        words = f"{count} of {len(job.digests)} ranks ({_members(job, what)}) arrive up to {late_words} them"
+    does = why_late.main_reason_words(why, compared_steps(job)) if why else ""
+    evidence: Evidence = {"longer_us_per_step": longer_us, "waited_us_per_step": waited}
+    if why:
+        evidence |= {"excess_us": why.excess_us, "last": why.instances}
+    if compiled:
+        does += why_late.compiled_words(compiled, rank)
+        evidence |= {"compile_s": compiled.seconds, "compilations": compiled.times}
+    subject = "It" if count == 1 else f"Rank {rank}"
+    if count > 1 and not what.hosts and why and why_late.distinctive_reasons(why):
+        subject = f"All for one cause: rank {rank}"
+    next_step = why_late.advice(main) if main else why_late.SEE_TIMELINE
+    if what.hosts:
+        next_step = (
+            f"Look at {_hosts(what.hosts) or 'these hosts'}: whether GPUs are throttled (nvidia-smi -q -d "
+            "PERFORMANCE,CLOCK; AMD: rocm-smi), what else runs there, whether disks are slower; leave it out of the "
+            "job to see what that brings"
         )
-    ranks = f"with {formatting.plural(len(what.rank_indices), 'rank')} ({_ranks(job, what)})"
-    words = f"Host {what.host} is late by {formatting.duration(longer_us)} a step, {ranks}, and the others wait for it"
-    words += f": rank {rank} {does}" if does else ""
-    next_step = (
-        f"Look at {what.host}: whether its GPUs are throttled (nvidia-smi -q -d PERFORMANCE,CLOCK; AMD: rocm-smi), "
-        "what else runs on it, whether its disks are slower; leave it out of the job to see what that brings"
+    elif compiled and compiled.guard:
+        next_step = compiled.guard.advice
+    line = (main and main.where) or (compiled and compiled.where)
+    return Description(
+        "host" if what.hosts else "rank",
+        _name(job, what),
+        words,
+        f"{subject} {does}" if does else "",
+        [*(what.hosts[:_MAX_HOSTS] or [_name(job, what)]), *([line] if line else [])],
+        next_step,
+        longer_us,
+        evidence,
     )
-    return _Description("host", what.host, words, [what.host, *line], next_step, longer_us, evidence)
 
 
-def _does(job: Job, what: Slow, why: LateRank | None) -> str:
-    """Return what the slowest of its ranks does beyond its peers; "" where unknown."""
-    if why is None:
-        return ""
-    index = what.rank_indices[0]
-    compiles = why_late.main_cause(why).cause in why_late.COMPILING
-    compiled = why_late.compiled_before(job, index, job.of(chain.why_slow, index)) if compiles else None
-    words = why_late.compiled_words(compiled, job.numbers[index]) if compiled else ""
-    return f"{why_late.main_reason_words(why, compared_steps(job))}{words}"
+def _members(job: Job, what: Slow) -> str:
+    """Return "host node0002: 16, 17, 18", "stage 1 of the pipeline: 4, 5" or "3, 7, 11"."""
+    hosts = f"host{'s' if len(what.hosts) > 1 else ''} {_hosts(what.hosts)}" if what.hosts else ""
+    shared = hosts if _hosts(what.hosts) else chain.shared_by(job, what.rank_indices)
+    return f"{shared}: {_ranks(job, what)}" if shared else _ranks(job, what)
 
 
-def _described_link(job: Job, link: SlowLink) -> _Description:
+def _name(job: Job, what: Slow | SlowLink) -> str:
+    """Return "rank 37", "ranks 3, 7, 11", "node0011" or "node0018 and node0019"."""
+    plural = "s" if len(what.rank_indices) > 1 else ""
+    return _hosts(what.hosts) or f"rank{plural} {_ranks(job, what)}"
+
+
+def _described_link(job: Job, link: SlowLink) -> Description:
     """Describe a link: "All reduce of 2 groups between a and b (ranks …) moves 2.28 GB/s, 9.07 GB/s elsewhere"."""
     operation = link.kind.operation.replace("_", " ").capitalize()
     name = link.kind.group.name if link.kind.group else ""
@@ -312,10 +398,11 @@ def _described_link(job: Job, link: SlowLink) -> _Description:
             formatting.significant(link.kind.message_bytes / max(ns, 1)) for ns in (link.ns, link.usual_ns)
         )
         speed = f"moves {own} GB/s, {usual} GB/s elsewhere"
-    return _Description(
+    return Description(
         "link",
-        hosts or ranks,
+        _name(job, link),
         f"{operation} of {groups}{between} ({ranks}) {speed}",
+        "",
         link.hosts or [ranks],
         f"Look at what joins {hosts or 'these ranks'}: NCCL_DEBUG=INFO tells over which links it sends, nccl-tests how "
         "fast they are, ibstat and nvidia-smi nvlink --status (AMD: amd-smi xgmi) which are down or slower",
@@ -328,6 +415,6 @@ def _ranks(job: Job, what: Slow | SlowLink) -> str:
     return formatting.listed_numbers(sorted(job.numbers[index] for index in what.rank_indices))
 
 
-def _hosts(names: list[str]) -> str:
+def _hosts(names: Sequence[str]) -> str:
     """Return "a, b and c"; "" for none or for more than a sentence can name."""
     return formatting.joined_names(names) if len(names) <= _MAX_HOSTS else ""

@@ -63,7 +63,7 @@ def test_a_late_rank_that_was_mended(tmp_path: Path) -> None:
         "Of a step a rank waits for other ranks for 0 µs instead of 2.00 ms (−100 %), in the mean"
         in known.verdict
     )
-    assert "In A rank 2 comes last (it collects garbage for 3.00 ms a step" in known.verdict
+    assert "In A rank 2 is the straggler (it collects garbage for 3.00 ms per step" in known.verdict
     assert known.verdict.endswith("in B no rank is a straggler.")
     for row in known.ranks:
         sums_up(row)
@@ -147,7 +147,7 @@ def test_what_is_late_is_of_the_steps_that_are_compared(tmp_path: Path) -> None:
     assert all(one.profile.of(launch_sequence).steps < 12 for one in cut.ranks)
     known = compare_jobs(Jobs(cut, healthy(tmp_path / "b", steps=12)))
     assert known.late[0].excess_us.a == pytest.approx(3_000, rel=0.01)
-    assert "In A rank 2 comes last (it collects garbage for 3.00 ms a step" in known.verdict
+    assert "In A rank 2 is the straggler (it collects garbage for 3.00 ms per step" in known.verdict
 
 
 def helpers(*folders: str) -> Callable[[int], list[Event]]:

@@ -3,17 +3,10 @@
 import msgspec
 import pytest
 
-from jobs import job_in
+from jobs import job_in, without_traces
 from recordings import Recording
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
-from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
-from tb_torchcompile_plugin.job.digest.rank_digest import (
-    RankDigest,
-    columns_from_message,
-    message_from_columns,
-)
-from tb_torchcompile_plugin.job.job import Job
 
 pytestmark = pytest.mark.slow
 
@@ -51,16 +44,7 @@ JOBS = (
 def both(request: pytest.FixtureRequest, recording: Recording) -> tuple[JobReport, JobReport]:
     """What a recorded job tells by its traces, and by what was written of its digests."""
     traced = job_in(recording("jobs") / request.param)
-    copies = (
-        RankDigest(
-            one.rank,
-            one.worker,
-            one.span,
-            columns_from_message(Digest.FromString(message_from_columns(one.columns).SerializeToString())),
-        )
-        for one in traced.digests
-    )
-    return traced.of(job_report), Job(tuple(copies), traced.unread).of(job_report)
+    return traced.of(job_report), without_traces(traced).of(job_report)
 
 
 def test_these_are_all_jobs_that_were_recorded(recording: Recording) -> None:

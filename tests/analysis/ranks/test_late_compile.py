@@ -11,7 +11,7 @@ from recordings import Recording
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom, job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
-from tb_torchcompile_plugin.analysis.ranks.late import Missed, late_compile
+from tb_torchcompile_plugin.analysis.ranks.late import Missed, compiled_before
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.late import late
@@ -93,9 +93,9 @@ def test_a_lone_recompile_names_guard_and_line_and_price(tmp_path: Path) -> None
     made = with_logs(made, {0: compiled(at - 10**9, compile_id="0/0", reason=""), 2: compiled(at)})
     said = first(made)
     assert said.rule == "late_rank"
-    assert "compiles for 6.00 ms a step (forward at model.py:7, on this rank alone; " in said.title
+    assert "compiles for 6.00 ms per step (forward at model.py:7, on this rank alone; " in said.title
     assert "the guard that failed: tensor 'x' size mismatch at index 0. expected 8, actual 9)" in said.title
-    assert "the others wait 6.00 ms a step for it" in said.title and "mark_dynamic(x, 0)" in said.next_step
+    assert "the others wait 6.00 ms per step for it" in said.title and "mark_dynamic(x, 0)" in said.next_step
     assert said.where == ["rank 2", "model.py:7"]
     assert said.evidence["compilations"] == 1 and said.evidence["compile_s"] == pytest.approx(0.029)
 
@@ -104,7 +104,7 @@ def test_what_others_compiled_too_is_not_alone(tmp_path: Path) -> None:
     made = job(tmp_path)
     at = begin_of(made)
     made = with_logs(made, {0: compiled(at, cache="hit"), 2: compiled(at, cache="miss")})
-    row = made.of(late_compile, 2)
+    row = compiled_before(made, 2, made.of(late))
     assert row is not None and row.alone is False and row.missed == Missed("fx_graph", [0])
     assert "rank 2 missed the FX graph cache that rank 0 hit" in first(made).title
 
@@ -119,21 +119,22 @@ def test_a_cache_that_misses_on_all_ranks_is_not_said(tmp_path: Path) -> None:
 def test_a_first_compilation_has_no_guard(tmp_path: Path) -> None:
     made = job(tmp_path)
     made = with_logs(made, {2: compiled(begin_of(made), reason="")})
-    row = made.of(late_compile, 2)
+    row = compiled_before(made, 2, made.of(late))
     assert row is not None and row.guard is None and row.alone is None
-    assert "(forward at model.py:7);" in first(made).title and "Recompiles names" in first(made).next_step
+    assert "(forward at model.py:7). Without the delay" in first(made).title
+    assert "Recompiles names" in first(made).next_step
 
 
 @pytest.mark.parametrize("after", [-10 * 10**9, 10 * 10**9])
 def test_what_was_compiled_at_another_time_is_not_the_cause(tmp_path: Path, after: int) -> None:
     made = job(tmp_path)
     made = with_logs(made, {2: compiled(begin_of(made) + after)})
-    assert made.of(late_compile, 2) is None
-    assert "compiles for 6.00 ms a step; as early" in first(made).title
+    assert compiled_before(made, 2, made.of(late)) is None
+    assert "compiles for 6.00 ms per step. Without the delay" in first(made).title
 
 
 def test_without_a_log_it_only_compiles(tmp_path: Path) -> None:
-    assert "compiles for 6.00 ms a step; as early" in first(job(tmp_path)).title
+    assert "compiles for 6.00 ms per step. Without the delay" in first(job(tmp_path)).title
 
 
 def test_autotuning_is_told_apart_from_the_compilation_that_it_is_a_part_of(tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ def test_autotuning_is_told_apart_from_the_compilation_that_it_is_a_part_of(tmp_
     made = with_logs(made, {2: compiled(begin_of(made))})
     said = first(made)
     assert (
-        "it autotunes Triton kernels for 4.20 ms a step and compiles for 1.80 ms a step (forward"
+        "It autotunes Triton kernels for 4.20 ms per step and compiles for 1.80 ms per step (forward"
         in said.title
     )
     assert said.where == ["rank 2", "model.py:7"] and "mark_dynamic(x, 0)" in said.next_step
@@ -154,7 +155,7 @@ def test_autotuning_is_told_apart_from_the_compilation_that_it_is_a_part_of(tmp_
 def test_autotuning_alone_names_the_operator_and_what_to_do(tmp_path: Path) -> None:
     made = job(tmp_path, lambda begin: [host("mm_template_autotuning (dynamo_timed)", begin, 30 * MS)])
     said = first(made)
-    assert "it autotunes mm for 6.00 ms a step; as early" in said.title
+    assert "It autotunes mm for 6.00 ms per step. Without the delay" in said.title
     assert "TORCHINDUCTOR_CACHE_DIR" in said.next_step
     symptom = Finding("autotune_in_steps", "info", "", {}, None, "overview", None, "")
     assert is_symptom(made, 2, symptom) and not is_symptom(made, 0, symptom)

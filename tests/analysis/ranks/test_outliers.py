@@ -31,9 +31,9 @@ def job_of(planted: Planted, ranks: int = 80) -> Job:
     )
 
 
-def gpu_step_ns(planted: Planted) -> float:
+def gpu_step_ns(planted: Planted, ranks: int = 80) -> float:
     """How long a step of the job is on its GPUs."""
-    return max(float(one.mean_ns) for one in job_of(planted).of(job_steps) if one)
+    return max(float(one.mean_ns) for one in job_of(planted, ranks).of(job_steps) if one)
 
 
 def test_a_rank_a_host_and_a_link_are_named_at_once_and_each_once() -> None:
@@ -46,7 +46,7 @@ def test_a_rank_a_host_and_a_link_are_named_at_once_and_each_once() -> None:
     assert len(rows) == 3
     titles = {row.rule: row.title for row in rows}
     assert "runs Python for" in titles["late_rank"]
-    assert "8 ranks (16, 17, 18, 19, 20, 21, 22, 23)" in titles["slow_host"]
+    assert "8 of 80 ranks (host node0002: 16, 17, 18, 19, 20, 21, 22, 23)" in titles["slow_host"]
     assert "waits for its next batch" in titles["slow_host"]
     assert "8 groups between node0006 and node0007" in titles["slow_link"]
 
