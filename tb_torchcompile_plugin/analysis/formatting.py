@@ -23,13 +23,6 @@ def duration(us: float) -> str:
     return f"{significant(us / size)} {unit}"
 
 
-def about(us: float, low_us: float, high_us: float) -> str:
-    """Write a predicted time with its range: "about 2.7 ms (2.3-3.7 ms)"."""
-    size, unit = _unit(us)
-    bounds = between(low_us, high_us)
-    return f"about {significant(us / size, 2)} {unit}{f' ({bounds})' if bounds else ''}"
-
-
 def _unit(us: float) -> tuple[float, str]:
     """Return the size (µs) and the name of the unit for a time."""
     return next((row for row in _UNITS if float(f"{us:.3g}") >= row[0]), _UNITS[-1])[1:]

@@ -198,7 +198,7 @@ class PricedCause(Cause):
 
 
 def step_after(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> str:
-    """Return "with inductor a step takes about 870 µs (580-1,200 µs) instead of 2.82 ms"."""
+    """Return "with inductor a step takes about 870 µs (580-1,200) instead of 2.82 ms"."""
     after = about(predicted.after_us, predicted.low_us, predicted.high_us)
     return f"{fixed} {unit.one} takes {after} instead of {duration(predicted.step_us)}"
 

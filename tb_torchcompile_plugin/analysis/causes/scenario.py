@@ -180,7 +180,7 @@ def _picked(
 
 
 def _headline(profile: Profile, offer: PossibleFixes, picked: int, combined: Predicted | None) -> str:
-    """Return "Step 12.2 ms on the host's clock → about 4.1 ms (3.9-4.6 ms) with 2 fixes."."""
+    """Return "Step 12.2 ms on the host's clock → about 4.1 ms (3.9-4.6) with 2 fixes."."""
     step = profile.of(step_time)
     by = "; ".join(filter(None, (profile.of(how_steps_were_found), profile.of(modeled_steps))))
     clock = "the host" if step.device is None else f"GPU {step.device}"

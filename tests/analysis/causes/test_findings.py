@@ -142,7 +142,7 @@ def test_what_the_host_waits_for_outside_of_torch_is_gone_in_the_prediction(tmp_
     assert (row.predicted.step_us, row.predicted.after_us) == (100, 60)
     assert (
         row.title
-        == "The loop waits for the next batch: without that a step takes about 60 µs (48–66 µs) instead of 100 µs"
+        == "The loop waits for the next batch: without that a step takes about 60 µs (48–66) instead of 100 µs"
     )
     assert (row.severity, row.saves_us) == ("critical", 120)
 
@@ -298,7 +298,8 @@ def test_a_frame_that_was_given_up_is_told_first(tmp_path: Path) -> None:
     rows = by_rule(tmp_path, eager(80), summary)
     finding = rows["frame_given_up"]
     assert finding.title == (
-        "forward runs eager: Data-dependent branching; without that a step takes about 43 µs (26–52 µs) instead of 100 µs"
+        "forward runs eager: Data-dependent branching; without that a step takes about 43 µs (26–52) "
+        "instead of 100 µs"
     )
     assert finding.predicted is not None and next(iter(rows)) == "frame_given_up"
 

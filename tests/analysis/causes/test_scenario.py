@@ -172,7 +172,7 @@ def test_the_sentence_says_on_whose_clock_and_what_recording_cost(tmp_path: Path
     garbage = next(row for row in scenario(recorded).fixes if row.kind == "garbage")
     assert garbage.code == "gc.freeze()\ngc.disable()", "what of the next step can be pasted"
     after = scenario(recorded, [garbage.id]).headline
-    assert after == "Step 200 µs on the host’s clock → about 140 µs (120–150 µs) with 1 fix."
+    assert after == "Step 200 µs on the host’s clock → about 140 µs (120–150) with 1 fix."
 
 
 def test_ids_that_are_none_are_told(tmp_path: Path) -> None:
