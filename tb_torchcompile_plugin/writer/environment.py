@@ -164,6 +164,13 @@ def profiler_runs() -> bool:
     return bool(_profiler_enabled())
 
 
+def deterministic_algorithms() -> bool:
+    """Return whether torch uses deterministic algorithms, or warns where it has none."""
+    from torch import are_deterministic_algorithms_enabled
+
+    return are_deterministic_algorithms_enabled()
+
+
 def fill_environment(target: Environment) -> None:
     """Fill in what can be read without side effects. A part that fails is absent."""
     target.python_version = platform.python_version()
