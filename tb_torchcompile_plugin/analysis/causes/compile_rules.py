@@ -61,12 +61,14 @@ _AGAINST_SKIPS = {
 _MAX_LINES = 3  # of the program, in one finding
 _CALL_STEP = "Call prof.step() at the end of each step, inside of the profiler's block"
 _COMPILE = "model = torch.compile(model)"
+_IN_PLACE = "model.compile()"
 _CALL_IT = f"Call what torch.compile returns: {_COMPILE}, before it is handed to the trainer"
 _INNER = f"Compile the module that does the work itself, before anything wraps it: {_COMPILE}"
 _BROKEN = "{place} breaks the graph before it holds an operation ({text})"
-_EMPTY = "what torch compiled ({frames}) is called and holds no operation"
+_EMPTY = "what torch compiled ({frames}) holds no operation"
 _SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")  # variables
 _EAGER_STANCES = ("force_eager", "eager_on_recompile")
+_LATE_STANCES = {"fail_on_recompile", "eager_then_compile"}
 # Why nothing compiled runs, and what to do. A suppressed error and the recompile limit are findings about their frame.
 EAGER_REASONS = {
     "variable": ("{what}=1 was set", "Unset {what}, which switches torch.compile off"),
@@ -74,7 +76,16 @@ EAGER_REASONS = {
         'set_stance("{what}"){at} was in force',
         'Set torch.compiler.set_stance("default") before the steps',
     ),
-    "disabled": ("torch._dynamo.config.disable was set{at}", "Leave torch._dynamo.config.disable False"),
+    "fail_on_recompile": (
+        'set_stance("{what}"){at} raises an error in place of compiling',
+        'Set torch.compiler.set_stance("default") until everything has been compiled once; what runs now is what the '
+        "program does after the error",
+    ),
+    "eager_then_compile": (
+        'set_stance("{what}"){at} runs each first call eager',
+        "Record later steps: what is called again is compiled then",
+    ),
+    "disabled": ("torch._dynamo.config.disable was True{at}", "Leave torch._dynamo.config.disable False"),
     "dispatch_mode": (
         "{text} was active{at}, so Dynamo skipped it",
         "Leave the dispatch mode {text} out of the steps, or use it on the model before torch.compile: what is called "
@@ -89,6 +100,10 @@ EAGER_REASONS = {
     "disable": (
         "torch.compiler.disable was applied{at}",
         "Leave torch.compiler.disable out of what is compiled",
+    ),
+    "method": (
+        "`{what}`{at} runs the uncompiled module, as torch.compile wraps only calls of the compiled object",
+        f"Compile the module in place: {_IN_PLACE}, or model.forward = torch.compile(model.forward)",
     ),
     "broken": (
         _BROKEN,
@@ -340,7 +355,7 @@ def _nothing_compiled(rule: Rule[SpanContext], context: SpanContext) -> Iterator
         cause.next_step,
         {"compilations": len(_compiled_ids(context))} if context.summary else {},
         severity="warning" if little else "critical",
-        code=_COMPILE if _COMPILE in cause.next_step else None,
+        code=next((code for code in (_COMPILE, _IN_PLACE) if code in cause.next_step), None),
         by=by,
         where=cause.where,
     )
@@ -363,8 +378,8 @@ class EagerCause(NamedTuple):
 
 def eager_cause(context: SpanContext) -> EagerCause:
     """Return why nothing compiled runs: the first reason that is recorded."""
-    ran = [row for row in context.rows(compilations) if row.compile_id in context.regions_that_ran]
-    frames = {row.compile_id for row in ran}
+    rows = context.rows(compilations)
+    frames = {row.compile_id for row in rows if row.compile_id in context.regions_that_ran}
     at_breaks = (row for row in context.rows(graph_breaks) if row.compile_id in frames and row.file)
     what, text, place = "", "", ""
     if recorded := _recorded_reason(context):
@@ -377,8 +392,8 @@ def eager_cause(context: SpanContext) -> EagerCause:
             reason, place = "disable", place if is_own else ""
         else:
             reason = "broken" if is_own else "broken_inside"
-    elif frames:
-        reason = "empty"
+    elif frames or (rows and all(row.phases_s and not row.graph_ops for row in rows)):
+        reason, frames = "empty", frames or {row.compile_id for row in rows}
     elif compiled := _compiled_ids(context):
         reason, what = "not_called", plural(len(compiled), "compilation")
     else:
@@ -409,9 +424,7 @@ def _recorded_reason(context: SpanContext) -> tuple[str, CompilerCall] | None:
     if name := next((name for name in _SWITCHES if variables.get(name) == "1"), None):
         return "variable", CompilerCall(subject=name)
     base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
-    stances = [row for row in calls if row.kind == "stance" and row.start_ns < base_ns + ends[-1]]
-    earlier = [row for row in stances if row.start_ns < base_ns + starts[0]]
-    in_force = stances[max(len(earlier) - 1, 0) :]
+    in_force = _stances_in_force(context)
     if call := next((row for row in in_force if row.subject in _EAGER_STANCES), None):
         return "stance", call
     kinds = ["disabled", "dispatch_mode"]
@@ -424,7 +437,23 @@ def _recorded_reason(context: SpanContext) -> tuple[str, CompilerCall] | None:
     for row in calls:  # of "Model.forward" the class, too
         if row.kind == "disable" and {row.subject, row.subject.rpartition(".")[0]} & compiled:
             return "disable", row
-    return None
+    is_compiled = bool(_compiled_ids(context))
+    methods = (row for row in calls if row.kind == "method" and row.start_ns < base_ns + ends[-1])
+    called = (row for row in methods if row.start_ns + row.duration_ns >= base_ns + starts[0])
+    if not is_compiled and (call := next(called, None)):
+        return "method", call
+    # In a second step what was called before is compiled.
+    possible = {"fail_on_recompile"} if is_compiled or context.steps > 1 else _LATE_STANCES
+    return next(((row.subject, row) for row in in_force if row.subject in possible), None)
+
+
+def _stances_in_force(context: SpanContext) -> list[CompilerCall]:
+    """Return the changes of the stance that hold in the profiled time, in order of time."""
+    calls = context.summary.compiler_calls if context.summary else ()
+    base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
+    stances = [row for row in calls if row.kind == "stance" and row.start_ns < base_ns + ends[-1]]
+    earlier = [row for row in stances if row.start_ns < base_ns + starts[0]]
+    return stances[max(len(earlier) - 1, 0) :]
 
 
 def _inside_us(context: SpanContext, calls: Iterable[CompilerCall]) -> float:
@@ -464,13 +493,16 @@ def _other_backend(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Fi
     by = context.best("backend")
     if not by or by.predicted.gain_percent < thresholds.gain_percent:
         return
-    frames = len(context.profile.of(captured_only))
+    frames, next_step = len(context.profile.of(captured_only)), words_of(by).next_step
+    if forced := next((row for row in _stances_in_force(context) if row.reason), None):
+        place = at_line(forced.file, optional_number(forced, "line"))
+        next_step = f'Drop force_backend="{forced.reason}" of set_stance{f" at {place}" if place else ""}'
     yield rule.finding(
         context,
         f"{plural(frames, 'frame')} {'is' if frames == 1 else 'are'} captured and not compiled: "
         f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
         f'"aot_eager"; {step_after(by.predicted, "with inductor", context.time_unit)}',
-        words_of(by).next_step,
+        next_step,
         {"frames": frames, "operators_per_step": by.times},
         by=by,
         code=words_of(by).code,

@@ -433,6 +433,16 @@ def test_frames_that_another_backend_runs_operator_by_operator(tmp_path: Path) -
     (row,) = [row for row in span_findings(profile) if row.rule == "debug_backend"]
     assert "1 frame is captured and not compiled" in row.title and row.predicted is not None
     assert row.predicted.after_us < 600
+    assert row.next_step.startswith("Drop backend=…")
+    summary.compiler_calls.add(
+        kind="stance", subject="default", reason="eager", file="/u/train.py", line=7, start_ns=0
+    )
+    (row,) = [
+        row
+        for row in span_findings(profile_with(tmp_path, steps(*events), data_of(summary)))
+        if row.rule == "debug_backend"
+    ]
+    assert row.next_step == 'Drop force_backend="eager" of set_stance at train.py:7'
     by_inductor = profile_with(tmp_path, steps(*events), data_of(captured("inductor")[1]))
     assert "backend" not in kinds(by_inductor)
 
