@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.eager_fixes import captured_only
-from tb_torchcompile_plugin.analysis.causes.fix_words import step_after, with_gain, words_of
+from tb_torchcompile_plugin.analysis.causes.fix_words import saves_up_to, step_after, with_gain, words_of
 from tb_torchcompile_plugin.analysis.causes.payback import payback
 from tb_torchcompile_plugin.analysis.causes.payback_result import run_facts, step_with, step_without
 from tb_torchcompile_plugin.analysis.causes.rule import (
@@ -349,9 +349,10 @@ def _nothing_compiled(rule: Rule[SpanContext], context: SpanContext) -> Iterator
     # No alarm where compiling brings little, or where the model predicts that it brings nothing.
     percent = by.predicted.gain_percent if by else 0.0
     little = percent < thresholds.gain_percent and (by or context.profile.of(why_nothing) is None)
+    gained = f"; {saves_up_to(by.predicted, 'compiled,', context.time_unit)}" if by and not little else ""
     row = rule.finding(
         context,
-        f"Nothing that runs {when} is compiled: {cause.why}",
+        f"Nothing that runs {when} is compiled: {cause.why}{gained}",
         cause.next_step,
         {"compilations": len(_compiled_ids(context))} if context.summary else {},
         severity="warning" if little else "critical",
@@ -501,7 +502,7 @@ def _other_backend(rule: Rule[SpanContext], context: SpanContext) -> Iterator[Fi
         context,
         f"{plural(frames, 'frame')} {'is' if frames == 1 else 'are'} captured and not compiled: "
         f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
-        f'"aot_eager"; {step_after(by.predicted, "with inductor", context.time_unit)}',
+        f'"aot_eager"; {saves_up_to(by.predicted, "with inductor", context.time_unit)}',
         next_step,
         {"frames": frames, "operators_per_step": by.times},
         by=by,
