@@ -164,13 +164,6 @@ def profiler_runs() -> bool:
     return bool(_profiler_enabled())
 
 
-def deterministic_algorithms() -> bool:
-    """Return whether torch uses deterministic algorithms, or warns where it has none."""
-    from torch import are_deterministic_algorithms_enabled
-
-    return are_deterministic_algorithms_enabled()
-
-
 def fill_environment(target: Environment) -> None:
     """Fill in what can be read without side effects. A part that fails is absent."""
     target.python_version = platform.python_version()
@@ -242,6 +235,9 @@ def _fill_settings(target: Environment, torch: Any) -> None:
     # Importing a module could change what the program does.
     for setting in SETTINGS:
         module, _, name = setting.rpartition(".")
-        value = getattr(sys.modules.get(module), name, None)
+        holder = sys.modules.get(module)
+        if getattr(getattr(holder, "_config", {}).get(name), "deprecated", False):
+            continue  # torch would warn of that; the new name is in the list, too
+        value = getattr(holder, name, None)
         if value is not None:
             target.settings[setting] = readable(str(value))

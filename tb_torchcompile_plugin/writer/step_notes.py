@@ -15,7 +15,7 @@ from time import perf_counter_ns, time_ns
 from typing import Any, NamedTuple, Protocol
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, FirstStep, UnusedProfiler
-from tb_torchcompile_plugin.writer.environment import deterministic_algorithms, profiler_runs
+from tb_torchcompile_plugin.writer.environment import profiler_runs
 from tb_torchcompile_plugin.writer.sampler import Sampler
 
 _MAX_FIRST_STEPS = 256  # a program that compiles in each step has no end of them
@@ -165,7 +165,9 @@ class StepClock:
             records = prof.current_action._name_ in _RECORDING
             self._sampler.follow(prof, records=records)
             if records and self._is_deterministic is None:
-                self._is_deterministic = deterministic_algorithms()
+                from torch import are_deterministic_algorithms_enabled
+
+                self._is_deterministic = are_deterministic_algorithms_enabled()
         except Exception as error:
             self._recorder.report("the begin of a recording cannot be noted", error)
 
