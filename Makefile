@@ -64,6 +64,7 @@ frontend: $(NODE_MODULES) ## rebuild the committed bundle in tb_torchcompile_plu
 
 types: $(ENVIRONMENT) ## regenerate frontend/src/api/types.ts from the routes and structs of the server
 	@$(BIN)/python tools/make_types.py
+	@$(BIN)/python tools/make_findings.py
 
 frontend-check: $(NODE_MODULES)
 	@echo "==> Frontend: types, lint, format, unit tests"

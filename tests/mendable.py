@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from tb_torchcompile_plugin.analysis.causes.registry import fixes
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
-from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, fixes
+from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import AUTOGRAD, Event, in_steps, launch, slice_
 

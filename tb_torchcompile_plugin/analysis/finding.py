@@ -37,6 +37,13 @@ Panel = Literal[
     "pays",
     "ranks",
 ]
+# How a cause relates to the others of a program; causes/ranking.py orders findings by it.
+Role = Literal[
+    "blocking",  # until it is fixed, other advice is about another program, or would not help
+    "specific",  # this program does it in addition to its model
+    "generic",  # its fix would make most programs faster, whatever is wrong with this one
+    "symptom",  # nobody can act on it directly
+]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 Evidence: TypeAlias = dict[str, float | int]
 
@@ -77,6 +84,7 @@ class Finding(msgspec.Struct, frozen=True):
     where: list[str] = []  # lines, operators or kernels
     fix: str | None = None  # its id in What if
     code: str | None = None  # the part of the next step that can be pasted
+    role: Role = "specific"
     advised: bool = True  # False: considered, and would not help yet; the title says why
 
     @property

@@ -11,14 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.causes.break_costs import span_with_costs
-from tb_torchcompile_plugin.analysis.causes.findings import (
-    merge_findings,
-    sort_findings,
-    span_findings,
-    unreported,
-)
+from tb_torchcompile_plugin.analysis.causes.findings import span_findings, unreported
 from tb_torchcompile_plugin.analysis.causes.overview import Overview
-from tb_torchcompile_plugin.analysis.causes.payback import Pays
+from tb_torchcompile_plugin.analysis.causes.payback_result import Pays
+from tb_torchcompile_plugin.analysis.causes.ranking import merge_findings, sort_findings
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario
 from tb_torchcompile_plugin.analysis.compare.all_runs import (
     NO_COMPILE_DATA,
@@ -62,6 +58,7 @@ from tb_torchcompile_plugin.job import job as jobs
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.cache.copies import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Advance
@@ -129,11 +126,16 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class RunFinding(Finding, frozen=True, kw_only=True):
-    """A finding with where it holds; `span` is null for what compile data alone shows."""
+    """A finding with where it holds; `span` is null for what compile data alone shows.
+
+    What several spans of a run have in common is one finding, of the span that gains most.
+    """
 
     run: str
     worker: str
     span: str | None
+    times: int = 1  # how many spans have it
+    ranks: tuple[int, ...] = ()  # that have it, where it is of ranks
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -177,7 +179,7 @@ def whole_report(
     return Report(
         runs=[run.run for run in runs],
         all_runs=all_runs([run.known for run in runs if run.known], 0, "").rows,
-        findings=merge_findings(sort_findings(run.findings) for run in runs),
+        findings=_once_each(merge_findings(sort_findings(run.findings) for run in runs), runs),
         warnings=listing.notices,
     )
 
@@ -188,6 +190,18 @@ class _RunRead(NamedTuple):
     run: Run
     findings: list[RunFinding]  # without what only shows that a rank waits for another one
     known: KnownRun | None  # its line; None where it holds nothing
+
+
+def _once_each(rows: list[RunFinding], runs: list[_RunRead]) -> list[RunFinding]:
+    """Return each finding once, with the ranks that have it."""
+    rank_of = {(run.run.run, worker.worker): worker.rank for run in runs for worker in run.run.workers}
+    groups = grouped(rows, lambda row: (row.run, row.rule, row.fix or row.title, tuple(row.where)))
+    merged = []
+    for first, *others in groups.values():
+        ranks = {rank_of.get((row.run, row.worker)) for row in (first, *others)}
+        numbers = tuple(sorted(rank for rank in ranks if rank is not None))
+        merged.append(replace(first, times=1 + len(others), ranks=numbers))
+    return merged
 
 
 @dataclass

@@ -196,8 +196,8 @@ def test_a_finding_of_two_ranks_is_one_with_both(capsys: Capture) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert len([line for line in lines if "is compiled" in line]) == 1
     assert [line[:35] for line in lines if "anks 0, 1" in line] == [
-        "Ranks 0, 1: Nothing that runs in th",
-        "  [critical] (ranks 0, 1) Host time",
+        "Ranks 0, 1: Host time between opera",
+        "  [warning] (ranks 0, 1) Nothing th",
     ]
     assert "Ranks wait little for each other: rank 0 waits most, 120 µs" in lines[0]
 

@@ -12,9 +12,8 @@ import pytest
 
 from live import needs_torch, run
 from profiles import data_of, profile_with, spans_in
-from tb_torchcompile_plugin.analysis.causes.compile_rules import EAGER_REASONS, eager_cause
-from tb_torchcompile_plugin.analysis.causes.findings import compile_findings
-from tb_torchcompile_plugin.analysis.causes.rule import SpanContext
+from tb_torchcompile_plugin.analysis.causes.eager import EAGER_REASONS, eager_cause
+from tb_torchcompile_plugin.analysis.causes.findings import compile_findings, span_context
 from tb_torchcompile_plugin.analysis.runtime.span_report import compile_report
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -72,7 +71,7 @@ def test_creating_the_function_in_each_step_is_priced_by_what_it_took(
 )
 def test_the_reason_of_a_recording(case: str, reason: str) -> None:
     (profile,) = spans_in(CASES / case)
-    assert eager_cause(SpanContext(profile)).reason == reason
+    assert eager_cause(span_context(profile)).reason == reason
 
 
 def test_reasons_have_words_and_something_to_do() -> None:
@@ -87,7 +86,7 @@ def reason(folder: Path, summary: CompileSummary | None, *others: Event) -> str:
     ]
     events = [*steps, slice_("aten::mm", 1010, 80), *others, slice_("aten::mm", 1110, 80)]
     data = data_of(summary) if summary else None
-    context = SpanContext(
+    context = span_context(
         profile_with(folder, events, data, deviceProperties=[], baseTimeNanoseconds=START_NS)
     )
     assert context.nothing_compiled
@@ -313,7 +312,7 @@ record(lambda: (step(x), busy()))""",
     "unknown": (f"{COMPILED}record(lambda: model(x), handler=stock)", "why is unknown"),
 }
 VARIABLES = {"variable": {"TORCH_COMPILE_DISABLE": "1"}, "skip": {"TORCHDYNAMO_DEBUG_FUNCTION": "other"}}
-# By what the first finding says: torch gives a frame up, or compiles it again and again.
+# By what a finding says: torch gives a frame up, or compiles it again and again.
 GIVEN_UP = {
     "runs eager: RuntimeError: backend failed: unsupported dtype": (
         "frame_given_up",
@@ -372,7 +371,7 @@ def test_the_reason_is_recorded(reason: str, tmp_path: Path, capsys: pytest.Capt
     program, words = PROGRAMS[reason]
     recorded(tmp_path, program, **VARIABLES.get(reason, {}))
     (profile,) = spans_in(tmp_path)
-    assert eager_cause(SpanContext(profile)).reason == reason
+    assert eager_cause(span_context(profile)).reason == reason
     first = findings(tmp_path, capsys)[0]
     assert first["rule"] == "nothing_compiled" and words in str(first["title"])
     assert (first.get("code") == "model.compile()") == (reason == "method")
@@ -384,5 +383,5 @@ def test_a_frame_that_does_not_stay_compiled(
 ) -> None:
     rule, program = GIVEN_UP[words]
     recorded(tmp_path, program)
-    first = findings(tmp_path, capsys)[0]
-    assert first["rule"] == rule and words in str(first["title"])
+    rows = findings(tmp_path, capsys)
+    assert any(row["rule"] == rule and words in str(row["title"]) for row in rows)

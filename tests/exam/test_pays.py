@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from recordings import Recording
-from tb_torchcompile_plugin.analysis.causes.payback import Pays, payback
+from tb_torchcompile_plugin.analysis.causes.payback import payback
+from tb_torchcompile_plugin.analysis.causes.payback_result import Pays
 from tb_torchcompile_plugin.api.session import Session
 
 pytestmark = pytest.mark.slow

@@ -818,6 +818,7 @@ export interface Finding {
   where: string[];
   fix: string | null;
   code: string | null;
+  role: Role;
   advised: boolean;
 }
 
@@ -826,49 +827,9 @@ export interface Findings {
   rules: number;
 }
 
-export type FixKind =
-  | 'allocation'
-  | 'anomaly_mode'
-  | 'attention'
-  | 'backend'
-  | 'batch'
-  | 'casts'
-  | 'communication'
-  | 'compile'
-  | 'copies'
-  | 'cuda_graphs'
-  | 'data_loading'
-  | 'dense_embedding'
-  | 'deterministic'
-  | 'double_precision'
-  | 'eager'
-  | 'frames'
-  | 'fused_optimizer'
-  | 'garbage'
-  | 'graph_breaks'
-  | 'graph_capture'
-  | 'guards'
-  | 'joined'
-  | 'layout'
-  | 'library'
-  | 'module_load'
-  | 'nothing'
-  | 'operator'
-  | 'python'
-  | 'recomputed'
-  | 'recurrent_cells'
-  | 'reduced_once'
-  | 'repeated_backward'
-  | 'roofline'
-  | 'small_collectives'
-  | 'synchronise'
-  | 'tensor_cores'
-  | 'weight_casts'
-  | 'zeroed_gradients';
-
 export interface FixRow {
   id: string;
-  kind: FixKind;
+  kind: string;
   name: string;
   file: string;
   line: number;
@@ -877,7 +838,7 @@ export interface FixRow {
   sentence: string;
   next_step: string;
   code: string | null;
-  panel: SeenIn;
+  panel: Panel;
   note: string;
 }
 
@@ -2217,6 +2178,8 @@ export interface ReplayedKernel {
 
 export type Result = 'bypass' | 'hit' | 'miss';
 
+export type Role = 'blocking' | 'generic' | 'specific' | 'symptom';
+
 export interface RunRef {
   run: string;
   workers: WorkerRef[];
@@ -2267,17 +2230,6 @@ export interface Scenario {
   needless: string[];
   unknown: string[];
 }
-
-export type SeenIn =
-  | 'compiled_regions'
-  | 'cuda_graphs'
-  | 'gpu_utilization'
-  | 'graph_breaks'
-  | 'kernels'
-  | 'memory'
-  | 'operators'
-  | 'recompiles'
-  | 'step_breakdown';
 
 export type Severity = 'critical' | 'info' | 'warning';
 

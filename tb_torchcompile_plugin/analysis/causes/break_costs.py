@@ -6,9 +6,8 @@ what would be saved: the call of the next graph and its kernels go on, and a GPU
 
 from msgspec.structs import replace
 
-from tb_torchcompile_plugin.analysis.causes.eager_fixes import closed_break, closed_breaks
-from tb_torchcompile_plugin.analysis.causes.scenario import predict_fix
-from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, why_nothing
+from tb_torchcompile_plugin.analysis.causes.graph_gaps import closed_break, closed_breaks
+from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, predict_fix, why_nothing
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
     GraphBreakSite,
     count_sites,

@@ -3,10 +3,10 @@
 A change takes a model of the step and returns the changed one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,47 +32,6 @@ Change = Callable[[Model], Model]
 Column = npt.NDArray[Any]
 
 
-FixKind = Literal[
-    "garbage",
-    "data_loading",
-    "python",
-    "library",
-    "operator",
-    "nothing",
-    "compile",
-    "guards",
-    "allocation",
-    "module_load",
-    "graph_capture",
-    "synchronise",
-    "copies",
-    "cuda_graphs",
-    "graph_breaks",
-    "fused_optimizer",
-    "dense_embedding",
-    "eager",
-    "frames",
-    "backend",
-    "anomaly_mode",
-    "repeated_backward",
-    "recomputed",
-    "recurrent_cells",
-    "zeroed_gradients",
-    "deterministic",
-    "batch",
-    "reduced_once",
-    "small_collectives",
-    "joined",
-    "attention",
-    "tensor_cores",
-    "double_precision",
-    "layout",
-    "casts",
-    "weight_casts",
-    "roofline",
-    "communication",
-]
-DYNAMIC_CUDA_GRAPHS = "cuda_graphs:changing sizes"  # the id of this fix
 CALL_OF_GRAPH_NS = 20_000  # host time to call the graph that replaces eager operators; see docs/what_if.md
 
 Subject: TypeAlias = tuple[str, str, int]  # what a fix is about: name, file, line
@@ -82,25 +41,13 @@ Subject: TypeAlias = tuple[str, str, int]  # what a fix is about: name, file, li
 class Fix:
     """One possible fix."""
 
-    kind: FixKind
+    kind: str  # of its cause
     change: Change
     times: float  # per step
     conservative: Change | None = None  # takes out less; None where the change is as sure as the recording
     optimistic: Change | None = None  # takes out more
     subject: Subject = ("", "", 0)
     id: str = ""  # its kind where it has none of its own
-
-
-class FixMaker(NamedTuple):
-    """What yields the possible fixes of one kind of work."""
-
-    make: Callable[[Profile], Iterator[Fix]]  # may only be called where `applies` is true
-    applies: Callable[[Profile], bool] = lambda profile: True
-
-
-def occurs(matches: Callable[[str], bool]) -> Callable[[Profile], bool]:
-    """Return the condition that a name in the trace matches."""
-    return lambda profile: any(map(matches, profile.trace.names))
 
 
 Times = dict[int, Intervals]  # by track

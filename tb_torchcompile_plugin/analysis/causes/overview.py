@@ -6,8 +6,8 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.findings import findings
-from tb_torchcompile_plugin.analysis.causes.fix_words import words_of
 from tb_torchcompile_plugin.analysis.causes.payback import payback_sentence
+from tb_torchcompile_plugin.analysis.causes.registry import words_of
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.finding import Finding
@@ -41,7 +41,7 @@ def overview(profile: Profile) -> Overview:
     # What would not help yet; then, largest gain first, what would help little.
     reasons = [row.title for row in profile.of(findings).findings if not row.advised]
     gains = [
-        f"{words_of(row, of).what}: worth {percent(row.predicted.gain_percent)} of {of.one}"
+        f"{words_of(row, of).title}: worth {percent(row.predicted.gain_percent)} of {of.one}"
         for row in profile.of(predicted_fixes)
         if thresholds.considered_percent <= row.predicted.gain_percent < thresholds.gain_percent
     ]

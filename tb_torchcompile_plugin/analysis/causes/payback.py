@@ -6,9 +6,8 @@ the one that the model of the steps predicts; otherwise it is unknown.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
@@ -23,9 +22,13 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
     NOTHING_RAN,
     UNKNOWN,
     CompileCost,
+    CompileSeconds,
     Even,
     Gain,
+    Obstacle,
+    Pays,
     RunFacts,
+    WhyNot,
     break_even,
     is_compiled,
     measured_gain,
@@ -44,7 +47,6 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, kern
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import compiling, span_compiles
 from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit, time_unit
-from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.generated_code import GraphCode
 from tb_torchcompile_plugin.profile.columns import indices_in, mask_of
@@ -76,9 +78,6 @@ _HOW_TO_KNOW = {
 }
 
 
-Obstacle = Literal[
-    "nothing", "library", "memory", "eager", "guards", "breaks", "recompiles", "dynamic", "kernels"
-]
 LIBRARY: tuple[Category, ...] = ("gemm", "convolution", "attention", "communication")
 # Chosen by eye on the recordings.
 _FULL_PERCENT = 70.0  # of a device's bandwidth: a kernel that reaches it has nothing to gain
@@ -94,38 +93,6 @@ class Assumed(NamedTuple):
 
 
 USUAL, LEAST, MOST = Assumed(2.25, 10_000), Assumed(1.5, 5_000), Assumed(3.0, 18_000)
-
-
-class WhyNot(msgspec.Struct, frozen=True):
-    """One reason, with its price where it has one."""
-
-    cause: Obstacle
-    time_us: float | None  # per step, on the GPU or on the host
-    percent: Annotated[float | None, column_head("Of the (profiled) step")]
-    says: Annotated[str, column_head("What it is", grow=True)]
-    where: Annotated[str, column_head("Mostly", grow=True)]  # operators, kernels or symbols
-
-
-class CompileSeconds(msgspec.Struct, frozen=True):
-    """Compile time, and what it is with other caches; None where this run does not show it."""
-
-    blocked_s: Annotated[float, column_head("Compile time")]
-    cold_s: Annotated[float | None, column_head("With cold caches")]
-    warm_s: Annotated[float | None, column_head("With warm caches")]
-    cache_hits: int
-    cache_lookups: int
-
-
-class Pays(msgspec.Struct, frozen=True):
-    """Whether compiling is worth it."""
-
-    says: tuple[str, ...]  # the answer first, then its reasons
-    gain: Annotated[tuple[Gain, ...], column_head("A steady step, eager and compiled")]  # one row
-    cost: Annotated[tuple[CompileSeconds, ...], column_head("What compiling cost")]
-    # () where never or unknown.
-    even: Annotated[tuple[Even, ...], column_head("When compiling has paid for itself")]
-    # Largest first.
-    why_not: Annotated[tuple[WhyNot, ...], column_head("What keeps compiling from bringing more")]
 
 
 class _Comparison(NamedTuple):

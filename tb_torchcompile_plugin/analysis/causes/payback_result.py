@@ -215,6 +215,43 @@ class Gain(msgspec.Struct, frozen=True):
     compiled_run: str
 
 
+Obstacle = Literal[
+    "nothing", "library", "memory", "eager", "guards", "breaks", "recompiles", "dynamic", "kernels"
+]
+
+
+class WhyNot(msgspec.Struct, frozen=True):
+    """One reason, with its price where it has one."""
+
+    cause: Obstacle
+    time_us: float | None  # per step, on the GPU or on the host
+    percent: Annotated[float | None, column_head("Of the (profiled) step")]
+    says: Annotated[str, column_head("What it is", grow=True)]
+    where: Annotated[str, column_head("Mostly", grow=True)]  # operators, kernels or symbols
+
+
+class CompileSeconds(msgspec.Struct, frozen=True):
+    """Compile time, and what it is with other caches; None where this run does not show it."""
+
+    blocked_s: Annotated[float, column_head("Compile time")]
+    cold_s: Annotated[float | None, column_head("With cold caches")]
+    warm_s: Annotated[float | None, column_head("With warm caches")]
+    cache_hits: int
+    cache_lookups: int
+
+
+class Pays(msgspec.Struct, frozen=True):
+    """Whether compiling is worth it."""
+
+    says: tuple[str, ...]  # the answer first, then its reasons
+    gain: Annotated[tuple[Gain, ...], column_head("A steady step, eager and compiled")]  # one row
+    cost: Annotated[tuple[CompileSeconds, ...], column_head("What compiling cost")]
+    # () where never or unknown.
+    even: Annotated[tuple[Even, ...], column_head("When compiling has paid for itself")]
+    # Largest first.
+    why_not: Annotated[tuple[WhyNot, ...], column_head("What keeps compiling from bringing more")]
+
+
 UNKNOWN = Gain("unknown", "nobody", None, None, None, None, None, "", "")
 NOTHING_RAN = Gain("never", "nothing_ran", None, None, None, None, None, "", "")
 

@@ -7,16 +7,16 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.causes.fix import Fix, apply_all
-from tb_torchcompile_plugin.analysis.causes.fix_words import SeenIn, words_of
+from tb_torchcompile_plugin.analysis.causes.registry import PRICED, fixes, words_of
 from tb_torchcompile_plugin.analysis.causes.what_if import (
     WhatIf,
     after_ns,
-    fixes,
+    predict_fix,
     replay_error_percent,
     step_cost,
     why_nothing,
 )
-from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
+from tb_torchcompile_plugin.analysis.finding import Panel, Predicted, prediction
 from tb_torchcompile_plugin.analysis.formatting import between, duration, plural
 from tb_torchcompile_plugin.analysis.runtime.step_picture import (
     Picture,
@@ -41,7 +41,7 @@ class FixRow(WhatIf, frozen=True):
     sentence: str  # what is to be fixed
     next_step: str
     code: str | None  # the part of the next step that can be pasted
-    panel: SeenIn
+    panel: Panel
     note: str  # about it together with the other picked ones, or ""
 
 
@@ -106,10 +106,10 @@ def scenario_with(profile: Profile, offer: PossibleFixes, picked: Sequence[str])
         fixes=[
             FixRow(
                 **msgspec.structs.asdict(row),
-                sentence=words.what,
+                sentence=words.title,
                 next_step=words.next_step,
                 code=words.code,
-                panel=words.panel,
+                panel=PRICED[row.kind].panel,
                 note="Beside the other picked fixes it brings nothing more." if row.id in needless else "",
             )
             for row, words in zip(shown, [words_of(row, of) for row in shown])
@@ -128,21 +128,6 @@ def predicted_fixes(profile: Profile) -> list[WhatIf]:
     rows = [predict_fix(profile, fix) for fix in profile.of(fixes)]
     faster = [row for row in rows if row.predicted.after_us < row.predicted.step_us]
     return sorted(faster, key=lambda row: row.predicted.after_us)
-
-
-def predict_fix(profile: Profile, fix: Fix) -> WhatIf:
-    """Return what a fix brings, for an unprofiled step where its length is known."""
-    now, (name, file, line) = profile.of(step_cost), fix.subject
-    changes = [change for change in (fix.change, fix.conservative, fix.optimistic) if change is not None]
-    return WhatIf(
-        id=fix.id,
-        kind=fix.kind,
-        name=name,
-        file=file,
-        line=line,
-        times=fix.times,
-        predicted=prediction(now.step, *(after_ns(profile, change) for change in changes)),
-    )
 
 
 def shared_ns(profile: Profile, fix: str, other: str) -> float:

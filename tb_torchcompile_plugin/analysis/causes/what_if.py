@@ -1,16 +1,11 @@
 """How long would a step take after each fix? The model of the steps is changed and replayed."""
 
-from collections import Counter
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix, FixKind, FixMaker, occurs
-from tb_torchcompile_plugin.analysis.causes.gpu_fixes import GPU_FIXES, fewer_collectives
-from tb_torchcompile_plugin.analysis.causes.host_fixes import HOST_FIXES
-from tb_torchcompile_plugin.analysis.causes.training_fixes import AUTOGRAD_FIXES, sparse_embedding
-from tb_torchcompile_plugin.analysis.finding import Predicted
+from tb_torchcompile_plugin.analysis.causes.fix import Change, Fix
+from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.model.clock import clock, least_step, recorded_clock
@@ -25,8 +20,6 @@ from tb_torchcompile_plugin.profile.model.profiler_overhead import (
 )
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time, unprofiled_steps
-from tb_torchcompile_plugin.torch_names.collectives import PARAM_COMMS
-from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward
 
 MAX_ERROR_PERCENT = 2.0  # difference of the replayed step from the recorded one; see docs/what_if.md
 
@@ -59,36 +52,11 @@ def replay_error_percent(profile: Profile) -> float:
     return 100 * abs(replayed_ns - recorded_ns) / recorded_ns
 
 
-_FIX_MAKERS = (
-    *AUTOGRAD_FIXES,
-    FixMaker(fewer_collectives, occurs(PARAM_COMMS.__eq__)),
-    *HOST_FIXES,
-    FixMaker(sparse_embedding, occurs(is_embedding_backward)),
-    *GPU_FIXES,
-)
-
-
-def fixes(profile: Profile) -> list[Fix]:
-    """Return all candidates, each with an id of its own; most of them would bring nothing. [] without launches.
-
-    An id is a single line. Those that occur again are numbered, as two functions may be in one line.
-    """
-    if len(profile.of(launch_sequence)) < 2:
-        return []
-    counts, rows = Counter[str](), []
-    makers = [maker for maker in _FIX_MAKERS if maker.applies(profile)]
-    for fix in (fix for maker in makers for fix in maker.make(profile)):
-        name = " ".join((fix.id or fix.kind).split())
-        counts[name] += 1
-        rows.append(replace(fix, id=name if counts[name] == 1 else f"{name}#{counts[name]}"))
-    return rows
-
-
 class WhatIf(msgspec.Struct, frozen=True):
     """One fix with its predicted gain."""
 
     id: str
-    kind: FixKind
+    kind: str  # of its cause
     name: str
     file: str
     line: int
@@ -121,6 +89,21 @@ def after_ns(profile: Profile, change: Change) -> float:
     cost = profile.of(step_cost)
     ns, least_ns = _replayed(profile, change(profile.of(model)), cost.overhead)
     return max(cost.scale * ns, min(least_ns, cost.step))
+
+
+def predict_fix(profile: Profile, fix: Fix) -> WhatIf:
+    """Return what a fix brings, for an unprofiled step where its length is known."""
+    now, (name, file, line) = profile.of(step_cost), fix.subject
+    changes = [change for change in (fix.change, fix.conservative, fix.optimistic) if change is not None]
+    return WhatIf(
+        id=fix.id,
+        kind=fix.kind,
+        name=name,
+        file=file,
+        line=line,
+        times=fix.times,
+        predicted=prediction(now.step, *(after_ns(profile, change) for change in changes)),
+    )
 
 
 def _replayed(profile: Profile, changed: Model, overhead: ProfilerOverhead) -> tuple[float, float]:

@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.fix import FixKind
-from tb_torchcompile_plugin.analysis.causes.fix_words import step_after, words_of
+from tb_torchcompile_plugin.analysis.causes.cause import step_after
+from tb_torchcompile_plugin.analysis.causes.registry import words_of
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, severity_of
@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.job.sweep import CircularWaitError
 from tb_torchcompile_plugin.job.waits import waits
 
 OF_COLLECTIVES = ("reduced_once", "small_collectives")
-_EXPLANATORY: tuple[FixKind, ...] = (
+_EXPLANATORY: tuple[str, ...] = (
     "synchronise",
     "copies",
     "allocation",
@@ -152,7 +152,7 @@ def _one_late(job: Job, index: int, predicted: Predicted) -> Finding:
     )
     words = f"it {why_late.main_reason_words(row, compared_steps(job))}"
     if own:
-        words = words_of(own).what[:1].lower() + words_of(own).what[1:]
+        words = words_of(own).title[:1].lower() + words_of(own).title[1:]
     evidence: Evidence = {"waited_us_per_step": waited, "excess_us": row.excess_us, "last": row.instances}
     if compiled:
         words += why_late.compiled_words(compiled, rank)

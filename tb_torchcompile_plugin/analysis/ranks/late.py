@@ -7,7 +7,7 @@ was late.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS
+from tb_torchcompile_plugin.analysis.causes.registry import PRICED
 from tb_torchcompile_plugin.analysis.compile.recompiles import FailedGuard, recompiles
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, LateReason
@@ -264,5 +264,5 @@ def main_reason_words(row: LateRank, steps: int) -> str:
 
 def advice(row: LateReason) -> str:
     """Return what to change."""
-    next_steps = (words.next_step.format() for kind, words in WORDS.items() if kind == row.cause)
-    return _ADVICE.get(row.cause) or next(next_steps, SEE_TIMELINE)
+    cause = PRICED.get(row.cause)
+    return _ADVICE.get(row.cause) or (cause.words.next_step.format() if cause else SEE_TIMELINE)

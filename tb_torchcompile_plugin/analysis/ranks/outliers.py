@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import formatting, thresholds
-from tb_torchcompile_plugin.analysis.causes.fix_words import step_after
+from tb_torchcompile_plugin.analysis.causes.cause import step_after
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, prediction, severity_of
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, OutlierKind, OutlierRow, late_rows

@@ -4,7 +4,7 @@ The first three lines are enough to act on: the verdict, the first finding with 
 do. Where nothing would make a step faster they say so, and what is worth knowing is below.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import NamedTuple
 
@@ -96,7 +96,7 @@ def _first_lines(report: Report, answer: FirstAnswer, width: int) -> Iterator[Sc
         return
     if span and not (span.what_if.why_nothing or any(row.asks_for_change for row in report.findings)):
         yield from (ScreenLine(NOTHING_FASTER), ScreenLine(""))
-    who = _who(report, [row for row in report.findings if _what(row) == _what(first)]).strip()
+    who = _who(first).strip()
     head = f"{who[1:-1].capitalize()}: " if who else ""
     title = wrap(head + first.title + _location(first), width, subsequent_indent="    ")
     yield from (ScreenLine(line, _STYLES.get(first.severity, "")) for line in title)
@@ -141,32 +141,22 @@ def _in_one_line(row: RunFinding, width: int) -> str:
 
 def _findings(report: Report, answer: FirstAnswer, width: int) -> Iterator[ScreenLine]:
     """Yield all but the first one. What several workers have in common is one line, each by its own time."""
-    rows = grouped(report.findings, _what)
-    if answer.first:
-        del rows[_what(answer.first)]
+    rows = [row for row in report.findings if row != answer.first]
     if rows:
         yield ScreenLine("Other findings, most important first", "bold")
-    for row, *others in list(rows.values())[:_FINDINGS]:
+    for row in rows[:_FINDINGS]:
         where = f"{row.run}: " if len(report.runs) > 1 else ""
-        head = f"  [{row.severity}]{_who(report, [row, *others])} {where}"
+        head = f"  [{row.severity}]{_who(row)} {where}"
         yield ScreenLine(head + _in_one_line(row, width - len(head)), _STYLES.get(row.severity, ""))
     if len(rows) > _FINDINGS:
         yield ScreenLine(f"  … and {len(rows) - _FINDINGS} more")
 
 
-def _what(row: RunFinding) -> Hashable:
-    """Return what is the same of one finding in several workers."""
-    return row.run, row.rule, row.fix or row.title, tuple(row.where)
-
-
-def _who(report: Report, rows: Sequence[RunFinding]) -> str:
-    """Return " (ranks 0, 1)", or how many times the same finding was made; "" for one alone."""
-    if len(rows) == 1:
-        return ""
-    rank_of = {(run.run, worker.worker): worker.rank for run in report.runs for worker in run.workers}
-    ranks = {rank_of.get((row.run, row.worker)) for row in rows}
-    numbers = sorted(rank for rank in ranks if rank is not None)
-    return f" (ranks {listed_numbers(numbers)})" if len(numbers) > 1 else f" ({len(rows)} times)"
+def _who(row: RunFinding) -> str:
+    """Return " (ranks 0, 1)", or how many spans have the finding; "" for one alone."""
+    if len(row.ranks) > 1:
+        return f" (ranks {listed_numbers(row.ranks)})"
+    return f" ({row.times} times)" if row.times > 1 else ""
 
 
 def _ranks(answer: FirstAnswer) -> Iterator[ScreenLine]:

@@ -2,28 +2,31 @@
 
 import json
 import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mendable import accumulated, moved
 from mendable import steps as of_a_ms
 from profiles import data_of
 from recordings import Recording
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.compile_rules import COMPILE_RULES
-from tb_torchcompile_plugin.analysis.causes.findings import (
-    RULES,
-    SPAN_RULES,
-    compile_findings,
-    findings,
-    merge_findings,
-    sort_findings,
-    span_findings,
+from tb_torchcompile_plugin.analysis.causes.findings import compile_findings, findings, span_findings
+from tb_torchcompile_plugin.analysis.causes.ranking import merge_findings, sort_findings
+from tb_torchcompile_plugin.analysis.causes.registry import BY_ID, CAUSES
+from tb_torchcompile_plugin.analysis.finding import (
+    SEVERITIES,
+    Finding,
+    Role,
+    Severity,
+    prediction,
+    severity_of,
 )
-from tb_torchcompile_plugin.analysis.finding import Finding, Severity, prediction
 from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.api.report import read_report, whole_report
 from tb_torchcompile_plugin.api.session import Session
@@ -564,9 +567,8 @@ def test_every_rule_has_a_case_on_either_side() -> None:
         "compile_does_not_pay",  # tests/analysis/pays
         "dynamic_shapes",
     }
-    assert {rule.id for rule in SPAN_RULES} == set(AMOUNTS) | others
-    of_data = {"no_trace", "recompile_limit", "cudagraphs_skipped", "cache_missed"}
-    assert {rule.id for rule in COMPILE_RULES} == of_data
+    of_data = {"no_trace", "recompile_limit", "cache_missed"}
+    assert {cause.id for cause in CAUSES} == set(AMOUNTS) | others | of_data
     assert compile_findings(data_of(CompileSummary())) == []
 
 
@@ -825,67 +827,95 @@ def test_cuda_graphs_silence_the_rule_that_asks_for_them(recording: Recording) -
 
 
 def finding(
-    rule: str, gain_percent: float = 0, severity: Severity = "warning", saves_us: float | None = None
+    rule: str,
+    gain_percent: float = 0,
+    severity: Severity | None = None,
+    role: Role | None = None,
+    saves_us: float | None = None,
+    share_percent: float = 0,
 ) -> Finding:
     """One that says nothing. gain_percent: of a step, as predicted; 0 for no prediction."""
     predicted = prediction(100, 100 - gain_percent) if gain_percent else None
-    return Finding(rule, severity, "", {}, saves_us, "overview", None, "", predicted)
+    cause = BY_ID.get(rule)
+    return Finding(
+        rule=rule,
+        severity=severity or severity_of(gain_percent),
+        title="",
+        evidence={"share_percent": share_percent} if share_percent else {},
+        saves_us=saves_us,
+        panel="overview",
+        row=None,
+        next_step="",
+        predicted=predicted,
+        role=role or (cause.role if cause else "specific"),
+    )
 
 
-def test_most_time_to_save_comes_first() -> None:
-    rows = [finding("a", severity="info"), finding("b", saves_us=5, severity="info")]
-    rows += [finding("c", saves_us=9, severity="info"), finding("d", severity="critical")]
-    assert [row.rule for row in sort_findings(rows)] == ["c", "b", "d", "a"]
+def order_of(*rows: Finding) -> list[str]:
+    return [row.rule for row in sort_findings(rows)]
+
+
+def test_most_severe_comes_first_then_most_time_to_save() -> None:
+    rows = [finding("a"), finding("b", saves_us=5), finding("c", saves_us=9)]
+    assert order_of(*rows, finding("d", severity="critical")) == ["d", "c", "b", "a"]
+    assert order_of(finding("a", 6), finding("b", severity="critical"), finding("c", 21)) == ["c", "b", "a"]
 
 
 def test_what_is_wrong_with_a_program_comes_before_what_would_make_any_faster() -> None:
-    """From 15 % of a step on, and 30 % of what the generic advice brings."""
-
-    def first(generic: float, specific: float) -> str:
-        return sort_findings([finding("launch_bound", generic), finding("synchronise", specific)])[0].rule
-
-    assert (first(50, 15.1), first(50, 14.9)) == ("synchronise", "launch_bound")
-    assert (first(80, 24.1), first(80, 23.9)) == ("synchronise", "launch_bound")
-    assert sort_findings([finding("synchronise", 90), finding("anomaly_mode", 6)])[0].rule == "anomaly_mode"
-    assert sort_findings([finding("reduced_once", 11), finding("batch", 90)])[0].rule == "reduced_once"
-    assert sort_findings([finding("reduced_once", 9), finding("batch", 90)])[0].rule == "batch"
+    """From 15 % of a step on, and a third of what the generic advice brings."""
+    assert order_of(finding("a", 50, role="generic"), finding("b", 17))[0] == "b"
+    assert order_of(finding("a", 40, role="generic"), finding("b", 14.9))[0] == "a"
+    assert order_of(finding("a", 80, role="generic"), finding("b", 27))[0] == "b"
+    assert order_of(finding("a", 80, role="generic"), finding("b", 26))[0] == "a"
 
 
-def test_what_nobody_can_act_on_stands_behind_what_can_be_mended() -> None:
-    """But before what is worth nothing, or several times less."""
+def test_a_blocking_cause_is_the_first_whatever_it_brings() -> None:
+    assert order_of(finding("a", 90), finding("b", 6, role="blocking")) == ["b", "a"]
 
-    rows = [finding("nothing", 12), finding("frame_given_up", 11), finding("cache_missed")]
-    rows.append(finding("launch_bound", 6))
-    order = ["frame_given_up", "launch_bound", "nothing", "cache_missed"]
-    assert [row.rule for row in sort_findings(rows)] == order
-    assert [row.rule for row in merge_findings([[rows[0]], [rows[1]]])] == ["frame_given_up", "nothing"], (
-        "of two runs"
+
+def test_what_nobody_can_act_on_comes_after_what_can_be_fixed() -> None:
+    """But before what is worth nothing, or much less."""
+    rows = [finding("nothing", 12), finding("a", 11), finding("b"), finding("c", 6, role="generic")]
+    assert order_of(*rows) == ["a", "c", "nothing", "b"]
+    assert order_of(*rows[1:], finding("nothing", 40))[0] == "nothing"
+
+
+def test_no_price_is_worth_half_of_the_time_but_ten_percent_at_most() -> None:
+    unpriced = finding("a", severity="warning", share_percent=80)
+    assert order_of(unpriced, finding("b", 9), finding("c", 11)) == ["c", "a", "b"]
+
+
+@given(
+    st.lists(
+        st.builds(
+            finding,
+            st.sampled_from("abcdef"),
+            st.integers(0, 99),
+            st.just(None),
+            st.sampled_from(get_args(Role)),
+            share_percent=st.integers(0, 99),
+        )
     )
-    assert sort_findings([*rows[1:], finding("nothing", 40)])[0].rule == "nothing"
+)
+def test_severity_never_contradicts_the_order(rows: list[Finding]) -> None:
+    ordered = sort_findings(rows)
+    levels = [SEVERITIES.index(row.severity) for row in ordered]
+    assert levels == sorted(levels)
+    assert sorted(row.rule for row in ordered) == sorted(row.rule for row in rows)
+    assert sort_findings(ordered) == ordered
 
 
 def test_each_run_keeps_its_order_whatever_others_show() -> None:
-    one = [finding("late_rank", 30), finding("data_loading", 35)]
-    other = [finding("python", 60), finding("nothing", 10)]
-    rows = merge_findings([one, other])
-    assert [row.rule for row in rows] == ["python", "late_rank", "data_loading", "nothing"]
+    one = [finding("a", 30, "critical"), finding("b", 35)]
+    other = [finding("c", 60), finding("nothing", 10)]
+    assert [row.rule for row in merge_findings([one, other])] == ["c", "a", "b", "nothing"]
     assert merge_findings([one]) == one and merge_findings([]) == []
 
 
-@pytest.mark.parametrize(("of_all", "first"), [(45, "late_rank"), (55, "small_collectives")])
-def test_what_all_ranks_suffer_from_comes_before_the_late_one(of_all: float, first: str) -> None:
-    """Where it brings considerably more: what a late rank is late by is most of what mending it brings."""
-
-    assert sort_findings([finding("late_rank", 40), finding("small_collectives", of_all)])[0].rule == first
-    turns = sort_findings([finding("ranks_take_turns", 40), finding("launch_bound", of_all)])[0].rule
-    assert turns == ("ranks_take_turns" if first == "late_rank" else "launch_bound")
-
-
-def test_rules_and_thresholds_are_documented_and_nothing_else_is() -> None:
-    documented = re.findall(r"^\| `(\w+)` \|", DOCUMENT, re.MULTILINE)
-    assert documented == [rule.id for rule in RULES]
-    assert {rule.id for rule in RULES} == set(documented)
-    assert len(set(documented)) == len(documented)
+def test_causes_and_thresholds_are_documented_and_nothing_else_is() -> None:
+    tool = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "make_findings.py"))
+    assert tool["generate"](DOCUMENT) == DOCUMENT, "run `make types`"
+    assert len({cause.id for cause in CAUSES}) == len(CAUSES)
     values = re.findall(r"`(\w+)` = (\"[\d.]+\"|[\d.]+)", DOCUMENT)
     assert {name: json.loads(value) for name, value in values} == {
         name: value

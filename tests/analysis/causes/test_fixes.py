@@ -9,7 +9,7 @@ import pytest
 from mendable import fix, kinds, steps
 from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.break_costs import break_sites, direct_us
-from tb_torchcompile_plugin.analysis.causes.eager_fixes import calls_in_given_up, given_up
+from tb_torchcompile_plugin.analysis.causes.eager_points import calls_in_given_up, given_up
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary

@@ -53,7 +53,9 @@ def profile(
 
 def test_it_says_step_busy_share_and_compile_time(tmp_path: Path) -> None:
     said = overview(profile(tmp_path, log(*LOG), NOTHING)).headline
-    assert said.startswith("Step 6.02 ms on the host (mean of 3) · GPU busy 2.61 % → Nothing that runs")
+    assert said.startswith(
+        "Step 6.02 ms on the host (mean of 3) · GPU busy 2.61 % → Host time between operators"
+    )
     assert said.endswith("Compile 6.00 s (2 compilations), none inside the profiled steps.")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from mendable import NODE, ROUND_US, STEP_US, accumulated, fix, kinds, moved, steps
 from profiles import profile_with
-from tb_torchcompile_plugin.analysis.causes.training_fixes import micro_batches
+from tb_torchcompile_plugin.analysis.causes.training import micro_batches
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import AUTOGRAD, Event, launch, slice_, write_trace

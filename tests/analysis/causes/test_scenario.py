@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -9,12 +10,11 @@ from hypothesis import strategies as st
 
 from profiles import data_of, key_of, profile_of, profile_with
 from recordings import Recording
-from tb_torchcompile_plugin.analysis.causes import what_if
+from tb_torchcompile_plugin.analysis.causes import registry
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
-from tb_torchcompile_plugin.analysis.causes.fix import FixMaker
-from tb_torchcompile_plugin.analysis.causes.rule import WHAT_IF_RULES
+from tb_torchcompile_plugin.analysis.causes.registry import PRICED, fixes
 from tb_torchcompile_plugin.analysis.causes.scenario import Scenario, predicted_fixes, scenario
-from tb_torchcompile_plugin.analysis.causes.what_if import fixes, replay_error_percent, step_cost
+from tb_torchcompile_plugin.analysis.causes.what_if import replay_error_percent, step_cost
 from tb_torchcompile_plugin.analysis.runtime.step_picture import HostCause, HostPart, Picture
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -184,7 +184,8 @@ def test_fixes_of_one_id_are_told_apart(tmp_path: Path, monkeypatch: pytest.Monk
     profile = looped(tmp_path)
     (fix, *_) = fixes(profile)
     odd = replace(fix, id="two\nlines")
-    monkeypatch.setattr(what_if, "_FIX_MAKERS", [FixMaker(lambda _: iter([fix, odd, fix, fix]))])
+    cause = SimpleNamespace(fixes=lambda _: iter([fix, odd, fix, fix]))
+    monkeypatch.setattr(registry, "PRICED", {fix.kind: cause})
     assert [one.id for one in fixes(profile)] == [fix.id, "two lines", f"{fix.id}#2", f"{fix.id}#3"]
 
 
@@ -234,7 +235,7 @@ def test_a_span_without_steps_is_one(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_fix_that_has_a_rule_has_its_words() -> None:
-    assert all(rule.panel for rule in WHAT_IF_RULES)
+    assert all(cause.panel for cause in PRICED.values())
 
 
 def test_parts_are_named_where_one_culprit_is_much_of_the_step(tmp_path: Path) -> None:

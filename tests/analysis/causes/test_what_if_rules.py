@@ -7,8 +7,8 @@ import pytest
 from mendable import steps
 from profiles import data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
-from tb_torchcompile_plugin.analysis.causes.fix_words import WORDS
 from tb_torchcompile_plugin.analysis.causes.overview import overview
+from tb_torchcompile_plugin.analysis.causes.registry import PRICED
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from traces import AUTOGRAD, Event, kernel, launch, slice_
@@ -145,7 +145,8 @@ def test_what_would_bring_little_is_told_after_what_would_not_help(tmp_path: Pat
 
 
 def test_the_code_of_a_finding_is_in_its_next_step(tmp_path: Path) -> None:
-    for words in WORDS.values():
+    for cause in PRICED.values():
+        words = cause.words
         assert all(line in words.next_step.format() for line in (words.code or "").splitlines())
     row = rule(found_in(tmp_path, steps(*EIGHTY)), "launch_bound")
     assert row.advised and row.code == 'torch.compile(model, mode="reduce-overhead")'

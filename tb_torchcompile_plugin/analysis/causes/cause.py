@@ -1,0 +1,231 @@
+"""What is a cause of a slow step: how is it recognized, what does its fix change, and how is it put into words?
+
+Each cause is a class in the file of its family. Its docstring is the row of docs/findings.md. A cause with a price
+changes the model of the step (fix.py), and is a finding where the replayed step is enough shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypedDict
+
+from msgspec.structs import replace
+
+from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes.fix import Fix
+from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
+from tb_torchcompile_plugin.analysis.finding import (
+    Evidence,
+    Finding,
+    Panel,
+    Predicted,
+    Role,
+    Severity,
+    severity_of,
+)
+from tb_torchcompile_plugin.analysis.formatting import at_line, duration, function_at, often, rounded
+from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit
+from tb_torchcompile_plugin.analysis.thresholds import MAX_NAME_CHARS
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame
+from tb_torchcompile_plugin.generated_code.artifacts import Frame as SourceFrame
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names.kernels import short_kernel
+from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+
+
+class Details(TypedDict, total=False):
+    """The fields of a finding that not all findings have."""
+
+    saves_us: float | None
+    row: str | None
+    where: list[str]
+    code: str | None
+    advised: bool
+    role: Role
+
+
+class Cause:
+    """One cause of a slow step, or of a recording that shows too little."""
+
+    id: ClassVar[str]  # of its findings; never changes: people switch findings off by it
+    panel: ClassVar[Panel]
+    role: ClassVar[Role] = "specific"
+    superseded_by: ClassVar[
+        tuple[str, ...]
+    ] = ()  # ids whose findings show the same matter with its price or root
+    needs_records: ClassVar[bool] = True  # False: holds however many records of GPUs or operators are missing
+    limits: ClassVar[tuple[str, ...]] = ()  # names in thresholds.py
+
+    def applies(self, context: SpanContext) -> bool:
+        """Return whether `detect` may be called."""
+        return True
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield what a profiled span shows, most important first."""
+        return iter(())
+
+    def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
+        """Yield what the compile data of a worker shows without a trace."""
+        return iter(())
+
+    def finding(
+        self,
+        context: SpanContext | None,
+        title: str,
+        next_step: str,
+        evidence: Evidence,
+        *,
+        by: WhatIf | None = None,
+        severity: Severity | None = None,
+        **details: Unpack[Details],
+    ) -> Finding:
+        """Return a finding of this cause that the fix `by` would remove.
+
+        Without a severity the predicted gain determines it, as a share of a step; without a prediction the share of the
+        profiled time that it would save.
+        """
+        share = context.share(details.get("saves_us")) if context else None
+        finding = Finding(
+            rule=self.id,
+            severity=severity or severity_of(by.predicted.gain_percent if by else share),
+            title=title,
+            evidence=evidence,
+            saves_us=None,
+            panel=self.panel,
+            role=self.role,
+            row=None,
+            next_step=next_step,
+            predicted=by.predicted if by else None,
+            fix=by.id if by else None,
+        )
+        return replace(finding, **details)
+
+
+class Words(NamedTuple):
+    """A cause with a price in words.
+
+    In `title`, {name} is the operator, call or function, {place} the user's line, {times} how often per step, {often}
+    the same in words, {s} an s unless it is once, {graphs} "2 compiled graphs", {embeddings} "2 embeddings", {keeps}
+    "keep" where the name is of two, {each} "a step".
+    """
+
+    title: str  # the sentence before the numbers
+    next_step: str  # what to write instead
+    fixed: str = "without that"  # before the predicted time
+    code: str | None = None  # the part of the next step that can be pasted
+
+
+class PricedCause(Cause):
+    """A cause whose fix changes the model of the step: its gain is predicted."""
+
+    kind: ClassVar[str]  # of its fixes in What if; its id where it has no other name
+    words: ClassVar[Words]
+    is_named_by_kernel: ClassVar[bool] = False
+    blocking_percent: ClassVar[float] = 0.0  # of a step: the gain from which on a blocking cause is one
+
+    def __init_subclass__(cls) -> None:
+        if "kind" not in cls.__dict__ and "id" in cls.__dict__:
+            cls.kind = cls.id
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        """Yield its possible fixes, whatever they bring."""
+        return iter(())
+
+    def words_of(self, row: WhatIf) -> Words:
+        """Return the words for one of its fixes, not filled in."""
+        return self.words
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield its fixes with a large predicted gain."""
+        return (self.advise(context, row) for row in self.large(context))
+
+    def large(self, context: SpanContext) -> list[WhatIf]:
+        """Return its fixes that gain enough to be a finding, largest gain first."""
+        return [
+            row
+            for row in context.fixes_of(self.kind)
+            if row.predicted.gain_percent >= thresholds.gain_percent
+        ]
+
+    def advise(
+        self, context: SpanContext, row: WhatIf, *, title_end: str = "", next_step: str = "", where: str = ""
+    ) -> Finding:
+        """Return the finding for one of its fixes; `title_end`, `next_step` and `where` differ from its words."""
+        gain, words = row.predicted.gain_us, self.filled(row, context.time_unit)
+        line = where or at_line(row.file, row.line)
+        return self.finding(
+            context,
+            f"{words.title}: {self.after(row.predicted, words.fixed, context.time_unit)}{title_end}",
+            next_step or words.next_step,
+            {
+                "gain_us_per_step": gain,
+                "share_percent": row.predicted.gain_percent,
+                "times_per_step": row.times,
+            },
+            saves_us=gain * context.step_count,
+            by=row,
+            where=[line] if line else [],
+            code=words.code,
+            role="specific" if row.predicted.gain_percent < self.blocking_percent else self.role,
+        )
+
+    def after(self, predicted: Predicted, fixed: str, unit: TimeUnit) -> str:
+        """Return what a fix brings, for its title."""
+        return step_after(predicted, fixed, unit)
+
+    def filled(self, row: WhatIf, unit: TimeUnit = PER_STEP) -> Words:
+        """Return the words for one of its fixes."""
+        words = self.words_of(row)
+        times, line = rounded(row.times), at_line(row.file, row.line)
+        once, place = times == "1", f" at {line}" if line else ""
+        name = short_kernel(row.name) if self.is_named_by_kernel else row.name
+        name = name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…"
+        title = words.title.format(
+            name=f"{name} (name repaired)" if "\ufffd" in name else name or "(no name)",
+            place=place,
+            times=times,
+            often=often(row.times),
+            s="" if once else "s",
+            are="is" if once else "are",
+            graphs="compiled graph" if row.times <= 1 else f"{times} compiled graphs",
+            embeddings="an embedding" if once else f"{times} embeddings",
+            keeps="keep" if " and " in row.name else "keeps",
+            **unit._asdict(),
+        )
+        return words._replace(title=title, next_step=words.next_step.format(place=place))
+
+
+def step_after(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> str:
+    """Return "with inductor a step takes 868 µs instead of 2.82 ms"."""
+    after, now = duration(predicted.after_us), duration(predicted.step_us)
+    return f"{fixed} {unit.one} takes {after} instead of {now}"
+
+
+def saves_up_to(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> str:
+    """Return "compiled, a step takes up to 81 % less" with the range: how much eager code gains varies widely."""
+    bounds = (predicted.high_us, predicted.low_us)
+    least, most = (max(round(100 * (1 - us / predicted.step_us)), 0) for us in bounds)
+    return f"{fixed} {unit.one} takes up to {most} % less{f' ({least}–{most} %)' if least < most else ''}"
+
+
+def called_at(stack: Sequence[Frame | SourceFrame]) -> str:
+    """Return the user's line that led to the last frame of a stack, of a library; "" where that is the user's own."""
+    return "" if not stack or is_user_file(stack[-1].file) else users_line(stack)
+
+
+def users_line(stack: Sequence[Frame | SourceFrame]) -> str:
+    """Return the last line of the user's in a stack, "" where there is none."""
+    users = [frame for frame in stack if is_user_file(frame.file)]
+    return at_line(users[-1].file, users[-1].line) if users else ""
+
+
+def named_with_caller(function: str, file: str, line: int | None, caller: str) -> str:
+    """Return "step (train.py:12)" or "inner (external_utils.py:67), called at train.py:12,"."""
+    named = function_at(function, file, line)
+    return f"{named}, called at {caller}," if caller else named

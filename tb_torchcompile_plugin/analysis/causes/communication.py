@@ -1,0 +1,231 @@
+"""What could ranks and GPUs send less, later or in larger messages?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words
+from tb_torchcompile_plugin.analysis.causes.fix import (
+    Bools,
+    Fix,
+    are_kernels,
+    enclosing,
+    in_sequence,
+    is_communication_kernel,
+    points_inside,
+    slice_times,
+    time_inside,
+    with_call_share,
+    with_durations,
+    without_host_time,
+    work_named,
+)
+from tb_torchcompile_plugin.analysis.causes.gpu import Speed, faster
+from tb_torchcompile_plugin.analysis.finding import Finding
+from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
+from tb_torchcompile_plugin.profile import columns
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.gpu_queue import OVERLAP_GAIN, gpu_queue, overlappable_share
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
+from tb_torchcompile_plugin.torch_names import collectives, operators
+from tb_torchcompile_plugin.torch_names.collectives import GPU_BACKENDS
+from tb_torchcompile_plugin.torch_names.slices import DATA_PARALLEL, OPERATOR
+
+if TYPE_CHECKING:
+    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+
+# Chosen by eye on the external programs of docs/what_if.md, except for the bucket.
+_SMALL_BYTES = 4 << 20  # a smaller message is mostly the call
+_BUCKET_BYTES = 25 << 20  # DDP's default bucket (`bucket_cap_mb`)
+_MANY = 16  # small collectives of a step
+
+
+class Communication(PricedCause):
+    """Nothing overlaps communication for a share of the profiled time, or the host waits for it."""
+
+    id = "communication"
+    panel = "gpu_utilization"
+    limits = ("communication_percent",)
+    words = Words(
+        "Communication is not overlapped ({name})",
+        "Let it overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching",
+        "overlapped,",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        work = np.flatnonzero(profile.of(work_named, is_communication_kernel))
+        return overlap_collectives(profile, work, profile.of(gpu_queue).dur[work])
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        used = context.profile.of(utilization)
+        us = used.verdict.communication_us if used else 0.0
+        share = context.share(us)
+        if share < thresholds.communication_percent:
+            return
+        yield self.finding(
+            context,
+            f"Communication that nothing overlaps takes {duration(us / context.step_count)} {context.where}, "
+            f"{percent(share)} of the profiled time",
+            "Let it overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; and compare ranks, "
+            "for waiting for a slower one looks the same",
+            {"communication_us_per_step": us / context.step_count, "share_percent": share},
+            saves_us=us,
+            by=context.best("communication"),
+        )
+
+
+class SmallCollectives(PricedCause):
+    """16 collectives per step or more of less than 4 MiB each, of parameters and gradients.
+
+    The prediction is messages of 25 MiB.
+    """
+
+    id = "small_collectives"
+    panel = "gpu_utilization"
+    words = Words(
+        "{times} small collectives a step ({name}) move parameters and gradients",
+        "Put them together: fully_shard around blocks of the model in place of single layers, DDP’s buckets, or one "
+        "tensor of all gradients in place of a loop over them",
+        "with few large ones",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        if collectives.PARAM_COMMS not in profile.trace.names:
+            return
+        trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
+        calls, moved = _movable(profile)
+        calls, moved = calls[moved < _SMALL_BYTES], moved[moved < _SMALL_BYTES]
+        if len(calls) < _MANY * lane.steps:
+            return
+        left = ceil(moved.sum() / lane.steps / _BUCKET_BYTES) * lane.steps / float(len(calls))
+        times = slice_times(profile, np.unique(_with_fsdp_labels(trace, calls)))
+        points, _ = points_inside(profile, times)
+        work = np.flatnonzero(points[queue.point] & profile.of(work_named, is_communication_kernel))
+        on_host = in_sequence(
+            without_host_time((time_inside(profile, times) * (1 - left)).astype(np.int64)),
+            with_call_share(points, left),
+        )
+        fewer = with_durations(work, (queue.dur[work] * left).astype(np.int64))
+        yield Fix(
+            kind=self.kind,
+            subject=(trace.names[trace.name[calls[0]]], "", 0),
+            change=in_sequence(on_host, fewer),
+            times=len(calls) / lane.steps,
+            conservative=on_host,
+        )
+
+
+class DataParallel(Cause):
+    """One process drives several GPUs through `DataParallel` (warning)."""
+
+    id = "data_parallel"
+    panel = "gpu_utilization"
+
+    def applies(self, context: SpanContext) -> bool:
+        return DATA_PARALLEL in context.profile.trace.names
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        devices = len(np.unique(context.profile.of(gpu_work).device))
+        if devices > 1:
+            yield self.finding(
+                context,
+                f"One process drives {plural(devices, 'GPU')} through DataParallel, which copies the model each time",
+                "Use torch.nn.parallel.DistributedDataParallel: a process for each GPU, started by torchrun",
+                {"devices": devices},
+                severity="warning",
+            )
+
+
+class SlowBackend(Cause):
+    """Ranks with GPUs communicate through a backend of the host, such as Gloo (warning)."""
+
+    id = "slow_backend"
+    panel = "gpu_utilization"
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        if not len(context.profile.of(gpu_work).index):
+            return
+        info = context.profile.trace.distributed
+        backend, size = str(info.get("backend", "")), info.get("world_size")
+        if not backend or any(name in backend for name in GPU_BACKENDS):
+            return
+        if isinstance(size, int) and size > 1:
+            yield self.finding(
+                context,
+                f"{size} ranks with GPUs communicate through {backend}, by way of the host",
+                'Use the GPUs\' own: torch.distributed.init_process_group("nccl")',
+                {"ranks": size},
+                severity="warning",
+                code='torch.distributed.init_process_group("nccl")',
+            )
+
+
+CAUSES = (Communication(), SmallCollectives(), DataParallel(), SlowBackend())
+
+
+def overlap_collectives(profile: Profile, work: Int64s, last: Int64s) -> Iterator[Fix]:
+    """Yield these collectives overlapped with compute, each for its last ns: before those it may only wait."""
+    share = overlappable_share(profile, work, last)
+    return faster(
+        profile, Communication.kind, work, Speed(1 - OVERLAP_GAIN * share, 1.0, 1 - share), part=last
+    )
+
+
+def _movable(profile: Profile) -> tuple[Int64s, Int64s]:
+    """Return the calls of c10d that may be merged, and the bytes of each; without those of unknown size."""
+    trace, lane = profile.trace, profile.of(launch_sequence)
+    described = columns.host_slices(trace, collectives.PARAM_COMMS.__eq__)
+    described = described[(trace.ts[described] >= lane.begin[0]) & (trace.ts[described] < lane.begin[-1])]
+    call = enclosing(trace, described, collectives.is_group_call)
+    types = [collectives.element_bytes(text) or -1 for text in [*(trace.texts.get("dtype") or ()), ""]]
+    element = np.array(types)[columns.codes_of(trace, "dtype", described)]
+    taken, given = (columns.codes_of(trace, column, described) for column in ("in_elements", "out_elements"))
+    moved = np.maximum(taken, given) * element
+    known = (call >= 0) & (moved >= 0) & (element > 0)
+    order = np.argsort(trace.ts[call[known]], kind="stable")
+    call, moved = call[known][order], moved[known][order]
+    mergeable = _can_merge(profile, call)
+    return call[mergeable], moved[mergeable]
+
+
+def _can_merge(profile: Profile, call: Int64s) -> Bools:
+    """Return which calls (in order of time) may be put together with others.
+
+    Those of DDP and FSDP2, and of a loop of the user's that computes nothing in between. Those that an operator of a
+    model asks for have to stay one after the other.
+    """
+    trace, queue = profile.trace, profile.of(gpu_queue)
+    operator = first_ancestor(
+        trace.parent, trace.parent[call], columns.mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
+    )
+    by_fsdp, by_ddp = (
+        enclosing(trace, call, name) for name in (collectives.is_of_fsdp, operators.reduces_gradients)
+    )
+    mergeable = columns.mask_of(
+        trace.names, lambda name: collectives.operation_of(name) in collectives.MERGEABLE
+    )[trace.name[call]]
+    computing = profile.of(are_kernels) & ~profile.of(work_named, is_communication_kernel)
+    launches = np.sort(profile.of(launch_sequence).begin[queue.point[computing]])
+    before = np.searchsorted(launches, trace.ts[call])
+    same = np.concatenate(([False], before[1:] == before[:-1], [False]))
+    in_a_row = (same[1:] | same[:-1])[: len(call)]  # nothing is computed before or after it
+    return np.asarray(mergeable & ((by_fsdp >= 0) | (by_ddp >= 0) | ((operator < 0) & in_a_row)))
+
+
+def _with_fsdp_labels(trace: Trace, call: Int64s) -> Int64s:
+    """Return the outermost label of FSDP2 around each call; the call itself where there is none."""
+    around, label = call, enclosing(trace, call, collectives.is_of_fsdp)
+    while (label >= 0).any():
+        around = np.where(label >= 0, label, around)
+        label = enclosing(trace, np.where(label >= 0, trace.parent[label], -1), collectives.is_of_fsdp)
+    return around

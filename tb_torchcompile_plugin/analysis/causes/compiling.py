@@ -1,0 +1,295 @@
+"""What was compiled too often, too late, without caches, or in vain?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, Words, called_at, named_with_caller
+from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
+from tb_torchcompile_plugin.analysis.causes.payback_result import run_facts, step_without
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
+from tb_torchcompile_plugin.analysis.compile.compile_time import count_frames, frames_s
+from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes, size_advice
+from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guards_clause, recompiles
+from tb_torchcompile_plugin.analysis.finding import Finding, severity_of
+from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, percent, plural
+from tb_torchcompile_plugin.profile.columns import host_slices
+from tb_torchcompile_plugin.profile.compiled.regions import compiling_in_trace
+from tb_torchcompile_plugin.profile.gpu_work import busy
+from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns
+from tb_torchcompile_plugin.profile.model.attribution import Attribution
+from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names.artifacts import CACHES
+from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, is_autotuning
+
+if TYPE_CHECKING:
+    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+
+_MAX_LINES = 3  # of the program, in one finding
+
+
+class Recompiles(HostTimeCause):
+    """Torch compiled frames again while it was profiled."""
+
+    id = "recompiles"
+    kind = "compile"
+    panel = "recompiles"
+    needs_records = False
+    limits = ("recompiles_percent",)
+    words = Words(
+        "torch.compile compiles in the step",
+        "Keep what guards ask about the same, or mark it dynamic: Recompiles names the guard that failed",
+    )
+
+    def groups(self, culprits: list[Attribution]) -> dict[str, list[int]]:
+        """Include autotuning: a step that does not compile tunes nothing either."""
+        causes = ("compile", "autotuning")
+        return {self.kind: [index for index, culprit in enumerate(culprits) if culprit.cause in causes]}
+
+    def applies(self, context: SpanContext) -> bool:
+        return bool(context.recompilations)
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        inside = [row for row in context.recompilations if context.compiling_us([row])]
+        us = context.compiling_us(inside)
+        share = context.share(us)
+        if share < thresholds.recompiles_percent:
+            return
+        longest = max(inside, key=lambda row: row.duration_ns)
+        key, caller = longest.key, called_at(longest.stack)
+        ids = {row.key.compile_id for row in inside}
+        reasons = [row for row in context.rows(recompiles) if row.compile_id in ids]
+        guards = [guard for row in reasons for guard in row.guards[:1]]
+        guard = next(iter(guards), None)
+        row = next((row for row in reasons if row.compile_id == key.compile_id), None)
+        frame = f"{named_with_caller(row.function, row.file, row.line, caller)} " if row else ""
+        count, frames = count_frames(inside), {(row.function, row.file, row.line) for row in reasons}
+        if len(frames) > 1:
+            frame = f"{plural(len(frames), 'function')}, longest {frame}"
+        where = caller or (at_line(row.file, row.line) if row else "")
+        sizes = context.profile.of(size_advice) if guard and guard.kind in ("tensor_size", "shape") else None
+        advice = (sizes and sizes.sentence) or (guard and guard.advice)
+        yield self.finding(
+            context,
+            f"Torch recompiled {frame}{often(count)} while it was profiled, which took "
+            f"{duration(us)}{failed_guards_clause(guards)}",
+            advice or "See which guard failed, and keep what it checks the same",
+            {"recompiles": count, "compile_us": us, "share_percent": share},
+            saves_us=us,
+            by=context.best("compile"),
+            row=f"recompiles:{key.compile_id},{key.epoch}",
+            where=[where] if where else [],
+            code=sizes.code if sizes else None,
+        )
+
+
+class CompileInSteps(Cause):
+    """Torch compiled frames for the first time while it was profiled."""
+
+    id = "compile_in_steps"
+    panel = "compile_time"
+    needs_records = False
+    limits = ("compile_percent",)
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        again, summary = context.recompilations, context.summary
+        if summary:
+            compiling_us = context.compiling_us(summary.compilations)
+        else:
+            compiling_us = context.inside_us(context.profile.of(compiling_in_trace))
+        us = compiling_us - context.compiling_us(again)
+        share = context.share(us)
+        if share < thresholds.compile_percent:
+            return
+        yield self.finding(
+            context,
+            f"{'Compiling for the first time' if again else 'Compiling'} took {duration(us)}, "
+            f"{percent(share)} of the profiled time",
+            "Run the model a few times before the profiled steps: schedule(wait=1, warmup=3, active=3)",
+            {"compile_us": us, "share_percent": share},
+            saves_us=us,
+            by=None if again else context.best("compile"),
+            code="schedule(wait=1, warmup=3, active=3)",
+        )
+
+
+class AutotuneInSteps(Cause):
+    """Kernels were tuned while it was profiled, and not as a part of compiling."""
+
+    id = "autotune_in_steps"
+    panel = "compile_time"
+    limits = ("autotune_percent",)
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        trace, compiling = context.profile.trace, context.profile.of(compiling_in_trace)
+        tuning = busy(trace, host_slices(trace, is_autotuning, (*CALL_CATS, PYTHON_FUNCTION)))
+        in_compiling = covered_ns(compiling, tuning.starts, tuning.starts + 1) > 0
+        counted_twice = Intervals(tuning.starts[in_compiling], tuning.ends[in_compiling])
+        us = context.inside_us(tuning) - context.inside_us(counted_twice)
+        share = context.share(us)
+        if share < thresholds.autotune_percent:
+            return
+        yield self.finding(
+            context,
+            f"Autotuning kernels took {duration(us)}, {percent(share)} of the profiled time",
+            "Run every shape once before the profiled steps; the choices are kept in inductor's cache",
+            {"autotune_us": us, "share_percent": share},
+            saves_us=us,
+        )
+
+
+class CompileDoesNotPay(Cause):
+    """A step of the [eager baseline run](definitions.md#pays) takes no longer, or less; `predicted` is what it took.
+
+    Never where the eager step is only predicted (info where it may be chance).
+    """
+
+    id = "compile_does_not_pay"
+    panel = "pays"
+
+    def applies(self, context: SpanContext) -> bool:
+        return context.whole and context.profile.baseline_run is not None
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        profile = context.profile
+        if not profile.of(run_facts).compiled:
+            return
+        result = context.compared()
+        gain = result.gain[0]
+        if gain.told_by != "measured" or gain.verdict != "never":
+            return
+        rows = context.rows(compilations)
+        lines = dict.fromkeys(at_line(row.file, row.line) for row in rows if row.line)
+        also = [f", or mend first what keeps it from paying: {row.says}" for row in result.why_not[:1]]
+        compile_s = result.cost[0].blocked_s if result.cost else None
+        numbers = {"eager_us": gain.eager_us, "compiled_us": gain.compiled_us, "compile_s": compile_s}
+        step = step_without(gain)
+        row = self.finding(
+            context,
+            result.says[0].removesuffix("."),
+            f"Do without torch.compile here{''.join(also)}",
+            {name: number for name, number in numbers.items() if number is not None},
+            severity=severity_of(step.gain_percent),
+            where=list(lines)[:_MAX_LINES],
+        )
+        yield replace(row, predicted=step) if step.gain_percent >= thresholds.gain_percent else row
+
+
+class DynamicShapes(Cause):
+    """Torch compiled for each size that occurred, or specialised a dynamic size again, before the profiled time (info).
+
+    Inside of it `recompiles` shows them.
+    """
+
+    id = "dynamic_shapes"
+    panel = "dynamic_shapes"
+    limits = ("sizes_s",)
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        advice, summary = context.profile.of(size_advice), context.summary
+        if advice is None or summary is None:
+            return
+        rows = context.recompilations
+        spent_s = frames_s(rows) or 0.0
+        if spent_s < thresholds.sizes_s or context.compiling_us(rows):
+            return
+        report = context.profile.of(dynamic_shapes)
+        lines = (at_line(row.file, row.line) for row in report.guards if row.recompiles)
+        yield self.finding(
+            context,
+            f"{report.says[0].rstrip('.')}: recompiling took {duration(1e6 * spent_s)} before this span",
+            advice.sentence,
+            {
+                "recompiles": count_frames(rows),
+                "compile_s": spent_s,
+                "sizes": len({row.size for row in report.sizes}),
+            },
+            severity="info",
+            where=[line for line in lines if line],
+            code=advice.code,
+        )
+
+
+class RecompileLimit(Cause):
+    """A frame was compiled so often that torch gave up and runs it eager (critical)."""
+
+    id = "recompile_limit"
+    panel = "compilations"
+    superseded_by = ("frame_given_up", "profiler_hooks")
+
+    def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
+        limits = [row for row in data.of(problems) if row.kind == "limit"]
+        for row, *_ in grouped(limits, lambda row: (row.function, row.file, row.line)).values():
+            frame = row.compile_id.partition("/")[0]
+            ids = {
+                compiled.key.compile_id
+                for compiled in data.summary.compilations
+                if compiled.key.epoch == row.epoch
+                and compiled.key.compile_id.partition("/")[0] == frame
+                and not compiled.HasField("failure")
+            }
+            yield self.finding(
+                None,
+                f"{row.function or 'A frame'} was compiled {often(len(ids))} and now runs eager: it hit the "
+                "recompile limit",
+                "See which guard fails each time: mark what changes as dynamic, or keep it the same. "
+                "torch._dynamo.config.recompile_limit raises the limit",
+                {"versions": len(ids)},
+                severity="critical",
+                row=f"compilation:{row.compile_id},{row.epoch},forward",
+            )
+
+
+class CacheMissed(Cause):
+    """What missed the compile caches took long to compile, or a cache was bypassed (info).
+
+    A bypass makes compiling slower, not what is compiled.
+    """
+
+    id = "cache_missed"
+    panel = "compile_time"
+    limits = ("cache_missed_s",)
+
+    def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
+        rows = data.summary.compilations
+        missed = [row for row in rows if any(lookup.result == "miss" for lookup in row.cache)]
+        spent = frames_s(missed) or 0.0
+        compiled = count_frames(missed)
+        if spent >= thresholds.cache_missed_s:
+            yield self.finding(
+                None,
+                f"The compile cache missed for {plural(compiled, 'compilation')}, which took "
+                f"{duration(spent * 1e6)}",
+                "A first run cannot hit. If this is not one, keep TORCHINDUCTOR_CACHE_DIR from job to job, "
+                "with the same torch and GPU",
+                {"compilations": compiled, "compile_s": spent},
+                severity="info",
+            )
+        lookups = [lookup for row in rows for lookup in row.cache if lookup.result == "bypass"]
+        bypassed = Counter((lookup.cache, lookup.reason) for lookup in lookups)
+        for (cache, reason), count in bypassed.items():
+            yield self.finding(
+                None,
+                f"The {CACHES.get(cache, cache)} cache was bypassed {often(count)}, which makes compiling slower, "
+                f"not what is compiled: {reason or 'torch does not say why'}",
+                "Change what torch names, or this is compiled again in every process",
+                {"lookups": count},
+                severity="info",
+            )
+
+
+CAUSES = (
+    Recompiles(),
+    CompileInSteps(),
+    AutotuneInSteps(),
+    CompileDoesNotPay(),
+    DynamicShapes(),
+    RecompileLimit(),
+    CacheMissed(),
+)

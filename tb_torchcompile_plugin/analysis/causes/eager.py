@@ -1,0 +1,676 @@
+"""What does not run compiled, and why?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes import fix
+from tb_torchcompile_plugin.analysis.causes.break_costs import (
+    break_sites,
+    cost_of_breaks,
+    direct_percent,
+    direct_sentence,
+    direct_us,
+)
+from tb_torchcompile_plugin.analysis.causes.cause import (
+    Cause,
+    PricedCause,
+    Words,
+    called_at,
+    named_with_caller,
+    saves_up_to,
+    step_after,
+    users_line,
+)
+from tb_torchcompile_plugin.analysis.causes.eager_points import (
+    calls_in_given_up,
+    captured_only,
+    compiled_operators,
+    eager_points,
+    given_up,
+    main_operator,
+    optimizer_times,
+    outside,
+)
+from tb_torchcompile_plugin.analysis.causes.graph_gaps import closed_breaks, gaps_between, joined_graphs
+from tb_torchcompile_plugin.analysis.causes.payback_result import step_with
+from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
+from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations
+from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreakSite, graph_breaks
+from tb_torchcompile_plugin.analysis.compile.recompile_moments import calls_by_id
+from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guard_advice, frame_of, recompiles
+from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, prediction, severity_of
+from tb_torchcompile_plugin.analysis.formatting import (
+    at_line,
+    duration,
+    often,
+    plural,
+    plural_of_mean,
+    rounded,
+)
+from tb_torchcompile_plugin.analysis.runtime.step_picture import TimeUnit
+from tb_torchcompile_plugin.compile_log.record import optional_number
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary, Environment
+from tb_torchcompile_plugin.profile.compiled.regions import calls_cut_by_breaks, resumes
+from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
+from tb_torchcompile_plugin.profile.intervals import union
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import step_time
+from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind, is_generic_hint
+from tb_torchcompile_plugin.torch_names.operators import DISPATCH_MODE
+from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_user_file
+
+if TYPE_CHECKING:
+    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+
+_OPERATORS = (
+    0.9  # of launches inside of captured frames: another backend may compile them, too; chosen by eye
+)
+# What helps against a break for which torch has no hint.
+_REWRITE = "Write it with torch's own operators, or move it out of the compiled function"
+_BREAK_ADVICE: dict[BreakKind, str] = {
+    "explicit": "Drop the call that asks for it, or move it out of the compiled function",
+    "print": "Print and log outside of the compiled function",
+    "item": "Keep it a tensor, or read it outside of the compiled function",
+    "data_dependent": "Compute both and choose by torch.where, or use torch.cond",
+    "call": _REWRITE,
+    "builtin": _REWRITE,
+    "other": _REWRITE,
+}
+_COMPILE = "model = torch.compile(model)"
+_IN_PLACE = "model.compile()"
+_CALL_IT = f"Call what torch.compile returns: {_COMPILE}, before it is handed to the trainer"
+_INNER = f"Compile the module that does the work itself, before anything wraps it: {_COMPILE}"
+_BROKEN = "{place} breaks the graph before it holds an operation ({text})"
+_EMPTY = "what torch compiled ({frames}) holds no operation"
+_SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")  # variables
+_EAGER_STANCES = ("force_eager", "eager_on_recompile")
+_LATE_STANCES = {"fail_on_recompile", "eager_then_compile"}
+# Why nothing compiled runs, and what to do. A suppressed error and the recompile limit are findings about their frame.
+EAGER_REASONS = {
+    "variable": ("{what}=1 was set", "Unset {what}, which switches torch.compile off"),
+    "stance": (
+        'set_stance("{what}"){at} was in force',
+        'Set torch.compiler.set_stance("default") before the steps',
+    ),
+    "fail_on_recompile": (
+        'set_stance("{what}"){at} raises an error in place of compiling',
+        'Set torch.compiler.set_stance("default") until everything has been compiled once; what runs now is what the '
+        "program does after the error",
+    ),
+    "eager_then_compile": (
+        'set_stance("{what}"){at} runs each first call eager',
+        "Record later steps: what is called again is compiled then",
+    ),
+    "disabled": ("torch._dynamo.config.disable was True{at}", "Leave torch._dynamo.config.disable False"),
+    "dispatch_mode": (
+        "{text} was active{at}, so Dynamo skipped it",
+        "Leave the dispatch mode {text} out of the steps, or use it on the model before torch.compile: what is called "
+        "while one is active runs eager from then on",
+    ),
+    "traced_mode": (
+        "operators run in a dispatch mode ({what}), which Dynamo skips",
+        "Leave the mode, such as FlopCounterMode, out of the steps, or use it on the model before torch.compile. "
+        "Whether that was called is unknown",
+    ),
+    "skip": ("Dynamo skipped {what}{at}: {text}", "Change what torch names, or compile what {what} calls"),
+    "disable": (
+        "torch.compiler.disable was applied{at}",
+        "Leave torch.compiler.disable out of what is compiled",
+    ),
+    "method": (
+        "`{what}`{at} runs the uncompiled module, as torch.compile wraps only calls of the compiled object",
+        f"Compile the module in place: {_IN_PLACE}, or model.forward = torch.compile(model.forward)",
+    ),
+    "broken": (
+        _BROKEN,
+        "Move that line out of the compiled function, or do without it: what comes before it is compiled then",
+    ),
+    "broken_inside": (_BROKEN, _INNER),
+    "empty": (_EMPTY, _INNER),
+    "not_called": ("what torch compiled ({what}) is not called here", _CALL_IT),
+    "unused": ("the result of torch.compile{at} is not called here", _CALL_IT),
+    "never": ("torch.compile was not called", _CALL_IT),
+    "unknown": (
+        "why is unknown, as no calls of torch.compile were recorded",
+        f"{_CALL_IT}. To see why, create tb_torchcompile_plugin.tensorboard_trace_handler before that",
+    ),
+}
+
+
+class ProfilerHooks(Cause):
+    """Torch compiled hooks that a profiler hangs on modules, as Lightning's do (critical).
+
+    It comes first: what was recorded is another program.
+    """
+
+    id = "profiler_hooks"
+    panel = "compilations"
+    role = "blocking"
+
+    def applies(self, context: SpanContext) -> bool:
+        return context.whole and bool(context.hooks)
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        names = sorted({row.function for row in context.hooks})
+        alone = context.nothing_compiled
+        other = "without that profiler the program is another one"
+        yield self.finding(
+            context,
+            f"Torch compiled {'only ' if alone else ''}a profiler's own hooks ({', '.join(names)}), "
+            f"{often(len(context.hooks))}: {'nothing of yours runs compiled' if alone else other}",
+            "Switch the hooks off: PyTorchProfiler(record_module_names=False) in Lightning",
+            {"compilations": len(context.hooks), "of_compilations": len(context.rows(compilations))},
+            severity="critical",
+            code="PyTorchProfiler(record_module_names=False)",
+            by=context.best("eager"),
+            where=names,
+        )
+
+
+class NothingCompiled(Cause):
+    """Eager operators launched work, or without a GPU took a share of the profiled time, and nothing compiled ran.
+
+    Critical; a warning where compiling is predicted to bring less than `gain_percent`. Where a
+    [baseline run](definitions.md#pays) is compiled, its measured step is the prediction, and where that is no faster
+    there is no finding. The title has the first of these reasons that is recorded: `TORCH_COMPILE_DISABLE` (or
+    `TORCHDYNAMO_DISABLE`) set, `set_stance("force_eager")` or `"eager_on_recompile"`, `torch._dynamo.config.disable`,
+    an active dispatch mode, a function that Dynamo skipped, `torch.compiler.disable` of the compiled function, a method
+    of a compiled module such as `generate` (it is the original's, and calls that uncompiled),
+    `set_stance("fail_on_recompile")`, `"eager_then_compile"` where one step was recorded, graphs that broke before they
+    held an operation, compiled frames without an operation, compiled code that is not called, a result of
+    `torch.compile` that is not called, no call of `torch.compile`; where such calls were not recorded, a dispatch mode
+    in the trace (`PythonDispatchMode`); otherwise it is unknown.
+    """
+
+    id = "nothing_compiled"
+    panel = "compiled_regions"
+    limits = ("gain_percent",)
+
+    def applies(self, context: SpanContext) -> bool:
+        return context.whole and context.nothing_compiled and not context.given_up
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        gain = context.compared().gain[0] if context.profile.baseline_run else None
+        # Where the same program was recorded compiled.
+        measured = gain if gain and gain.told_by == "measured" and gain.compiled_run else None
+        if context.hooks or (measured and measured.verdict == "never"):
+            return
+        when = "in the profiled steps" if context.steps else "in this span"
+        cause = eager_cause(context)
+        by = context.best("eager")
+        # No alarm where compiling brings little, or where the model predicts that it brings nothing.
+        percent = by.predicted.gain_percent if by else 0.0
+        little = percent < thresholds.gain_percent and (by or context.profile.of(why_nothing) is None)
+        gained = f"; {saves_up_to(by.predicted, 'compiled,', context.time_unit)}" if by and not little else ""
+        row = self.finding(
+            context,
+            f"Nothing that runs {when} is compiled: {cause.why}{gained}",
+            cause.next_step,
+            {"compilations": len(_compiled_ids(context))} if context.summary else {},
+            severity="warning" if little else None if by else "critical",
+            code=next((code for code in (_COMPILE, _IN_PLACE) if code in cause.next_step), None),
+            by=by,
+            where=cause.where,
+        )
+        if measured and measured.verdict == "pays":
+            step = step_with(measured)
+            title = (
+                f"{row.title.partition(':')[0]}: run {measured.compiled_run} is the same program, compiled"
+            )
+            severity = severity_of(step.gain_percent)
+            row = replace(row, title=title, predicted=step, fix=None, severity=severity)
+        yield row
+
+
+class CompileInLoop(Cause):
+    """A line called `torch.compile` at least once for each profiled step, which took a share of it.
+
+    As the handler timed these calls. No prediction where the GPU is the bottleneck.
+    """
+
+    id = "compile_in_loop"
+    panel = "compilations"
+    limits = ("gain_percent",)
+
+    def applies(self, context: SpanContext) -> bool:
+        return context.whole
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        calls = context.summary.compiler_calls if context.summary else ()
+        inside = [row for row in calls if row.kind == "compile" and _inside_us(context, [row])]
+        for (file, line), rows in grouped(inside, lambda row: (row.file, row.line)).items():
+            us, least = _inside_us(context, rows), max(context.steps, thresholds.steps_least)
+            if len(rows) < least or context.share(us) < thresholds.gain_percent:
+                continue
+            step, place = context.profile.of(step_time), at_line(file, line)
+            each = (
+                us / context.step_count * step.step_us / step.profiled_us
+            )  # as in a step without the profiler
+            row = self.finding(
+                context,
+                f"torch.compile is called in each step{f' at {place}' if place else ''}, which takes "
+                f"{duration(each)} of {duration(step.step_us)}",
+                "Create the compiled function once, before the loop, and hand it what changes as an argument",
+                {"calls_per_step": len(rows) / context.step_count, "host_us_per_step": each},
+                saves_us=us,
+                where=[place] if place else [],
+            )
+            if step.device is None:  # otherwise the GPU may need as long
+                predicted = prediction(1000 * step.step_us, 1000 * max(step.step_us - each, 1.0))
+                row = replace(row, predicted=predicted, severity=severity_of(predicted.gain_percent))
+            yield row
+
+
+class DebugBackend(PricedCause):
+    """Frames are captured, and inductor compiles none of them, by the compile data.
+
+    `backend="eager"`, `"aot_eager"` and their like launch the same operators one by one.
+    """
+
+    id = "debug_backend"
+    kind = "backend"
+    panel = "compilations"
+    words = Words(
+        "{times} operator{s} {each} of captured frames, such as {name}, {are} launched one by one",
+        "Drop backend=…, which somebody may have debugged with: torch.compile(model) uses inductor",
+        "with inductor",
+        code="torch.compile(model)",
+    )
+
+    def applies(self, context: SpanContext) -> bool:
+        return context.whole and bool(context.profile.of(captured_only))
+
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        if not profile.of(captured_only):
+            return
+        lane = profile.of(launch_sequence)
+        optimizing, _ = fix.points_inside(profile, profile.of(optimizer_times))
+        points = lane.launches & ~profile.of(outside) & ~optimizing
+        by_operators = fix.outermost_operator(profile.trace, lane.row[points]) >= 0
+        if points.any() and by_operators.mean() >= _OPERATORS:
+            yield from compiled_operators(profile, self.kind, points)
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        by = context.best("backend")
+        if not by or by.predicted.gain_percent < thresholds.gain_percent:
+            return
+        frames, next_step = len(context.profile.of(captured_only)), self.filled(by).next_step
+        if forced := next((row for row in _stances_in_force(context) if row.reason), None):
+            place = at_line(forced.file, optional_number(forced, "line"))
+            next_step = f'Drop force_backend="{forced.reason}" of set_stance{f" at {place}" if place else ""}'
+        yield self.finding(
+            context,
+            f"{plural(frames, 'frame')} {'is' if frames == 1 else 'are'} captured and not compiled: "
+            f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
+            f'"aot_eager"; {saves_up_to(by.predicted, "with inductor", context.time_unit)}',
+            next_step,
+            {"frames": frames, "operators_per_step": by.times},
+            by=by,
+            code=self.filled(by).code,
+        )
+
+
+class FrameGivenUp(PricedCause):
+    """Torch gave a frame up: a graph break that it cannot resume from, the recompile limit, or a suppressed error.
+
+    By the compile data or, where there is none, cache lookups that lead to no compiled region, once per step or more.
+    With no prediction, eager operators take a share of the profiled time (critical).
+    """
+
+    id = "frame_given_up"
+    kind = "frames"
+    panel = "compilations"
+    limits = ("gain_percent",)
+    words = Words(
+        "Frames that torch gave up run eager{place}",
+        "See Compilations for why: what breaks the graph in a loop or changes each time goes out of "
+        "the compiled function",
+        "compiled,",
+    )
+
+    def applies(self, context: SpanContext) -> bool:
+        return context.whole and bool(context.given_up or context.best(self.kind))
+
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        if not profile.of(given_up):
+            return
+        lane = profile.of(launch_sequence)
+        points = profile.of(outside) & (lane.launches | lane.synchronises)
+        if not points.any():
+            return
+        change = fix.in_sequence(
+            fix.without_waiting(points & lane.synchronises), fix.compiled_whole(profile, points)
+        )
+        called = profile.of(calls_in_given_up)
+        yield fix.Fix(
+            kind=self.kind,
+            subject=main_operator(profile, points & lane.launches),
+            change=fix.in_sequence(change, *joined_graphs(profile, gaps_between(profile, called).times))
+            if called
+            else change,
+            times=int(points.sum()) / lane.steps,
+            conservative=change if called else None,
+        )
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        share, by = context.eager_percent, context.best("frames")
+        small = (by.predicted.gain_percent if by else share) < thresholds.gain_percent
+        if small and by:
+            return
+        if not context.given_up and by:
+            yield self.unexplained(context, by)
+        row = next((row for row in context.given_up if not is_profiler_hook(row.function)), None)
+        if row is None:
+            return
+        broken_at, caller = _called_at(context.summary, row.epoch, row.compile_id)
+        where = broken_at or caller or (at_line(row.file, row.line) if row.line else row.file)
+        frame = named_with_caller(row.function, row.file, row.line, caller) if caller else row.function
+        why, next_step = _why_given_up(context, row)
+        if broken_at:
+            why += f", in {at_line(row.file, row.line)}, called at {broken_at}"
+        if by:
+            why += f"; {step_after(by.predicted, 'without that', context.time_unit)}"
+        yield self.finding(
+            context,
+            f"{frame or 'A frame'} runs eager: {why}",
+            next_step,
+            {"frames": len(context.given_up), "eager_percent": share},
+            # What it calls may be compiled: the cost of a small frame is unknown.
+            severity=None if by else "warning" if small else "critical",
+            row=f"compilation:{row.compile_id},{row.epoch},forward",
+            by=by,
+            where=[where] if where else [],
+        )
+
+    def unexplained(self, context: SpanContext, by: WhatIf) -> Finding:
+        calls = context.profile.of(lookups_in_vain) / context.step_count
+        line = at_line(by.file, by.line)
+        return self.finding(
+            context,
+            f"Torch has given up compiling {plural_of_mean(calls, 'call')} {context.where}, so "
+            f"{'it runs' if rounded(calls) == '1' else 'they run'} eager"
+            f"{f' at {line}' if line else ''}: {step_after(by.predicted, 'without that', context.time_unit)}",
+            "Record with tb_torchcompile_plugin.tensorboard_trace_handler to see which frames and why, or run with "
+            'TORCH_LOGS="recompiles,graph_breaks": most often a frame hit the recompile limit, or breaks in a loop',
+            {"calls": calls},
+            severity="critical",
+            code='TORCH_LOGS="recompiles,graph_breaks"',
+            by=by,
+            where=[line] if line else [],
+        )
+
+
+class EagerRemainder(PricedCause):
+    """Operators that run eager next to compiled code: launched one by one, elementwise ones unfused."""
+
+    id = "eager_remainder"
+    kind = "eager"
+    panel = "compiled_regions"
+    words = Words(
+        "{times} eager operator{s} {each}, such as {name}, {are} launched one by one{place}",
+        "Compile the function that calls them, or use torch._foreach_* and one operator for many tensors",
+        "compiled,",
+    )
+
+    def applies(self, context: SpanContext) -> bool:
+        return not (context.nothing_compiled or context.profile.of(given_up))
+
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        return compiled_operators(profile, self.kind, profile.of(eager_points))
+
+    def after(self, predicted: Predicted, fixed: str, unit: TimeUnit) -> str:
+        return saves_up_to(predicted, fixed, unit)
+
+
+class GraphBreaks(PricedCause):
+    """Graph breaks cut what would be one graph; several at one line count once.
+
+    Where no model tells, they cost a share of the profiled time (host time from graph to graph, without what was
+    compiled meanwhile).
+    """
+
+    id = "graph_breaks"
+    panel = "graph_breaks"
+    words = Words(
+        "Frames are broken {often} {each}",
+        "Take out of the compiled function what breaks it: Graph breaks names the line and the reason",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        return closed_breaks(profile)
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        profile, cost = context.profile, context.profile.of(cost_of_breaks)
+        by = context.best("graph_breaks") if cost else None
+        direct = profile.of(direct_us)
+        share = cost.gain_percent if cost else profile.of(direct_percent) or 0.0
+        sites = _sites_that_ran(context)
+        if not sites or share < thresholds.gain_percent:
+            return
+        worst = sites[0]
+        # Where the worst of all is in a library, the worst one in the user's own files, too.
+        own = None
+        if worst.file and not is_user_file(worst.file):
+            own = next((site for site in sites if site.file and is_user_file(site.file)), None)
+        caller = "" if not worst.breaks or is_user_file(worst.file) else called_at(worst.breaks[0].stack)
+        where, also = _line_of(worst), _line_of(own) if own else caller
+        addition = f" ({'the dearest in your own code' if own else 'called'} at {also})" if also else ""
+        evidence: Evidence = {"breaks": len(sites), "share_percent": share}
+        if cost:
+            evidence |= {"gain_us_per_step": cost.gain_us}
+            if worst.saves_us is not None:
+                evidence |= {"dearest_us_per_step": worst.saves_us}
+        elif direct is not None:
+            evidence |= {"direct_us_per_step": direct}
+        advice = _hint(worst)
+        if len(sites) > 1:
+            advice = f"Begin with the dearest, {where}. {advice}"
+            if own:
+                advice = f"{advice.rstrip('.')}. At {also}: {_hint(own)}"
+        each = cost.gain_us if cost else direct
+        yield self.finding(
+            context,
+            _break_title(context, len(sites), f"{where}{addition}", by),
+            advice,
+            evidence,
+            saves_us=None if each is None else each * context.step_count,
+            row=f"graph_breaks:{worst.key}" if worst.breaks else None,
+            by=by,
+            where=[where, also] if also else [where],
+        )
+
+
+CAUSES = (
+    ProfilerHooks(),
+    NothingCompiled(),
+    CompileInLoop(),
+    DebugBackend(),
+    FrameGivenUp(),
+    EagerRemainder(),
+    GraphBreaks(),
+)
+
+
+class EagerCause(NamedTuple):
+    """Why nothing compiled runs."""
+
+    reason: str  # a key of EAGER_REASONS
+    why: str
+    next_step: str
+    where: list[str]
+
+
+def eager_cause(context: SpanContext) -> EagerCause:
+    """Return why nothing compiled runs: the first reason that is recorded."""
+    rows = context.rows(compilations)
+    frames = {row.compile_id for row in rows if row.compile_id in context.regions_that_ran}
+    at_breaks = (row for row in context.rows(graph_breaks) if row.compile_id in frames and row.file)
+    what, text, place = "", "", ""
+    if recorded := _recorded_reason(context):
+        reason, call = recorded
+        what, text, place = call.subject, call.reason, at_line(call.file, optional_number(call, "line"))
+    elif graph_break := next(at_breaks, None):  # before the graph held an operation
+        text, place = graph_break.reason, at_line(graph_break.file, graph_break.line)
+        is_own = is_user_file(graph_break.file)
+        if break_kind(text) == "disabled":
+            reason, place = "disable", place if is_own else ""
+        else:
+            reason = "broken" if is_own else "broken_inside"
+    elif frames or (rows and all(row.phases_s and not row.graph_ops for row in rows)):
+        reason, frames = "empty", frames or {row.compile_id for row in rows}
+    elif compiled := _compiled_ids(context):
+        reason, what = "not_called", plural(len(compiled), "compilation")
+    else:
+        reason = "never"
+        environment = context.summary.environment if context.summary else Environment()
+        calls = context.summary.compiler_calls if context.summary else ()
+        if not environment.HasField("compile_called"):
+            is_in_mode = DISPATCH_MODE in context.profile.trace.names
+            reason, what = ("traced_mode", DISPATCH_MODE) if is_in_mode else ("unknown", "")
+        elif environment.compile_called:
+            reason = "unused"
+            place = next((at_line(row.file, row.line) for row in calls if row.kind == "compile"), "")
+    why, next_step = EAGER_REASONS[reason]
+    words = {"what": what, "text": text, "place": place, "frames": plural(len(frames), "frame")}
+    words["at"] = f" at {place}" if place else ""
+    return EagerCause(reason, why.format(**words), next_step.format(**words), [place] if place else [])
+
+
+def _compiled_ids(context: SpanContext) -> set[tuple[int, str]]:
+    return {(row.epoch, row.compile_id) for row in context.rows(compilations)}
+
+
+def _recorded_reason(context: SpanContext) -> tuple[str, CompilerCall] | None:
+    """Return the reason that the handler has noted, with the call or the setting."""
+    if context.summary is None:
+        return None
+    variables, calls = context.summary.environment.variables, context.summary.compiler_calls
+    if name := next((name for name in _SWITCHES if variables.get(name) == "1"), None):
+        return "variable", CompilerCall(subject=name)
+    base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
+    in_force = _stances_in_force(context)
+    if call := next((row for row in in_force if row.subject in _EAGER_STANCES), None):
+        return "stance", call
+    kinds = ["disabled", "dispatch_mode"]
+    if not _compiled_ids(context):  # otherwise Dynamo skipped a function among others that it compiled
+        kinds.append("skip")
+    for kind in kinds:
+        if call := next((row for row in calls if row.kind == kind), None):
+            return kind, call
+    compiled = {"OptimizedModule", *(row.subject for row in calls if row.kind == "compile")}
+    for row in calls:  # of "Model.forward" the class, too
+        if row.kind == "disable" and {row.subject, row.subject.rpartition(".")[0]} & compiled:
+            return "disable", row
+    is_compiled = bool(_compiled_ids(context))
+    methods = (row for row in calls if row.kind == "method" and row.start_ns < base_ns + ends[-1])
+    called = (row for row in methods if row.start_ns + row.duration_ns >= base_ns + starts[0])
+    if not is_compiled and (call := next(called, None)):
+        return "method", call
+    # In a second step what was called before is compiled.
+    possible = {"fail_on_recompile"} if is_compiled or context.steps > 1 else _LATE_STANCES
+    return next(((row.subject, row) for row in in_force if row.subject in possible), None)
+
+
+def _stances_in_force(context: SpanContext) -> list[CompilerCall]:
+    """Return the changes of the stance that hold in the profiled time, in order of time."""
+    calls = context.summary.compiler_calls if context.summary else ()
+    base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
+    stances = [row for row in calls if row.kind == "stance" and row.start_ns < base_ns + ends[-1]]
+    earlier = [row for row in stances if row.start_ns < base_ns + starts[0]]
+    return stances[max(len(earlier) - 1, 0) :]
+
+
+def _inside_us(context: SpanContext, calls: Iterable[CompilerCall]) -> float:
+    """Return how much of the profiled time these calls take."""
+    timed = [row for row in calls if row.HasField("start_ns") and row.HasField("duration_ns")]
+    start = np.array([row.start_ns for row in timed], np.int64) - context.profile.trace.base_ns
+    return context.inside_us(union(start, start + np.array([row.duration_ns for row in timed], np.int64)))
+
+
+def _called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> tuple[str, str]:
+    """Return the user's lines that led to the break for which a frame was given up, and to the frame; "" for others.
+
+    The frame's is that of another compilation of it: one that torch gave up has no stack.
+    """
+    if summary is None:
+        return "", ""
+    frame = compile_id.partition("/")[0]
+    stacks = (
+        row.stack
+        for row in summary.compilations
+        if row.stack and row.key.epoch == epoch and row.key.compile_id.partition("/")[0] == frame
+    )
+    breaks = (
+        row for row in summary.graph_breaks if (row.key.epoch, row.key.compile_id) == (epoch, compile_id)
+    )
+    row = next(breaks, None)
+    broken_at = "" if row is None or is_user_file(row.file) else users_line(row.stack)
+    return broken_at, called_at(next(stacks, ()))
+
+
+def _error(row: Problem) -> str:
+    """Return the error in one line, without what only introduces it: "backend='inductor' raised:"."""
+    lines = [line.strip() for line in row.reason.splitlines() if line.strip()]
+    return next((line for line in lines if not line.endswith("raised:")), row.type)
+
+
+def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
+    """Return why torch gave a frame up, and what to do."""
+    if row.kind == "failed":
+        advice = "Fix that error, which torch._dynamo.config.suppress_errors hid, or choose another backend"
+        return _error(row), advice
+    if row.kind != "limit":
+        advice = "Move what breaks the graph out of the loop or function, so that torch can go on behind it"
+        return next(iter(row.reason.splitlines()), "torch skipped it"), advice
+    # The guard that failed when the frame was compiled for the last time.
+    failures = context.rows(recompiles)
+    frame = row.epoch, frame_of(row.compile_id)
+    same = [failure for failure in failures if (failure.epoch, frame_of(failure.compile_id)) == frame]
+    guard = next((guard for failure in reversed(same) for guard in failure.guards), None)
+    advice = "Mark what changes as dynamic, or keep it the same; see which guard fails each time"
+    return "it hit the recompile limit", failed_guard_advice(guard) or advice
+
+
+def _sites_that_ran(context: SpanContext) -> list[GraphBreakSite]:
+    """Return the sites that ran in the span, most expensive first; without costs the most frequent first."""
+    calls, lines = context.profile.of(calls_by_id), context.profile.of(resumes)
+    cut = {call.compile_id for call in context.profile.of(calls_cut_by_breaks)} if lines else ()
+    rows = context.profile.of(break_sites)
+    priced = [row for row in rows if row.saves_us is not None or row.host_us is not None]
+    ran = [row for row in rows if cut and cut.intersection(row.compile_ids)]
+    ran.sort(key=lambda row: -sum(calls[name] for name in row.compile_ids))
+    return priced or ran
+
+
+def _line_of(site: GraphBreakSite) -> str:
+    return at_line(site.file, site.line) or ", ".join(site.compile_ids)
+
+
+def _break_title(context: SpanContext, count: int, where: str, by: WhatIf | None) -> str:
+    breaks = plural(count, "graph break")
+    if by and count == 1:
+        return f"{breaks} at {where}: {step_after(by.predicted, 'without it', context.time_unit)}"
+    if by:
+        return (
+            f"{breaks}, the dearest at {where}: {step_after(by.predicted, 'without them', context.time_unit)}"
+        )
+    at = f"at {where}" if count == 1 else f"the dearest at {where}"
+    return f"{breaks}, {at}. {direct_sentence(context.profile)}"
+
+
+def _hint(site: GraphBreakSite) -> str:
+    """Return torch's hint, if it has one that is about this break."""
+    if not site.breaks:
+        return _BREAK_ADVICE["other"]
+    graph_break = site.breaks[0]
+    hints = (hint for hint in graph_break.hints if not is_generic_hint(hint))
+    kind = break_kind(graph_break.reason, graph_break.explanation)
+    return next(hints, _BREAK_ADVICE.get(kind, "Move what breaks it out of the compiled function"))

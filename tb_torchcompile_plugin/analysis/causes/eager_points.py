@@ -1,0 +1,178 @@
+"""What runs eager next to compiled code, and what would it be if it were compiled?"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.causes import fix
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
+from tb_torchcompile_plugin.profile.columns import host_slices, mask_at
+from tb_torchcompile_plugin.profile.compiled import regions
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.compiled.regions import region_calls
+from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.attribution import most_called_at
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
+from tb_torchcompile_plugin.profile.model.model import Model
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names import operators
+from tb_torchcompile_plugin.torch_names.operators import is_fusible
+from tb_torchcompile_plugin.torch_names.slices import LABEL, is_on_device, is_optimizer_step
+
+# Chosen by eye on the external programs of docs/what_if.md.
+_FEW_MOVES = 4  # copies and fills between two kernels
+_UNFUSED = 0.4  # of the kernels of a run in addition to the longest, at most; see docs/what_if.md
+
+
+def compiled_operators(profile: Profile, kind: str, points: fix.Bools) -> Iterator[fix.Fix]:
+    """Yield the launches at these points compiled: a graph for each run.
+
+    Kernels are fused where they only pass over data. Launches that are left (matrix products, convolutions) take the
+    host as long as before: of ten programs that were measured both ways none took less than 0.8 times as long for a
+    launch once it was compiled, in the median 1.1. At best they take a call each. At worst the host gains nothing:
+    calling graphs and checking guards takes as long as the launches that are fused away; see docs/what_if.md.
+    """
+    if not points.any():
+        return
+    fusible = profile.of(fix.work_named, is_fusible) | profile.of(fix.work_named, is_on_device)
+    yield fix.Fix(
+        kind=kind,
+        subject=main_operator(profile, points),
+        change=fix.as_one_graph(profile, points, fusible, call_ns=fix.CALL_OF_GRAPH_NS, as_before=True),
+        times=int(points.sum()) / profile.of(launch_sequence).steps,
+        conservative=_only_on_gpu(
+            fix.as_one_graph(profile, points, fusible, _UNFUSED, fix.CALL_OF_GRAPH_NS, as_before=True)
+        ),
+        optimistic=fix.as_one_graph(profile, points, fusible, call_ns=fix.CALL_OF_GRAPH_NS),
+    )
+
+
+def _only_on_gpu(change: fix.Change) -> fix.Change:
+    """Return the change without what it takes off the host."""
+
+    def only_on_gpu(model: Model) -> Model:
+        changed = change(model)
+        return model._replace(dur=changed.dur, gap=changed.gap, latency=changed.latency)
+
+    return only_on_gpu
+
+
+def captured_only(profile: Profile) -> list[str]:
+    """Return the compilations that ran operations, where there is no sign of inductor in any."""
+    rows = profile.data.of(compilations) if profile.data else []
+    by_inductor = any("inductor" in (row.phases_s or {}) or row.cache for row in rows)
+    if by_inductor or regions.marks_graphs(profile.trace):
+        return []
+    ran = {call.compile_id for call in regions.all_calls(profile.of(regions.region_calls))}
+    with_operations = {row.compile_id for row in rows if row.graph_ops}
+    return sorted(ran & with_operations & {row.compile_id for row in rows if row.phases_s})
+
+
+def calls_in_given_up(profile: Profile) -> list[regions.RegionCall]:
+    """Return each call of a frame that torch cannot resume, made of the regions that it calls.
+
+    Those are the regions that were compiled below it, in a row, until a backward, a step or another region.
+    """
+    caller, calls = _callers_given_up(profile), profile.of(regions.region_calls)
+    backward_rows = np.array([row for row, _ in profile.of(Ownership).backwards], np.int64)
+    backwards = np.sort(profile.trace.ts[backward_rows])
+    begins = np.array([call.start for call in calls], np.int64)
+    part = np.searchsorted(backwards, begins) + np.searchsorted(profile.of(StepWindows).starts, begins)
+    runs = groupby(zip(calls, part.tolist()), lambda pair: (caller.get(pair[0].compile_id), pair[1]))
+    return [
+        replace(rows[0], compile_id=frame, end=rows[-1].end, graphs=[], nested=rows)
+        for (frame, _), pairs in runs
+        if frame and len(rows := [call for call, _ in pairs]) > 1
+    ]
+
+
+def _callers_given_up(profile: Profile) -> dict[str, str]:
+    """Return by compile id the frame that torch cannot resume and that called it.
+
+    The stack of the compilation begins with all that led to that frame; the frame itself is not in all stacks.
+    """
+    data = profile.data
+    skipped = {row.compile_id for row in data.of(problems) if row.kind == "skipped"} if data else set()
+    rows = data.of(compilations) if data and skipped else []
+    frames = [row for row in rows if row.compile_id in skipped and len(row.stack) > 1]
+    return {
+        row.compile_id: frame.compile_id
+        for row in rows
+        for frame in frames
+        if row.compile_id not in skipped and row.stack[: len(frame.stack) - 1] == frame.stack[:-1]
+    }
+
+
+def given_up(profile: Profile) -> bool:
+    """Whether torch runs frames eager, by the compile data or by calls that find no code in its cache."""
+    rows = profile.data.of(problems) if profile.data else []
+    steps = max(len(profile.of(StepWindows)), 1)
+    return any(row.given_up for row in rows) or profile.of(lookups_in_vain) >= steps
+
+
+def eager_points(profile: Profile) -> fix.Bools:
+    """Return the launches of kernels outside of compiled code, what graph breaks leave, and optimizers.
+
+    With the copies and fills between two of them where they are few: many are a copy that the program wants.
+    """
+    lane = profile.of(launch_sequence)
+    eager = lane.launches & profile.of(fix.launches_kernels) & profile.of(outside)
+    moves = mask_at(profile.of(gpu_queue).point[profile.of(fix.work_named, is_on_device)], len(lane)) & ~eager
+    others = lane.launches & ~moves
+    behind = np.cumsum(others)
+    is_eager = np.concatenate(([False], eager[others], [False]))
+    between = is_eager[behind] & is_eager[behind + 1] & (np.bincount(behind, moves)[behind] <= _FEW_MOVES)
+    return np.asarray(eager | (moves & between))
+
+
+def outside(profile: Profile) -> fix.Bools:
+    """Return the points outside of compiled code and of optimizers."""
+    rows = [call.index for call in profile.of(regions.compiled_calls)]
+    rows += [row for row, _ in profile.of(Ownership).backwards]
+    compiled, _ = fix.points_inside(profile, fix.slice_times(profile, np.array(rows, np.int64)))
+    optimizing, _ = fix.points_inside(profile, profile.of(optimizer_times))
+    return np.asarray(~(compiled | optimizing))
+
+
+def optimizer_steps(trace: Trace) -> Int64s:
+    """Return the rows of the optimizers' steps."""
+    return host_slices(trace, is_optimizer_step, (LABEL,))
+
+
+def optimizer_times(profile: Profile) -> fix.Times:
+    """Return when optimizers worked: their steps, from the end of the closure that they call.
+
+    While the host waits for the GPU before the kernels of a fused optimizer, its work has not begun.
+    """
+    trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
+    rows = optimizer_steps(trace)
+    calls = profile.of(region_calls)
+    begin, end = trace.ts[rows].copy(), trace.ts[rows] + trace.dur[rows]
+    tracks = trace.track[rows]
+    launched = lane.begin[queue.point[fix.work_named(profile, operators.is_fused_optimizer)]]
+    for index, (first, last) in enumerate(zip(begin.tolist(), end.tolist())):
+        inside = (lane.begin >= first) & (lane.begin < last)
+        own_launches = launched[(launched >= first) & (launched < last)]
+        waits = lane.synchronises & (lane.begin < min(own_launches, default=0))
+        inside &= waits | (lane.track != tracks[index])
+        closure = [*lane.end[inside].tolist(), *(call.end for call in calls if first <= call.start < last)]
+        begin[index] = max([first, *(moment for moment in closure if moment < last)])
+    return fix.on_tracks(profile, rows, begin, end)
+
+
+def main_operator(profile: Profile, points: fix.Bools) -> fix.Subject:
+    """Return the operator that made most of these launches, with the user's function that made most of them.
+
+    Where no operator made any it is the call that launched.
+    """
+    trace, rows = profile.trace, profile.of(launch_sequence).row[points]
+    operators = fix.outermost_operator(trace, rows)
+    names = trace.name[operators[operators >= 0] if (operators >= 0).any() else rows[rows >= 0]]
+    name = trace.names[np.bincount(names).argmax()] if len(names) else ""
+    return name, *most_called_at(profile, rows)

@@ -1,0 +1,480 @@
+"""What could the GPU do faster, or without?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words
+from tb_torchcompile_plugin.analysis.causes.fix import (
+    Fix,
+    are_kernels,
+    enclosing,
+    in_sequence,
+    points_inside,
+    slice_times,
+    with_durations,
+    without_host_work,
+    work_named,
+)
+from tb_torchcompile_plugin.analysis.finding import Finding
+from tb_torchcompile_plugin.analysis.formatting import percent
+from tb_torchcompile_plugin.analysis.runtime.attention import UnfusedAttention, unfused_attention
+from tb_torchcompile_plugin.analysis.runtime.kernel_code import extern_lines
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import DATA_MOVING_CATEGORIES, has_dominant_kernel
+from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
+from tb_torchcompile_plugin.analysis.runtime.op_shapes import argument_texts, launching_operators, shapes_in
+from tb_torchcompile_plugin.analysis.runtime.roofline import DevicePeak, device_peaks
+from tb_torchcompile_plugin.profile import columns
+from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import device_properties
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.attribution import most_called_at
+from tb_torchcompile_plugin.profile.model.clock import recorded_clock
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.torch_names import kernels, operators
+from tb_torchcompile_plugin.torch_names.kernels import short_kernel
+from tb_torchcompile_plugin.torch_names.operators import is_library_operator
+from tb_torchcompile_plugin.torch_names.slices import is_graph, is_optimizer
+
+if TYPE_CHECKING:
+    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+
+
+class Speed(NamedTuple):
+    """The share that is left of the time of kernels, of all or by kernel."""
+
+    likely: columns.Floats | float
+    most: columns.Floats | float
+    least: columns.Floats | float
+
+
+# Matrix products on tensor cores instead of without: measured on H100 and H200, large ones are 5 times as fast.
+_TF32, _FLOAT32 = Speed(0.2, 0.5, 0.12), Speed(0.2, 0.5, 0.1)
+_GONE = Speed(0.0, 0.1, 0.0)  # chosen by eye: a change of layout that is not needed is gone, or nearly
+# Not all layers that normalize volumes keep their layout (nn.InstanceNorm3d does not): in a U-Net nearly all was left.
+_GONE_OF_VOLUMES = Speed(0.0, 1.0, 0.0)
+# Shares of a device's peak that fused attention reaches, forward and backward alike: most likely, at least, at most. In
+# bfloat16 the median of 22 kernels of 500 positions and more in recordings on H100s and H200s, four fifths of which are
+# between the others; in float32, outside of tensor cores, of four.
+_FUSED_ATTENTION = {"bf16": (0.21, 0.1, 0.37), "fp32": (0.4, 0.28, 0.53)}
+_FUSED_ATTENTION_NS = 8_000  # of the shortest ones in these recordings
+_DOMINANT_PERCENT = 10.0  # of the GPU time: kernels with a smaller share are not examined one by one; by eye
+# Kernel categories that come with torch or a library: the user does not write them.
+_NOT_WRITTEN = (
+    "gemm",
+    "convolution",
+    "attention",
+    "communication",
+    "memcpy",
+    "memset",
+    "triton_template",
+    "aten",
+)
+
+
+class TensorCores(PricedCause):
+    """Matrix products in float32 off the tensor cores, on an NVIDIA card that has TF32."""
+
+    id = "fp32_matmul"
+    kind = "tensor_cores"
+    panel = "kernels"
+    words = Words(
+        "Matrices are multiplied in float32 without tensor cores{place}",
+        'torch.set_float32_matmul_precision("high"), or autocast to bfloat16',
+        "with them",
+        code='torch.set_float32_matmul_precision("high")',
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        rows = [row for row in device_properties(profile.trace) if "NVIDIA" in str(row.get("name"))]
+        majors = [row.get("computeMajor") for row in rows]
+        if any(isinstance(major, int) and major >= 8 for major in majors):  # Ampere and later have TF32
+            work = np.flatnonzero(work_named(profile, kernels.is_plain_fp32_product))
+            yield from faster(profile, self.kind, work, _TF32)
+
+
+class DoublePrecision(PricedCause):
+    """Matrix products in float64."""
+
+    id = "double_precision"
+    panel = "kernels"
+    words = Words(
+        "Matrices are multiplied in float64{place}",
+        "Make the tensors float32: NumPy's are float64 unless told otherwise",
+        "in float32",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        yield from faster(
+            profile, self.kind, np.flatnonzero(work_named(profile, kernels.is_double_product)), _FLOAT32
+        )
+
+
+class LayoutChanges(PricedCause):
+    """Kernels that only change the layout of tensors."""
+
+    id = "layout"
+    panel = "kernels"
+    is_named_by_kernel = True
+    words = Words(
+        "Tensors are copied into another layout {often} {each} ({name}){place}",
+        "Keep one layout: model and images .to(memory_format=torch.channels_last), volumes (5 dimensions) "
+        "torch.channels_last_3d; no .contiguous() of a view, and no layer that gives the other one back",
+        code=".to(memory_format=torch.channels_last)",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        trace = profile.trace
+        windows = columns.host_slices(
+            trace, {*operators.WINDOWS, operators.CONVOLUTION_BACKWARD}.__contains__
+        )
+        texts = {text for _, text in argument_texts(profile, "input_dims", windows)}
+        has_volumes = any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
+        speed = _GONE_OF_VOLUMES if has_volumes else _GONE
+        yield from faster(
+            profile, self.kind, np.flatnonzero(work_named(profile, kernels.is_layout_change)), speed
+        )
+        yield from _without_operator(profile, self.kind, operators.CONTIGUOUS)
+
+
+class Casts(PricedCause):
+    """Kernels that only change the type of tensors."""
+
+    id = "casts"
+    panel = "kernels"
+    is_named_by_kernel = True
+    words = Words(
+        "Tensors change their type {often} {each} ({name}){place}",
+        "Keep one type along the way: cast once, or let autocast do it inside of compiled code",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        return _without_operator(profile, self.kind, operators.CAST)
+
+
+class WeightCasts(PricedCause):
+    """Kernels that inductor made to change a type and nothing else: autocast casts weights in each call.
+
+    Only in a program that neither goes backward nor steps an optimizer.
+    """
+
+    id = "weight_casts"
+    panel = "kernels"
+    is_named_by_kernel = True
+    words = Words(
+        "Compiled code changes the type of tensors and does nothing else, {often} {each} ({name})",
+        "Where these are weights, which autocast casts in each call, keep them in the type that is computed with: "
+        "model.to(torch.bfloat16) before torch.compile",
+        code="model.to(torch.bfloat16)",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        trace = profile.trace
+        is_training = len(columns.host_slices(trace, operators.is_backward)) or len(
+            columns.host_slices(trace, is_optimizer)
+        )
+        if not is_training:
+            work = np.flatnonzero(work_named(profile, operators.is_generated_cast))
+            yield from faster(profile, self.kind, work, _GONE)
+
+
+class Joined(PricedCause):
+    """Tensors are joined by copying them (`torch.cat`), as a cache is that grows."""
+
+    id = "joined"
+    panel = "kernels"
+    is_named_by_kernel = True
+    words = Words(
+        "Tensors are joined by copying them {often} {each} ({name}){place}",
+        "Make one tensor that is large enough and write into it: buffer[:, :, n] = x "
+        "in place of torch.cat((buffer, x), 2)",
+        code="buffer[:, :, n] = x",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        return _without_operator(profile, self.kind, operators.JOIN)
+
+
+class WrittenOutAttention(PricedCause):
+    """Attention is written out: a product of batches, a softmax over its rows, a product with that.
+
+    As `attn_implementation="eager"` does; needs [recorded shapes](#attention).
+    """
+
+    id = "attention"
+    panel = "kernels"
+    words = Words(
+        "Attention is written out {often} {each}, as a product, a softmax and a product{place}",
+        "Make it one operator, which keeps the matrix of weights out of memory: "
+        "torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask); in transformers "
+        'attn_implementation="sdpa", of nn.MultiheadAttention need_weights=False. It does not return the weights',
+        "with scaled_dot_product_attention",
+        code="torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        parts = profile.of(unfused_attention)
+        peaks = {row.device: row for row in profile.of(device_peaks)[0]}
+        known = [(part, speed) for part in parts if (speed := _attention_speed(profile, part, peaks))]
+        forward = [part for part, _ in known if part.way == "forward"]
+        if not forward:
+            return
+        work = np.concatenate([part.work for part, _ in known])
+        lengths = [len(part.work) for part, _ in known]
+        speed = Speed(*np.repeat(np.array([speed for _, speed in known]), lengths, axis=0).T)
+        for made in faster(profile, self.kind, work, speed):
+            name, *line = made.subject
+            subject = name, *(_line(profile, forward[0]) or line)
+            yield replace(made, subject=subject, times=len(forward) / profile.of(launch_sequence).steps)
+
+
+class Deterministic(PricedCause):
+    """`torch.use_deterministic_algorithms`: operators that add at indices sort them first, and new memory is filled.
+
+    Seen by `aten::index_put_` inside of `aten::scatter_add_`, `aten::index_add_` and others.
+    """
+
+    id = "deterministic"
+    panel = "operators"
+    words = Words(
+        "Deterministic algorithms are on: {name} sorts its indices first, {often} {each}{place}",
+        "Switch them off where results need not be the same to the last bit: "
+        "torch.use_deterministic_algorithms(False)",
+        code="torch.use_deterministic_algorithms(False)",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(launch_sequence)
+        sorting = columns.host_slices(trace, operators.SORTED_INSTEAD.__eq__)
+        filling = columns.host_slices(trace, operators.FILLED.__eq__)
+        filling = filling[columns.called_by(trace, filling, operators.ALLOCATES_ONLY.__contains__)]
+        is_instead = columns.called_by(trace, sorting, operators.SCATTERS.__contains__)
+        if len(filling):  # inductor calls it only in this mode, which fills what was allocated
+            is_instead |= enclosing(trace, sorting, is_graph) >= 0
+        sorting = sorting[is_instead]
+        if not len(sorting):
+            return  # a program may add at indices, or fill memory, on purpose
+        times = slice_times(profile, np.union1d(sorting, filling))
+        inside, _ = points_inside(profile, times)
+        needed = profile.of(work_named, operators.scatters) & inside[queue.point]
+        kept = columns.mask_at(queue.point[needed], len(lane))
+        around = enclosing(trace, sorting[:1], operators.SCATTERS.__contains__)[0]
+        scattering = around if around >= 0 else sorting[0]
+        yield Fix(
+            kind=self.kind,
+            subject=(trace.names[trace.name[scattering]], *most_called_at(profile, sorting)),
+            change=in_sequence(
+                without_host_work(profile, times, kept),
+                with_durations(np.flatnonzero(inside[queue.point] & ~needed), 0),
+            ),
+            times=int(points_inside(profile, slice_times(profile, sorting))[1].sum()) / lane.steps,
+        )
+
+
+class LowBandwidthKernel(PricedCause):
+    """One Triton kernel takes a share of the GPU time below a share of the card's peak bandwidth.
+
+    Generated or the user's own but no template, where both are known.
+    """
+
+    id = "kernel_low_bandwidth"
+    kind = "roofline"
+    panel = "kernels"
+    is_named_by_kernel = True
+    limits = ("kernel_percent", "kernel_bandwidth_percent")
+    words = Words(
+        "{name} moves its data far slower than the GPU could{place}",
+        'Tune it: torch.compile(model, mode="max-autotune"), larger tensors, or neighbouring threads that touch '
+        "neighbouring numbers",
+        "at that pace",
+        code='torch.compile(model, mode="max-autotune")',
+    )
+
+    def applies(self, context: SpanContext) -> bool:
+        return has_dominant_kernel(context.profile, thresholds.kernel_percent)
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        if not has_dominant_kernel(profile, _DOMINANT_PERCENT):
+            return
+        rows = [
+            row
+            for row in profile.of(kernel_table).rows
+            if row.category in DATA_MOVING_CATEGORIES and row.bandwidth_percent
+        ]
+        reached = {row.name: min(row.bandwidth_percent or 0, 100) / 100 for row in rows}
+        for name, share in reached.items():
+            if share < 1:
+                speed = Speed(share, (1 + share) / 2, share)
+                work = np.flatnonzero(work_named(profile, name.__eq__))
+                yield from faster(profile, self.kind, work, speed, name)
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        for row in context.profile.of(kernel_table).rows:
+            share, bandwidth = context.gpu_share(row.time_us), row.bandwidth_percent
+            if row.category not in DATA_MOVING_CATEGORIES or share < thresholds.kernel_percent:
+                continue
+            if bandwidth is None or bandwidth >= thresholds.kernel_bandwidth_percent:
+                continue
+            yield self.finding(
+                context,
+                f"{short_kernel(row.name)} takes {percent(share)} of the GPU time at {percent(bandwidth)} of the "
+                "memory bandwidth",
+                'Tune it: torch.compile(model, mode="max-autotune"), or larger tensors; '
+                f"{_where_shown(row.name)} shows its source and launches",
+                {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
+                by=context.best("roofline", row.name),
+                code='torch.compile(model, mode="max-autotune")',
+                saves_us=(row.alone_us or row.time_us) * (1 - bandwidth / 100),
+                row=f"kernels:{row.key}",
+            )
+
+
+class DominantKernel(Cause):
+    """One kernel that neither torch nor a library brought takes a share of the GPU time (warning).
+
+    By its name, and by the operator that launches it; its bandwidth is not known, and the GPU is busy for a share of a
+    step.
+    """
+
+    id = "dominant_kernel"
+    panel = "kernels"
+    limits = ("dominant_percent", "gpu_busy_percent")
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        profile = context.profile
+        lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
+        if not len(lane):
+            return
+        clock = profile.of(recorded_clock)
+        busy_ns = queue.dur[queue.device == clock.device].sum() / lane.steps
+        if busy_ns < thresholds.gpu_busy_percent / 100 * clock.step:
+            return
+        row = max(profile.of(kernel_table).rows, key=lambda row: row.time_us, default=None)
+        share = context.gpu_share(row.time_us) if row else 0.0
+        if row is None or share < thresholds.dominant_percent:
+            return
+        if row.bandwidth_percent is not None or row.category in _NOT_WRITTEN or _is_torchs(profile, row.name):
+            return
+        yield self.finding(
+            context,
+            f"{short_kernel(row.name)} takes {percent(share)} of the GPU's time, and the GPU sets the pace of a step",
+            "Look at how it reads and writes: neighbouring threads, neighbouring numbers; enough blocks for the whole "
+            f"GPU. {_where_shown(row.name)} shows its launches",
+            {"gpu_share_percent": share, "gpu_us": row.time_us, "launches": row.launches},
+            severity="warning",
+            row=f"kernels:{row.key}",
+            where=[short_kernel(row.name)],
+        )
+
+
+class MemoryLimit(Cause):
+    """Torch holds this share of a device's memory (warning; needs `profile_memory=True`)."""
+
+    id = "memory_limit"
+    panel = "memory"
+    needs_records = False
+    limits = ("memory_percent",)
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        for device in context.profile.of(held_memory):
+            held, capacity, share = device.held, device.capacity, device.share_percent
+            if held is None or capacity is None or share is None or share < thresholds.memory_percent:
+                continue
+            yield self.finding(
+                context,
+                device.sentence(),
+                "Keep less alive: activation checkpointing (torch.utils.checkpoint), torch.autocast, a smaller batch",
+                {"held_bytes": held, "capacity_bytes": capacity, "share_percent": share},
+                severity="warning",
+            )
+
+
+CAUSES = (
+    TensorCores(),
+    DoublePrecision(),
+    LayoutChanges(),
+    Casts(),
+    WeightCasts(),
+    Joined(),
+    WrittenOutAttention(),
+    Deterministic(),
+    LowBandwidthKernel(),
+    DominantKernel(),
+    MemoryLimit(),
+)
+
+
+def _without_operator(profile: Profile, kind: str, operator: str) -> Iterator[Fix]:
+    """Yield without the kernels that this operator launches."""
+    launched_by = profile.of(launch_sequence).row[profile.of(gpu_queue).point].astype(np.int64)
+    inside = enclosing(profile.trace, launched_by, operator.__eq__) >= 0
+    return faster(profile, kind, np.flatnonzero(inside & profile.of(are_kernels)), _GONE, operator)
+
+
+def faster(
+    profile: Profile, kind: str, work: Int64s, speed: Speed, name: str = "", part: Int64s | None = None
+) -> Iterator[Fix]:
+    """Yield this work of the queue made faster; `part`: ns of each kernel that change, None for all."""
+    if not len(work):
+        return
+    trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(launch_sequence)
+    largest = trace.names[trace.name[queue.row[work[np.argmax(queue.dur[work])]]]]
+    affected = queue.dur[work] if part is None else part
+    change, conservative, optimistic = (
+        with_durations(work, queue.dur[work] - affected + (affected * share).astype(np.int64))
+        for share in speed
+    )
+    yield Fix(
+        id=f"{kind}:{name}",
+        kind=kind,
+        subject=(name or largest, *most_called_at(profile, lane.row[queue.point[work]])),
+        change=change,
+        times=len(work) / lane.steps,
+        conservative=conservative,
+        optimistic=optimistic,
+    )
+
+
+def _attention_speed(profile: Profile, part: UnfusedAttention, peaks: dict[int, DevicePeak]) -> Speed | None:
+    """Return what would be left of its time, more than 1 where fusing is slower; None without the device's peaks."""
+    queue = profile.of(gpu_queue)
+    peak = peaks.get(int(queue.device[part.work[0]]))
+    kind = "bf16" if part.kind in operators.HALF_TYPES else "fp32" if part.kind == "float" else ""
+    tflop_s = getattr(peak, f"{kind}_tflop_s", None)
+    if peak is None or not tflop_s or not peak.bandwidth_gb_s:
+        return None
+    least = max(_FUSED_ATTENTION_NS, part.moved / peak.bandwidth_gb_s)
+    now = max(int(queue.dur[part.work].sum()), 1)
+    return Speed(*(max(least, part.flop / (1e3 * tflop_s * share)) / now for share in _FUSED_ATTENTION[kind]))
+
+
+def _line(profile: Profile, part: UnfusedAttention) -> tuple[str, int] | None:
+    """Return the user's line of the product after the softmax, where compiled code shows it."""
+    row = profile.of(gpu_queue).row[[part.product]]
+    for launched in profile.of(kernel_launches):
+        indices = columns.indices_in(launched.index, row)
+        if frames := profile.of(extern_lines)[launched.device].of(indices[indices >= 0]):
+            return frames[-1].file, frames[-1].line  # those of its argument come first
+    return None
+
+
+def _is_torchs(profile: Profile, kernel: str) -> bool:
+    """Whether only torch's own operators launch it: the user cannot change how it reads and writes."""
+    trace = profile.trace
+    rows = profile.of(launching_operators)[work_named(profile, kernel.__eq__)]
+    return bool(len(rows) and (rows >= 0).all()) and all(
+        is_library_operator(trace.names[name]) for name in np.unique(trace.name[rows]).tolist()
+    )
+
+
+def _where_shown(kernel: str) -> str:
+    """Return where more about it is shown: names of C++ kernels cannot be typed."""
+    return f"tb-torchcompile kernel LOGDIR {kernel}" if kernel.isidentifier() else "Its row in Kernels"

@@ -1,0 +1,468 @@
+"""What takes the host's time besides launching: Python, libraries, checks, allocations, waits and blocking copies?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes import fix
+from tb_torchcompile_plugin.analysis.causes.cause import PricedCause, Words
+from tb_torchcompile_plugin.analysis.causes.eager_points import outside
+from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
+from tb_torchcompile_plugin.analysis.compile.compilation_details import (
+    Elements,
+    guard_checks,
+    most_guarded_container,
+)
+from tb_torchcompile_plugin.analysis.compile.compilations import compilations
+from tb_torchcompile_plugin.analysis.finding import Finding
+from tb_torchcompile_plugin.profile import columns
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.attribution import (
+    Attribution,
+    ancestor_causes,
+    culprits,
+    location_of,
+    most_called_at,
+)
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
+from tb_torchcompile_plugin.profile.model.model import CALL_NS, model
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.torch_names.operators import without_direction
+from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torch_function
+from tb_torchcompile_plugin.torch_names.slices import call_kind, is_free
+
+if TYPE_CHECKING:
+    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+
+# Chosen by eye on the external programs of docs/what_if.md.
+_LOOP = 4  # values per step, each read after the last
+_FEW_LAUNCHES = 8  # between two of them: with more the loop is a program of its own
+_FREED_OFTEN = 2  # calls that allocate for each that frees: with more of them freeing is not the reason
+_PINNED_BYTES_NS = 40  # bytes that a copy from pinned memory moves in a ns, at least
+_SMALL_BYTES = 1 << 16  # a smaller copy is a value that the host waits for
+# Guards of one container's elements, share of all guards; by eye.
+_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE = 100, 0.25
+_AS_TENSOR = (
+    "What compiled code reads of a list or dict of Python’s is checked element by element in each call: make {source} "
+    "a tensor once, as register_buffer does, or read it outside of the compiled function"
+)
+# What frees memory of the driver's: it is asked for again.
+_FREED = Words(
+    "Memory is given back to the driver or asked for again {often} {each} ({name}){place}",
+    "Drop torch.cuda.empty_cache() if it is called{place}: what torch keeps is used again, and nobody has to "
+    "ask for it. Else memory is almost full, or PYTORCH_NO_CUDA_MEMORY_CACHING is set",
+)
+_TO_HOST = Words(
+    "Copies from the GPU, to memory that is not pinned, hold the host{place}",
+    "Copy into memory that is pinned once, torch.empty(..., pin_memory=True), by copy_(tensor, "
+    "non_blocking=True), and synchronise before it is read; or copy what is needed only",
+    "with pinned memory",
+    code="pinned.copy_(tensor, non_blocking=True)",
+)
+
+
+class HostTimeCause(PricedCause):
+    """Host time of one cause that can be taken out."""
+
+    usual_ns: ClassVar[int] = 0  # of a call, which stays
+
+    def groups(self, culprits: list[Attribution]) -> dict[str, list[int]]:
+        """Return the indices of its culprits by the id of the fix that takes them out."""
+        return {self.kind: [index for index, culprit in enumerate(culprits) if culprit.cause == self.kind]}
+
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        trace, lane, blamed = profile.trace, profile.of(launch_sequence), profile.of(culprits)
+        kinds = np.array([call_kind(name) == self.kind for name in trace.names], bool)
+        # Calls that take long are points, too.
+        calls = (lane.row >= 0) & ~lane.launches & ~lane.synchronises & kinds[trace.name[lane.row]]
+        by_culprit = profile.of(_segments_by_culprit)
+        for fix_id, codes in self.groups(blamed.culprits).items():
+            selected = np.sort(np.concatenate([np.zeros(0, np.int64), *(by_culprit[code] for code in codes)]))
+            yield from self.without(profile, fix_id, selected, calls)
+
+    def without(self, profile: Profile, fix_id: str, selected: Int64s, calls: fix.Bools) -> Iterator[fix.Fix]:
+        """Yield the selected segments and these calls without their host time."""
+        segments, blamed, lane = profile.of(host_segments), profile.of(culprits), profile.of(launch_sequence)
+        ns, times = _excess(segments.take(selected), self.usual_ns)
+        if not times and not calls.any():
+            return
+        lost = np.zeros(len(segments.point), np.int64)
+        lost[selected] = ns
+        change = fix.without_host_time(lost)
+        if calls.any():
+            change = fix.in_sequence(change, fix.with_call_time(calls, 0))
+        whole = self.whole_calls(profile, np.unique(blamed.call[selected[ns > 0]]))
+        yield fix.Fix(
+            id=fix_id,
+            kind=self.kind,
+            subject=self.subject(profile, selected, ns, calls),
+            change=fix.in_sequence(change, whole) if whole else change,
+            times=(times + int((calls & (lane.end > lane.begin)).sum())) / lane.steps,
+            conservative=change if whole else None,
+        )
+
+    def subject(self, profile: Profile, selected: Int64s, ns: Int64s, calls: fix.Bools) -> fix.Subject:
+        """Return what takes most of the time."""
+        blamed = profile.of(culprits)
+        if ns.any():
+            return _largest(blamed.culprits, np.bincount(blamed.code[selected], ns))
+        return fix.longest_call(profile, calls), "", 0
+
+    def whole_calls(self, profile: Profile, rows: Int64s) -> fix.Change | None:
+        """Return what takes out all that happens in these calls, None where that stays."""
+        return None
+
+
+class Garbage(HostTimeCause):
+    """Python collects garbage, where that was [recorded](definitions.md#step-breakdown)."""
+
+    id = "garbage_collection"
+    kind = "garbage"
+    panel = "step_breakdown"
+    words = Words(
+        "Garbage is collected{place}",
+        "Collect seldom: gc.freeze() after start-up, gc.disable(), and gc.collect() every few hundred steps",
+        code="gc.freeze()\ngc.disable()",
+    )
+
+
+class DataLoading(HostTimeCause):
+    """The loop waits for the next batch."""
+
+    id = "data_loading"
+    panel = "step_breakdown"
+    words = Words(
+        "The loop waits for the next batch{place}",
+        "Load ahead: DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)",
+        code="DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)",
+    )
+
+
+class Python(HostTimeCause):
+    """A function of the user's, and what it calls outside of torch, takes the host's time."""
+
+    id = "python"
+    panel = "operators"
+    words = Words(
+        "Python takes the host's time{place}",
+        "Take it out of the step: compute it once before the loop, in the data loader's workers, or with tensors",
+    )
+
+    def groups(self, culprits: list[Attribution]) -> dict[str, list[int]]:
+        """Group by the user's line."""
+        by_line: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for index, culprit in enumerate(culprits):
+            if _is_of_line(culprit):
+                by_line[culprit.file, culprit.line].append(index)
+        return {f"python:{file}:{line}": indices for (file, line), indices in sorted(by_line.items())}
+
+
+class HostTimeByNameCause(HostTimeCause):
+    """Host time beyond the usual of a call; each name and line is a matter of its own."""
+
+    usual_ns = thresholds.USUAL_CALL_NS
+
+    def groups(self, culprits: list[Attribution]) -> dict[str, list[int]]:
+        """Group by name; an operator and its backward have the same cause."""
+        by_name: dict[str, list[int]] = defaultdict(list)
+        for index, culprit in enumerate(culprits):
+            if culprit.cause != self.kind or _is_of_line(culprit) or is_backward_call(culprit.name):
+                continue
+            name = without_direction(culprit.name)
+            line = f":{culprit.file}:{culprit.line}" if name == culprit.name else ""
+            by_name[f"{self.kind}:{name or 'nothing recorded'}{line}"].append(index)
+        return by_name
+
+
+class Library(HostTimeByNameCause):
+    """A function of torch's own takes more than the usual 50 µs of a call."""
+
+    id = "library"
+    panel = "operators"
+    words = Words(
+        "Python runs in {name}, called{place}",
+        "Call it less often, or outside of the step; what it does for each parameter or batch can be done at once",
+    )
+
+    def whole_calls(self, profile: Profile, rows: Int64s) -> fix.Change | None:
+        """Return what takes out all that happens in long calls that launch no kernel: the step does not need them."""
+        return _without_long_calls(profile, rows)
+
+
+class SlowOperator(HostTimeByNameCause):
+    """An operator itself takes more than the usual 50 µs of a call, as for a shape that its library has not seen."""
+
+    id = "operator"
+    panel = "operators"
+    words = Words(
+        "{name} {keeps} the host busy{place}",
+        "It does more than launch, as libraries do for a shape that they have not seen: keep shapes the same, pad or "
+        "bucket them",
+    )
+
+
+class Nothing(HostTimeByNameCause):
+    """More than 50 µs at a time in which the host does nothing that was recorded."""
+
+    id = "nothing"
+    panel = "step_breakdown"
+    role = "symptom"
+    words = Words(
+        "Host time between operators is unaccounted for",
+        "Record with with_stack=True to see the line: it is Python outside of torch, or waiting for something else",
+    )
+
+
+class Guards(HostTimeCause):
+    """Cache lookups, which check the guards."""
+
+    id = "guards"
+    panel = "compiled_regions"
+    words = Words(
+        "Guards are checked {often} {each}{place}",
+        "Compile one larger function instead of many small ones, or drop guards that you know to hold: "
+        "torch.compile(model, options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}})",
+        code="torch.compile(model, options={'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe})",
+    )
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        """Name the container whose elements many guards compare."""
+        elements = _elements_checked(context)
+        for row in self.large(context):
+            if elements is None:
+                yield self.advise(context, row)
+                continue
+            at = f", at {elements.line}" if elements.line else ""
+            yield self.advise(
+                context,
+                row,
+                title_end=f"; {elements.many:,} guards compare the elements of {elements.source}{at}",
+                next_step=f"{_AS_TENSOR.format(source=elements.source)}. Else: {self.filled(row).next_step}",
+                where=elements.line or "",
+            )
+
+
+class DriverAllocations(HostTimeCause):
+    """Calls that ask the driver for memory or give it back."""
+
+    id = "allocation"
+    panel = "memory"
+    words = Words(
+        "{name} asks the driver for memory {often} {each}{place}",
+        "Keep torch's cache of memory: no torch.cuda.empty_cache() in the loop; pin buffers once and use them again",
+    )
+
+    def words_of(self, row: WhatIf) -> Words:
+        """Return other words where memory was freed before."""
+        return _FREED if is_free(row.name) else self.words
+
+    def subject(self, profile: Profile, selected: Int64s, ns: Int64s, calls: fix.Bools) -> fix.Subject:
+        """Return the calls that allocate or free."""
+        segments, lane = profile.of(host_segments), profile.of(launch_sequence)
+        return _allocations(profile, np.union1d(segments.row[selected], lane.row[calls]))
+
+
+class ModuleLoad(HostTimeCause):
+    """Calls that load code onto the GPU."""
+
+    id = "module_load"
+    panel = "step_breakdown"
+    words = Words(
+        "{name} loads code onto the GPU{place}",
+        "It happens once for each kernel: warm up with every shape before the profiled steps",
+    )
+
+
+class Synchronise(PricedCause):
+    """Calls that wait for the GPU, with the operator around them (`aten::item`, `aten::nonzero` …).
+
+    Not where the fix of an operator, a function or a copy takes out the same wait.
+    """
+
+    id = "synchronise"
+    panel = "step_breakdown"
+    superseded_by = ("operator", "python", "library", "garbage_collection", "data_loading", "copies")
+    words = Words(
+        "The host waits for the GPU {often} {each}, in {name}{place}",
+        "Do without the value, or ask for it once in a while: keep it on the GPU, log every 100 steps, or copy it with "
+        "non_blocking=True",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        trace, lane = profile.trace, profile.of(launch_sequence)
+        waits = lane.synchronises & profile.of(model).waits.any(axis=1)
+        operators = fix.outermost_operator(trace, np.where(lane.row >= 0, lane.row, -1))
+        callers = np.where(lane.row >= 0, trace.parent[lane.row], -1)
+        asked_by = ancestor_causes(profile, np.where(operators >= 0, operators, callers))
+        for name, user in sorted({*zip(asked_by.name[waits].tolist(), asked_by.user[waits].tolist())}):
+            points = waits & (asked_by.name == name) & (asked_by.user == user)
+            times = fix.slice_times(profile, np.unique(operators[points & (operators >= 0)]))
+            inside, _ = fix.points_inside(profile, times)
+            inside &= ~profile.of(fix.launches_kernels)
+            file, line = location_of(profile, user)
+            called = trace.names[name] if name >= 0 else fix.longest_call(profile, points)
+            change = fix.in_sequence(
+                fix.without_host_time(fix.time_inside(profile, times)),
+                fix.without_waiting(points),
+                fix.with_call_time(inside | points, 0),
+            )
+            loops = _in_loops(profile, points)
+            yield fix.Fix(
+                id=f"synchronise:{called}:{file}:{line}",
+                kind=self.kind,
+                subject=(called, file, line),
+                change=fix.in_sequence(change, fix.compiled_whole(profile, loops)) if loops.any() else change,
+                times=int(points.sum()) / lane.steps,
+                conservative=change,
+            )
+
+
+class Copies(PricedCause):
+    """Copies of more than 64 KiB between a GPU and memory that is not pinned block the host, each way."""
+
+    id = "copies"
+    panel = "gpu_utilization"
+    words = Words(
+        "Copies to the GPU, from memory that is not pinned, hold the host{place}",
+        "Pin it, by DataLoader(..., pin_memory=True) or once by tensor.pin_memory(), and do not wait for the copy: "
+        "tensor.to(device, non_blocking=True)",
+        "with pinned memory",
+        code="tensor.to(device, non_blocking=True)",
+    )
+
+    def words_of(self, row: WhatIf) -> Words:
+        """Return the words for the direction of its copies."""
+        return _TO_HOST if row.id == "copies:Device -> Pageable" else self.words
+
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
+        for direction in ("Pageable -> Device", "Device -> Pageable"):
+            named = np.array([direction in name for name in trace.names], bool)
+            work = np.flatnonzero(named[trace.name[queue.row]])
+            bytes_ = columns.values_of(trace, "bytes", queue.row[work])
+            work, bytes_ = work[bytes_ > _SMALL_BYTES], bytes_[bytes_ > _SMALL_BYTES]
+            if not len(work):
+                continue
+            points = columns.mask_at(queue.point[work], len(lane))
+            dur = np.minimum((bytes_ / _PINNED_BYTES_NS).astype(np.int64) + CALL_NS, queue.dur[work])
+            behind = np.concatenate(([False], points[:-1])) & lane.synchronises
+            behind &= profile.of(model).waits.any(axis=1)
+            largest = work[[np.argmax(queue.dur[work])]]
+            user = ancestor_causes(profile, lane.row[queue.point[largest]]).user
+            name = trace.names[trace.name[queue.row[largest[0]]]]
+            yield fix.Fix(
+                id=f"copies:{direction}",
+                kind=self.kind,
+                subject=(name, *location_of(profile, int(user[0]))),
+                change=fix.in_sequence(fix.without_waiting(points | behind), fix.with_durations(work, dur)),
+                times=len(work) / lane.steps,
+            )
+
+
+CAUSES = (
+    Garbage(),
+    DataLoading(),
+    Python(),
+    Library(),
+    SlowOperator(),
+    Nothing(),
+    Guards(),
+    DriverAllocations(),
+    ModuleLoad(),
+    Synchronise(),
+    Copies(),
+)
+
+
+def _elements_checked(context: SpanContext) -> Elements | None:
+    """Return the list or dict whose elements are a large part of all guards of the frames that ran."""
+    data = context.profile.data
+    if data is None:
+        return None
+    keys = {(row.epoch, row.compile_id) for row in data.of(compilations)}
+    ran = sorted(key for key in keys if key[1] in context.regions_that_ran)
+    checks = [check for key in ran for check in data.of(guard_checks, *key).guards]
+    most = most_guarded_container(checks)
+    return most if most and most.many >= max(_MIN_ELEMENTS, _MIN_ELEMENTS_SHARE * len(checks)) else None
+
+
+def _is_of_line(culprit: Attribution) -> bool:
+    """Whether a line of the user's, or what it calls outside of torch, takes the time."""
+    of_torch = culprit.cause == "library" and is_torch_function(culprit.name)
+    return culprit.cause in ("python", "library") and bool(culprit.file) and not of_torch
+
+
+def _segments_by_culprit(profile: Profile) -> list[Int64s]:
+    """Return the host segments of each culprit."""
+    blamed = profile.of(culprits)
+    counts = np.bincount(blamed.code, minlength=len(blamed.culprits))
+    return np.split(columns.order_of(blamed.code), np.cumsum(counts)[:-1])
+
+
+def _excess(segments: HostSegments, usual_ns: int) -> tuple[Int64s, int]:
+    """Return what each segment has beyond the usual of its slice, and how many slices have any."""
+    row, ns = segments.row, segments.ns
+    _, slice_ = np.unique(np.where(row < 0, -1 - np.arange(len(row)), row), return_inverse=True)
+    total = np.bincount(slice_, ns)
+    share = np.maximum(total - usual_ns, 0) / np.maximum(total, 1)
+    return (ns * share[slice_]).astype(np.int64), int((total > usual_ns).sum())
+
+
+def _allocations(profile: Profile, calls: Int64s) -> fix.Subject:
+    """Return the calls (rows) that allocate; with those that free where they are about as many.
+
+    Then memory is allocated because it was freed, and the line is theirs.
+    """
+    names, name = profile.trace.names, profile.trace.name
+    frees = columns.mask_of(names, is_free)[name[calls]]
+    freeing, allocating = calls[frees], calls[~frees]
+    groups = [freeing, allocating] if _FREED_OFTEN * len(freeing) >= len(allocating) else [allocating]
+    called = [names[np.bincount(name[rows]).argmax()] for rows in groups if len(rows)]
+    return " and ".join(called), *most_called_at(profile, groups[0])
+
+
+def _largest(attributions: list[Attribution], ns: npt.NDArray[np.float64] | Int64s) -> fix.Subject:
+    """Return the largest one, with the names of all, and the first line of the user's that one of them has."""
+    largest = [attributions[code] for code in np.argsort(-ns) if ns[code] > 0]
+    located = next((culprit for culprit in largest if culprit.file), largest[0])
+    names = {culprit.name for culprit in largest}
+    pair = len({without_direction(name) for name in names}) == 1 < len(names)
+    name = f"{without_direction(largest[0].name)}_forward and _backward" if pair else largest[0].name
+    return name, located.file, located.line
+
+
+def _without_long_calls(profile: Profile, rows: Int64s) -> fix.Change | None:
+    """Take out all that happens in long slices that launch no kernel, which the step does not need; None without."""
+    trace, lane = profile.trace, profile.of(launch_sequence)
+    rows = rows[(rows >= 0) & (trace.dur[rows] > 2 * thresholds.USUAL_CALL_NS)]
+    computing = np.flatnonzero(profile.of(fix.launches_kernels))
+    for track, on_track in columns.by_track(trace, rows):
+        launched = np.sort(lane.begin[computing[lane.track[computing] == track]])
+        window = trace.ts[on_track], trace.ts[on_track] + trace.dur[on_track]
+        needed = np.diff(np.searchsorted(launched, window), axis=0)[0] > 0
+        rows = rows[~np.isin(rows, on_track[needed])]
+    times = fix.slice_times(profile, rows)
+    return fix.without_host_work(profile, times) if times else None
+
+
+def _in_loops(profile: Profile, waits: fix.Bools) -> fix.Bools:
+    """Return the points of loops that read one value after the other with a few eager operators in between.
+
+    Read at once, those are one graph. Where compiled code runs in between the values decide what comes next.
+    """
+    lane, indices = profile.of(launch_sequence), np.flatnonzero(waits)
+    behind = np.searchsorted(indices, np.arange(len(lane)), side="right")
+    compiled = np.bincount(behind, ~profile.of(outside), len(indices) + 1) > 0
+    compiled |= np.bincount(behind, lane.launches, len(indices) + 1) > _FEW_LAUNCHES
+    step = np.searchsorted(lane.marks, indices, side="right")
+    repeats = np.concatenate(([False], step[1:] == step[:-1], [False])) & ~compiled
+    if repeats.sum() < _LOOP * lane.steps:
+        return np.zeros(len(lane), bool)
+    return np.asarray(repeats[behind] & (lane.launches | lane.synchronises))

@@ -1,0 +1,463 @@
+"""What is launched kernel by kernel that could be launched as one, and why are CUDA graphs not used?"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes import fix
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words, step_after
+from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
+from tb_torchcompile_plugin.analysis.causes.training import ZeroedGradients
+from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
+from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
+from tb_torchcompile_plugin.analysis.finding import Finding
+from tb_torchcompile_plugin.analysis.formatting import at_line, often, plural, plural_of_mean
+from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import (
+    NOT_REPLAYED,
+    complaint,
+    cuda_graphs,
+    remedy,
+    requested_graphs,
+)
+from tb_torchcompile_plugin.analysis.runtime.launch_stats import (
+    cudagraph_skip_reasons,
+    cudagraph_skips,
+    skip_reason,
+)
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.profile import columns
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
+from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
+from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, joined, within
+from tb_torchcompile_plugin.profile.model.attribution import most_called_at
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names.graph_breaks import short_skip_reason
+from tb_torchcompile_plugin.torch_names.operators import ATEN, is_cell
+
+if TYPE_CHECKING:
+    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+
+DYNAMIC_CUDA_GRAPHS = "cuda_graphs:changing sizes"  # the id of this fix
+_MANY_CALLS = 4  # of one graph per step, from which on a batch is worth a word; chosen by eye
+_CELLS = 8  # in a row: a loop of fewer costs little; chosen by eye
+_NEAR_NS = 2_000_000  # between two cells of a loop, while profiled; chosen by eye
+# From docs/what_if.md, with their bounds.
+_REPLAY_NS = 60_000  # host time of one CUDA graph: copying its inputs and launching it
+_SEQUENCE_NS = 250_000  # host time of the launches of a whole sequence, one way
+_VERSION = re.compile(r"^\d+(?:\.\d+)+$")
+_MAX_LINES = 3  # of the program, in one finding
+# What helps against each reason to skip CUDA graphs, by a word of torch's text.
+_AGAINST_SKIPS = {
+    "mutated": "Do not write to inputs in place: clone them, or make them parameters or buffers of the module",
+    "cpu": "Keep all inputs, outputs and operators of the graph on the GPU",
+    "dynamic": "Give the graph static shapes: pad, or torch.compile(..., dynamic=False)",
+    "symbolic": "Give the graph static shapes: pad, or torch.compile(..., dynamic=False)",
+    "incompatible": "Replace the operator that torch names, or compile it apart",
+}
+_OF_CHANGING_SIZES = Words(
+    "Launching the {graphs} of {one} whose sizes change kernel by kernel is slower than the GPU",
+    'Pad or bucket the sizes first; then torch.compile(model, mode="reduce-overhead", dynamic=False)',
+    "with CUDA graphs",
+    code='torch.compile(model, mode="reduce-overhead", dynamic=False)',
+)
+
+
+class LaunchBound(PricedCause):
+    """Compiled graphs are launched kernel by kernel instead of as one.
+
+    Where one graph is called 4 times per step or more, a larger batch is named first. Not where CUDA graphs are used or
+    were asked for. Graphs whose sizes change are left out, and where no others are worth it, why not (info).
+    """
+
+    id = "launch_bound"
+    kind = "cuda_graphs"
+    panel = "gpu_utilization"
+    role = "generic"
+    words = Words(
+        "Launching the {graphs} of {one} kernel by kernel is slower than the GPU",
+        'Launch each as one: torch.compile(model, mode="reduce-overhead")',
+        "with CUDA graphs",
+        code='torch.compile(model, mode="reduce-overhead")',
+    )
+
+    def words_of(self, row: WhatIf) -> Words:
+        """Return the words for graphs of fixed or of changing sizes."""
+        return _OF_CHANGING_SIZES if row.id == DYNAMIC_CUDA_GRAPHS else self.words
+
+    def applies(self, context: SpanContext) -> bool:
+        data = context.profile.data
+        is_skipped = data is not None and data.of(skips_graphs)
+        return not (is_skipped or context.profile.of(requested_graphs))
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        """Advise CUDA graphs where sizes are fixed; otherwise show why they are not advised."""
+        large = self.large(context)
+        advised = [row for row in large if row.id != DYNAMIC_CUDA_GRAPHS]
+        for row in advised:
+            advice = _cuda_graph_advice(context, self.filled(row).next_step)
+            yield self.advise(context, row, next_step=advice)
+        if large and not advised:
+            symbols = _symbols(context.profile.of(fix.changing_graphs))
+            title = (
+                f"CUDA graphs would launch each compiled graph as one, but sizes change ({', '.join(symbols)}): one "
+                "would be recorded for each"
+            )
+            advice = self.filled(large[0]).next_step
+            yield self.finding(None, title, advice, {"symbols": len(symbols)}, severity="info", advised=False)
+
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        """Yield every compiled graph launched as one; graphs whose sizes change are a fix of their own.
+
+        For those one CUDA graph would be recorded for each size.
+        """
+        if profile.of(requested_graphs) or profile.of(launch_calls).replay.any():
+            return
+        for fix_id, is_changing in (("cuda_graphs", False), (DYNAMIC_CUDA_GRAPHS, True)):
+            yield from _launched_as_one(profile, self.kind, fix_id, profile.of(fix.graph_times, is_changing))
+
+
+class GraphCapture(HostTimeCause):
+    """CUDA graphs are on, and calls of a compiled graph are not replayed.
+
+    They are recorded again (for new sizes, because parameters or inputs moved, because results were kept), or run
+    kernel by kernel. The title names the function and the cause, the prediction is all of them replayed. Not for first
+    recordings.
+    """
+
+    id = "graph_capture"
+    panel = "cuda_graphs"
+    words = Words(
+        "CUDA graphs are not replayed {often} {each}{place}: they are recorded anew, or wait to be",
+        "Give it the same shapes and the same input buffers in each step: pad, or copy into static inputs. CUDA graphs "
+        "says which of them changed",
+        "replayed,",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        yield from super().fixes(profile)
+        if profile.of(requested_graphs):
+            is_used = profile.of(launch_calls).replay.any()
+            times = profile.of(not_replayed) if is_used else profile.of(fix.graph_times)
+            yield from _launched_as_one(profile, self.kind, "cuda_graphs", times)
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        by = context.best("graph_capture")
+        if not by or by.predicted.gain_percent < thresholds.gain_percent:
+            return
+        report = context.profile.of(cuda_graphs)
+        if not report.functions:  # recorded by the program itself
+            words = self.filled(by, context.time_unit)
+            title = f"{words.title}: {step_after(by.predicted, words.fixed, context.time_unit)}"
+            yield self.finding(context, title, words.next_step, {"times_per_step": by.times}, by=by)
+        functions = [row for row in report.functions if row.state in NOT_REPLAYED]
+        if not functions:
+            return
+        row = min(functions, key=lambda row: row.replayed_calls - row.calls)
+        advice, code = remedy(row, report.recordings)
+        lines = [
+            at_line(recording.file, recording.line)
+            for recording in report.recordings
+            if recording.compile_id == row.compile_id and recording.file
+        ]
+        yield self.finding(
+            context,
+            f"{complaint(row)}: {step_after(by.predicted, 'replayed,', context.time_unit)}",
+            advice,
+            {
+                "gain_us_per_step": by.predicted.gain_us,
+                "share_percent": by.predicted.gain_percent,
+                "times_per_step": by.times,
+                "calls": row.calls,
+                "calls_that_recorded": row.recorded_calls,
+                "calls_kernel_by_kernel": row.plain_calls,
+            },
+            by=by,
+            where=list(dict.fromkeys([*lines, at_line(row.file, row.line)]))[:_MAX_LINES],
+            code=code,
+        )
+
+
+class CudaGraphsSkipped(Cause):
+    """Inductor was set to use CUDA graphs and did not (warning), with the line that torch names."""
+
+    id = "cudagraphs_skipped"
+    panel = "compilations"
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        """Yield each reason for which torch skipped CUDA graphs, the first one with its price."""
+        return self.skips(context.profile.data, context)
+
+    def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
+        """Yield each reason for which torch skipped CUDA graphs."""
+        return self.skips(data, None)
+
+    def skips(self, data: CompileData | None, context: SpanContext | None) -> Iterator[Finding]:
+        """Yield each reason, with a price where it is one of a span."""
+        if data is None or not data.of(skips_graphs):
+            return
+        by = context.best("graph_capture") if context else None
+        reasons = _skip_reasons(data.summary)
+        for index, (reason, ids) in enumerate(reasons.items()):
+            word = next((word for word in _AGAINST_SKIPS if word in reason.lower()), None)
+            skips = [row for row in data.of(skipped_graphs) if short_skip_reason(row.text) == reason]
+            lines = dict.fromkeys((row.file, row.line) for row in skips if row.file)
+            compilations = f" for {plural(len(ids), 'compilation')}" if ids else ""
+            yield self.finding(
+                context,
+                f"CUDA graphs are skipped{compilations}: {reason}",
+                _AGAINST_SKIPS[word] if word else "Change what torch names",
+                {"compilations": len(ids)} if ids else {},
+                severity=None if by and index == 0 else "warning",
+                row=f"compilation:{ids[0][1]},{ids[0][0]},forward" if ids else None,
+                by=by if index == 0 else None,
+                where=[at_line(file, line) for file, line in lines],
+            )
+        unexplained = data.of(cudagraph_skips) or 0
+        if unexplained and not reasons:
+            yield self.finding(
+                context,
+                f"CUDA graphs were skipped {often(unexplained)}; why, torch told its log only",
+                "Run with TORCH_LOGS=cudagraphs to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
+                {"skips": unexplained},
+                severity="warning",
+                code="TORCH_LOGS=cudagraphs",
+                by=by or (context.best("cuda_graphs") if context else None),
+            )
+
+
+class CudaGraphsUsed(Cause):
+    """CUDA graphs are replayed, and some launches are made outside of them (info)."""
+
+    id = "cuda_graphs_used"
+    panel = "cuda_graphs"
+
+    def applies(self, context: SpanContext) -> bool:
+        return context.replays_graphs
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        profile, calls = context.profile, context.profile.of(launch_calls)
+        if not profile.of(graph_runs).replayed.any() and profile.of(requested_graphs):
+            return  # each was launched where it was recorded, and never again: another rule says why
+        counts = [calls.between(begin, end) for begin, end in zip(*context.windows)]
+        replays, launches = sum(row.replays for row in counts), sum(row.launches for row in counts)
+        if not replays or launches == replays:
+            return
+        steps = context.step_count
+        yield self.finding(
+            context,
+            f"CUDA graphs are replayed {often(replays / steps)} {context.where}, and "
+            f"{plural_of_mean((launches - replays) / steps, 'launch is', 'launches are')} still made one by one",
+            "What launches them runs eager, or torch skipped CUDA graphs for it: compile it, too",
+            {
+                "replays_per_step": replays / steps,
+                "launches_per_step": (launches - replays) / steps,
+                "launch_call_us_per_step": sum(row.time_ns for row in counts) / 1000 / context.step_count,
+            },
+            severity="info",
+        )
+
+
+class CudaGraphsOldDriver(Cause):
+    """CUDA graphs were replayed, and the trace header shows a CUDA or a driver version before these (critical)."""
+
+    id = "cudagraphs_old_driver"
+    panel = "gpu_utilization"
+    needs_records = False
+    limits = ("cuda_least", "driver_least")
+
+    def applies(self, context: SpanContext) -> bool:
+        return context.replays_graphs
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        header = context.profile.trace.metadata
+        driver, runtime = header.get("cuda_driver_version"), header.get("cuda_runtime_version")
+        if not _is_old(driver) and not _is_old(runtime):
+            return
+        yield self.finding(
+            context,
+            f"CUDA graphs are profiled with CUDA {runtime} and driver {driver}, older than {thresholds.driver_least}: "
+            "their kernels may be missing",
+            "Call torch.profiler._utils._init_for_cuda_graphs() before the graphs are captured, or update the driver",
+            {"replays": int(context.profile.of(launch_calls).replay.sum())},
+            severity="critical",
+            code="torch.profiler._utils._init_for_cuda_graphs()",
+        )
+
+
+class RecurrentCells(PricedCause):
+    """8 cells of a recurrent network or more in a row, each launched by itself.
+
+    As by `nn.LSTMCell`, `GRUCell` or `RNNCell` in a loop.
+    """
+
+    id = "recurrent_cells"
+    panel = "operators"
+    words = Words(
+        "A recurrent network is called cell by cell, {often} {each}{place}",
+        "Where no input is made of the output before it, give it the whole sequence at once: torch.nn.LSTM, GRU or RNN "
+        "in place of a loop over cells, and what reads each state behind it on all of them",
+        "with the whole sequence at once",
+        code="torch.nn.LSTM",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        if not any(map(is_cell, profile.trace.names)):
+            return
+        trace, lane = profile.trace, profile.of(launch_sequence)
+        cells = columns.host_slices(trace, is_cell)
+        loops = [loop for _, rows in columns.by_track(trace, cells) for loop in _loops_of(profile, rows)]
+        if not loops:
+            return
+        first, last = (np.array([loop[end] for loop in loops], np.int64) for end in (0, -1))
+        times = fix.on_tracks(profile, first, trace.ts[first], trace.ts[last] + trace.dur[last])
+        inside, begins = fix.points_inside(profile, times)
+        gone = fix.without_host_time(fix.time_inside(profile, times))
+        change, conservative = (
+            fix.in_sequence(gone, fix.with_call_time(inside & lane.launches, np.where(begins, call_ns, 0)))
+            for call_ns in (_SEQUENCE_NS, _SEQUENCE_NS * 4)
+        )
+        forward = np.concatenate(loops)
+        forward = forward[
+            columns.mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name[forward]]
+        ]
+        yield fix.Fix(
+            kind=self.kind,
+            subject=("", *most_called_at(profile, forward)),
+            change=change,
+            # The model holds only the first of very many steps.
+            times=int(fix.points_inside(profile, fix.slice_times(profile, forward))[1].sum()) / lane.steps,
+            conservative=conservative,
+        )
+
+
+CAUSES = (
+    LaunchBound(),
+    GraphCapture(),
+    CudaGraphsSkipped(),
+    CudaGraphsUsed(),
+    CudaGraphsOldDriver(),
+    RecurrentCells(),
+)
+
+
+def skips_graphs(data: CompileData) -> bool:
+    """Whether torch skipped CUDA graphs that it was asked for."""
+    return bool(data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
+
+
+def _cuda_graph_advice(context: SpanContext, advice: str) -> str:
+    """Add a batch in place of many calls, the graphs that CUDA graphs do not serve, and what keeps torch from them."""
+    counts = Counter(call.compile_id for call in all_calls(context.profile.of(region_calls)))
+    times = max(counts.values(), default=0) / context.step_count
+    if times >= _MANY_CALLS:
+        advice = (
+            f"The same graph is called {times:.3g} times {context.where}: where a call does not need what the one "
+            f"before gave, make one batch of them. Else: {advice}"
+        )
+    if changing := context.profile.of(fix.changing_graphs):
+        names = list(changing)
+        named = ", ".join(names[: thresholds.MAX_NAMES])
+        more = f" and {len(names) - thresholds.MAX_NAMES} more" if len(names) > thresholds.MAX_NAMES else ""
+        advice += (
+            f". The sizes of {named}{more} change ({', '.join(_symbols(changing))}), so set "
+            "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True, or a graph is recorded for each size: "
+            f"the prediction leaves {'it' if len(names) == 1 else 'them'} out"
+        )
+    if context.best(ZeroedGradients.kind):  # torch raises an error in the second step
+        advice += (
+            ". Before that, give gradients back, optimizer.zero_grad(set_to_none=True): they are what an earlier run "
+            "of a CUDA graph gave, and torch refuses to write over those that are kept"
+        )
+    return advice
+
+
+def _symbols(changing: dict[str, list[str]]) -> list[str]:
+    return sorted({symbol for symbols in changing.values() for symbol in symbols})
+
+
+def _launched_as_one(profile: Profile, kind: str, fix_id: str, times: fix.Times) -> Iterator[fix.Fix]:
+    """Yield the graphs of these times launched as one each; what the host does outside of them stays."""
+    lane, replayed = profile.of(launch_sequence), bool(profile.of(launch_calls).replay.any())
+    inside, first = fix.points_inside(profile, times)
+    if not inside.any():
+        return
+    gone = fix.without_host_time(fix.time_inside(profile, times))
+    busy = inside & ~lane.launches & replayed  # recording again, and waiting for the GPU
+    change, conservative, optimistic = (
+        fix.in_sequence(
+            gone,
+            fix.without_waiting(busy & lane.synchronises),
+            fix.with_call_time(busy, 0),
+            fix.with_call_time(inside & lane.launches, np.where(first, replay_ns, 0)),
+        )
+        for replay_ns in (_REPLAY_NS, 3 * _REPLAY_NS, _REPLAY_NS // 3)
+    )
+    yield fix.Fix(
+        id=fix_id,
+        kind=kind,
+        change=change,
+        times=int(first.sum()) / lane.steps,
+        conservative=conservative,
+        optimistic=optimistic,
+    )
+
+
+def not_replayed(profile: Profile) -> fix.Times:
+    """Return when each thread ran graphs that should be replayed and were recorded, or run kernel by kernel."""
+    runs, names = profile.of(graph_runs), profile.of(Ownership).names
+    asked = set(profile.of(requested_graphs))
+    owners = zip(runs.compile_id.tolist(), runs.backward.tolist())
+    selected = [
+        code >= 0 and (names[code], "backward" if backward else "forward") in asked
+        for code, backward in owners
+    ]
+    times = fix.slice_times(profile, runs.row[np.array(selected, bool) & ~runs.replayed])
+    # Each is widened to the graph that holds it: torch goes on after a recording, with metrics of it.
+    for track, whole in profile.of(fix.graph_times).items():
+        if track in times:
+            inner = times[track]
+            held = np.unique(within(whole, inner.starts))
+            held = held[held >= 0]
+            times[track] = joined(inner, Intervals(whole.starts[held], whole.ends[held]))
+    return times
+
+
+def _skip_reasons(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
+    """Return (epoch, compile id) of the known compilations by the first line of torch's reason."""
+    by_reason: dict[str, dict[tuple[int, str], None]] = {}
+    for row in (*summary.compilations, *summary.runtime_metrics):
+        if reason := skip_reason(row.metrics):
+            by_reason.setdefault(short_skip_reason(reason), {})[row.key.epoch, row.key.compile_id] = None
+    return {reason: [key for key in keys if key[1]] for reason, keys in by_reason.items()}
+
+
+def _is_old(version: object) -> bool:
+    """Whether a version is old: of CUDA as the header writes it (12020), or of the driver (525.85.12)."""
+    if isinstance(version, int):
+        return 0 < version < thresholds.cuda_least
+    if not (isinstance(version, str) and _VERSION.match(version)):
+        return False
+    numbers = [int(number) for number in version.split(".")]
+    limit = [int(number) for number in thresholds.driver_least.split(".")]
+    return numbers < (limit if numbers[0] >= 100 else [thresholds.cuda_least // 1000])
+
+
+def _loops_of(profile: Profile, rows: Int64s) -> list[Int64s]:
+    """Split the cells of one thread into loops, within which little else happens."""
+    trace = profile.trace
+    rows = rows[np.argsort(trace.ts[rows], kind="stable")]
+    gap = trace.ts[rows][1:] - (trace.ts[rows] + trace.dur[rows])[:-1]
+    other_step = np.diff(np.searchsorted(profile.of(StepWindows).starts, trace.ts[rows], "right")) > 0
+    loops = np.split(rows, np.flatnonzero((gap > _NEAR_NS) | other_step) + 1)
+    return [loop for loop in loops if len(loop) >= _CELLS]

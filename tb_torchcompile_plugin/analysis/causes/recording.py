@@ -1,0 +1,167 @@
+"""Was the recording made well enough?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes.cause import Cause
+from tb_torchcompile_plugin.analysis.finding import Finding
+from tb_torchcompile_plugin.analysis.formatting import percent, plural
+from tb_torchcompile_plugin.analysis.runtime.span_report import unnamed_cpu_kernels
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import Part, step_breakdown
+from tb_torchcompile_plugin.profile.columns import mask_of
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names.kernels import is_anonymous
+
+if TYPE_CHECKING:
+    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+
+_CALL_STEP = "Call prof.step() at the end of each step, inside of the profiler's block"
+
+
+class NamesDisabled(Cause):
+    """Kernels called `triton_` take a share of the GPU time (warning)."""
+
+    id = "names_disabled"
+    panel = "kernels"
+    limits = ("unnamed_percent",)
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        trace, rows = context.profile.trace, context.profile.of(gpu_work).index
+        rows = rows[mask_of(trace.names, is_anonymous)[trace.name[rows]]]
+        share = context.gpu_share(float(trace.dur[rows].sum()) / 1000)
+        if share < thresholds.unnamed_percent:
+            return
+        yield self.finding(
+            context,
+            f"Kernels without names of their own take {percent(share)} of the GPU time",
+            "Let inductor name its kernels: TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1 (the default since torch 2.6)",
+            {"launches": len(rows), "gpu_share_percent": share},
+            severity="warning",
+            code="TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1",
+        )
+
+
+class UnnamedCpuKernels(Cause):
+    """Compiled code on the CPU takes a share of a step, and its kernels are not named (info)."""
+
+    id = "unnamed_cpu_kernels"
+    panel = "cpu"
+    limits = ("unexplained_percent",)
+
+    def applies(self, context: SpanContext) -> bool:
+        return bool(context.profile.of(unnamed_cpu_kernels))
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        share = _part_percent(context.profile, "compiled_graph")
+        if share < thresholds.unexplained_percent:
+            return
+        yield self.finding(
+            context,
+            f"Compiled code takes {percent(share)} of a step, and its kernels are not named",
+            "Set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling, and record again: each generated "
+            "kernel is then an event",
+            {"share_percent": share},
+            severity="info",
+            code="TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1",
+        )
+
+
+class EmptyProfile(Cause):
+    """The trace holds no event (critical), or no GPU event though there is a GPU (warning), or too few steps (info)."""
+
+    id = "empty_profile"
+    panel = "overview"
+    needs_records = False
+    limits = ("steps_least",)
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        trace = context.profile.trace
+        if trace.is_cut_off:
+            return
+        if not len(trace):
+            yield self.finding(
+                context,
+                "The trace holds 0 events: the profiler was not active",
+                "Let the schedule come to its active steps: call prof.step() at the end of each step, often enough",
+                {"events": 0},
+                severity="critical",
+            )
+        elif trace.is_lossy:
+            return
+        elif trace.metadata.get("deviceProperties") and not len(context.profile.of(gpu_work).index):
+            yield self.finding(
+                context,
+                "The trace holds 0 GPU events, though there is a GPU",
+                "Record them: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]; and run something on it",
+                {"gpu_events": 0, "events": trace.events},
+                severity="warning",
+                code="activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+            )
+        elif 0 < context.steps < thresholds.steps_least:
+            yield self.finding(
+                context,
+                f"Only {plural(context.steps, 'step')} was profiled: nothing tells a typical step from an outlier",
+                "Profile a few steps: schedule(wait=1, warmup=3, active=3)",
+                {"steps": context.steps},
+                severity="info",
+                code="schedule(wait=1, warmup=3, active=3)",
+            )
+
+
+class NoTrace(Cause):
+    """Every profiler that was stopped until the process ended had not recorded a step (critical).
+
+    Its schedule was still waiting or warming up. Or the compile summary of a worker has neither a trace nor such a
+    note, as of an older handler (info).
+    """
+
+    id = "no_trace"
+    panel = "runs"
+
+    def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
+        if not _lacks_trace(data):
+            return
+        if not data.summary.steps.HasField("unused"):
+            yield self.trace_missing(len(data.summary.steps.recorded_ns))
+            return
+        steps = data.summary.steps.unused.steps
+        ended = f"it ended after {plural(steps, 'call')} of its step()"
+        yield self.finding(
+            None,
+            "There is no trace, as the profiler's schedule never began to record: "
+            f"{ended if steps else 'its step() was not called'}",
+            "Run more steps, or shorten wait and warmup of the schedule" if steps else _CALL_STEP,
+            {"profiler_steps": steps},
+            severity="critical",
+            code=None if steps else "prof.step()",
+        )
+
+    def trace_missing(self, steps: int) -> Finding:
+        why = "and no call of a profiler's step() was recorded"
+        advice = f"If a profiler was to write one, its schedule has not ended. {_CALL_STEP}"
+        if steps:
+            why = f"though the profiler recorded {plural(steps, 'step')}"
+            advice = (
+                "Put the trace into the same folder. If none was written, let the profiler's schedule end"
+            )
+        title = f"The compile summary has no trace, {why}"
+        return self.finding(None, title, advice, {"profiled_steps": steps}, severity="info")
+
+
+CAUSES = (NamesDisabled(), UnnamedCpuKernels(), EmptyProfile(), NoTrace())
+
+
+def _lacks_trace(data: CompileData) -> bool:
+    """Whether a trace is missing: torch writes a log without one."""
+    return data.summary.steps.HasField("unused") or (data.source == "summary" and not data.has_trace)
+
+
+def _part_percent(profile: Profile, *parts: Part) -> float:
+    """Return how much of the mean step on the CPU these parts are."""
+    rows = profile.of(step_breakdown).mean_parts
+    return sum(row.percent for row in rows if row.kind == "host" and row.part in parts)

@@ -1,0 +1,56 @@
+"""Which causes are there, and what are their possible fixes in a span?"""
+
+from collections import Counter
+from dataclasses import replace
+
+from tb_torchcompile_plugin.analysis.causes import (
+    communication,
+    compiling,
+    eager,
+    gpu,
+    host,
+    launches,
+    recording,
+    training,
+    unexplained,
+)
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words
+from tb_torchcompile_plugin.analysis.causes.fix import Fix
+from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
+from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit
+from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
+from tb_torchcompile_plugin.profile.profile import Profile
+
+CAUSES: tuple[Cause, ...] = (
+    *eager.CAUSES,
+    *training.CAUSES,
+    *launches.CAUSES,
+    *host.CAUSES,
+    *gpu.CAUSES,
+    *communication.CAUSES,
+    *recording.CAUSES,
+    *compiling.CAUSES,
+    *unexplained.CAUSES,  # the last: a large site is explained by the findings before it
+)
+BY_ID = {cause.id: cause for cause in CAUSES}
+PRICED = {cause.kind: cause for cause in CAUSES if isinstance(cause, PricedCause)}
+
+
+def fixes(profile: Profile) -> list[Fix]:
+    """Return all candidates, each with an id of its own; most of them would bring nothing. [] without launches.
+
+    An id is a single line. Those that occur again are numbered, as two functions may be in one line.
+    """
+    if len(profile.of(launch_sequence)) < 2:
+        return []
+    counts, rows = Counter[str](), []
+    for fix in (fix for cause in PRICED.values() for fix in cause.fixes(profile)):
+        name = " ".join((fix.id or fix.kind).split())
+        counts[name] += 1
+        rows.append(replace(fix, id=name if counts[name] == 1 else f"{name}#{counts[name]}"))
+    return rows
+
+
+def words_of(row: WhatIf, unit: TimeUnit = PER_STEP) -> Words:
+    """Return the words for a fix, filled in."""
+    return PRICED[row.kind].filled(row, unit)

@@ -1,0 +1,617 @@
+"""What could a step of training do without, in autograd and in the optimizer?
+
+Autograd: micro-batches, checks, repeated backwards, recomputed forwards, zeroed gradients. The optimizer: many
+launches, and rows of an embedding that no step looked up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes.cause import PricedCause, Words, step_after
+from tb_torchcompile_plugin.analysis.causes.eager_points import optimizer_steps, optimizer_times
+from tb_torchcompile_plugin.analysis.causes.fix import (
+    Bools,
+    Change,
+    Fix,
+    Times,
+    are_kernels,
+    enclosing,
+    fused,
+    in_sequence,
+    is_communication_kernel,
+    on_tracks,
+    points_inside,
+    slice_times,
+    time_inside,
+    waiting_for,
+    with_call_time,
+    with_durations,
+    without_host_time,
+    without_host_work,
+    without_waiting,
+    work_named,
+)
+from tb_torchcompile_plugin.analysis.finding import Evidence, Finding
+from tb_torchcompile_plugin.analysis.runtime.dense_embeddings import (
+    DenseEmbedding,
+    accumulated_gradients,
+    dense_embeddings,
+)
+from tb_torchcompile_plugin.analysis.runtime.kernel_code import share_of_gpu
+from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
+from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching_operators, tensor_shapes
+from tb_torchcompile_plugin.analysis.runtime.recomputed import recomputed
+from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
+from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices, mask_at, mask_of
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.attribution import most_called_at
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.torch_names import operators
+from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
+from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_optimizer_step, is_zero_grad
+
+if TYPE_CHECKING:
+    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+
+# Chosen by eye on the external programs of docs/what_if.md.
+_BATCHED = 4  # micro-batches of a step, from which on a larger batch is worth a word
+_ALIKE = 0.1  # micro-batches may differ by this share of their launches
+_MIN_CHECKS = 8  # for NaNs in one step: a program may look for a NaN itself, once
+
+_FUSED_NS = 150_000  # host time of an optimizer step in a few launches; see docs/what_if.md
+_MANY_LAUNCHES = 20  # of one optimizer step: with fewer there is little to gain
+# AdamW's 8 kernels read and write each tensor 21 times, its fused kernel 7 times.
+_FUSED_PASSES = 1 / 3
+# SparseAdam reads and writes each number of a row this often, not counting the sorting and adding that a dense gradient
+# needs as well. For each embedding it launches some 40 kernels, and waits once for the GPU.
+_SPARSE_PASSES = 40
+# Host time for each embedding, an estimate: 220 µs of Python and dispatch (see docs/what_if.md), the rest launches.
+_SPARSE_NS = 400_000
+_ALL = 0.999  # of what one launch does
+
+
+class AnomalyMode(PricedCause):
+    """Autograd looks for a NaN after each node, 8 times per step or more.
+
+    As `torch.autograd.set_detect_anomaly` asks for. It changes the whole program.
+    """
+
+    id = "anomaly_mode"
+    panel = "operators"
+    role = "blocking"
+    words = Words(
+        "Anomaly mode is on: autograd looks for a NaN {often} {each} and keeps the stack of each node",
+        "Switch it off where no error is looked for: torch.autograd.set_detect_anomaly(False)",
+        code="torch.autograd.set_detect_anomaly(False)",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        trace, steps = profile.trace, profile.of(launch_sequence).steps
+        checks = host_slices(trace, operators.NAN_CHECKS.__contains__)
+        checks = checks[called_by(trace, checks, operators.is_node)]
+        names = [trace.names[name] for name in trace.name[checks]]
+        compares, reads = names.count(operators.NAN_CHECKS[0]), names.count(operators.NAN_CHECKS[-1])
+        if min(compares, reads) < _MIN_CHECKS * steps:
+            return
+        stacks = host_slices(trace, operators.is_anomaly_stack, (PYTHON_FUNCTION,))
+        yield Fix(
+            kind=self.kind,
+            subject=(operators.NAN_CHECKS[0], "", 0),
+            change=_without(profile, slice_times(profile, np.union1d(checks, stacks))),
+            times=compares / steps,
+        )
+
+
+class RepeatedBackward(PricedCause):
+    """Autograd goes back through one compiled graph several times for each time that it ran forward."""
+
+    id = "repeated_backward"
+    panel = "compiled_regions"
+    words = Words(
+        "Autograd goes back through the same compiled graph {often} more than it ran forward",
+        "Add the losses up and call backward once: sum(losses).backward(), without retain_graph",
+        code="sum(losses).backward()",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        trace, ownership = profile.trace, profile.of(Ownership)
+        forwards: Counter[str] = Counter()
+        for call in all_calls(profile.of(region_calls)):
+            # Each graph that DDP made of a frame has a backward.
+            forwards[call.compile_id] += max(len(call.graphs), 1)
+        repeated: list[int] = []
+        for code, pairs in grouped(ownership.backwards, lambda pair: pair[1]).items():
+            rows = sorted((row for row, _ in pairs), key=trace.ts.__getitem__)
+            forward = forwards[ownership.names[code]]
+            times, rest = divmod(len(rows), forward) if forward else (0, 0)
+            if times > 1 and not rest:
+                repeated += (row for index, row in enumerate(rows) if index % times)
+        if repeated:
+            yield Fix(
+                kind=self.kind,
+                change=_without(profile, slice_times(profile, np.array(sorted(repeated), np.int64))),
+                times=len(repeated) / profile.of(launch_sequence).steps,
+            )
+
+
+class RecomputedForward(PricedCause):
+    """Checkpoints compute in the backward what the forward had computed.
+
+    Eager ones are seen by their function in a stack, their node, or operators of a forward inside of a node;
+    [inside of compiled graphs](#checkpoints-inside-of-compiled-graphs) by products, convolutions and attention of the
+    forward in its compiled backward. Not advised (info) where most of the memory is in use.
+    """
+
+    id = "recomputed"
+    panel = "memory"
+    limits = ("memory_percent",)
+    words = Words(
+        "Checkpoints compute the forward once more in the backward, {often} {each}{place}",
+        "Keep it where memory allows: no checkpoint around the layers (model.gradient_checkpointing_disable() in "
+        "transformers), or around a few of them only",
+        "where memory allows, without them",
+        code="model.gradient_checkpointing_disable()",
+    )
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        """Do not advise it where a step needs its checkpoints: they save memory."""
+        devices = context.profile.of(held_memory)
+        fullest = max(devices, key=lambda device: device.share_percent or 0, default=None)
+        is_full = fullest is not None and (fullest.share_percent or 0) >= thresholds.memory_percent
+        for row in self.large(context):
+            words = self.filled(row, context.time_unit)
+            if fullest and is_full:
+                predicted = step_after(row.predicted, words.fixed, context.time_unit)
+                title = f"{words.title}: {predicted}, but {fullest.sentence()}"
+                evidence: Evidence = {"times_per_step": row.times}
+                yield self.finding(None, title, words.next_step, evidence, severity="info", advised=False)
+            else:
+                yield self.advise(
+                    context, row, next_step=f"{words.next_step}. {fullest.sentence()}" if fullest else ""
+                )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        trace, compiled = profile.trace, profile.of(recomputed)
+        likely = list(profile.of(recomputing))
+        heavy = likely.copy()
+        widest = likely.copy()
+        for part in compiled:
+            # From the first heavy operator to the last. At most from the heavy one of the gradient before to the one
+            # after: cheap kernels in between may belong to either.
+            likely.append((part.rows[0], part.begin, part.end))
+            heavy += ((row, int(trace.ts[row]), int(trace.ts[row] + trace.dur[row])) for row in part.rows)
+            widest.append((part.rows[0], part.earliest, part.latest))
+        times, least, most = (
+            on_tracks(profile, *np.array(moments, np.int64).reshape(-1, 3).T)
+            for moments in (likely, heavy, widest)
+        )
+        inside, first = points_inside(profile, times)
+        if not inside.any():
+            return
+        # Where the first checkpoint of the compiled graphs is called.
+        data, names = profile.data, dict.fromkeys(part.compile_id for part in compiled)
+        frames = (frame for name in names for frame in data.of(checkpoint_lines, name)) if data else iter(())
+        frame = next(frames, None)
+        yield Fix(
+            kind=self.kind,
+            subject=("torch.utils.checkpoint", frame.file if frame else "", frame.line if frame else 0),
+            change=_without(profile, times),
+            times=int(first.sum()) / profile.of(launch_sequence).steps,
+            conservative=_without(profile, least) if compiled else None,
+            optimistic=_without(profile, most) if compiled else None,
+        )
+
+
+class ZeroedGradients(PricedCause):
+    """`zero_grad(set_to_none=False)` launches kernels, and gradients are added to what is there.
+
+    From 10 % of a step on it comes before whatever makes any program faster: torch refuses to use CUDA graphs with
+    gradients that are kept.
+    """
+
+    id = "zeroed_gradients"
+    panel = "operators"
+    role = "blocking"
+    blocking_percent = 10.0  # chosen by eye, as below
+    words = Words(
+        "Gradients are set to zero in {times} kernel{s} {each}, and then added to",
+        "Give them back: optimizer.zero_grad(set_to_none=True), which is the default. Gradients that stay keep CUDA "
+        "graphs from being used, too: torch refuses to write over what an earlier run gave",
+        code="optimizer.zero_grad(set_to_none=True)",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        trace, lane = profile.trace, profile.of(launch_sequence)
+        zeroing = slice_times(profile, host_slices(trace, is_zero_grad, (LABEL,)))
+        launches = int((points_inside(profile, zeroing)[0] & lane.launches).sum())
+        if not launches:
+            return
+        additions = host_slices(trace, operators.ADDITION.__eq__)
+        additions = additions[enclosing(trace, additions, operators.ACCUMULATES.__eq__) >= 0]
+        zeroed, added = _without(profile, zeroing), _without(profile, slice_times(profile, additions))
+        yield Fix(
+            kind=self.kind,
+            subject=("zero_grad", "", 0),
+            # All micro-batches but the first have to add to the gradients.
+            change=zeroed if profile.of(micro_batches) else in_sequence(zeroed, added),
+            times=launches / lane.steps,
+            conservative=zeroed,
+        )
+
+
+class Batch(PricedCause):
+    """4 micro-batches or more of a forward and a backward, all alike, for each step of the optimizer.
+
+    As one batch they launch once, and kernels that do not fill the GPU take no longer.
+    """
+
+    id = "batch"
+    panel = "step_breakdown"
+    role = "generic"
+    words = Words(
+        "A step goes forward and backward {often} for one step of the optimizer{place}",
+        "Make one batch of them, or fewer and larger ones, as far as memory allows",
+        "as one batch",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        if not profile.of(micro_batches):
+            return
+        steps, lane, queue = profile.of(micro_batches), profile.of(launch_sequence), profile.of(gpu_queue)
+        count = len(steps[0]) - 1
+        calls = host_slices(profile.trace, lambda name: is_group_call(name) and operation_of(name) in PAIRED)
+        if count < _BATCHED or len(calls):
+            return  # a stage of a pipeline needs several micro-batches, which keep the other stages busy
+        first, others = np.zeros((2, len(lane)), bool)
+        for edges in steps:
+            first[edges[0] : edges[1]] = True
+            others[edges[1] : edges[-1]] = True
+        work = np.flatnonzero(
+            first[queue.point] & profile.of(are_kernels) & ~profile.of(work_named, is_communication_kernel)
+        )
+        pieces, dropped = profile.of(host_segments), np.flatnonzero(others[queue.point])
+        gone = in_sequence(
+            without_host_time(np.where(others[pieces.point], pieces.ns, 0)),
+            without_waiting(others),
+            with_call_time(others, 0),
+            fused(dropped, 0),
+        )
+        change, conservative, optimistic = (
+            in_sequence(
+                gone,
+                with_durations(work, (queue.dur[work] * np.maximum(1.0, count * filled)).astype(np.int64)),
+            )
+            for filled in (share_of_gpu(profile.trace, queue.row[work]), 1.0, 0.0)
+        )
+        yield Fix(
+            kind=self.kind,
+            subject=("", *most_called_at(profile, lane.row[first & (lane.row >= 0)])),
+            change=change,
+            times=count,
+            conservative=conservative,
+            optimistic=optimistic,
+        )
+
+
+class ReducedOnce(PricedCause):
+    """Gradients are reduced over the ranks (DDP, FSDP2) in each micro-batch, not in the last one alone."""
+
+    id = "reduced_once"
+    panel = "gpu_utilization"
+    role = "blocking"
+    blocking_percent = 10.0
+    words = Words(
+        "Gradients are reduced over the ranks {often} {each} ({name}), once for each backward",
+        "Reduce them in the last one: with ddp.no_sync(): for all micro-batches before, or "
+        "fsdp_module.set_requires_gradient_sync(False), which keeps whole gradients on each rank meanwhile",
+        "reduced once",
+        code="with ddp.no_sync():",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        if not profile.of(micro_batches):
+            return
+        steps, lane, queue = profile.of(micro_batches), profile.of(launch_sequence), profile.of(gpu_queue)
+        early = np.zeros(len(lane), bool)
+        for edges in steps:
+            early[edges[0] : edges[-2]] = True
+        work = np.flatnonzero(early[queue.point] & profile.of(work_named, is_communication_kernel))
+        rows = lane.row[queue.point[work]].astype(np.int64)
+        call = enclosing(profile.trace, rows, is_group_call)
+        reducing = (enclosing(profile.trace, rows, operators.reduces_gradients) >= 0) & (call >= 0)
+        work, call = work[reducing], np.unique(call[reducing])
+        if not len(work):
+            return
+        times = slice_times(profile, call)
+        yield Fix(
+            kind=self.kind,
+            subject=(profile.trace.names[profile.trace.name[call[0]]], "", 0),
+            change=in_sequence(
+                without_host_time(time_inside(profile, times)),
+                with_call_time(points_inside(profile, times)[0] & early, 0),
+                with_durations(work, 0),
+            ),
+            times=len(steps[0]) - 1,
+        )
+
+
+class FusedOptimizer(PricedCause):
+    """An optimizer that launches 20 kernels or more each time it steps, and is not fused."""
+
+    id = "fused_optimizer"
+    panel = "operators"
+    words = Words(
+        "The optimizer launches {times} kernel{s} {each}",
+        "Let it launch a few: torch.optim.AdamW(..., fused=True), or torch.compile(optimizer.step)",
+        "fused,",
+        code="torch.optim.AdamW(..., fused=True)",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        if not any(map(is_optimizer_step, profile.trace.names)):
+            return
+        trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
+        inside, first = points_inside(profile, profile.of(optimizer_times))
+        launches = int((inside & lane.launches).sum())
+        if not launches or launches < _MANY_LAUNCHES * max(int(first.sum()), 1):
+            return
+        is_fused = work_named(profile, operators.is_fused_optimizer) & inside[queue.point]
+        if 2 * int(is_fused.sum()) > int(inside[queue.point].sum()):
+            return
+        # Each step is one launch: each kernel takes as long as the shortest one, and then for its data.
+        gone = without_host_time(time_inside(profile, profile.of(optimizer_times)))
+        work = np.flatnonzero(inside[queue.point] & ~first[queue.point])
+        data_ns = queue.dur[work] - queue.dur[work].min(initial=np.iinfo(np.int64).max)
+        change, conservative = (
+            in_sequence(
+                gone,
+                with_call_time(inside & lane.launches, np.where(first, _FUSED_NS, 0)),
+                fused(work, (data_ns * passes).astype(np.int64)),
+            )
+            for passes in (_FUSED_PASSES, 1.0)
+        )
+        yield Fix(
+            kind=self.kind,
+            subject=(trace.names[trace.name[optimizer_steps(trace)[0]]], "", 0),
+            change=change,
+            times=launches / lane.steps,
+            conservative=conservative,
+        )
+
+
+class DenseEmbeddingGradient(PricedCause):
+    """The gradient of an embedding is dense, though at most a tenth of its rows is looked up at a time.
+
+    Needs [recorded shapes](#dense-gradients-of-embeddings).
+    """
+
+    id = "dense_embedding"
+    panel = "operators"
+    words = Words(
+        "The gradient{s} of {embeddings} {are} dense, though a step looks up at most {name}, so that filling and the "
+        "optimizer go over all of them",
+        "Let the gradient be sparse, torch.nn.Embedding(..., sparse=True), and give the weight an optimizer of its own "
+        "that takes that: torch.optim.SparseAdam(embedding.parameters()), Adagrad, or SGD without momentum. SparseAdam "
+        "updates only the rows that were looked up: momentum moves no others, and there is no weight decay. "
+        "clip_grad_norm_ takes no sparse gradients",
+        "with sparse gradients",
+        code="torch.nn.Embedding(..., sparse=True)\ntorch.optim.SparseAdam(embedding.parameters())",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[Fix]:
+        if not any(map(operators.is_embedding_backward, profile.trace.names)):
+            return
+        dur, rows = profile.of(gpu_queue).dur, []
+        for embedding in profile.of(dense_embeddings):
+            updates = _optimizer_shares(profile, embedding)
+            row_ns = dur[embedding.fills].sum() / (embedding.calls * embedding.shape[0])
+            sparse_ns = _SPARSE_PASSES * row_ns * embedding.looked_up * profile.of(launch_sequence).steps
+            dense_ns = float((dur * updates).sum())
+            # Below a half it is faster even where it takes twice as long as assumed.
+            if sparse_ns and dense_ns and sparse_ns / dense_ns < 0.5:
+                needed = min(embedding.looked_up / (embedding.tables * embedding.shape[0]), 1.0)
+                saved = _shares(profile, profile.of(_gradient_passes), embedding) * (1 - needed)
+                rows.append(_DenseUpdate(embedding, updates, saved, sparse_ns / dense_ns))
+        if not rows:
+            return
+        looked_up = sum(row.of.looked_up for row in rows)
+        total = sum(row.of.tables * row.of.shape[0] for row in rows)
+        name = f"{looked_up:,.0f} of {total:,.0f} rows ({100 * looked_up / total:.2g} %)"
+        yield Fix(
+            kind=self.kind,
+            subject=(name, "", 0),
+            change=_sparse(profile, rows, 1.0, _SPARSE_NS),
+            times=sum(row.of.tables for row in rows),
+            conservative=_sparse(profile, rows, 2.0, 2 * _SPARSE_NS),
+            optimistic=_sparse(profile, rows, 0.5, _SPARSE_NS // 2, waits=False),
+        )
+
+
+CAUSES = (
+    AnomalyMode(),
+    RepeatedBackward(),
+    RecomputedForward(),
+    ZeroedGradients(),
+    Batch(),
+    ReducedOnce(),
+    FusedOptimizer(),
+    DenseEmbeddingGradient(),
+)
+
+
+def micro_batches(profile: Profile) -> list[Int64s]:
+    """Return for each step the points at which its micro-batches begin, and where the last one ends.
+
+    A micro-batch is a forward and a backward. [] where steps have only one, where an optimizer works between two, or
+    where they do not launch as much. The first one may launch less, as it adds to no gradients: it begins no earlier
+    than if it launched as much as the second.
+    """
+    lane = profile.of(launch_sequence)
+    launches = np.flatnonzero(lane.launches & (lane.row >= 0))
+    backward = np.zeros(len(lane), bool)
+    backward[launches] = profile.of(Ownership).is_backward(lane.row[launches].astype(np.int64))
+    optimizing, _ = points_inside(profile, profile.of(optimizer_times))
+    steps = [_edges(lane.launches, backward, begin, end) for begin, end in pairwise(lane.marks.tolist())]
+    if not steps or len({len(edges) for edges in steps}) > 1 or len(steps[0]) < 3:  # edges: two micro-batches
+        return []
+    return [] if any(optimizing[edges[0] : edges[-1]].any() for edges in steps) else steps
+
+
+def _edges(launches: Bools, backward: Bools, begin: int, end: int) -> Int64s:
+    """Return the edges of the micro-batches of one step; an empty array where they are not alike."""
+    points = begin + np.flatnonzero(launches[begin:end])
+    ends = np.flatnonzero(backward[points] & ~np.append(backward[points][1:], False)) + 1
+    if len(ends) < 2:
+        return np.zeros(0, np.int64)
+    counts = np.diff(ends)
+    if np.ptp(counts) > _ALIKE * counts.max() or 2 * ends[0] < counts[0]:
+        return np.zeros(0, np.int64)
+    return np.concatenate((points[[max(ends[0] - counts[0], 0)]], points[ends - 1] + 1))
+
+
+def recomputing(profile: Profile) -> list[tuple[int, int, int]]:
+    """Return (slice of the thread, begin, end) of each forward that a checkpoint computed again.
+
+    The function that does it, where stacks were recorded. Otherwise what a checkpoint's own node does before the
+    backward inside it, and operators of a forward with which a node begins.
+    """
+    trace = profile.trace
+    functions = host_slices(trace, operators.is_checkpoint_recompute, (PYTHON_FUNCTION,))
+    if len(functions):
+        begins, dur = trace.ts[functions], trace.dur[functions]
+        return list(zip(functions.tolist(), begins.tolist(), (begins + dur).tolist()))
+    nodes = host_slices(trace, operators.is_node)
+    ends: dict[int, int] = {}
+    for row in host_slices(trace, operators.CHECKPOINT_BACKWARD.__eq__).tolist():
+        begin, end = int(trace.ts[row]), int(trace.ts[row] + trace.dur[row])
+        begins = trace.ts[nodes[trace.track[nodes] == trace.track[row]]]
+        ends[row] = int(begins[(begins > begin) & (begins < end)].min(initial=end))
+    rows = host_slices(trace, operators.is_forward_only)
+    # Operators that a user's own backward calls were not recorded for autograd, and have no sequence number.
+    rows = rows[trace.sequence[rows] >= 0]
+    nodes = enclosing(trace, rows, operators.is_plain_node)
+    for node, row in zip(nodes[nodes >= 0].tolist(), rows[nodes >= 0].tolist()):
+        ends[node] = max(ends.get(node, 0), int(trace.ts[row] + trace.dur[row]))
+    return [(row, int(trace.ts[row]), end) for row, end in ends.items()]
+
+
+def _without(profile: Profile, times: Times) -> Change:
+    """Take out what the host does in these times, and what it launches."""
+    inside, _ = points_inside(profile, times)
+    work = np.flatnonzero(inside[profile.of(gpu_queue).point])
+    return in_sequence(without_host_work(profile, times), with_durations(work, 0))
+
+
+class _DenseUpdate(NamedTuple):
+    """Work that goes over whole embeddings of one shape."""
+
+    of: DenseEmbedding
+    updates: Floats  # of each work of the queue, the share of its time in which an optimizer updates them
+    gradients: Floats  # of each work of the queue, the share that sparse gradients would save elsewhere
+    sparse: float  # time of updating only the rows that were looked up, as a share of the time of `updates`
+
+
+def _optimizer_shares(profile: Profile, embedding: DenseEmbedding) -> Floats:
+    """Return the share of an optimizer's work for these embeddings, by the numbers of its operators' tensors.
+
+    Lists that are too long to be recorded are taken to hold all gradients, where there is one optimizer.
+    """
+    trace, launched = profile.trace, profile.of(launching_operators)
+    work = _work_in(profile, profile.of(optimizer_times))
+    shares = _shares(profile, work, embedding)
+    if not shares.any() and len(optimizer_steps(trace)) <= profile.of(launch_sequence).steps:
+        numbers = sum(map(math.prod, profile.of(accumulated_gradients)))
+        tensors = tensor_shapes(profile, np.unique(launched[work]))
+        lists = [
+            row
+            for row, shapes in tensors.items()
+            if not shapes and row >= 0 and operators.is_foreach(trace.names[trace.name[row]])
+        ]
+        of_all = (
+            embedding.numbers
+            * profile.of(accumulated_gradients).count(list(embedding.shape))
+            / max(numbers, 1)
+        )
+        shares[np.isin(launched, lists)] = of_all * embedding.share
+    return shares
+
+
+def _gradient_passes(profile: Profile) -> Int64s:
+    """Return the work that goes over whole gradients: norms, clips, sums, zeroing."""
+    trace, steps = profile.trace, optimizer_steps(profile.trace)
+    zeroing = slice_times(profile, host_slices(trace, is_zero_grad, (LABEL,)))
+    nodes = host_slices(trace, operators.is_node)
+    # From the end of a backward to the begin of the optimizer step after it.
+    ends = np.sort(trace.ts[nodes] + trace.dur[nodes])
+    before = np.searchsorted(ends, trace.ts[steps], side="right") - 1
+    steps, before = steps[before >= 0], before[before >= 0]
+    after_backwards = on_tracks(profile, steps, ends[before], trace.ts[steps])
+    between = _launched_by(profile, _work_in(profile, after_backwards), operators.is_gradient_scaling)
+    in_nodes = _work_in(profile, slice_times(profile, nodes))
+    summing = _launched_by(profile, in_nodes, operators.SUMS.__contains__)
+    return np.unique(np.concatenate((_work_in(profile, zeroing), summing, between)))
+
+
+def _launched_by(profile: Profile, work: Int64s, matches: Callable[[str], bool]) -> Int64s:
+    """Return the work that operators with matching names launched."""
+    rows = profile.of(launching_operators)[work]
+    named = mask_of(profile.trace.names, matches)[profile.trace.name[rows]]
+    return np.asarray(work[(rows >= 0) & named])
+
+
+def _work_in(profile: Profile, times: Times) -> Int64s:
+    inside, _ = points_inside(profile, times)
+    return np.flatnonzero(inside[profile.of(gpu_queue).point])
+
+
+def _shares(profile: Profile, work: Int64s, embedding: DenseEmbedding) -> Floats:
+    """Return for each work of the queue the share for these embeddings, by the numbers of its operator's tensors."""
+    shares, launched = np.zeros(len(profile.of(gpu_queue))), profile.of(launching_operators)
+    rows = np.unique(launched[work])
+    for row, shapes in tensor_shapes(profile, rows[rows >= 0]).items():
+        numbers = shapes.count(list(embedding.shape)) * embedding.numbers
+        if numbers:
+            shares[work[launched[work] == row]] = embedding.share * numbers / sum(map(math.prod, shapes))
+    return shares
+
+
+def _sparse(
+    profile: Profile, rows: list[_DenseUpdate], slower: float, host_ns: int, waits: bool = True
+) -> Change:
+    """Make the updates sparse: `slower` times as long as assumed, with `host_ns` for each embedding."""
+    lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
+    left = np.ones(len(queue))
+    for row in rows:
+        left -= row.updates * (1 - row.sparse * slower) + row.gradients
+        left[row.of.fills] = 0
+    updates = np.sum([row.updates for row in rows], axis=0)
+    work = np.flatnonzero(updates)
+    points = np.unique(queue.point[work])
+    _, indices = np.unique(np.searchsorted(lane.marks, points, side="right"), return_index=True)
+    first = mask_at(points[indices], len(lane))  # of each step
+    # Launches of updates of nothing else are gone, and their operators.
+    alone = mask_at(np.setdiff1d(points, queue.point[updates < _ALL]), len(lane))
+    calls = np.unique(profile.of(launching_operators)[work[alone[queue.point[work]]]])
+    on_host = int(host_ns * sum(row.of.tables for row in rows))
+    changes = [
+        with_durations(np.arange(len(queue)), (queue.dur * left.clip(0)).astype(np.int64)),
+        without_host_time(time_inside(profile, slice_times(profile, calls))),
+        with_call_time(first | alone, np.where(first, on_host, 0)),
+    ]
+    if waits:  # the rows that were looked up are counted on the GPU
+        before = mask_at(np.maximum(points[indices] - 1, 0), len(lane))
+        changes.append(waiting_for(before, np.unique(queue.stream[work])))
+    return in_sequence(*changes)

@@ -1,0 +1,112 @@
+"""What large part of a step has no other cause?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes.cause import Cause
+from tb_torchcompile_plugin.analysis.finding import Finding
+from tb_torchcompile_plugin.analysis.formatting import duration, percent
+from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
+from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS, LedgerSite, ledger
+from tb_torchcompile_plugin.torch_names.kernels import short_kernel
+from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward, is_foreach
+from tb_torchcompile_plugin.torch_names.slices import LOOKUPS
+
+if TYPE_CHECKING:
+    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+
+_MAX_SITES = 3  # large sites that are findings: the table has all of them
+# Share of a site that a fix must bring to be its explanation; chosen by eye on the recordings.
+_EXPLAINED = 0.5
+
+
+class LargeSite(Cause):
+    """A site of the [ledger](definitions.md#ledger) takes a share of the step, and no other finding explains it.
+
+    The line, operator or position, with its kernels or functions (warning on the host; info where the time is that of
+    kernels).
+    """
+
+    id = "large_site"
+    panel = "step_breakdown"
+    limits = ("site_percent",)
+
+    def applies(self, context: SpanContext) -> bool:
+        return context.whole
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        sites = [
+            site for site in context.profile.of(ledger).sites if site.site and _is_unexplained(context, site)
+        ]
+        for site in sites[:_MAX_SITES]:
+            kind = site.kinds[0]
+            # A step needs its kernels, but not that the host is late with them.
+            is_work = site.gpu_us > site.host_us or kind == "compiled_graph"
+            named = [
+                name for row in context.profile.of(ledger).rows if row.site == site.site for name in row.names
+            ]
+            inside = next((name for name in named if short_kernel(name) not in site.site), "")
+            is_position = site.site.startswith(("after ", "before "))
+            title = f"Time {site.site}" if is_position else site.site
+            what = f"{'mostly ' if site.kinds[1:] else ''}{KIND_WORDS.get(kind, f'{kind} kernels')}"
+            yield self.finding(
+                context,
+                f"{title} takes {duration(site.time_us)}, {percent(site.step_percent)} of "
+                f"{'the step' if context.steps else 'the span'}: {what}"
+                f"{f', such as {short_kernel(inside)}' if inside else ''}",
+                _next_step(context, site, is_work),
+                {"site_us": site.time_us, "share_percent": site.step_percent},
+                severity="info" if is_work and not _is_dense_update(context, site) else "warning",
+                where=[site.site],
+            )
+
+
+CAUSES = (LargeSite(),)
+
+
+def _is_unexplained(context: SpanContext, site: LedgerSite) -> bool:
+    """Whether no other finding names a site, or brings as much as the larger part of what it may bring.
+
+    Less time of the host makes a step shorter only as far as its GPU idles.
+    """
+    used, most_percent = context.profile.of(utilization), site.step_percent
+    if used and site.host_us > site.gpu_us and used.mean.busy_percent is not None:
+        most_percent = min(most_percent, 100 - used.mean.busy_percent)
+    is_explained = any(
+        site.site in row.where
+        or (row.predicted is not None and row.predicted.gain_percent >= _EXPLAINED * most_percent)
+        for row in context.found
+    )
+    return most_percent >= thresholds.site_percent and not is_explained
+
+
+def _is_dense_update(context: SpanContext, site: LedgerSite) -> bool:
+    """Whether an optimizer's kernels are the site, and the program computes the dense gradient of an embedding."""
+    return is_foreach(site.site) and any(map(is_embedding_backward, context.profile.trace.names))
+
+
+def _next_step(context: SpanContext, site: LedgerSite, is_work: bool) -> str:
+    kind = site.kinds[0]
+    if _is_dense_update(context, site):
+        return (
+            "An embedding has a dense gradient, so the optimizer goes over all of its rows: if a step looks up few of "
+            "them, nn.Embedding(sparse=True) with an optimizer that takes sparse gradients. record_shapes=True shows it"
+        )
+    if kind == "kernel_launches":
+        return (
+            'Launch less often: CUDA graphs (mode="reduce-overhead"), which need the same shapes and memory in each '
+            "step, such as a static cache; or a larger batch"
+        )
+    if is_work:
+        return (
+            "Kernels shows how near they are to what the device can do; other shapes or types may need less"
+        )
+    if site.file:
+        return "Take it out of the step: compute it once before the loop, in the data loader's workers, or on the GPU"
+    known = context.summary and context.summary.environment.HasField("compile_called")
+    may_compile = site.site.endswith(LOOKUPS) and not known  # what is right before a compiled call
+    example = ", such as torch.compile called in each step" if may_compile else ""
+    return f"Record with with_stack=True to see the lines: it is Python code{example}, or waiting for something else"
