@@ -70,7 +70,7 @@ class CompileSummary(_message.Message):
     def __init__(self, format_version: _Optional[int] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., compilations: _Optional[_Iterable[_Union[Compilation, _Mapping]]] = ..., graph_breaks: _Optional[_Iterable[_Union[GraphBreak, _Mapping]]] = ..., recompiles: _Optional[_Iterable[_Union[Recompile, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[PhaseSpan, _Mapping]]] = ..., compile_times: _Optional[_Iterable[_Union[FunctionTimes, _Mapping]]] = ..., compile_times_complete: bool = ..., counters: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., records: _Optional[_Union[RecordCounts, _Mapping]] = ..., payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., payload_block: _Optional[bytes] = ..., rows: _Optional[bytes] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., shape_events: _Optional[_Iterable[_Union[ShapeEvent, _Mapping]]] = ..., runtime_metrics: _Optional[_Iterable[_Union[RuntimeMetrics, _Mapping]]] = ..., steps: _Optional[_Union[StepTimes, _Mapping]] = ..., cache_transfers: _Optional[_Iterable[_Union[CacheTransfer, _Mapping]]] = ..., export_issues: _Optional[_Iterable[_Union[ExportIssue, _Mapping]]] = ..., compiled_kernels: _Optional[_Iterable[_Union[CompiledKernel, _Mapping]]] = ..., cuda_graph_trees: _Optional[_Iterable[_Union[CudaGraphTree, _Mapping]]] = ..., compiler_calls: _Optional[_Iterable[_Union[CompilerCall, _Mapping]]] = ..., python_samples: _Optional[_Union[PythonSamples, _Mapping]] = ...) -> None: ...
 
 class Environment(_message.Message):
-    __slots__ = ("torch_version", "python_version", "plugin_version", "cuda_version", "hip_version", "triton_version", "device_names", "hostname", "pid", "rank", "world_size", "worker", "capture", "variables", "backends", "recording_start_ns", "written_ns", "process_start_ns", "imported_ns", "settings", "program", "compile_called")
+    __slots__ = ("torch_version", "python_version", "plugin_version", "cuda_version", "hip_version", "triton_version", "device_names", "hostname", "pid", "rank", "world_size", "worker", "capture", "variables", "backends", "recording_start_ns", "written_ns", "process_start_ns", "imported_ns", "settings", "program", "compile_called", "deterministic_algorithms")
     class VariablesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -107,6 +107,7 @@ class Environment(_message.Message):
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
     COMPILE_CALLED_FIELD_NUMBER: _ClassVar[int]
+    DETERMINISTIC_ALGORITHMS_FIELD_NUMBER: _ClassVar[int]
     torch_version: str
     python_version: str
     plugin_version: str
@@ -129,7 +130,8 @@ class Environment(_message.Message):
     settings: _containers.ScalarMap[str, str]
     program: str
     compile_called: bool
-    def __init__(self, torch_version: _Optional[str] = ..., python_version: _Optional[str] = ..., plugin_version: _Optional[str] = ..., cuda_version: _Optional[str] = ..., hip_version: _Optional[str] = ..., triton_version: _Optional[str] = ..., device_names: _Optional[_Iterable[str]] = ..., hostname: _Optional[str] = ..., pid: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., worker: _Optional[str] = ..., capture: _Optional[str] = ..., variables: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[str]] = ..., recording_start_ns: _Optional[int] = ..., written_ns: _Optional[int] = ..., process_start_ns: _Optional[int] = ..., imported_ns: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., program: _Optional[str] = ..., compile_called: bool = ...) -> None: ...
+    deterministic_algorithms: bool
+    def __init__(self, torch_version: _Optional[str] = ..., python_version: _Optional[str] = ..., plugin_version: _Optional[str] = ..., cuda_version: _Optional[str] = ..., hip_version: _Optional[str] = ..., triton_version: _Optional[str] = ..., device_names: _Optional[_Iterable[str]] = ..., hostname: _Optional[str] = ..., pid: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., worker: _Optional[str] = ..., capture: _Optional[str] = ..., variables: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[str]] = ..., recording_start_ns: _Optional[int] = ..., written_ns: _Optional[int] = ..., process_start_ns: _Optional[int] = ..., imported_ns: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., program: _Optional[str] = ..., compile_called: bool = ..., deterministic_algorithms: bool = ...) -> None: ...
 
 class CompileKey(_message.Message):
     __slots__ = ("compile_id", "epoch")

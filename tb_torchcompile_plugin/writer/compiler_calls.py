@@ -10,12 +10,13 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, MethodType
 from typing import Any, TypeAlias
 
 from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, CompilerCall, CompileSummary
 from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
+from tb_torchcompile_plugin.torch_names.records import FRAME_ROOTS
 
 Note: TypeAlias = Callable[..., None]  # (result, args, kwargs, start in Unix ns, duration in ns)
 
@@ -38,15 +39,18 @@ _USUAL_SKIPS = (
 )
 
 _calls: dict[str, deque[CompilerCall]] = {}
+_methods: dict[Any, CompilerCall] = {}  # the last ones of `_calls`, by function
 _transfers: list[CacheTransfer] = []
 _called_before = False  # torch.compile, before this was wrapped
+_notes_methods = False
 
 
 def note_compiler_calls() -> None:
     """Wrap torch's functions, once. Does without those that this torch lacks."""
-    global _called_before
+    global _called_before, _notes_methods
     import torch
 
+    _notes_methods = True
     if not hasattr(torch.compile, _MARK):
         _called_before = _has_backends()
     _wrap(torch, "compile", _note_compile)
@@ -92,6 +96,10 @@ def _noting(original: Callable[..., Any], note: Note) -> Any:
             note(result, args, kwargs, start_ns, time.perf_counter_ns() - began)
         return result
 
+    return _in_place_of(original, call)
+
+
+def _in_place_of(original: Callable[..., Any], call: Callable[..., Any]) -> Any:
     wrapper: Any = functools.wraps(original)(call)
     # Dynamo leaves functions of torch's files alone.
     if code := getattr(original, "__code__", None):
@@ -100,12 +108,50 @@ def _noting(original: Callable[..., Any], note: Note) -> Any:
     return wrapper
 
 
+def stop_noting_methods() -> None:
+    """Stop noting methods of compiled modules, before Dynamo compiles: it would trace the wrapper."""
+    global _notes_methods
+    _notes_methods = False
+    module = _compiled_module()
+    if hasattr(getattr(module, "__getattr__", None), _MARK):
+        module.__getattr__ = module.__getattr__.__wrapped__
+
+
+def _compiled_module() -> Any:
+    return getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
+
+
+def _note_methods(module: Any) -> None:
+    """Note methods that are read from compiled modules: they are the original's, which they call uncompiled."""
+    original = getattr(module, "__getattr__", None)
+    if original is None or hasattr(original, _MARK):
+        return
+    from torch.compiler import is_compiling
+
+    def read(self: Any, name: str) -> Any:
+        value = original(self, name)
+        if name[:1] != "_" and isinstance(value, MethodType) and not is_compiling():  # 2 µs
+            with contextlib.suppress(Exception):
+                _note_method(value, name)
+        return value
+
+    module.__getattr__ = _in_place_of(original, read)
+
+
+def _note_method(method: MethodType, name: str) -> None:
+    if row := _methods.get(method.__func__):
+        row.duration_ns = time.time_ns() - row.start_ns
+    elif len(_methods) < _MAX_SKIPS:
+        _note("method", f"{_name(type(method.__self__))}.{name}")
+        _methods[method.__func__] = _calls["method"][-1]
+
+
 def _wrap_dynamo() -> None:
     decorators = sys.modules.get("torch._dynamo.decorators")
     if decorators is not None and not hasattr(getattr(decorators, "_set_stance", None), _MARK):
         stance: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
         if getattr(stance, "stance", "default") != "default":
-            _note("stance", stance.stance)
+            _note("stance", stance.stance, _forced_backend(stance))
         _wrap(decorators, "_set_stance", _note_stance)
     convert = sys.modules.get("torch._dynamo.convert_frame")
     # Not what calls these: a further frame while Dynamo compiles would be in the stacks of its log.
@@ -115,6 +161,10 @@ def _wrap_dynamo() -> None:
     else:  # an older torch: whether there is a mode for which Dynamo skips
         for name in _MODE_CHECKS:
             _wrap(convert, name, _note_mode)
+    # Not once anything was compiled: a guard may be about this function.
+    times = getattr(sys.modules.get("torch._dynamo.utils"), "compilation_time_metrics", FRAME_ROOTS)
+    if _notes_methods and FRAME_ROOTS.isdisjoint(times):
+        _note_methods(_compiled_module())
 
 
 def _note(kind: str, subject: str, reason: str = "", start_ns: int = 0, duration_ns: int = 0) -> None:
@@ -151,7 +201,12 @@ def _note_disable(result: Any, args: Any, kwargs: Any, *times: int) -> None:
 
 
 def _note_stance(result: Any, args: Any, *rest: Any) -> None:
-    _note("stance", args[0].stance)
+    _note("stance", args[0].stance, _forced_backend(args[0]))
+
+
+def _forced_backend(stance: Any) -> str:
+    backend = getattr(stance, "backend", None) or ""  # older versions of torch force none
+    return backend if isinstance(backend, str) else _name(backend)
 
 
 def _note_result(result: Any, args: Any, *rest: Any) -> None:

@@ -235,6 +235,9 @@ def _fill_settings(target: Environment, torch: Any) -> None:
     # Importing a module could change what the program does.
     for setting in SETTINGS:
         module, _, name = setting.rpartition(".")
-        value = getattr(sys.modules.get(module), name, None)
+        holder = sys.modules.get(module)
+        if getattr(getattr(holder, "_config", {}).get(name), "deprecated", False):
+            continue  # torch would warn of that; the new name is in the list, too
+        value = getattr(holder, name, None)
         if value is not None:
             target.settings[setting] = readable(str(value))

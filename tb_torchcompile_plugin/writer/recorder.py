@@ -26,7 +26,11 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import summary_name
 from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_LOGGER, is_cudagraph_skip
 from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRAPH_SKIP, METRICS
-from tb_torchcompile_plugin.writer.compiler_calls import note_compiler_calls, put_compiler_calls
+from tb_torchcompile_plugin.writer.compiler_calls import (
+    note_compiler_calls,
+    put_compiler_calls,
+    stop_noting_methods,
+)
 from tb_torchcompile_plugin.writer.cuda_graphs import add_cuda_graphs
 from tb_torchcompile_plugin.writer.environment import (
     Counters,
@@ -150,6 +154,7 @@ class Recorder:
         self._holders -= 1
         if self._holders <= 0 and not self._forever:
             with self._reporting("compilations cannot be recovered later"):
+                stop_noting_methods()
                 self._log_handlers.remove()
                 self._check_process()
                 self._paused_at = torch_state()
@@ -200,6 +205,7 @@ class Recorder:
 
     def take(self, record: logging.LogRecord) -> None:
         """Queue one record. Called by torch, in any thread, under the handler's lock."""
+        stop_noting_methods()
         self._check_process()
         metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]  # torch puts it on its records
         self._queue(metadata, record.payload, record.thread or 0)  # type: ignore[attr-defined]  # as above

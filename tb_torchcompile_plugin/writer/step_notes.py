@@ -110,6 +110,7 @@ class StepClock:
         self._sampler.forget()
         self.unprofiled = 0  # steps noted until now, never less than before
         self.unused: UnusedProfiler | None = None  # that was stopped; None once any has recorded
+        self._is_deterministic: bool | None = None  # when a profiler first recorded
         self._has_recorded = False
         self._by_profiler = _Durations("profiler.step")
         self._by_optimizer = _Durations("optimizer")
@@ -161,7 +162,12 @@ class StepClock:
     def started(self, prof: Any) -> None:
         """Note whether a profiler records from now on. Never raises."""
         try:
-            self._sampler.follow(prof, records=prof.current_action._name_ in _RECORDING)
+            records = prof.current_action._name_ in _RECORDING
+            self._sampler.follow(prof, records=records)
+            if records and self._is_deterministic is None:
+                from torch import are_deterministic_algorithms_enabled
+
+                self._is_deterministic = are_deterministic_algorithms_enabled()
         except Exception as error:
             self._recorder.report("the begin of a recording cannot be noted", error)
 
@@ -210,6 +216,8 @@ class StepClock:
             summary.steps.recorded_ns.extend(best.profiled)
         if first := first_steps(self._by_profiler.first, self._by_optimizer.first):
             summary.steps.first.extend(first)
+        if self._is_deterministic is not None:
+            summary.environment.deterministic_algorithms = self._is_deterministic
         if self.unused is not None:
             summary.steps.unused.CopyFrom(self.unused)
 

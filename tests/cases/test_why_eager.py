@@ -1,11 +1,16 @@
-"""Public reports of programs in which nothing, or nothing new, ran compiled: is the reason the one that held?"""
+"""Programs in which nothing, or nothing new, ran compiled: is the reason the one that held?
+
+Those of public reports are recordings. For each reason there is a program that is recorded here.
+"""
 
 import json
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from live import needs_torch, run
 from profiles import data_of, profile_with, spans_in
 from tb_torchcompile_plugin.analysis.causes.eager import EAGER_REASONS, eager_cause
 from tb_torchcompile_plugin.analysis.causes.findings import compile_findings, span_context
@@ -18,8 +23,8 @@ CASES = Path(__file__).parents[1] / "data" / "cases"
 START_NS = 1_700_000_000_000_000_000
 
 
-def findings(case: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
-    """The findings of a case, most important first."""
+def findings(case: str | Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    """The findings of a case, or of a folder, most important first."""
     assert main(["report", str(CASES / case), "--json"]) == 0
     rows: list[dict[str, object]] = json.loads(capsys.readouterr().out)["findings"]
     return rows
@@ -70,7 +75,7 @@ def test_the_reason_of_a_recording(case: str, reason: str) -> None:
 
 
 def test_reasons_have_words_and_something_to_do() -> None:
-    assert all(len(why) < 70 and next_step for why, next_step in EAGER_REASONS.values())
+    assert all(len(why) < 100 and next_step for why, next_step in EAGER_REASONS.values())
 
 
 def reason(folder: Path, summary: CompileSummary | None, *others: Event) -> str:
@@ -177,3 +182,206 @@ def test_a_folder_with_compile_data_alone_does_not_claim_that_there_is_nothing_t
     write_trace(tmp_path, [slice_("aten::mm", 0, 7)], name="w.7.pt.trace.json")
     assert main(["report", str(tmp_path)]) == 0
     assert "no_trace" not in capsys.readouterr().out
+
+
+PREAMBLE = """
+    import warnings; warnings.simplefilter("ignore")
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+    from tb_torchcompile_plugin import tensorboard_trace_handler
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(64, 64)
+
+        def forward(self, x):
+            return self.layer(x).relu()
+
+        def generate(self, x):
+            return self(self(x))
+
+    def record(step, steps=3, handler=tensorboard_trace_handler("."), before=1):
+        schedule = torch.profiler.schedule(wait=0, warmup=before, active=steps, repeat=1)
+        with torch.profiler.profile(schedule=schedule, on_trace_ready=handler) as prof:
+            for _ in range(before + steps):
+                step()
+                prof.step()
+
+    def broken(graph, inputs):
+        raise RuntimeError("backend failed: unsupported dtype")
+
+    def busy():
+        for _ in range(20):
+            model(x)
+
+    model, x, compiler = Model(), torch.randn(256, 64), torch.compiler
+    stock = torch.profiler.tensorboard_trace_handler(".")
+"""
+COMPILED = 'm = torch.compile(model, backend="eager")\n'
+# By reason: what runs eager, and the words that say so.
+PROGRAMS = {
+    "variable": (
+        # As torch sets it from the variable when it is imported.
+        f"torch._dynamo.config.disable = True\n{COMPILED}record(lambda: m(x))",
+        "TORCH_COMPILE_DISABLE=1 was set",
+    ),
+    "stance": (
+        f'compiler.set_stance("force_eager")\n{COMPILED}record(lambda: m(x))',
+        'set_stance("force_eager") at program.py:34 was in force',
+    ),
+    "fail_on_recompile": (
+        f"""compiler.set_stance("fail_on_recompile")
+{COMPILED}
+def step():
+    try:
+        m(x)
+    except RuntimeError:
+        model(x)
+
+record(step)""",
+        'set_stance("fail_on_recompile") at program.py:34 raises an error in place of compiling',
+    ),
+    "eager_then_compile": (
+        f"""compiler.set_stance("eager_then_compile")
+{COMPILED}record(lambda: m(x), steps=1, before=0)""",
+        'set_stance("eager_then_compile") at program.py:34 runs each first call eager',
+    ),
+    "disabled": (
+        f"torch._dynamo.config.disable = True\n{COMPILED}record(lambda: m(x))",
+        "torch._dynamo.config.disable was True",
+    ),
+    "dispatch_mode": (
+        f"""def step():
+    with FlopCounterMode(display=False):
+        m(x)
+
+{COMPILED}record(step)""",
+        "FlopCounterMode was active at program.py:",
+    ),
+    "traced_mode": (
+        f"""def step():
+    with FlopCounterMode(display=False):
+        m(x)
+
+{COMPILED}record(step, handler=stock)""",
+        "operators run in a dispatch mode",
+    ),
+    "skip": (f"{COMPILED}record(lambda: m(x))", "Dynamo skipped Model.forward at program.py:"),
+    "disable": (
+        """m = compiler.disable(torch.compile(model.forward, backend="eager"))
+record(lambda: m(x))""",
+        "torch.compiler.disable was applied at program.py:34",
+    ),
+    "method": (
+        f"""{COMPILED}m.zero_grad()
+record(lambda: m.generate(x))""",
+        "`Model.generate` at program.py:36 runs the uncompiled module, as torch.compile wraps only calls",
+    ),
+    "broken": (
+        """@torch.compile(backend="eager")
+def step(x):
+    torch._dynamo.graph_break()
+    return x
+
+record(lambda: (step(x), busy()))""",
+        "program.py:36 breaks the graph before it holds an operation (",
+    ),
+    "broken_inside": (
+        """installed = {"torch": torch}
+text = "def step(x):\\n  torch._dynamo.graph_break()\\n  return x"
+exec(compile(text, "/usr/lib/site-packages/trainer.py", "exec"), installed)
+step = torch.compile(installed["step"], backend="eager")
+record(lambda: (step(x), busy()))""",
+        "trainer.py:2 breaks the graph before it holds an operation (",
+    ),
+    "empty": (
+        """@torch.compile(backend="eager")
+def step(x):
+    return x
+
+record(lambda: (step(x), busy()))""",
+        "what torch compiled (1 frame) holds no operation",
+    ),
+    "not_called": (
+        f"{COMPILED}m(x)\nrecord(lambda: model(x))",
+        "what torch compiled (1 compilation) is not called here",
+    ),
+    "unused": (f"{COMPILED}record(lambda: model(x))", "torch.compile at program.py:34 is not called here"),
+    "never": ("record(lambda: model(x))", "torch.compile was not called"),
+    "unknown": (f"{COMPILED}record(lambda: model(x), handler=stock)", "why is unknown"),
+}
+VARIABLES = {"variable": {"TORCH_COMPILE_DISABLE": "1"}, "skip": {"TORCHDYNAMO_DEBUG_FUNCTION": "other"}}
+# By what a finding says: torch gives a frame up, or compiles it again and again.
+GIVEN_UP = {
+    "runs eager: RuntimeError: backend failed: unsupported dtype": (
+        "frame_given_up",
+        """torch._dynamo.config.suppress_errors = True
+m = torch.compile(model, backend=broken)
+record(lambda: m(x))""",
+    ),
+    "runs eager: it hit the recompile limit": (
+        "frame_given_up",
+        """sizes = iter(range(2, 200))
+torch._dynamo.config.recompile_limit = 2
+
+@torch.compile(backend="eager", dynamic=False)
+def step(x):
+    return model(x)
+
+def grow():
+    for _ in range(4):
+        step(torch.randn(next(sizes), 64))
+
+record(grow)""",
+    ),
+    "runs eager: Call to `torch._dynamo.graph_break()`": (
+        "frame_given_up",
+        """@torch.compile(backend="eager")
+def step(x):
+    for _ in range(3):
+        x = model(x)
+        torch._dynamo.graph_break()
+    return x
+
+record(lambda: step(x))""",
+    ),
+    "torch.compile is called in each step at program.py:35": (
+        "compile_in_loop",
+        """def step():
+    torch.compile(lambda x: model(x).sum(), backend="eager")(x)
+
+record(step)""",
+    ),
+}
+
+
+def recorded(folder: Path, program: str, **environment: str) -> None:
+    """Runs a program whose lines are lines of a file, as a user's are."""
+    (folder / "program.py").write_text(textwrap.dedent(PREAMBLE) + program)
+    run("import runpy; runpy.run_path('program.py', run_name='__main__')", folder, **environment)
+
+
+def test_there_is_a_program_for_each_reason() -> None:
+    assert PROGRAMS.keys() == EAGER_REASONS.keys()
+
+
+@pytest.mark.parametrize("reason", [pytest.param(reason, marks=needs_torch) for reason in PROGRAMS])
+def test_the_reason_is_recorded(reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program, words = PROGRAMS[reason]
+    recorded(tmp_path, program, **VARIABLES.get(reason, {}))
+    (profile,) = spans_in(tmp_path)
+    assert eager_cause(span_context(profile)).reason == reason
+    first = findings(tmp_path, capsys)[0]
+    assert first["rule"] == "nothing_compiled" and words in str(first["title"])
+    assert (first.get("code") == "model.compile()") == (reason == "method")
+
+
+@pytest.mark.parametrize("words", [pytest.param(words, marks=needs_torch) for words in GIVEN_UP])
+def test_a_frame_that_does_not_stay_compiled(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule, program = GIVEN_UP[words]
+    recorded(tmp_path, program)
+    rows = findings(tmp_path, capsys)
+    assert any(row["rule"] == rule and words in str(row["title"]) for row in rows)

@@ -16,6 +16,7 @@ pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 @pytest.fixture
 def nothing_noted(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(compiler_calls, "_calls", {})
+    monkeypatch.setattr(compiler_calls, "_methods", {})
     monkeypatch.setattr(compiler_calls, "_called_before", False)
     with fresh_recorder():
         yield torch
@@ -88,6 +89,67 @@ def test_an_older_torch_is_asked_for_modes(nothing_noted: Any, monkeypatch: pyte
     with FlopCounterMode(display=False):
         compiled(torch.ones(2, 2))
     assert ("", "") in skipped
+
+
+def model(torch: Any) -> Any:
+    """A module with a method that calls it."""
+
+    class Model(torch.nn.Module):  # type: ignore[misc]  # torch is not typed here
+        rate = 2
+
+        def forward(self, x: Any) -> Any:
+            return x * 2
+
+        def generate(self, x: Any) -> Any:
+            return self(self(x))
+
+    return Model()
+
+
+def test_methods_of_a_compiled_module_until_something_is_compiled(nothing_noted: Any, tmp_path: Path) -> None:
+    torch = nothing_noted
+    with CompileRecorder(tmp_path) as recorder:
+        compiled = torch.compile(model(torch), backend="eager")
+        for _ in range(2):
+            assert torch.equal(compiled.generate(torch.ones(2)), torch.full((2,), 4.0))
+        assert compiled.rate == 2 and not hasattr(compiled, "absent")
+        (row,) = (row for row in recorder.summary().compiler_calls if row.kind == "method")
+        assert row.subject.endswith("Model.generate") and row.duration_ns > 0
+        torch.compile(lambda x: compiled(x) * compiled.rate, backend="eager", fullgraph=True)(torch.ones(2))
+        torch.compile(model(torch), backend="eager")
+        original = torch._dynamo.eval_frame.OptimizedModule.__getattr__
+        summary = recorder.summary()
+    assert not hasattr(original, compiler_calls._MARK)  # or Dynamo would trace it
+    assert not any(row.attempts > 1 for row in summary.compilations)
+
+
+def test_methods_are_left_alone_while_nothing_records(nothing_noted: Any, tmp_path: Path) -> None:
+    with CompileRecorder(tmp_path):
+        nothing_noted.compile(model(nothing_noted), backend="eager")
+        assert hasattr(nothing_noted._dynamo.eval_frame.OptimizedModule.__getattr__, compiler_calls._MARK)
+    nothing_noted.compile(model(nothing_noted), backend="eager")
+    assert not hasattr(nothing_noted._dynamo.eval_frame.OptimizedModule.__getattr__, compiler_calls._MARK)
+
+
+def test_dynamo_can_trace_the_noting_of_methods(nothing_noted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torch's log is silent nothing shows that it compiles."""
+    torch = nothing_noted
+    module = torch._dynamo.eval_frame.OptimizedModule
+    monkeypatch.setattr(module, "__getattr__", module.__getattr__)
+    compiled = torch.compile(model(torch), backend="eager")
+    compiler_calls._note_methods(module)
+    function = torch.compile(lambda x: compiled.generate(x) * compiled.rate, backend="eager", fullgraph=True)
+    assert torch.equal(function(torch.ones(2)), torch.full((2,), 8.0))
+
+
+def test_a_backend_that_a_stance_forces(nothing_noted: Any, tmp_path: Path) -> None:
+    torch = nothing_noted
+    with CompileRecorder(tmp_path) as recorder:
+        torch.compile(double)
+        torch.compiler.set_stance(force_backend="eager")
+        rows = noted(recorder.summary())
+        torch.compiler.set_stance("default")
+    assert rows[-1] == ("stance", "default", "eager")
 
 
 def test_a_config_that_switches_dynamo_off(nothing_noted: Any, tmp_path: Path) -> None:

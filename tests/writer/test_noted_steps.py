@@ -401,3 +401,18 @@ def test_a_single_step_counts_if_it_is_shorter_than_all_profiled_ones(
 ) -> None:
     summary = CompileSummary(steps=StepTimes(unrecorded_ns=[5], recorded_ns=recorded))
     assert list(unprofiled_steps(data_of(summary))) == answer
+
+
+def test_whether_algorithms_are_deterministic_when_a_profiler_first_records(tmp_path: Path) -> None:
+    program = """
+        import torch
+        from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
+        with CompileRecorder(".") as recorder:
+            handler = tensorboard_trace_handler(".")
+            print(recorder.summary().environment.HasField("deterministic_algorithms"))
+            torch.use_deterministic_algorithms(True)
+            with torch.profiler.profile(on_trace_ready=handler):
+                torch.use_deterministic_algorithms(False)
+    """
+    assert run(program, tmp_path).startswith("False")
+    assert [row.environment.deterministic_algorithms for row in summaries(tmp_path)] == [True, True]

@@ -1,12 +1,12 @@
 """torch's own times of functions: kept across its reset, and not called complete where some may be lost."""
 
 import sys
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.writer.environment import Times
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, Environment
+from tb_torchcompile_plugin.writer.environment import Times, _fill_settings
 
 
 @pytest.fixture
@@ -52,3 +52,18 @@ def test_a_pause_without_a_reset_loses_nothing(metrics: dict[str, list[float]]) 
     metrics["f"].append(2.0)
     times.collect(after_pause=True)
     assert recorded(times) == ({"f": [1.0, 2.0]}, True)
+
+
+def test_a_setting_that_torch_renamed_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch 2.14 would warn of that in the training process; the setting has its new name in the list, too."""
+
+    class Config(ModuleType):
+        def __getattr__(self, name: str) -> bool:
+            raise FutureWarning(name)
+
+    config = Config("config")
+    vars(config)["_config"] = {"compile_on_one_rank": SimpleNamespace(deprecated=True)}
+    monkeypatch.setitem(sys.modules, "torch.distributed.config", config)
+    target = Environment()
+    _fill_settings(target, None)
+    assert "torch.distributed.config.compile_on_one_rank" not in target.settings

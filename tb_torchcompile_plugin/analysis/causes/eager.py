@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.analysis.causes.cause import (
     Words,
     called_at,
     named_with_caller,
+    saves_up_to,
     step_after,
     users_line,
 )
@@ -43,7 +44,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compil
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreakSite, graph_breaks
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import calls_by_id
 from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guard_advice, frame_of, recompiles
-from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, prediction, severity_of
+from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, prediction, severity_of
 from tb_torchcompile_plugin.analysis.formatting import (
     at_line,
     duration,
@@ -52,6 +53,7 @@ from tb_torchcompile_plugin.analysis.formatting import (
     plural_of_mean,
     rounded,
 )
+from tb_torchcompile_plugin.analysis.runtime.step_picture import TimeUnit
 from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary, Environment
 from tb_torchcompile_plugin.profile.compiled.regions import calls_cut_by_breaks, resumes
@@ -83,12 +85,14 @@ _BREAK_ADVICE: dict[BreakKind, str] = {
     "other": _REWRITE,
 }
 _COMPILE = "model = torch.compile(model)"
+_IN_PLACE = "model.compile()"
 _CALL_IT = f"Call what torch.compile returns: {_COMPILE}, before it is handed to the trainer"
 _INNER = f"Compile the module that does the work itself, before anything wraps it: {_COMPILE}"
 _BROKEN = "{place} breaks the graph before it holds an operation ({text})"
-_EMPTY = "what torch compiled ({frames}) is called and holds no operation"
+_EMPTY = "what torch compiled ({frames}) holds no operation"
 _SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")  # variables
 _EAGER_STANCES = ("force_eager", "eager_on_recompile")
+_LATE_STANCES = {"fail_on_recompile", "eager_then_compile"}
 # Why nothing compiled runs, and what to do. A suppressed error and the recompile limit are findings about their frame.
 EAGER_REASONS = {
     "variable": ("{what}=1 was set", "Unset {what}, which switches torch.compile off"),
@@ -96,7 +100,16 @@ EAGER_REASONS = {
         'set_stance("{what}"){at} was in force',
         'Set torch.compiler.set_stance("default") before the steps',
     ),
-    "disabled": ("torch._dynamo.config.disable was set{at}", "Leave torch._dynamo.config.disable False"),
+    "fail_on_recompile": (
+        'set_stance("{what}"){at} raises an error in place of compiling',
+        'Set torch.compiler.set_stance("default") until everything has been compiled once; what runs now is what the '
+        "program does after the error",
+    ),
+    "eager_then_compile": (
+        'set_stance("{what}"){at} runs each first call eager',
+        "Record later steps: what is called again is compiled then",
+    ),
+    "disabled": ("torch._dynamo.config.disable was True{at}", "Leave torch._dynamo.config.disable False"),
     "dispatch_mode": (
         "{text} was active{at}, so Dynamo skipped it",
         "Leave the dispatch mode {text} out of the steps, or use it on the model before torch.compile: what is called "
@@ -111,6 +124,10 @@ EAGER_REASONS = {
     "disable": (
         "torch.compiler.disable was applied{at}",
         "Leave torch.compiler.disable out of what is compiled",
+    ),
+    "method": (
+        "`{what}`{at} runs the uncompiled module, as torch.compile wraps only calls of the compiled object",
+        f"Compile the module in place: {_IN_PLACE}, or model.forward = torch.compile(model.forward)",
     ),
     "broken": (
         _BROKEN,
@@ -164,10 +181,13 @@ class NothingCompiled(Cause):
     Critical; a warning where compiling is predicted to bring less than `gain_percent`. Where a
     [baseline run](definitions.md#pays) is compiled, its measured step is the prediction, and where that is no faster
     there is no finding. The title has the first of these reasons that is recorded: `TORCH_COMPILE_DISABLE` (or
-    `TORCHDYNAMO_DISABLE`) set, `set_stance`, `torch._dynamo.config.disable`, an active dispatch mode, a function that
-    Dynamo skipped, `torch.compiler.disable` of the compiled function, graphs that broke before they held an operation,
-    compiled code that is not called, a result of `torch.compile` that is not called, no call of `torch.compile`; where
-    such calls were not recorded, a dispatch mode in the trace (`PythonDispatchMode`); otherwise it is unknown.
+    `TORCHDYNAMO_DISABLE`) set, `set_stance("force_eager")` or `"eager_on_recompile"`, `torch._dynamo.config.disable`,
+    an active dispatch mode, a function that Dynamo skipped, `torch.compiler.disable` of the compiled function, a method
+    of a compiled module such as `generate` (it is the original's, and calls that uncompiled),
+    `set_stance("fail_on_recompile")`, `"eager_then_compile"` where one step was recorded, graphs that broke before they
+    held an operation, compiled frames without an operation, compiled code that is not called, a result of
+    `torch.compile` that is not called, no call of `torch.compile`; where such calls were not recorded, a dispatch mode
+    in the trace (`PythonDispatchMode`); otherwise it is unknown.
     """
 
     id = "nothing_compiled"
@@ -189,13 +209,14 @@ class NothingCompiled(Cause):
         # No alarm where compiling brings little, or where the model predicts that it brings nothing.
         percent = by.predicted.gain_percent if by else 0.0
         little = percent < thresholds.gain_percent and (by or context.profile.of(why_nothing) is None)
+        gained = f"; {saves_up_to(by.predicted, 'compiled,', context.time_unit)}" if by and not little else ""
         row = self.finding(
             context,
-            f"Nothing that runs {when} is compiled: {cause.why}",
+            f"Nothing that runs {when} is compiled: {cause.why}{gained}",
             cause.next_step,
             {"compilations": len(_compiled_ids(context))} if context.summary else {},
             severity="warning" if little else None if by else "critical",
-            code=_COMPILE if _COMPILE in cause.next_step else None,
+            code=next((code for code in (_COMPILE, _IN_PLACE) if code in cause.next_step), None),
             by=by,
             where=cause.where,
         )
@@ -281,13 +302,16 @@ class DebugBackend(PricedCause):
         by = context.best("backend")
         if not by or by.predicted.gain_percent < thresholds.gain_percent:
             return
-        frames = len(context.profile.of(captured_only))
+        frames, next_step = len(context.profile.of(captured_only)), self.filled(by).next_step
+        if forced := next((row for row in _stances_in_force(context) if row.reason), None):
+            place = at_line(forced.file, optional_number(forced, "line"))
+            next_step = f'Drop force_backend="{forced.reason}" of set_stance{f" at {place}" if place else ""}'
         yield self.finding(
             context,
             f"{plural(frames, 'frame')} {'is' if frames == 1 else 'are'} captured and not compiled: "
             f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
-            f'"aot_eager"; {step_after(by.predicted, "with inductor", context.time_unit)}',
-            self.filled(by).next_step,
+            f'"aot_eager"; {saves_up_to(by.predicted, "with inductor", context.time_unit)}',
+            next_step,
             {"frames": frames, "operators_per_step": by.times},
             by=by,
             code=self.filled(by).code,
@@ -402,6 +426,9 @@ class EagerRemainder(PricedCause):
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         return compiled_operators(profile, self.kind, profile.of(eager_points))
 
+    def after(self, predicted: Predicted, fixed: str, unit: TimeUnit) -> str:
+        return saves_up_to(predicted, fixed, unit)
+
 
 class GraphBreaks(PricedCause):
     """Graph breaks cut what would be one graph; several at one line count once.
@@ -483,8 +510,8 @@ class EagerCause(NamedTuple):
 
 def eager_cause(context: SpanContext) -> EagerCause:
     """Return why nothing compiled runs: the first reason that is recorded."""
-    ran = [row for row in context.rows(compilations) if row.compile_id in context.regions_that_ran]
-    frames = {row.compile_id for row in ran}
+    rows = context.rows(compilations)
+    frames = {row.compile_id for row in rows if row.compile_id in context.regions_that_ran}
     at_breaks = (row for row in context.rows(graph_breaks) if row.compile_id in frames and row.file)
     what, text, place = "", "", ""
     if recorded := _recorded_reason(context):
@@ -497,8 +524,8 @@ def eager_cause(context: SpanContext) -> EagerCause:
             reason, place = "disable", place if is_own else ""
         else:
             reason = "broken" if is_own else "broken_inside"
-    elif frames:
-        reason = "empty"
+    elif frames or (rows and all(row.phases_s and not row.graph_ops for row in rows)):
+        reason, frames = "empty", frames or {row.compile_id for row in rows}
     elif compiled := _compiled_ids(context):
         reason, what = "not_called", plural(len(compiled), "compilation")
     else:
@@ -529,9 +556,7 @@ def _recorded_reason(context: SpanContext) -> tuple[str, CompilerCall] | None:
     if name := next((name for name in _SWITCHES if variables.get(name) == "1"), None):
         return "variable", CompilerCall(subject=name)
     base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
-    stances = [row for row in calls if row.kind == "stance" and row.start_ns < base_ns + ends[-1]]
-    earlier = [row for row in stances if row.start_ns < base_ns + starts[0]]
-    in_force = stances[max(len(earlier) - 1, 0) :]
+    in_force = _stances_in_force(context)
     if call := next((row for row in in_force if row.subject in _EAGER_STANCES), None):
         return "stance", call
     kinds = ["disabled", "dispatch_mode"]
@@ -544,7 +569,23 @@ def _recorded_reason(context: SpanContext) -> tuple[str, CompilerCall] | None:
     for row in calls:  # of "Model.forward" the class, too
         if row.kind == "disable" and {row.subject, row.subject.rpartition(".")[0]} & compiled:
             return "disable", row
-    return None
+    is_compiled = bool(_compiled_ids(context))
+    methods = (row for row in calls if row.kind == "method" and row.start_ns < base_ns + ends[-1])
+    called = (row for row in methods if row.start_ns + row.duration_ns >= base_ns + starts[0])
+    if not is_compiled and (call := next(called, None)):
+        return "method", call
+    # In a second step what was called before is compiled.
+    possible = {"fail_on_recompile"} if is_compiled or context.steps > 1 else _LATE_STANCES
+    return next(((row.subject, row) for row in in_force if row.subject in possible), None)
+
+
+def _stances_in_force(context: SpanContext) -> list[CompilerCall]:
+    """Return the changes of the stance that hold in the profiled time, in order of time."""
+    calls = context.summary.compiler_calls if context.summary else ()
+    base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
+    stances = [row for row in calls if row.kind == "stance" and row.start_ns < base_ns + ends[-1]]
+    earlier = [row for row in stances if row.start_ns < base_ns + starts[0]]
+    return stances[max(len(earlier) - 1, 0) :]
 
 
 def _inside_us(context: SpanContext, calls: Iterable[CompilerCall]) -> float:

@@ -243,15 +243,13 @@ def test_a_region_that_holds_no_graph_compiles_nothing(tmp_path: Path) -> None:
     row = summary.compilations.add(function="forward", graph_ops=0)
     row.key.compile_id = "0/0"
     finding = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
-    assert finding.title.endswith("what torch compiled (1 frame) is called and holds no operation")
+    assert "what torch compiled (1 frame) holds no operation; compiled, a step takes up to" in finding.title
     assert "before anything wraps it" in finding.next_step
     summary.graph_breaks.add(
         file="/home/me/m.py", line=7, reason="Data-dependent branching"
     ).key.compile_id = "0/0"
     finding = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
-    assert finding.title.endswith(
-        "m.py:7 breaks the graph before it holds an operation (Data-dependent branching)"
-    )
+    assert "m.py:7 breaks the graph before it holds an operation (Data-dependent branching)" in finding.title
     assert finding.where == ["m.py:7"] and "Move that line out" in finding.next_step
     row.graph_ops = 3
     assert "nothing_compiled" not in by_rule(tmp_path, eager(80), summary)

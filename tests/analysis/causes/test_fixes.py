@@ -435,8 +435,37 @@ def test_frames_that_another_backend_runs_operator_by_operator(tmp_path: Path) -
     (row,) = [row for row in span_findings(profile) if row.rule == "debug_backend"]
     assert "1 frame is captured and not compiled" in row.title and row.predicted is not None
     assert row.predicted.after_us < 600
+    assert row.next_step.startswith("Drop backend=…")
+    summary.compiler_calls.add(
+        kind="stance", subject="default", reason="eager", file="/u/train.py", line=7, start_ns=0
+    )
+    (row,) = [
+        row
+        for row in span_findings(profile_with(tmp_path, steps(*events), data_of(summary)))
+        if row.rule == "debug_backend"
+    ]
+    assert row.next_step == 'Drop force_backend="eager" of set_stance at train.py:7'
     by_inductor = profile_with(tmp_path, steps(*events), data_of(captured("inductor")[1]))
     assert "backend" not in kinds(by_inductor)
+
+
+@pytest.mark.parametrize(("kernel_us", "is_gpu_bound"), [(2, False), (50, True)])
+def test_compiling_eager_code_may_bring_what_it_fuses_on_the_gpu_alone(
+    kernel_us: int, is_gpu_bound: bool, tmp_path: Path
+) -> None:
+    """Where the host is the limit that is nothing: calls of graphs may take it as long as what they launch."""
+    events: list[Event] = []
+    for number in range(16):
+        at = 100 + 20 * number
+        start = max(at + 10, 110 + (kernel_us + 1) * number)
+        events += [slice_("aten::add", at, 18), *launch(ELEMENTWISE, at + 5, start, kernel_us)]
+    end = 110 + 16 * 51
+    events.append(slice_("cudaDeviceSynchronize", 500, end - 500 if is_gpu_bound else 3, "cuda_runtime"))
+    (row,) = (
+        row for row in span_findings(profile_with(tmp_path, steps(*events))) if row.rule == "nothing_compiled"
+    )
+    range_ = re.search(r"compiled, a step takes up to (\d+) % less \((\d+)–(\d+) %\)$", row.title)
+    assert range_ and range_[1] == range_[3] and (int(range_[2]) > 0) == is_gpu_bound
 
 
 def given_up_caller(*, below: bool) -> tuple[list[Event], CompileSummary]:
