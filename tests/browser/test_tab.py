@@ -20,7 +20,7 @@ def test_overview_says_the_result_in_numbers(tab: Tab) -> None:
     tab.open(run="breaks")
     tab.wait_text(SENTENCE, "→")
     assert tab.text(SENTENCE) == (
-        "Step 6.02 ms on the host (mean of 3) · GPU busy 2.52 % → 4 graph breaks, the dearest at capture.py:26: "
+        "Step 6.02 ms on the host (mean of 3) · GPU busy 2.52 % → 4 graph breaks, the most expensive at capture.py:26: "
         "without them a step takes 3.51 ms instead of 6.02 ms."
     )
     tab.wait_text("[aria-label='Counts']", "compiled", "cache hits")

@@ -58,7 +58,7 @@ def within(tab: Tab, clicks: int, run: str) -> Iterator[Visitor]:
     ("run", "clicks", "css", "answer"),
     [
         # What should be done first?
-        ("breaks", [], "h1", "4 graph breaks, the dearest at capture.py:26"),
+        ("breaks", [], "h1", "4 graph breaks, the most expensive at capture.py:26"),
         # What got slower?
         ("resnet18", [("nav a", "Compare")], "main", "idle: operators, launching\n+4.07 ms"),
         # Why did it recompile?

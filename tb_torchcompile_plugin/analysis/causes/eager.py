@@ -462,7 +462,9 @@ class GraphBreaks(PricedCause):
             own = next((site for site in sites if site.file and is_user_file(site.file)), None)
         caller = "" if not worst.breaks or is_user_file(worst.file) else called_at(worst.breaks[0].stack)
         where, also = _line_of(worst), _line_of(own) if own else caller
-        addition = f" ({'the dearest in your own code' if own else 'called'} at {also})" if also else ""
+        addition = (
+            f" ({'the most expensive in your own code' if own else 'called'} at {also})" if also else ""
+        )
         evidence: Evidence = {"breaks": len(sites), "share_percent": share}
         if cost:
             evidence |= {"gain_us_per_step": cost.gain_us}
@@ -472,7 +474,7 @@ class GraphBreaks(PricedCause):
             evidence |= {"direct_us_per_step": direct}
         advice = _hint(worst)
         if len(sites) > 1:
-            advice = f"Begin with the dearest, {where}. {advice}"
+            advice = f"Start with the most expensive, {where}. {advice}"
             if own:
                 advice = f"{advice.rstrip('.')}. At {also}: {_hint(own)}"
         each = cost.gain_us if cost else direct
@@ -659,10 +661,8 @@ def _break_title(context: SpanContext, count: int, where: str, by: WhatIf | None
     if by and count == 1:
         return f"{breaks} at {where}: {step_after(by.predicted, 'without it', context.time_unit)}"
     if by:
-        return (
-            f"{breaks}, the dearest at {where}: {step_after(by.predicted, 'without them', context.time_unit)}"
-        )
-    at = f"at {where}" if count == 1 else f"the dearest at {where}"
+        return f"{breaks}, the most expensive at {where}: {step_after(by.predicted, 'without them', context.time_unit)}"
+    at = f"at {where}" if count == 1 else f"the most expensive at {where}"
     return f"{breaks}, {at}. {direct_sentence(context.profile)}"
 
 

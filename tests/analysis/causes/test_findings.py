@@ -670,10 +670,10 @@ def broken_twice(first: str, second: str) -> tuple[list[Event], CompileSummary]:
 def test_beside_a_break_in_a_library_the_dearest_of_ones_own_is_named(tmp_path: Path) -> None:
     row = by_rule(tmp_path, *broken_twice(LIBRARY, USERS))["graph_breaks"]
     assert row.title.startswith(
-        "2 graph breaks, the dearest at loop.py:113 (the dearest in your own code at train.py:29): "
+        "2 graph breaks, the most expensive at loop.py:113 (the most expensive in your own code at train.py:29): "
     )
     assert row.where == ["loop.py:113", "train.py:29"]
-    assert row.next_step == "Begin with the dearest, loop.py:113. Mend 113. At train.py:29: Mend 29"
+    assert row.next_step == "Start with the most expensive, loop.py:113. Mend 113. At train.py:29: Mend 29"
 
 
 OF_ANY = (
@@ -693,7 +693,7 @@ def test_what_torch_says_of_any_break_is_no_advice(tmp_path: Path, hints: list[s
     summary.graph_breaks[0].reason = "attempted to trace numpy function unsupported by PyTorch"
     summary.graph_breaks[0].hints[:] = hints
     row = by_rule(tmp_path, events, summary)["graph_breaks"]
-    assert row.next_step == f"Begin with the dearest, train.py:113. {said}"
+    assert row.next_step == f"Start with the most expensive, train.py:113. {said}"
 
 
 def test_a_frame_that_is_compiled_too_often_is_told_with_the_guard_that_fails(tmp_path: Path) -> None:
@@ -715,10 +715,12 @@ def test_a_frame_that_is_compiled_too_often_is_told_with_the_guard_that_fails(tm
 
 def test_a_break_in_a_library_is_told_with_the_line_that_led_to_it(tmp_path: Path) -> None:
     row = by_rule(tmp_path, *broken_twice(LIBRARY, LIBRARY))["graph_breaks"]
-    assert row.title.startswith("2 graph breaks, the dearest at loop.py:113 (called at train.py:35): without")
+    assert row.title.startswith(
+        "2 graph breaks, the most expensive at loop.py:113 (called at train.py:35): without"
+    )
     assert row.where == ["loop.py:113", "train.py:35"]
     mine = by_rule(tmp_path, *broken_twice(USERS, LIBRARY))["graph_breaks"]
-    assert mine.title.startswith("2 graph breaks, the dearest at train.py:113: ") and mine.where == [
+    assert mine.title.startswith("2 graph breaks, the most expensive at train.py:113: ") and mine.where == [
         "train.py:113"
     ]
 
