@@ -33,8 +33,8 @@ _COST_SHARE = 100  # a sample costs at most one part in so many of the time
 # lock afterwards. Longer waits are for pure Python, which goes on meanwhile.
 _MAX_HANDOVER_NS = 200_000
 SWITCH_INTERVAL_S = 0.0002
-# Where several threads run Python, they also take turns that often. Measured with two busy threads and 100 samples a
-# second: 7 % more CPU time at 0.2 ms, 2 % at 1 ms and at Python's own 5 ms.
+# Where several threads run Python, they also take turns that often. With two busy threads and 100 samples a second
+# one noisy run had 7 % more CPU time at 0.2 ms, and 2 % at 1 ms and at Python's own 5 ms.
 SHARED_SWITCH_INTERVAL_S = 0.001
 MAX_ROWS = 1 << 16  # 26 bytes each; with more, half of the samples go, and half as many are taken
 _KEPT_ROWS = 1 << 12  # of the recordings before: each cycle writes them again, in about 30 kB
