@@ -8,10 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PythonSamples
-from tb_torchcompile_plugin.profile.columns import distinct, ordinals, ranges, sums
+from tb_torchcompile_plugin.profile.columns import distinct, mask_of, ordinals, ranges, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.torch_names.slices import is_step
+
+# With so many samples of its line an interval needs no other steps. Measured on a loop and a short call after it: with
+# one, 9 % of the time had the line of the call.
+ENOUGH = 3
 
 
 class SampledLine(NamedTuple):
@@ -83,8 +88,8 @@ def lines_of(profile: Profile, track: int, intervals: Intervals) -> LinesOf:
     """Return for each interval of a host thread the line in which most of it was sampled.
 
     A sample stands for the time since the one before, as far as that is in the interval: code that keeps the
-    interpreter lock for long is sampled once. Without a sample in it, an interval has the line of those at its position
-    in other steps.
+    interpreter lock for long is sampled once. With few samples in it, an interval has the line of those at its position
+    in all steps, if they are enough.
     """
     sampled = profile.of(samples)
     on_track = np.flatnonzero(sampled.track == track)
@@ -95,9 +100,9 @@ def lines_of(profile: Profile, track: int, intervals: Intervals) -> LinesOf:
     position = _positions(profile, track, intervals)
     own = _longest(interval, line, ns, len(position))
     at_position = _longest(position[interval], line, ns, len(position))
-    return LinesOf(
-        *(np.where(own.line >= 0, *both) for both in zip(own, (of[position] for of in at_position)))
-    )
+    # One sample of another step does not name this one: in a recording of 160 ms that was wrong for up to 79 %.
+    is_own = (own.samples >= ENOUGH) | (at_position.samples[position] < ENOUGH)
+    return LinesOf(*(np.where(is_own, *both) for both in zip(own, (of[position] for of in at_position))))
 
 
 def _longest(group: Int64s, line: Int64s, ns: Int64s, count: int) -> LinesOf:
@@ -118,8 +123,10 @@ def _positions(profile: Profile, track: int, intervals: Intervals) -> Int64s:
     trace, step = profile.trace, within(profile.of(StepWindows).windows, intervals.starts)
     first, last = trace.track_bounds[track : track + 2].tolist()
     at = np.searchsorted(trace.ts[first:last], intervals)
-    # Before the first slice and after the last one there is none: -1.
-    names = np.concatenate(([-1], trace.name[first:last], [-1]))
+    # Before the first slice and after the last one there is none: -1, as for steps, which differ in name.
+    name = trace.name[first:last]
+    name = np.where(mask_of(trace.names, is_step)[name], -1, name)
+    names = np.concatenate(([-1], name, [-1]))
     before, after = names[at[0]], names[at[1] + 1]
     number = ordinals(distinct(step, before, after)[1])
     return distinct(before, after, number, np.where(step < 0, np.arange(len(step)), -1))[1]

@@ -41,7 +41,7 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     index: bool = False,
     digest: bool = False,
     triton: bool = False,
-    sample: bool = False,
+    sample: bool = True,
     **kw: Any,
 ) -> Callable[[Any], None]:
     """Return an `on_trace_ready` that writes the trace as torch's own handler does, and a compile summary next to it.
@@ -74,10 +74,10 @@ def tensorboard_trace_handler(  # noqa: PLR0913  # all but the first are options
     `capture="summary"`, at most 32 MB), registers, spills and shared memory of each, and the times that autotuning
     measured, which torch reports once: create the handler before compiling.
 
-    sample: while the profiler records, and only then, look every 2 ms which line of your program each thread runs, so
-    that Python time between operators has a line without `with_stack`. With `with_stack=True` nothing is sampled. The
-    handler that was created last decides. Off by default: it makes profiled steps that launch many small kernels up to
-    16 % slower (docs/reliability.md#what-sampling-costs).
+    sample: while the profiler records, and only then, sample which line of your program each thread runs, so that
+    Python time between operators has a line without `with_stack`. A sample is taken every 20 to 45 ms, which is
+    meant to cost about 1 % of the time (docs/reliability.md#what-sampling-costs); `sample=False` switches it off. With
+    `with_stack=True` nothing is sampled. The handler that was created last decides.
 
     CPU: inductor's C++ kernels have names only if `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` was in the environment
     **before compiling** (it is part of the generated code). GPU: kernels are sorted by the names that inductor gives

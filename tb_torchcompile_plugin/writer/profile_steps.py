@@ -53,7 +53,7 @@ class profile_steps:  # named as torch.profiler.profile is
         capture: str = "full",
         index: bool = False,
         digest: bool = False,
-        sample: bool = False,
+        sample: bool = True,
         **options: Any,
     ) -> None:
         if steps < 1 or (after is not None and after < 0):

@@ -1,10 +1,12 @@
 """Sample which line of the program each thread runs, while a profiler records.
 
-A daemon thread looks at all Python threads every 2 ms. Meanwhile Python's switch interval is 0.2 ms: otherwise a loop
-in pure Python keeps the interpreter lock for 5 ms, and is sampled too seldom. Nothing here raises or prints.
+A daemon thread reads the frames of all Python threads, every 20 to 45 ms: it measures what a sample costs the program,
+and takes about 1 % of the time. Meanwhile Python's switch interval is shorter: otherwise pure Python keeps the
+interpreter lock for 5 ms, and shorter gaps between operators are never sampled. Nothing here raises or prints.
 """
 
 import contextlib
+import functools
 import gc
 import itertools
 import os
@@ -15,23 +17,37 @@ import threading
 import time
 import weakref
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
 from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, SampledLine
+from tb_torchcompile_plugin.torch_names import patterns
 from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 
-# Measured with benchmarks/sampler.py: at 1 ms programs that launch many small operators were 4 % slower.
-INTERVAL_NS = 2_000_000
+INTERVAL_NS = 2_000_000  # the shortest
+_FIRST_COST_NS = 200_000  # of a sample, before any. Measured on busy CPUs: 70 to 300 µs of the program's time
+_COST_SHARE = 100  # a sample costs at most one part in so many of the time
+# The longest wait for a processor and the interpreter lock that counts as cost: twice, as the program waits for the
+# lock afterwards. Longer waits are for pure Python, which goes on meanwhile.
+_MAX_HANDOVER_NS = 200_000
 SWITCH_INTERVAL_S = 0.0002
-_MAX_SHARE = 100  # looking takes at most one part in so many of the time: deep stacks are sampled less often
+# Where several threads run Python, they also take turns that often. With two busy threads and 100 samples a second
+# one noisy run had 7 % more CPU time at 0.2 ms, and 2 % at 1 ms and at Python's own 5 ms.
+SHARED_SWITCH_INTERVAL_S = 0.001
 MAX_ROWS = 1 << 16  # 26 bytes each; with more, half of the samples go, and half as many are taken
 _KEPT_ROWS = 1 << 12  # of the recordings before: each cycle writes them again, in about 30 kB
 _MAX_LINES = 1 << 14  # a program may generate code without end
+# Whether a thread whose innermost frame is in this file most likely waits. The last one is inductor's.
+_is_waiting = functools.lru_cache(_MAX_LINES)(
+    patterns.contains(r"\b(?:threading|selectors|thread|connection|socket|subprocess|subproc_pool)\.py$")
+)
 _PYTHON = sys.version_info[:2]
-_END_S = 0.1  # that a profiler waits for the thread to end; it needs one interval
+# Identities with their threads. `threading.enumerate` and the context manager that held the garbage collector took
+# 60 of the 100 µs of a sample.
+_ACTIVE: dict[int, threading.Thread] = getattr(threading, "_active", {})
+_END_S = 0.1  # that a profiler waits for the thread to end; it needs one sample
 
 
 class _Rows:
@@ -78,6 +94,7 @@ class Sampler:
     def __init__(self) -> None:
         self.enabled = False
         self._thread: threading.Thread | None = None  # while it runs
+        self._end = threading.Lock()  # released to end it
         self._switch_interval: tuple[float, float] | None = None  # the program's, and the one that is set
         self.forget()
         if hasattr(os, "register_at_fork"):
@@ -91,10 +108,10 @@ class Sampler:
         self._lines: dict[tuple[int, int, int], int] = {}
         self._codes: list[tuple[CodeType, int, CodeType | None]] = []  # of `_lines`; keeps their ids valid
         self._threads: dict[int, int] = {}  # native id: index
-        self._user_files: dict[str, bool] = {}
         self._left_out = 0  # samples of threads that run no line of the program, or have no known id
         self._last: dict[int, int] = {}  # row of each thread at the sample before
         self._interval_ns = INTERVAL_NS
+        self._switching = threading.Lock()
 
     def follow(self, prof: Any, *, records: bool) -> None:
         """Sample from now on if this profiler records. If it no longer does, stop. Never raises an Exception."""
@@ -114,10 +131,13 @@ class Sampler:
         if self._owner is None or not getattr(sys, "_is_gil_enabled", lambda: True)():
             return
         with contextlib.suppress(Exception):
-            self._last = {}
-            self._thread = threading.Thread(target=self._run, name="tb_torchcompile sampler", daemon=True)
+            self._last, self._end = {}, threading.Lock()
+            self._end.acquire()
+            self._thread = threading.Thread(
+                target=self._run, args=(self._end,), name="tb_torchcompile sampler", daemon=True
+            )
             try:
-                self._set_switch_interval()
+                self._set_switch_interval(SWITCH_INTERVAL_S)
                 self._thread.start()
             except BaseException:
                 self._stop()
@@ -133,34 +153,43 @@ class Sampler:
             thread, self._thread = self._thread, None
             self._restore_switch_interval()
             if thread is not None:
+                self._end.release()
                 thread.join(_END_S)
 
-    def _set_switch_interval(self) -> None:
-        before = sys.getswitchinterval()
-        if before > SWITCH_INTERVAL_S:
-            sys.setswitchinterval(SWITCH_INTERVAL_S)
+    def _set_switch_interval(self, seconds: float) -> None:
+        """Set it, unless the program's is shorter or was changed meanwhile."""
+        now = sys.getswitchinterval()
+        before, ours = self._switch_interval or (now, now)
+        if now == ours and before > seconds:
+            sys.setswitchinterval(seconds)
             self._switch_interval = before, sys.getswitchinterval()
 
     def _restore_switch_interval(self) -> None:
         """Set the program's own, unless it was changed meanwhile."""
-        saved, self._switch_interval = self._switch_interval, None
-        if saved and sys.getswitchinterval() == saved[1]:
-            # Python cuts off what is beyond a whole µs; of some values rounding would lose one.
-            sys.setswitchinterval(saved[0] + 5e-7)
+        with self._switching:
+            saved, self._switch_interval = self._switch_interval, None
+            if saved and sys.getswitchinterval() == saved[1]:
+                # Python cuts off what is beyond a whole µs; of some values rounding would lose one.
+                sys.setswitchinterval(saved[0] + 5e-7)
 
-    def _run(self) -> None:
-        thread = threading.current_thread()
+    def _run(self, end: threading.Lock) -> None:
+        thread, jitter = threading.current_thread(), random.Random(0)
         # Also where this module's names are gone, as the interpreter ends.
         with contextlib.suppress(BaseException):
             try:
-                before, cost_ns = time.time_ns(), 0
-                while self._thread is thread and self._owner and self._owner():
-                    time.sleep(max(self._interval_ns, cost_ns * _MAX_SHARE) / 1e9)
+                before, cost_ns, handover_ns = time.time_ns(), _FIRST_COST_NS, _MAX_HANDOVER_NS
+                while True:
+                    # Not at even distances: these could always be at the same places of steps.
+                    interval_ns = max(self._interval_ns, _COST_SHARE * cost_ns) * (0.5 + jitter.random())
+                    asked_ns = time.monotonic_ns()
+                    if end.acquire(timeout=interval_ns / 1e9) or not (self._owner and self._owner()):
+                        break
                     now, used_ns = time.time_ns(), time.thread_time_ns()
-                    if self._thread is thread:
-                        with _no_collection():
-                            self._sample(before, now)
-                    before, cost_ns = now, time.thread_time_ns() - used_ns
+                    late_ns = time.monotonic_ns() - asked_ns - int(interval_ns)
+                    _without_collection(self._sample, before, now)
+                    before, handover_ns = now, min(handover_ns, late_ns)
+                    # Slowly: of a new line more is noted.
+                    cost_ns += (2 * handover_ns + time.thread_time_ns() - used_ns - cost_ns) // 8
             finally:
                 if self._thread is thread:
                     self._restore_switch_interval()
@@ -171,13 +200,15 @@ class Sampler:
         A thread in C code that keeps the interpreter lock delays the sample until that code returns.
         """
         own, last, rows = threading.get_ident(), self._last, self._rows
-        native = {thread.ident: thread.native_id for thread in threading.enumerate()}
-        self._last = {}
+        self._last, busy = {}, 0
         for ident, frame in sys._current_frames().items():
-            line = None if ident == own else self._line_of(frame)
-            number = native.get(ident)
+            if ident == own:
+                continue
+            busy += not _is_waiting(frame.f_code.co_filename)
+            line, thread = self._line_of(frame), _ACTIVE.get(ident)
+            number = thread.native_id if thread else None
             if line is None or number is None:
-                self._left_out += ident != own
+                self._left_out += 1
                 continue
             index = self._threads.setdefault(number, len(self._threads))
             row = last.get(number, -1)
@@ -187,6 +218,9 @@ class Sampler:
             else:
                 row = rows.add(before, now, index, line)
             self._last[number] = row
+        with self._switching:
+            if self._switch_interval and self._thread is threading.current_thread():
+                self._set_switch_interval(SHARED_SWITCH_INTERVAL_S if busy > 1 else SWITCH_INTERVAL_S)
         if len(rows) >= MAX_ROWS:
             self._rows, self._last = rows.thinned(), {}
             self._interval_ns *= 2
@@ -194,7 +228,7 @@ class Sampler:
     def _line_of(self, frame: FrameType | None) -> int | None:
         """Return the number of the program's innermost line, with the library's function that it calls."""
         called = None
-        while frame is not None and not self._is_users(frame.f_code.co_filename):
+        while frame is not None and not _is_users(frame.f_code.co_filename):
             called, frame = frame.f_code, frame.f_back
         if frame is None:
             return None
@@ -205,11 +239,6 @@ class Sampler:
             number = self._lines[key] = len(self._codes)
             self._codes.append((frame.f_code, frame.f_lineno or 0, called))
         return number
-
-    def _is_users(self, file: str) -> bool:
-        if (known := self._user_files.get(file)) is None:
-            known = self._user_files[file] = is_user_file(file) and not file.startswith(_library_folders())
-        return known
 
     def put(self, summary: CompileSummary, *, source: bool) -> None:
         """Add all samples; without `source` file and line only."""
@@ -226,23 +255,20 @@ class Sampler:
         samples.line.extend(rows.line)
 
 
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
+def _without_collection(sample: Callable[[int, int], None], before: int, now: int) -> None:
     """Keep the garbage collector from running while frames of other threads are looked at, in Python 3.11.
 
     Each gets an object when it is first looked at. In 3.11 making one may collect garbage; where a finalizer then lets
     another thread run that returns from the frame, the object points to freed memory, and the process crashes. Later
     versions collect between two instructions only, earlier ones have an object for each frame.
     """
-    if _PYTHON != (3, 11):
-        yield
-        return
-    threshold = gc.get_threshold()[0]
-    gc.set_threshold(0)
+    threshold = gc.get_threshold()[0] if _PYTHON == (3, 11) else 0
     try:
-        yield
+        if threshold:
+            gc.set_threshold(0)
+        sample(before, now)
     finally:
-        if gc.get_threshold()[0] == 0:  # unless the program set it meanwhile
+        if threshold and gc.get_threshold()[0] == 0:  # unless the program set it meanwhile
             gc.set_threshold(threshold)
 
 
@@ -267,6 +293,13 @@ def _as_in_traces(file: str) -> str:
     return file.removeprefix(max(folders, key=len, default=""))
 
 
+# Cached in C: each frame of a sample is looked up.
+@functools.lru_cache(_MAX_LINES)
+def _is_users(file: str) -> bool:
+    return is_user_file(file) and not file.startswith(_library_folders())
+
+
+@functools.cache
 def _library_folders() -> tuple[str, ...]:
     """Return the folders of Python, torch and this package, wherever they are installed."""
     torch = getattr(sys.modules.get("torch"), "__file__", None)

@@ -110,6 +110,23 @@ def test_without_a_sample_it_is_the_line_of_this_position_in_other_steps(tmp_pat
     assert named(profile, (3010, 3020), (40_000, 41_000)) == [(None, 0)] * 2
 
 
+def test_the_end_of_a_step_is_at_one_position(tmp_path: Path) -> None:
+    """It is before the next step, whose name differs."""
+    events = in_steps(slice_("aten::mm", 1000, 10), every=10_000)
+    profile = profile_of(tmp_path, events, Row(11_500, 12_000, SCORE))
+    assert named(profile, (1010, 10_000), (11_010, 20_000)) == [(SCORE, 1)] * 2
+
+
+@pytest.mark.parametrize(("samples", "line"), [(2, METRIC), (3, SCORE)])
+def test_few_samples_give_way_to_those_at_this_position_in_all_steps(
+    tmp_path: Path, samples: int, line: SampledLine
+) -> None:
+    events = in_steps(slice_("aten::mm", 1000, 10), every=10_000)
+    rows = Row(1500, 2400, SCORE, samples), Row(11_500, 16_500, METRIC, 5), Row(21_500, 26_500, METRIC, 5)
+    profile = profile_of(tmp_path, events, *rows)
+    assert named(profile, (1010, 9000), (11_010, 19_000), (21_010, 29_000))[0][0] == line
+
+
 def test_a_line_calls_what_it_calls_most_of_the_time(tmp_path: Path) -> None:
     rows = Row(0, 1000, SCORE._replace(called="")), Row(1000, 5000, SCORE, 4)
     profile = profile_of(tmp_path, THREADS, *rows)

@@ -17,7 +17,12 @@ from live import in_a_fork, needs_torch, summaries
 from tb_torchcompile_plugin import tensorboard_trace_handler
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, PythonSamples
 from tb_torchcompile_plugin.writer import sampler as sampler_module
-from tb_torchcompile_plugin.writer.sampler import INTERVAL_NS, SWITCH_INTERVAL_S, Sampler
+from tb_torchcompile_plugin.writer.sampler import (
+    INTERVAL_NS,
+    SHARED_SWITCH_INTERVAL_S,
+    SWITCH_INTERVAL_S,
+    Sampler,
+)
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 PATIENCE_S = 60.0
@@ -180,6 +185,33 @@ def test_with_too_many_rows_half_of_the_samples_go_and_half_as_many_are_taken(
     assert sampler._interval_ns == INTERVAL_NS
 
 
+def test_what_a_sample_costs_decides_how_often_one_is_taken(
+    sampler: Sampler, prof: Profiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+
+    def expensive(before: int, now: int) -> None:
+        end = time.thread_time_ns() + 1_000_000
+        while time.thread_time_ns() < end:
+            pass
+        taken.append(now)
+
+    monkeypatch.setattr(sampler, "_sample", expensive)
+    sampler.follow(prof, records=True)
+    until(lambda: len(taken) == 20)
+    sampler.follow(prof, records=False)
+    assert (taken[-1] - taken[10]) / 9 > 40_000_000  # of about 80 to 100 times 1 ms, less what is random
+
+
+def test_ending_does_not_wait_for_the_next_sample(
+    sampler: Sampler, prof: Profiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler_module, "INTERVAL_NS", 60_000_000_000)
+    sampler.follow(prof, records=True)
+    sampler.follow(prof, records=False)
+    assert not is_running()
+
+
 def test_thinned_rows_stand_for_the_same_time() -> None:
     rows = sampler_module._Rows()
     for index in range(20_000):
@@ -230,6 +262,30 @@ def test_a_switch_interval_that_somebody_set_meanwhile_stays(sampler: Sampler, p
     assert sys.getswitchinterval() == pytest.approx(0.003, abs=2e-6)
 
 
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_several_busy_threads_take_turns_less_often(
+    sampler: Sampler, prof: Profiler, is_busy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_waiting = sampler_module._is_waiting
+    monkeypatch.setattr(  # pytest-xdist's thread waits, too
+        sampler_module, "_is_waiting", lambda file: file.endswith("gateway_base.py") or is_waiting(file)
+    )
+    done = threading.Event()
+    stopped: list[bool] = []  # asking an event runs a function of threading.py, where threads wait
+    work = (lambda: until(lambda: bool(stopped))) if is_busy else (lambda: done.wait())
+    thread = threading.Thread(target=work)
+    thread.start()
+    sampler.follow(prof, records=True)
+    until(lambda: sum(sampler._rows.samples) >= 10)
+    together = sys.getswitchinterval()
+    stopped.append(True)
+    done.set()
+    thread.join()
+    until(lambda: sys.getswitchinterval() < 0.0003)  # alone
+    expected = SHARED_SWITCH_INTERVAL_S if is_busy else SWITCH_INTERVAL_S
+    assert together == pytest.approx(expected, abs=2e-6)
+
+
 def test_a_shorter_switch_interval_stays(sampler: Sampler, prof: Profiler) -> None:
     sys.setswitchinterval(0.0001)
     sampler.follow(prof, records=True)
@@ -256,7 +312,7 @@ def test_nothing_is_raised_or_printed_where_frames_cannot_be_read(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="others are safe, see _no_collection")
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="others are safe, see _without_collection")
 def test_no_garbage_is_collected_while_frames_are_read(sampler: Sampler, prof: Profiler) -> None:
     """Python 3.11 crashes where a finalizer lets another thread run meanwhile."""
     reading: list[bool] = []  # of each collection whether it began while frames were read
@@ -282,8 +338,7 @@ def test_no_garbage_is_collected_while_frames_are_read(sampler: Sampler, prof: P
 def test_a_threshold_that_the_program_sets_meanwhile_stays() -> None:
     before = gc.get_threshold()
     try:
-        with sampler_module._no_collection():
-            gc.set_threshold(123)
+        sampler_module._without_collection(lambda *_: gc.set_threshold(123), 0, 0)
         assert gc.get_threshold()[0] == 123
     finally:
         gc.set_threshold(*before)
@@ -352,7 +407,7 @@ def scheduled(torch: Any, handler: Any, **options: Any) -> Any:
 
 
 def test_profiled_steps_only(torch: Any, tmp_path: Path, switch_interval: float) -> None:
-    with scheduled(torch, tensorboard_trace_handler(tmp_path, "w", sample=True)) as prof:
+    with scheduled(torch, tensorboard_trace_handler(tmp_path, "w")) as prof:
         seen = []
         for _ in range(6):
             seen.append((is_running(), sys.getswitchinterval() < switch_interval))
@@ -379,7 +434,7 @@ def test_a_profiler_without_a_schedule(torch: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"sample": False}, {"with_stack": True}])
-def test_not_asked_for_or_not_needed(torch: Any, tmp_path: Path, options: dict[str, bool]) -> None:
+def test_switched_off_or_not_needed(torch: Any, tmp_path: Path, options: dict[str, bool]) -> None:
     handler = tensorboard_trace_handler(tmp_path, "w", sample=options.get("sample", True))
     with torch.profiler.profile(on_trace_ready=handler, with_stack=options.get("with_stack", False)):
         assert not is_running()
