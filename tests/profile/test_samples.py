@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.intervals import Intervals
 from tb_torchcompile_plugin.profile.model.attribution import culprits
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.samples import SampledLine, lines_of, samples
+from tb_torchcompile_plugin.profile.samples import ENOUGH, SampledLine, lines_of, samples
 from tb_torchcompile_plugin.reader.summary_check import without_impossible
 from traces import AUTOGRAD, BASE_NS, MAIN, PID, Event, in_steps, launch, slice_
 
@@ -101,20 +101,36 @@ def test_without_a_sample_it_is_the_line_of_this_position_in_other_steps(tmp_pat
     """Two gaps between the same operators, one after the other, in each of three steps."""
     make = [slice_("aten::mm", 1000 + at, 10) for at in (0, 1000, 2000)]
     rows = (
-        Row(1500, 1600, SCORE),
-        Row(12_200, 12_800, METRIC),
-    )  # in the first gap, and in the second one of step 1
+        Row(1500, 1800, SCORE, ENOUGH),  # in the first gap of step 0
+        Row(12_200, 12_800, METRIC, ENOUGH),  # in the second gap of step 1
+    )
     profile = profile_of(tmp_path, in_steps(*make, every=10_000), *rows)
     gaps = [(10_000 * at + begin, 10_000 * at + begin + 990) for at in range(3) for begin in (1010, 2010)]
-    assert named(profile, *gaps) == [(SCORE, 1), (METRIC, 1)] * 3
+    assert named(profile, *gaps) == [(SCORE, ENOUGH), (METRIC, ENOUGH)] * 3
     assert named(profile, (3010, 3020), (40_000, 41_000)) == [(None, 0)] * 2
 
 
 def test_the_end_of_a_step_is_at_one_position(tmp_path: Path) -> None:
     """It is before the next step, whose name differs."""
     events = in_steps(slice_("aten::mm", 1000, 10), every=10_000)
-    profile = profile_of(tmp_path, events, Row(11_500, 12_000, SCORE))
-    assert named(profile, (1010, 10_000), (11_010, 20_000)) == [(SCORE, 1)] * 2
+    profile = profile_of(tmp_path, events, Row(11_500, 13_000, SCORE, ENOUGH))
+    assert named(profile, (1010, 10_000), (11_010, 20_000)) == [(SCORE, ENOUGH)] * 2
+
+
+@pytest.mark.parametrize("samples", [1, ENOUGH - 1])
+def test_few_samples_of_another_step_name_nothing(tmp_path: Path, samples: int) -> None:
+    """The interval that they are in keeps their line; those of the other steps have none."""
+    events = in_steps(slice_("aten::mm", 1000, 10), every=10_000)
+    profile = profile_of(tmp_path, events, Row(11_500, 11_500 + 500 * samples, SCORE, samples))
+    gaps = (1010, 9000), (11_010, 19_000), (21_010, 29_000)
+    assert named(profile, *gaps) == [(None, 0), (SCORE, samples), (None, 0)]
+
+
+def test_few_samples_of_each_step_are_enough_together(tmp_path: Path) -> None:
+    events = in_steps(slice_("aten::mm", 1000, 10), every=10_000)
+    rows = [Row(at + 1500, at + 2000, SCORE) for at in (0, 10_000, 20_000)]
+    gaps = (1010, 9000), (11_010, 19_000), (21_010, 29_000)
+    assert named(profile_of(tmp_path, events, *rows), *gaps) == [(SCORE, 3)] * 3
 
 
 @pytest.mark.parametrize(("samples", "line"), [(2, METRIC), (3, SCORE)])
