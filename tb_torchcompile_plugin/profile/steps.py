@@ -408,6 +408,10 @@ def _unprofiled(profile: Profile) -> _Unprofiled:
     if noted.mean() < least:  # without those that ended before the queue was full, if most are left
         full = noted[noted >= least]
         answer = _Unprofiled(full, steady.device) if 2 * len(full) > len(noted) else work
+    if (
+        answer.lengths.mean() <= GPU_BOUND_RATIO**2 * least
+    ):  # the GPU works all the time: profiling slows only the host
+        answer = answer._replace(device=work.device)
     return answer if answer.lengths.mean() < steady.step_ns else none
 
 

@@ -32,7 +32,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import (
     modeled_windows,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import steady_steps, step_time
+from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, short_kernel
 from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_graph, is_step
 
@@ -148,10 +148,10 @@ def ledger(profile: Profile) -> Ledger:
 
 def _path(profile: Profile) -> _Path:
     """Cut the counted steps, on the clock that limits them, at what ran."""
-    steady, windows = profile.of(steady_steps), profile.of(modeled_windows)
+    windows, device = profile.of(modeled_windows), profile.of(step_time).device
     host, work = profile.of(host_timeline), profile.of(_gpu_timeline)
     on_gpu, times = union(work.begin, work.end), union(*windows)
-    if steady and steady.device is not None:
+    if device is not None:
         idle = subtract(times, on_gpu)
         gpu_ns = covered_ns(times, work.begin, work.end)
         host_ns = covered_ns(idle, host.begin, host.end)
@@ -177,11 +177,10 @@ def _gpu_timeline(profile: Profile) -> _Work:
 
     Work that begins later counts from the end of what began before it. There is none where idle time is unknown.
     """
-    trace, work, steady = profile.trace, profile.of(gpu_work), profile.of(steady_steps)
+    trace, work, limiting = profile.trace, profile.of(gpu_work), profile.of(step_time).device
     busy_ns = {device: profile.of(busy_intervals)[device].total_ns for device in profile.of(idle_gaps)}
-    device = max(busy_ns, key=lambda device: busy_ns[device], default=-1)
-    if steady and steady.device is not None:
-        device = steady.device
+    busiest = max(busy_ns, key=lambda device: busy_ns[device], default=-1)
+    device = busiest if limiting is None else limiting
     rows = work.index[work.device == device] if busy_ns else work.index[:0]
     rows = rows[np.lexsort((trace.ts[rows] + trace.dur[rows], trace.ts[rows]))]
     end = trace.ts[rows] + trace.dur[rows]
