@@ -31,15 +31,11 @@ _NOT_PREDICTED = f"Its cost is predicted for the {_MAX_PREDICTED} sites with the
 
 def cost_of_breaks(profile: Profile) -> Predicted | None:
     """Return what removing all graph breaks brings; None where none ran, or nothing can be predicted."""
-    if profile.of(why_nothing):
-        return None
-    fix = next(closed_breaks(profile), None)
-    if fix is None:
+    if profile.of(why_nothing) or not (fix := next(closed_breaks(profile), None)):
         return None
     predicted = predict_fix(profile, fix).predicted
-    return (
-        predicted if predicted.gain_us > 0 else prediction(1000 * predicted.step_us, 1000 * predicted.step_us)
-    )
+    step_ns = 1000 * predicted.step_us
+    return predicted if predicted.gain_us > 0 else prediction(step_ns, step_ns)
 
 
 def saved_us(profile: Profile) -> float | None:
@@ -116,8 +112,8 @@ def direct_sentence(profile: Profile) -> str:
     each, whole = ("per step", "the profiled step") if step.steps else ("in this span", "the span")
     if direct is None:
         return "The cost is unknown"
-    known = profile.of(direct_percent)
-    share = "" if known is None else f", {percent(known)} of {whole}"
+    direct_share = profile.of(direct_percent)
+    share = "" if direct_share is None else f", {percent(direct_share)} of {whole}"
     return f"The cost is unknown; direct cost: {duration(direct)} {each}{share}"
 
 
@@ -133,8 +129,6 @@ def source_with_costs(profile: Profile) -> Program:
     program, costs = profile.of(source), {site.key: site.saves_us for site in profile.of(break_sites)}
     rows = [
         replace(row, breaks=[replace(mark, cost_us=costs.get(mark.key)) for mark in row.breaks])
-        if row.breaks
-        else row
         for row in program.rows
     ]
     return replace(program, rows=rows)

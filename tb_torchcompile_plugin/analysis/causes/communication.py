@@ -1,15 +1,13 @@
 """What could ranks and GPUs send less, later or in larger messages?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import ceil
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words
+from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.fix import (
     Bools,
     Fix,
@@ -40,9 +38,6 @@ from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names import collectives, operators
 from tb_torchcompile_plugin.torch_names.collectives import GPU_BACKENDS
 from tb_torchcompile_plugin.torch_names.slices import DATA_PARALLEL, OPERATOR
-
-if TYPE_CHECKING:
-    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 
 # Chosen by eye on the external programs of docs/what_if.md, except for the bucket.
 _SMALL_BYTES = 4 << 20  # a smaller message is mostly the call
@@ -76,11 +71,10 @@ class Communication(PricedCause):
             context,
             f"Communication that nothing overlaps takes {duration(us / context.step_count)} {context.where}, "
             f"{percent(share)} of the profiled time",
-            "Let it overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; and compare ranks, "
-            "for waiting for a slower one looks the same",
+            f"{self.words.next_step}; and compare ranks, for waiting for a slower one looks the same",
             {"communication_us_per_step": us / context.step_count, "share_percent": share},
             saves_us=us,
-            by=context.best("communication"),
+            by=context.best(self.kind),
         )
 
 
@@ -157,9 +151,8 @@ class SlowBackend(Cause):
             return
         info = context.profile.trace.distributed
         backend, size = str(info.get("backend", "")), info.get("world_size")
-        if not backend or any(name in backend for name in GPU_BACKENDS):
-            return
-        if isinstance(size, int) and size > 1:
+        is_on_host = backend and not any(name in backend for name in GPU_BACKENDS)
+        if is_on_host and isinstance(size, int) and size > 1:
             yield self.finding(
                 context,
                 f"{size} ranks with GPUs communicate through {backend}, by way of the host",

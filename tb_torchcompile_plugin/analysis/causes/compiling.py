@@ -1,21 +1,19 @@
 """What was compiled too often, too late, without caches, or in vain?"""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, Words, called_at, named_with_caller
+from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
 from tb_torchcompile_plugin.analysis.causes.payback_result import run_facts, step_without
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_frames, frames_s
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes, size_advice
-from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guards_clause, recompiles
+from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guards_clause, frame_of, recompiles
 from tb_torchcompile_plugin.analysis.finding import Finding, severity_of
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, percent, plural
 from tb_torchcompile_plugin.profile.columns import host_slices
@@ -27,9 +25,6 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import CACHES
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, is_autotuning
-
-if TYPE_CHECKING:
-    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 
 _MAX_LINES = 3  # of the program, in one finding
 
@@ -66,7 +61,7 @@ class Recompiles(HostTimeCause):
         ids = {row.key.compile_id for row in inside}
         reasons = [row for row in context.rows(recompiles) if row.compile_id in ids]
         guards = [guard for row in reasons for guard in row.guards[:1]]
-        guard = next(iter(guards), None)
+        guard = guards[0] if guards else None
         row = next((row for row in reasons if row.compile_id == key.compile_id), None)
         frame = f"{named_with_caller(row.function, row.file, row.line, caller)} " if row else ""
         count, frames = count_frames(inside), {(row.function, row.file, row.line) for row in reasons}
@@ -100,10 +95,9 @@ class CompileInSteps(Cause):
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         again, summary = context.recompilations, context.summary
         if summary:
-            compiling_us = context.compiling_us(summary.compilations)
+            us = context.compiling_us(summary.compilations) - context.compiling_us(again)
         else:
-            compiling_us = context.inside_us(context.profile.of(compiling_in_trace))
-        us = compiling_us - context.compiling_us(again)
+            us = context.inside_us(context.profile.of(compiling_in_trace))
         share = context.share(us)
         if share < thresholds.compile_percent:
             return
@@ -226,21 +220,17 @@ class RecompileLimit(Cause):
     def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
         limits = [row for row in data.of(problems) if row.kind == "limit"]
         for row, *_ in grouped(limits, lambda row: (row.function, row.file, row.line)).values():
-            frame = row.compile_id.partition("/")[0]
-            ids = {
-                compiled.key.compile_id
-                for compiled in data.summary.compilations
-                if compiled.key.epoch == row.epoch
-                and compiled.key.compile_id.partition("/")[0] == frame
-                and not compiled.HasField("failure")
-            }
+            compiled = [version for version in data.summary.compilations if not version.HasField("failure")]
+            keys = {(version.key.epoch, version.key.compile_id) for version in compiled}
+            frame = row.epoch, frame_of(row.compile_id)
+            versions = [key for key in keys if (key[0], frame_of(key[1])) == frame]
             yield self.finding(
                 None,
-                f"{row.function or 'A frame'} was compiled {often(len(ids))} and now runs eager: it hit the "
+                f"{row.function or 'A frame'} was compiled {often(len(versions))} and now runs eager: it hit the "
                 "recompile limit",
                 "See which guard fails each time: mark what changes as dynamic, or keep it the same. "
                 "torch._dynamo.config.recompile_limit raises the limit",
-                {"versions": len(ids)},
+                {"versions": len(versions)},
                 severity="critical",
                 row=f"compilation:{row.compile_id},{row.epoch},forward",
             )
@@ -259,8 +249,7 @@ class CacheMissed(Cause):
     def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
         rows = data.summary.compilations
         missed = [row for row in rows if any(lookup.result == "miss" for lookup in row.cache)]
-        spent = frames_s(missed) or 0.0
-        compiled = count_frames(missed)
+        spent, compiled = frames_s(missed) or 0.0, count_frames(missed)
         if spent >= thresholds.cache_missed_s:
             yield self.finding(
                 None,
@@ -271,7 +260,7 @@ class CacheMissed(Cause):
                 {"compilations": compiled, "compile_s": spent},
                 severity="info",
             )
-        lookups = [lookup for row in rows for lookup in row.cache if lookup.result == "bypass"]
+        lookups = (lookup for row in rows for lookup in row.cache if lookup.result == "bypass")
         bypassed = Counter((lookup.cache, lookup.reason) for lookup in lookups)
         for (cache, reason), count in bypassed.items():
             yield self.finding(

@@ -43,11 +43,11 @@ class SpanContext:
         self.profile = profile
         self._predicted, self._compared = predicted, compared
         self.summary = profile.summary  # of what the worker compiled
+        self.compiler_calls = list(self.summary.compiler_calls) if self.summary else []
         self.found: list[Finding] = []  # by the rules before
         # Whether nothing is missing in the trace: otherwise it is unknown what it does not hold.
         self.whole = not profile.trace.is_lossy
         self.steps = len(profile.of(StepWindows))  # that the profiler marked
-        self.is_on_cpu = self.whole and not len(profile.of(gpu_work).index)
         self.step_count = max(self.steps, 1)  # to divide by: without steps, the span is one
         self.where = "a step" if self.steps else "in this span"  # after a number
         self.time_unit = profile.of(time_unit)  # what predictions are of: a step, or the span

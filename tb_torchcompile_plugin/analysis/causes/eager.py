@@ -1,9 +1,7 @@
 """What does not run compiled, and why?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -27,6 +25,7 @@ from tb_torchcompile_plugin.analysis.causes.cause import (
     step_after,
     users_line,
 )
+from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.eager_points import (
     calls_in_given_up,
     captured_only,
@@ -67,12 +66,8 @@ from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kin
 from tb_torchcompile_plugin.torch_names.operators import DISPATCH_MODE
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_user_file
 
-if TYPE_CHECKING:
-    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
-
-_OPERATORS = (
-    0.9  # of launches inside of captured frames: another backend may compile them, too; chosen by eye
-)
+# Of launches inside of captured frames: another backend may compile them, too; chosen by eye.
+_OPERATORS = 0.9
 # What helps against a break for which torch has no hint.
 _REWRITE = "Write it with torch's own operators, or move it out of the compiled function"
 _BREAK_ADVICE: dict[BreakKind, str] = {
@@ -89,7 +84,6 @@ _IN_PLACE = "model.compile()"
 _CALL_IT = f"Call what torch.compile returns: {_COMPILE}, before it is handed to the trainer"
 _INNER = f"Compile the module that does the work itself, before anything wraps it: {_COMPILE}"
 _BROKEN = "{place} breaks the graph before it holds an operation ({text})"
-_EMPTY = "what torch compiled ({frames}) holds no operation"
 _SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")  # variables
 _EAGER_STANCES = ("force_eager", "eager_on_recompile")
 _LATE_STANCES = {"fail_on_recompile", "eager_then_compile"}
@@ -134,7 +128,7 @@ EAGER_REASONS = {
         "Move that line out of the compiled function, or do without it: what comes before it is compiled then",
     ),
     "broken_inside": (_BROKEN, _INNER),
-    "empty": (_EMPTY, _INNER),
+    "empty": ("what torch compiled ({frames}) holds no operation", _INNER),
     "not_called": ("what torch compiled ({what}) is not called here", _CALL_IT),
     "unused": ("the result of torch.compile{at} is not called here", _CALL_IT),
     "never": ("torch.compile was not called", _CALL_IT),
@@ -244,16 +238,15 @@ class CompileInLoop(Cause):
         return context.whole
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        calls = context.summary.compiler_calls if context.summary else ()
-        inside = [row for row in calls if row.kind == "compile" and _inside_us(context, [row])]
+        calls = [row for row in context.compiler_calls if row.kind == "compile"]
+        inside = [row for row in calls if _inside_us(context, [row])]
         for (file, line), rows in grouped(inside, lambda row: (row.file, row.line)).items():
             us, least = _inside_us(context, rows), max(context.steps, thresholds.steps_least)
             if len(rows) < least or context.share(us) < thresholds.gain_percent:
                 continue
             step, place = context.profile.of(step_time), at_line(file, line)
-            each = (
-                us / context.step_count * step.step_us / step.profiled_us
-            )  # as in a step without the profiler
+            # As in a step without the profiler.
+            each = us / context.step_count * step.step_us / step.profiled_us
             row = self.finding(
                 context,
                 f"torch.compile is called in each step{f' at {place}' if place else ''}, which takes "
@@ -308,7 +301,7 @@ class DebugBackend(PricedCause):
             next_step = f'Drop force_backend="{forced.reason}" of set_stance{f" at {place}" if place else ""}'
         yield self.finding(
             context,
-            f"{plural(frames, 'frame')} {'is' if frames == 1 else 'are'} captured and not compiled: "
+            f"{plural(frames, 'frame is', 'frames are')} captured and not compiled: "
             f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
             f'"aot_eager"; {saves_up_to(by.predicted, "with inductor", context.time_unit)}',
             next_step,
@@ -362,15 +355,14 @@ class FrameGivenUp(PricedCause):
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         share, by = context.eager_percent, context.best("frames")
-        small = (by.predicted.gain_percent if by else share) < thresholds.gain_percent
-        if small and by:
+        if by and by.predicted.gain_percent < thresholds.gain_percent:
             return
         if not context.given_up and by:
             yield self.unexplained(context, by)
         row = next((row for row in context.given_up if not is_profiler_hook(row.function)), None)
         if row is None:
             return
-        broken_at, caller = _called_at(context.summary, row.epoch, row.compile_id)
+        broken_at, caller = _called_at(context, row)
         where = broken_at or caller or (at_line(row.file, row.line) if row.line else row.file)
         frame = named_with_caller(row.function, row.file, row.line, caller) if caller else row.function
         why, next_step = _why_given_up(context, row)
@@ -384,7 +376,7 @@ class FrameGivenUp(PricedCause):
             next_step,
             {"frames": len(context.given_up), "eager_percent": share},
             # What it calls may be compiled: the cost of a small frame is unknown.
-            severity=None if by else "warning" if small else "critical",
+            severity=None if by else "warning" if share < thresholds.gain_percent else "critical",
             row=f"compilation:{row.compile_id},{row.epoch},forward",
             by=by,
             where=[where] if where else [],
@@ -465,13 +457,10 @@ class GraphBreaks(PricedCause):
         addition = (
             f" ({'the most expensive in your own code' if own else 'called'} at {also})" if also else ""
         )
-        evidence: Evidence = {"breaks": len(sites), "share_percent": share}
+        costs = {"direct_us_per_step": direct}
         if cost:
-            evidence |= {"gain_us_per_step": cost.gain_us}
-            if worst.saves_us is not None:
-                evidence |= {"dearest_us_per_step": worst.saves_us}
-        elif direct is not None:
-            evidence |= {"direct_us_per_step": direct}
+            costs = {"gain_us_per_step": cost.gain_us, "dearest_us_per_step": worst.saves_us}
+        evidence: Evidence = {name: us for name, us in costs.items() if us is not None}
         advice = _hint(worst)
         if len(sites) > 1:
             advice = f"Start with the most expensive, {where}. {advice}"
@@ -482,7 +471,7 @@ class GraphBreaks(PricedCause):
             context,
             _break_title(context, len(sites), f"{where}{addition}", by),
             advice,
-            evidence,
+            {"breaks": len(sites), "share_percent": share} | evidence,
             saves_us=None if each is None else each * context.step_count,
             row=f"graph_breaks:{worst.key}" if worst.breaks else None,
             by=by,
@@ -531,15 +520,15 @@ def eager_cause(context: SpanContext) -> EagerCause:
     elif compiled := _compiled_ids(context):
         reason, what = "not_called", plural(len(compiled), "compilation")
     else:
-        reason = "never"
         environment = context.summary.environment if context.summary else Environment()
-        calls = context.summary.compiler_calls if context.summary else ()
         if not environment.HasField("compile_called"):
             is_in_mode = DISPATCH_MODE in context.profile.trace.names
             reason, what = ("traced_mode", DISPATCH_MODE) if is_in_mode else ("unknown", "")
         elif environment.compile_called:
-            reason = "unused"
-            place = next((at_line(row.file, row.line) for row in calls if row.kind == "compile"), "")
+            reason, calls = "unused", (row for row in context.compiler_calls if row.kind == "compile")
+            place = next((at_line(row.file, row.line) for row in calls), "")
+        else:
+            reason = "never"
     why, next_step = EAGER_REASONS[reason]
     words = {"what": what, "text": text, "place": place, "frames": plural(len(frames), "frame")}
     words["at"] = f" at {place}" if place else ""
@@ -554,16 +543,16 @@ def _recorded_reason(context: SpanContext) -> tuple[str, CompilerCall] | None:
     """Return the reason that the handler has noted, with the call or the setting."""
     if context.summary is None:
         return None
-    variables, calls = context.summary.environment.variables, context.summary.compiler_calls
+    variables, calls = context.summary.environment.variables, context.compiler_calls
     if name := next((name for name in _SWITCHES if variables.get(name) == "1"), None):
         return "variable", CompilerCall(subject=name)
     base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
     in_force = _stances_in_force(context)
     if call := next((row for row in in_force if row.subject in _EAGER_STANCES), None):
         return "stance", call
-    kinds = ["disabled", "dispatch_mode"]
-    if not _compiled_ids(context):  # otherwise Dynamo skipped a function among others that it compiled
-        kinds.append("skip")
+    is_compiled = bool(_compiled_ids(context))
+    # Where something was compiled, a skipped function is one among others.
+    kinds = ("disabled", "dispatch_mode") if is_compiled else ("disabled", "dispatch_mode", "skip")
     for kind in kinds:
         if call := next((row for row in calls if row.kind == kind), None):
             return kind, call
@@ -571,7 +560,6 @@ def _recorded_reason(context: SpanContext) -> tuple[str, CompilerCall] | None:
     for row in calls:  # of "Model.forward" the class, too
         if row.kind == "disable" and {row.subject, row.subject.rpartition(".")[0]} & compiled:
             return "disable", row
-    is_compiled = bool(_compiled_ids(context))
     methods = (row for row in calls if row.kind == "method" and row.start_ns < base_ns + ends[-1])
     called = (row for row in methods if row.start_ns + row.duration_ns >= base_ns + starts[0])
     if not is_compiled and (call := next(called, None)):
@@ -583,9 +571,10 @@ def _recorded_reason(context: SpanContext) -> tuple[str, CompilerCall] | None:
 
 def _stances_in_force(context: SpanContext) -> list[CompilerCall]:
     """Return the changes of the stance that hold in the profiled time, in order of time."""
-    calls = context.summary.compiler_calls if context.summary else ()
     base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
-    stances = [row for row in calls if row.kind == "stance" and row.start_ns < base_ns + ends[-1]]
+    stances = [
+        row for row in context.compiler_calls if row.kind == "stance" and row.start_ns < base_ns + ends[-1]
+    ]
     earlier = [row for row in stances if row.start_ns < base_ns + starts[0]]
     return stances[max(len(earlier) - 1, 0) :]
 
@@ -597,25 +586,20 @@ def _inside_us(context: SpanContext, calls: Iterable[CompilerCall]) -> float:
     return context.inside_us(union(start, start + np.array([row.duration_ns for row in timed], np.int64)))
 
 
-def _called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> tuple[str, str]:
+def _called_at(context: SpanContext, row: Problem) -> tuple[str, str]:
     """Return the user's lines that led to the break for which a frame was given up, and to the frame; "" for others.
 
     The frame's is that of another compilation of it: one that torch gave up has no stack.
     """
-    if summary is None:
-        return "", ""
-    frame = compile_id.partition("/")[0]
-    stacks = (
-        row.stack
-        for row in summary.compilations
-        if row.stack and row.key.epoch == epoch and row.key.compile_id.partition("/")[0] == frame
+    key, frame = (row.epoch, row.compile_id), (row.epoch, frame_of(row.compile_id))
+    summary = context.summary or CompileSummary()
+    same = (
+        other for other in summary.compilations if (other.key.epoch, frame_of(other.key.compile_id)) == frame
     )
-    breaks = (
-        row for row in summary.graph_breaks if (row.key.epoch, row.key.compile_id) == (epoch, compile_id)
-    )
-    row = next(breaks, None)
-    broken_at = "" if row is None or is_user_file(row.file) else users_line(row.stack)
-    return broken_at, called_at(next(stacks, ()))
+    breaks = (other for other in summary.graph_breaks if (other.key.epoch, other.key.compile_id) == key)
+    graph_break = next(breaks, None)
+    broken_at = "" if graph_break is None or is_user_file(graph_break.file) else users_line(graph_break.stack)
+    return broken_at, called_at(next((other.stack for other in same if other.stack), ()))
 
 
 def _error(row: Problem) -> str:
@@ -657,13 +641,14 @@ def _line_of(site: GraphBreakSite) -> str:
 
 
 def _break_title(context: SpanContext, count: int, where: str, by: WhatIf | None) -> str:
-    breaks = plural(count, "graph break")
-    if by and count == 1:
-        return f"{breaks} at {where}: {step_after(by.predicted, 'without it', context.time_unit)}"
-    if by:
-        return f"{breaks}, the most expensive at {where}: {step_after(by.predicted, 'without them', context.time_unit)}"
-    at = f"at {where}" if count == 1 else f"the most expensive at {where}"
-    return f"{breaks}, {at}. {direct_sentence(context.profile)}"
+    breaks = f"{plural(count, 'graph break')}{' at' if count == 1 else ', the most expensive at'} {where}"
+    fixed = "without it" if count == 1 else "without them"
+    cost = (
+        f": {step_after(by.predicted, fixed, context.time_unit)}"
+        if by
+        else f". {direct_sentence(context.profile)}"
+    )
+    return f"{breaks}{cost}"
 
 
 def _hint(site: GraphBreakSite) -> str:

@@ -133,9 +133,7 @@ def eager_points(profile: Profile) -> fix.Bools:
 
 def outside(profile: Profile) -> fix.Bools:
     """Return the points outside of compiled code and of optimizers."""
-    rows = [call.index for call in profile.of(regions.compiled_calls)]
-    rows += [row for row, _ in profile.of(Ownership).backwards]
-    compiled, _ = fix.points_inside(profile, fix.slice_times(profile, np.array(rows, np.int64)))
+    compiled, _ = fix.points_inside(profile, profile.of(fix.compiled_times))
     optimizing, _ = fix.points_inside(profile, profile.of(optimizer_times))
     return np.asarray(~(compiled | optimizing))
 

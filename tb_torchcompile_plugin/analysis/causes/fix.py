@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import changing_sizes
 from tb_torchcompile_plugin.profile.columns import mask_at, mask_of, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import all_calls, compiled_calls, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
@@ -174,6 +174,13 @@ def _graph_runs(profile: Profile) -> list[tuple[str, int, int, int]]:
         begin = int(trace.ts[row])
         runs.append((ownership.names[code], row, begin, begin + int(trace.dur[row])))
     return runs
+
+
+def compiled_times(profile: Profile) -> Times:
+    """Return when each thread ran compiled code: regions that hold operations, and graphs of backwards."""
+    rows = [call.index for call in profile.of(compiled_calls)]
+    rows += [row for row, _ in profile.of(Ownership).backwards]
+    return slice_times(profile, np.array(rows, np.int64))
 
 
 def slice_times(profile: Profile, rows: Int64s) -> Times:

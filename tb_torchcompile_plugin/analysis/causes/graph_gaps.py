@@ -45,14 +45,11 @@ def closed_break(profile: Profile, compile_ids: Collection[str]) -> fix.Change |
 
 def broken_calls(profile: Profile) -> tuple[list[regions.RegionCall], int]:
     """Return the outermost calls in which a graph breaks, and how many breaks are in them."""
-    calls, cut = (
-        profile.of(regions.region_calls),
-        {call.index for call in profile.of(regions.calls_cut_by_breaks)},
-    )
-    resumed = [sum(1 for _ in regions.all_breaks([call])) for call in calls]
+    calls = profile.of(regions.region_calls)
+    cut = {call.index for call in profile.of(regions.calls_cut_by_breaks)}
     breaks = [
-        count + sum(part.index in cut for part in regions.all_calls([call]))
-        for call, count in zip(calls, resumed)
+        len(list(regions.all_breaks([call]))) + sum(part.index in cut for part in regions.all_calls([call]))
+        for call in calls
     ]
     return [call for call, count in zip(calls, breaks) if count], sum(breaks)
 

@@ -1,17 +1,15 @@
 """What is launched kernel by kernel that could be launched as one, and why are CUDA graphs not used?"""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words, step_after
+from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
 from tb_torchcompile_plugin.analysis.causes.training import ZeroedGradients
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
@@ -44,9 +42,6 @@ from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.graph_breaks import short_skip_reason
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_cell
-
-if TYPE_CHECKING:
-    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 
 DYNAMIC_CUDA_GRAPHS = "cuda_graphs:changing sizes"  # the id of this fix
 _MANY_CALLS = 4  # of one graph per step, from which on a batch is worth a word; chosen by eye
@@ -92,7 +87,6 @@ class LaunchBound(PricedCause):
     )
 
     def words_of(self, row: WhatIf) -> Words:
-        """Return the words for graphs of fixed or of changing sizes."""
         return _OF_CHANGING_SIZES if row.id == DYNAMIC_CUDA_GRAPHS else self.words
 
     def applies(self, context: SpanContext) -> bool:
@@ -101,7 +95,6 @@ class LaunchBound(PricedCause):
         return not (is_skipped or context.profile.of(requested_graphs))
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        """Advise CUDA graphs where sizes are fixed; otherwise show why they are not advised."""
         large = self.large(context)
         advised = [row for row in large if row.id != DYNAMIC_CUDA_GRAPHS]
         for row in advised:
@@ -157,9 +150,7 @@ class GraphCapture(HostTimeCause):
             return
         report = context.profile.of(cuda_graphs)
         if not report.functions:  # recorded by the program itself
-            words = self.filled(by, context.time_unit)
-            title = f"{words.title}: {step_after(by.predicted, words.fixed, context.time_unit)}"
-            yield self.finding(context, title, words.next_step, {"times_per_step": by.times}, by=by)
+            yield self.advise(context, by)
         functions = [row for row in report.functions if row.state in NOT_REPLAYED]
         if not functions:
             return
@@ -195,28 +186,26 @@ class CudaGraphsSkipped(Cause):
     panel = "compilations"
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        """Yield each reason for which torch skipped CUDA graphs, the first one with its price."""
         return self.skips(context.profile.data, context)
 
     def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
-        """Yield each reason for which torch skipped CUDA graphs."""
         return self.skips(data, None)
 
     def skips(self, data: CompileData | None, context: SpanContext | None) -> Iterator[Finding]:
-        """Yield each reason, with a price where it is one of a span."""
+        """Yield each reason for which torch skipped CUDA graphs; with a span the first has a price."""
         if data is None or not data.of(skips_graphs):
             return
         by = context.best("graph_capture") if context else None
         reasons = _skip_reasons(data.summary)
         for index, (reason, ids) in enumerate(reasons.items()):
-            word = next((word for word in _AGAINST_SKIPS if word in reason.lower()), None)
+            advice = (text for word, text in _AGAINST_SKIPS.items() if word in reason.lower())
             skips = [row for row in data.of(skipped_graphs) if short_skip_reason(row.text) == reason]
             lines = dict.fromkeys((row.file, row.line) for row in skips if row.file)
             compilations = f" for {plural(len(ids), 'compilation')}" if ids else ""
             yield self.finding(
                 context,
                 f"CUDA graphs are skipped{compilations}: {reason}",
-                _AGAINST_SKIPS[word] if word else "Change what torch names",
+                next(advice, "Change what torch names"),
                 {"compilations": len(ids)} if ids else {},
                 severity=None if by and index == 0 else "warning",
                 row=f"compilation:{ids[0][1]},{ids[0][0]},forward" if ids else None,
@@ -262,7 +251,7 @@ class CudaGraphsUsed(Cause):
             {
                 "replays_per_step": replays / steps,
                 "launches_per_step": (launches - replays) / steps,
-                "launch_call_us_per_step": sum(row.time_ns for row in counts) / 1000 / context.step_count,
+                "launch_call_us_per_step": sum(row.time_ns for row in counts) / 1000 / steps,
             },
             severity="info",
         )
@@ -327,10 +316,8 @@ class RecurrentCells(PricedCause):
             fix.in_sequence(gone, fix.with_call_time(inside & lane.launches, np.where(begins, call_ns, 0)))
             for call_ns in (_SEQUENCE_NS, _SEQUENCE_NS * 4)
         )
-        forward = np.concatenate(loops)
-        forward = forward[
-            columns.mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name[forward]]
-        ]
+        is_aten = columns.mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name]
+        forward = np.array([row for loop in loops for row in loop if is_aten[row]], np.int64)
         yield fix.Fix(
             kind=self.kind,
             subject=("", *most_called_at(profile, forward)),

@@ -102,15 +102,10 @@ def _time(profile: Profile) -> str:
     without = f"without {plural(compiles, 'step that compiles', 'steps that compile')}" if compiles else ""
     if compiles == len(profile.of(StepWindows)):  # none is left out
         without = "it compiles" if compiles == 1 else "all of them compile"
-    notes = (
-        f"mean of {step.unprofiled_steps}, {duration(step.profiled_us)} while profiling"
-        if step.unprofiled_steps
-        else "",
-        f"mean of {step.steps}" if step.steps > 1 and not step.unprofiled_steps else "",
-        without,
-        profile.of(how_steps_were_found),
-    )
-    details = ", ".join(filter(None, notes))
+    mean = f"mean of {step.steps}" if step.steps > 1 else ""
+    if step.unprofiled_steps:
+        mean = f"mean of {step.unprofiled_steps}, {duration(step.profiled_us)} while profiling"
+    details = ", ".join(filter(None, (mean, without, profile.of(how_steps_were_found))))
     where = f" {_limit(step)}" if len(profile.of(gpu_work).index) else ""
     return f"Step {duration(step.step_us)}{where}{f' ({details})' if details else ''}"
 

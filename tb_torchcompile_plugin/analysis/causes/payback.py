@@ -51,7 +51,6 @@ from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.generated_code import GraphCode
 from tb_torchcompile_plugin.profile.columns import indices_in, mask_of
 from tb_torchcompile_plugin.profile.compiled import regions
-from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s, us
@@ -76,8 +75,6 @@ _HOW_TO_KNOW = {
     "its function eager",
     "nobody": f"Record the program once with and once without torch.compile, {_BESIDE}",
 }
-
-
 LIBRARY: tuple[Category, ...] = ("gemm", "convolution", "attention", "communication")
 # Chosen by eye on the recordings.
 _FULL_PERCENT = 70.0  # of a device's bandwidth: a kernel that reaches it has nothing to gain
@@ -158,7 +155,7 @@ def _predicted(profile: Profile, facts: RunFacts) -> Gain:
         return UNKNOWN
     if facts.compiled:
         eager, now = profile.of(uncompiled), profile.of(step_time).step_us
-        return predicted_gain("eager_predicted", eager[:3], (now, now, now)) if eager else UNKNOWN
+        return predicted_gain("eager_predicted", eager, (now, now, now)) if eager else UNKNOWN
     best = next((row.predicted for row in profile.of(predicted_fixes) if row.kind == "eager"), None)
     if best is None:
         return UNKNOWN
@@ -329,17 +326,10 @@ def _unpriced(profile: Profile) -> Iterator[WhyNot]:
         yield WhyNot("dynamic", None, None, says, ", ".join(names[: thresholds.MAX_NAMES]))
 
 
-class EagerStep(NamedTuple):
-    """A predicted eager step (µs), with its range."""
+def uncompiled(profile: Profile) -> tuple[float, float, float] | None:
+    """Predict a step without torch.compile (µs), with the lowest and the highest value.
 
-    step_us: float
-    low_us: float
-    high_us: float
-    operators: float  # per step, that generated kernels are made of
-
-
-def uncompiled(profile: Profile) -> EagerStep | None:
-    """Predict a step without torch.compile; None without a prediction, a generated kernel or its code.
+    None without a prediction, a generated kernel or its code.
 
     In the model each fused kernel becomes its operators. Each of those reads and writes its tensors by itself, at the
     bandwidth of the fused kernel; its launch takes the host as long as an operator's does. The guards and wrappers of
@@ -352,9 +342,7 @@ def uncompiled(profile: Profile) -> EagerStep | None:
     if not operators.any():
         return None
     trace = profile.trace
-    rows = [call.index for call in profile.of(regions.compiled_calls)]
-    rows += [row for row, _ in profile.of(Ownership).backwards]
-    inside = fix.time_inside(profile, fix.slice_times(profile, np.array(rows, np.int64)))
+    inside = fix.time_inside(profile, profile.of(fix.compiled_times))
     aten = mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name]
     is_operator = aten & mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
     # Row -1, where nothing was recorded, is the last.
@@ -362,9 +350,7 @@ def uncompiled(profile: Profile) -> EagerStep | None:
     no_wrappers = fix.without_host_time(np.where(by_library, 0, inside))
     changes = (fix.in_sequence(no_wrappers, _unfused(profile, assumed)) for assumed in (USUAL, LEAST, MOST))
     times = [after_ns(profile, change) / 1000 for change in changes]
-    return EagerStep(
-        times[0], min(times), max(times), int(operators.sum()) / profile.of(launch_sequence).steps
-    )
+    return times[0], min(times), max(times)
 
 
 def _unfused(profile: Profile, assumed: Assumed) -> fix.Change:

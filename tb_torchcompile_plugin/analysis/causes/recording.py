@@ -1,24 +1,18 @@
 """Was the recording made well enough?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.cause import Cause
+from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import percent, plural
 from tb_torchcompile_plugin.analysis.runtime.span_report import unnamed_cpu_kernels
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import Part, step_breakdown
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.profile.columns import mask_of
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import is_anonymous
-
-if TYPE_CHECKING:
-    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 
 _CALL_STEP = "Call prof.step() at the end of each step, inside of the profiler's block"
 
@@ -57,7 +51,8 @@ class UnnamedCpuKernels(Cause):
         return bool(context.profile.of(unnamed_cpu_kernels))
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        share = _part_percent(context.profile, "compiled_graph")
+        rows = context.profile.of(step_breakdown).mean_parts
+        share = sum(row.percent for row in rows if (row.kind, row.part) == ("host", "compiled_graph"))
         if share < thresholds.unexplained_percent:
             return
         yield self.finding(
@@ -124,12 +119,12 @@ class NoTrace(Cause):
     panel = "runs"
 
     def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
-        if not _lacks_trace(data):
+        recorded = data.summary.steps
+        if not recorded.HasField("unused"):
+            if data.source == "summary" and not data.has_trace:  # torch writes a log without a trace
+                yield self.trace_missing(len(recorded.recorded_ns))
             return
-        if not data.summary.steps.HasField("unused"):
-            yield self.trace_missing(len(data.summary.steps.recorded_ns))
-            return
-        steps = data.summary.steps.unused.steps
+        steps = recorded.unused.steps
         ended = f"it ended after {plural(steps, 'call')} of its step()"
         yield self.finding(
             None,
@@ -154,14 +149,3 @@ class NoTrace(Cause):
 
 
 CAUSES = (NamesDisabled(), UnnamedCpuKernels(), EmptyProfile(), NoTrace())
-
-
-def _lacks_trace(data: CompileData) -> bool:
-    """Whether a trace is missing: torch writes a log without one."""
-    return data.summary.steps.HasField("unused") or (data.source == "summary" and not data.has_trace)
-
-
-def _part_percent(profile: Profile, *parts: Part) -> float:
-    """Return how much of the mean step on the CPU these parts are."""
-    rows = profile.of(step_breakdown).mean_parts
-    return sum(row.percent for row in rows if row.kind == "host" and row.part in parts)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
-import numpy as np
 
 from tb_torchcompile_plugin.analysis.causes.fix import Fix, apply_all
 from tb_torchcompile_plugin.analysis.causes.registry import PRICED, fixes, words_of
@@ -25,7 +24,6 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import (
     step_picture,
     time_unit,
 )
-from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.model.model import Model, model
 from tb_torchcompile_plugin.profile.model.profiler_overhead import without_overhead
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -128,13 +126,6 @@ def predicted_fixes(profile: Profile) -> list[WhatIf]:
     rows = [predict_fix(profile, fix) for fix in profile.of(fixes)]
     faster = [row for row in rows if row.predicted.after_us < row.predicted.step_us]
     return sorted(faster, key=lambda row: row.predicted.after_us)
-
-
-def shared_ns(profile: Profile, fix: str, other: str) -> float:
-    """Return the host time of a mean step that both of these fixes take out."""
-    by_id, recorded = {row.id: row for row in profile.of(fixes)}, profile.of(model)
-    saved, also_saved = (recorded.host - by_id[name].change(recorded).host for name in (fix, other))
-    return float(np.minimum(saved, also_saved).clip(0).sum()) / profile.of(launch_sequence).steps
 
 
 def adds_ns(profile: Profile, fix: str, other: str) -> float:

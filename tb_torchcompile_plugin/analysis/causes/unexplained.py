@@ -1,12 +1,10 @@
 """What large part of a step has no other cause?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.cause import Cause
+from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
@@ -14,9 +12,6 @@ from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS, LedgerSit
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward, is_foreach
 from tb_torchcompile_plugin.torch_names.slices import LOOKUPS
-
-if TYPE_CHECKING:
-    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 
 _MAX_SITES = 3  # large sites that are findings: the table has all of them
 # Shares of a site that a fix must bring to be its explanation: as predicted, and at least. By eye on the recordings.

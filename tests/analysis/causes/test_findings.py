@@ -713,6 +713,17 @@ def test_a_frame_that_is_compiled_too_often_is_told_with_the_guard_that_fails(tm
     assert "allow_unspec_int_on_nn_module = True" in given_up.next_step
 
 
+def test_versions_are_those_of_the_frame_that_hit_the_limit() -> None:
+    """Ids of compiled autograd have a part more: !1/0 and !1/1 are two frames."""
+    summary = CompileSummary()
+    for compile_id in ("!1/0/0", "!1/0/1", "!1/1/0", "!1/1/1", "!1/1/2"):
+        row = summary.compilations.add(function="forward", file=USERS, line=33)
+        row.key.compile_id = compile_id
+    row.failure.type, row.failure.reason = "RecompileLimitExceeded", "recompile_limit reached"
+    (limit,) = compile_findings(data_of(summary))
+    assert (limit.rule, limit.evidence) == ("recompile_limit", {"versions": 2})
+
+
 def test_a_break_in_a_library_is_told_with_the_line_that_led_to_it(tmp_path: Path) -> None:
     row = by_rule(tmp_path, *broken_twice(LIBRARY, LIBRARY))["graph_breaks"]
     assert row.title.startswith(
