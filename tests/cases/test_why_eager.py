@@ -193,7 +193,7 @@ PREAMBLE = """
     class Model(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.layer = torch.nn.Linear(64, 64)
+            self.layer = torch.nn.Linear(512, 512)
 
         def forward(self, x):
             return self.layer(x).relu()
@@ -215,7 +215,7 @@ PREAMBLE = """
         for _ in range(20):
             model(x)
 
-    model, x, compiler = Model(), torch.randn(256, 64), torch.compiler
+    model, x, compiler = Model(), torch.randn(1024, 512), torch.compiler
     stock = torch.profiler.tensorboard_trace_handler(".")
 """
 COMPILED = 'm = torch.compile(model, backend="eager")\n'
@@ -331,7 +331,7 @@ def step(x):
 
 def grow():
     for _ in range(4):
-        step(torch.randn(next(sizes), 64))
+        step(torch.randn(next(sizes), 512))
 
 record(grow)""",
     ),
