@@ -11,6 +11,7 @@ from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.break_costs import break_sites, direct_us
 from tb_torchcompile_plugin.analysis.causes.eager_points import calls_in_given_up, given_up
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
+from tb_torchcompile_plugin.analysis.causes.registry import fixes
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
@@ -404,6 +405,24 @@ def test_without_deterministic_algorithms_nothing_is_sorted_or_filled(tmp_path: 
 
 def test_a_program_may_put_and_fill_itself(tmp_path: Path) -> None:
     assert "deterministic" not in kinds(profile_with(tmp_path, steps(*scattered("train.py(3): put"))))
+
+
+@pytest.mark.parametrize(
+    ("is_on", "sorts", "expected"), [(True, True, 1), (True, False, 0), (False, True, 0)]
+)
+def test_deterministic_algorithms_are_believed_where_they_were_noted(
+    tmp_path: Path, is_on: bool, sorts: bool, expected: int
+) -> None:
+    """An interpolation puts at indices by itself; what noted that they are off is believed of scatters, too."""
+    events = scattered(
+        "autograd::engine::evaluate_function: UnsafeIndexBackward0" if is_on else "aten::scatter_add_"
+    )
+    if not sorts:
+        events = [event for event in events if "Sort" not in event["name"]]
+    summary = CompileSummary()
+    summary.environment.deterministic_algorithms = is_on
+    rows = profile_with(tmp_path, steps(*events), data_of(summary)).of(fixes)
+    assert [row.subject[0] for row in rows if row.kind == "deterministic"] == ["aten::index_put_"] * expected
 
 
 def test_casts_of_compiled_inference_could_be_made_once(tmp_path: Path) -> None:
