@@ -59,6 +59,19 @@ def test_the_stacks_that_anomaly_mode_keeps_are_gone_with_it(tmp_path: Path) -> 
     assert row.predicted.after_us == pytest.approx(400, abs=1)
 
 
+def test_what_anomaly_mode_does_without_a_slice_is_in_its_range(tmp_path: Path) -> None:
+    """Of a step of 1000 µs: 10 checks of 30 µs; a forward of 200 beyond the usual 50; 250 at most of nothing."""
+    forward: dict[str, Any] = {"Sequence number": 3}
+    events = [*checked(10), slice_("aten::mul", 460, 250, **forward), *launch("mul", 708, 709, 1)]
+    profile = profile_with(tmp_path, steps(*events))
+    row = fix(profile, "anomaly_mode")
+    assert row.predicted.high_us == pytest.approx(700, abs=1), "the checks"
+    assert row.predicted.after_us == pytest.approx(700 - 198, abs=2), "and the stacks of forwards"
+    assert row.predicted.low_us < 300
+    (finding,) = [one for one in span_findings(profile) if one.rule == "anomaly_mode"]
+    assert re.search(r"without that a step takes up to \d+ % less \(30–\d+ %\)$", finding.title)
+
+
 @pytest.mark.parametrize(("times", "around"), [(7, NODE), (10, "train.py(3): look_for_nan")])
 def test_a_program_may_look_for_a_nan_itself(tmp_path: Path, times: int, around: str) -> None:
     assert "anomaly_mode" not in kinds(profile_with(tmp_path, steps(*checked(times, around))))
