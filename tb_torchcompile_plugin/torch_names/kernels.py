@@ -248,5 +248,5 @@ def rounds_to_tf32(kernel: str) -> bool | None:
 
 def is_plain_fp32_product(kernel: str) -> bool:
     """Whether it is a matrix product in float32 on the plain cores; convolutions have a TF32 switch of their own."""
-    is_fp32 = _is_fp32_product(kernel) and not _is_of_half_type(kernel)
-    return is_fp32 and category_of(kernel) == "gemm" and not uses_tensor_cores(kernel)
+    is_product = category_of(kernel) == "gemm" and _is_fp32_product(kernel)
+    return is_product and not _is_of_half_type(kernel) and not uses_tensor_cores(kernel)

@@ -266,8 +266,7 @@ class Deterministic(PricedCause):
         if len(filling):  # inductor calls it only in this mode, which fills what was allocated
             is_instead |= enclosing(trace, sorting, is_graph) >= 0
         if is_on:  # as the backward of an interpolation, which is another one in this mode
-            sorts = queue.point[profile.of(work_named, operators.is_sort)]
-            calls = lane.row[sorts].astype(np.int64)
+            calls = lane.row[queue.point[profile.of(work_named, operators.is_sort)]].astype(np.int64)
             is_instead |= np.isin(sorting, enclosing(trace, calls, operators.SORTED_INSTEAD.__eq__))
         sorting = sorting[is_instead]
         if not len(sorting):

@@ -223,7 +223,6 @@ class SlowOperator(HostTimeByNameCause):
     )
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        """Advise by what is known of the calls: whether they launch work, and whether their shapes change."""
         for row in self.large(context):
             yield self.advise(context, row, next_step=_operator_advice(context.profile, row))
 
@@ -417,7 +416,6 @@ def _operator_advice(profile: Profile, row: WhatIf) -> str:
     step = within(profile.of(StepWindows).windows, trace.ts[calls])
     for number, (_, text) in zip(step.tolist(), argument_texts(profile, "input_dims", calls)):
         shapes[number].add(text)
-    shapes.pop(-1, None)
     if len(shapes) < 2 or any("" in texts for texts in shapes.values()):
         return ""
     return _SAME_SHAPES if len({*map(frozenset, shapes.values())}) == 1 else _NEW_SHAPES

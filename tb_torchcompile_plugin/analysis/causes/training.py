@@ -529,8 +529,7 @@ def _around_forwards(profile: Profile) -> tuple[Int64s, Int64s]:
     likely = np.flatnonzero(((pieces.row >= 0) & is_forward) | (cause == "wrappers"))
     ns = np.zeros(len(pieces.row), np.int64)
     ns[likely], _ = excess(pieces.take(likely), thresholds.USUAL_CALL_NS)
-    most = np.where(mask_at(likely, len(ns)) | (cause == "nothing"), pieces.ns, 0)
-    return ns, most
+    return ns, np.where(mask_at(likely, len(ns)) | (cause == "nothing"), pieces.ns, 0)
 
 
 def _without(profile: Profile, times: Times) -> Change:
