@@ -234,6 +234,7 @@ uses_tensor_cores: Callable[[str], bool | None] = first_match(
 )
 # Tensile's float32 on AMD's matrix cores: in single precision, unless its name says that it rounds to XF32 (`_MX_`).
 _is_tensile_fp32 = begins(r"(?:Custom_)?Cijk_[A-Za-z]+_[A-Za-z]+_SB?_(?!MX_)")
+_is_of_half_type = contains(r"(?i)f(?:p|loat)?16|half")
 _is_fp32_product = contains(r"sgemm|gemm_f32f32_f32f32_f32|simt_\w*gemm|gemmSN_\w+<float|gemv\w*<\w*, ?float")
 is_double_product = contains(r"dgemm|gemm_f64f64|_d(?:884|1684|16816)gemm|gemv\w*<\w*, ?double")
 # Makes each product in float32 of three in TF32: memory-efficient attention does.
@@ -246,5 +247,6 @@ def rounds_to_tf32(kernel: str) -> bool | None:
 
 
 def is_plain_fp32_product(kernel: str) -> bool:
-    """Whether it is a matrix product in float32 on the plain cores."""
-    return _is_fp32_product(kernel) and not uses_tensor_cores(kernel)
+    """Whether it is a matrix product in float32 on the plain cores; convolutions have a TF32 switch of their own."""
+    is_product = category_of(kernel) == "gemm" and _is_fp32_product(kernel)
+    return is_product and not _is_of_half_type(kernel) and not uses_tensor_cores(kernel)

@@ -166,6 +166,7 @@ is_fusible_in_graphs = begins(r"triton_(?:poi|red|per)_")
 is_generated_cast = begins(r"triton_poi_fused__to_copy(?:_\d+)?$")
 # Puts numbers at the places that indices name: the operator around it sorts these.
 scatters = contains(r"indexing_backward_kernel|index_put|index_elementwise_kernel|scatter")
+is_sort = contains(r"(?i)sort")  # a kernel of a sort: cub's, or one of ATen's own
 # Of an optimizer with `fused=True`: one pass over many parameters and their state.
 is_fused_optimizer = contains(r"FusedOptimizerTensorListMetadata|FusedSgd")
 

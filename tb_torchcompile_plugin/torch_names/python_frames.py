@@ -66,6 +66,11 @@ is_backward_call = patterns.contains(
 is_profiler_hook = patterns.equals(
     r"_?(?:start|stop)_recording_(?:forward|backward)|_?(?:start|stop)_profiling\w*"
 )
+# A function of a profiler's, or one that marks what runs inside, as around the step of an optimizer: gone without one.
+is_profiler_function = patterns.begins(
+    r"(?:torch[\\/](?:profiler|autograd[\\/]profiler|optim[\\/]optimizer\.py\(\d+\): (?:wrapper|profile_hook_step)\b)"
+    r"|tb_torchcompile_plugin[\\/]|profiler::_record_function)"
+)
 # A slice of a stack that is a function of torch's, or a module that torch calls.
 is_torch_function = patterns.begins(rf"(?s:torch[/\\]|{_MODULE}|<built-in.* torch)")
 

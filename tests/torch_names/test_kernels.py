@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordings import Recording
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, category_of, short_kernel
+from tb_torchcompile_plugin.torch_names.kernels import (
+    CATEGORIES,
+    category_of,
+    is_plain_fp32_product,
+    short_kernel,
+)
 
 REAL = [
     ("triton_poi_fused_addmm_relu_0", "triton_pointwise"),
@@ -113,6 +118,30 @@ REAL = [
     ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<", "aten"),
     ("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEE", "aten"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ampere_sgemm_128x64_tn", True),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_nn_align1>", True),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_ffma_execute_kernel__51_cublas", True),
+        ("void gemmSN_NN_kernel<float, 256, 4, 2, 8, 4, 4, false>", True),
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize64x64x32_warpgroupsize1x1x1", False),
+        (
+            "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nhwckrsc_nchw_tilesize128x64x8_ffma__5x_cudnn",
+            False,
+        ),
+        ("void implicit_convolve_sgemm<float, float, 128, 6, 7, 3, 3, 5, 1, false, false, true>", False),
+        ("cutlass_simt_sgemm_fprop_optimized_128x128", False),
+        ("void cudnn::cnn::conv2d_grouped_direct_kernel<false, true, false>", False),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64", False),
+        ("maxwell_fp16_sgemm_fp16_32x128_nn", False),
+        ("void gemv2N_kernel<__nv_bfloat16, float>", False),
+    ],
+)
+def test_products_that_could_be_in_tf32(name: str, expected: bool) -> None:
+    assert is_plain_fp32_product(name) == expected
 
 
 @pytest.mark.parametrize(("name", "category"), REAL)

@@ -30,6 +30,7 @@ from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import argument_texts, launching_operators, shapes_in
 from tb_torchcompile_plugin.analysis.runtime.roofline import DevicePeak, device_peaks
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Environment
 from tb_torchcompile_plugin.profile import columns
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
@@ -239,7 +240,8 @@ class WrittenOutAttention(PricedCause):
 class Deterministic(PricedCause):
     """`torch.use_deterministic_algorithms`: operators that add at indices sort them first, and new memory is filled.
 
-    Seen by `aten::index_put_` inside of `aten::scatter_add_`, `aten::index_add_` and others.
+    Seen by `aten::index_put_` inside of `aten::scatter_add_`, `aten::index_add_` and others; where the handler noted
+    that they are on, by any that sorts. None where it noted that they are off.
     """
 
     id = "deterministic"
@@ -252,6 +254,10 @@ class Deterministic(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[Fix]:
+        environment = profile.summary.environment if profile.summary else Environment()
+        is_on = environment.deterministic_algorithms
+        if environment.HasField("deterministic_algorithms") and not is_on:
+            return
         trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(launch_sequence)
         sorting = columns.host_slices(trace, operators.SORTED_INSTEAD.__eq__)
         filling = columns.host_slices(trace, operators.FILLED.__eq__)
@@ -259,6 +265,9 @@ class Deterministic(PricedCause):
         is_instead = columns.called_by(trace, sorting, operators.SCATTERS.__contains__)
         if len(filling):  # inductor calls it only in this mode, which fills what was allocated
             is_instead |= enclosing(trace, sorting, is_graph) >= 0
+        if is_on:  # as the backward of an interpolation, which is another one in this mode
+            calls = lane.row[queue.point[profile.of(work_named, operators.is_sort)]].astype(np.int64)
+            is_instead |= np.isin(sorting, enclosing(trace, calls, operators.SORTED_INSTEAD.__eq__))
         sorting = sorting[is_instead]
         if not len(sorting):
             return  # a program may add at indices, or fill memory, on purpose

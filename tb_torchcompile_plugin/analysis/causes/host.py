@@ -21,8 +21,9 @@ from tb_torchcompile_plugin.analysis.compile.compilation_details import (
 )
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations
 from tb_torchcompile_plugin.analysis.finding import Finding
+from tb_torchcompile_plugin.analysis.runtime.op_shapes import argument_texts
 from tb_torchcompile_plugin.profile import columns
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, within
 from tb_torchcompile_plugin.profile.model.attribution import (
     Attribution,
     ancestor_causes,
@@ -34,8 +35,15 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
+from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.operators import without_direction
-from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torch_function
+from tb_torchcompile_plugin.torch_names.python_frames import (
+    is_backward_call,
+    is_profiler_function,
+    is_torch_function,
+)
 from tb_torchcompile_plugin.torch_names.slices import call_kind, is_free
 
 if TYPE_CHECKING:
@@ -52,6 +60,12 @@ _MIN_ELEMENTS, _MIN_ELEMENTS_SHARE = 100, 0.25
 _AS_TENSOR = (
     "What compiled code reads of a list or dict of Python’s is checked element by element in each call: make {source} "
     "a tensor once, as register_buffer does, or read it outside of the compiled function"
+)
+_ON_CPU = "It runs on the CPU: move its tensors to the GPU, create them there, or take it out of the step"
+_NEW_SHAPES = "Its shapes change, and libraries do more for new ones: keep them the same, pad or bucket them"
+_SAME_SHAPES = (
+    "Its shapes are the same in each step: call it less often, or once for many inputs. If only the first steps are "
+    "slow, the library chooses its algorithm there, as cuDNN does when it benchmarks: record later steps"
 )
 # What frees memory of the driver's: it is asked for again.
 _FREED = Words(
@@ -84,13 +98,14 @@ class HostTimeCause(PricedCause):
         calls = (lane.row >= 0) & ~lane.launches & ~lane.synchronises & kinds[trace.name[lane.row]]
         by_culprit = profile.of(_segments_by_culprit)
         for fix_id, codes in self.groups(blamed.culprits).items():
+            codes = [code for code in codes if not is_profiler_function(blamed.culprits[code].name)]
             selected = np.sort(np.concatenate([np.zeros(0, np.int64), *(by_culprit[code] for code in codes)]))
             yield from self.without(profile, fix_id, selected, calls)
 
     def without(self, profile: Profile, fix_id: str, selected: Int64s, calls: fix.Bools) -> Iterator[fix.Fix]:
         """Yield the selected segments and these calls without their host time."""
         segments, blamed, lane = profile.of(host_segments), profile.of(culprits), profile.of(launch_sequence)
-        ns, times = _excess(segments.take(selected), self.usual_ns)
+        ns, times = excess(segments.take(selected), self.usual_ns)
         if not times and not calls.any():
             return
         lost = np.zeros(len(segments.point), np.int64)
@@ -204,8 +219,12 @@ class SlowOperator(HostTimeByNameCause):
     words = Words(
         "{name} {keeps} the host busy{place}",
         "It does more than launch, as libraries do for a shape that they have not seen: keep shapes the same, pad or "
-        "bucket them",
+        "bucket them. record_shapes=True shows whether they change",
     )
+
+    def detect(self, context: SpanContext) -> Iterator[Finding]:
+        for row in self.large(context):
+            yield self.advise(context, row, next_step=_operator_advice(context.profile, row))
 
 
 class Nothing(HostTimeByNameCause):
@@ -381,6 +400,27 @@ CAUSES = (
 )
 
 
+def _operator_advice(profile: Profile, row: WhatIf) -> str:
+    """Return what to do about the operator of a fix, "" where neither its launches nor its shapes show it."""
+    trace, lane = profile.trace, profile.of(launch_sequence)
+    name = without_direction(row.name.removesuffix(" and _backward"))
+    calls = columns.host_slices(trace, lambda other: without_direction(other) == name)
+    calls = calls[(trace.ts[calls] >= lane.begin[0]) & (trace.ts[calls] < lane.begin[-1])]
+    launches, is_called = lane.row[lane.launches].astype(np.int64), columns.mask_at(calls, len(trace))
+    launching = np.unique(first_ancestor(trace.parent, launches, is_called))
+    launches_little = 2 * trace.dur[launching[launching >= 0]].sum() < trace.dur[calls].sum()
+    computes = not (operators.only_allocates(name) or operators.is_view(operators.plain_name(name)))
+    if name.startswith(operators.ATEN) and computes and launches_little:
+        return _ON_CPU
+    shapes: dict[int, set[str]] = defaultdict(set)
+    step = within(profile.of(StepWindows).windows, trace.ts[calls])
+    for number, (_, text) in zip(step.tolist(), argument_texts(profile, "input_dims", calls)):
+        shapes[number].add(text)
+    if len(shapes) < 2 or any("" in texts for texts in shapes.values()):
+        return ""
+    return _SAME_SHAPES if len({*map(frozenset, shapes.values())}) == 1 else _NEW_SHAPES
+
+
 def _elements_checked(context: SpanContext) -> Elements | None:
     """Return the list or dict whose elements are a large part of all guards of the frames that ran."""
     data = context.profile.data
@@ -406,7 +446,7 @@ def _segments_by_culprit(profile: Profile) -> list[Int64s]:
     return np.split(columns.order_of(blamed.code), np.cumsum(counts)[:-1])
 
 
-def _excess(segments: HostSegments, usual_ns: int) -> tuple[Int64s, int]:
+def excess(segments: HostSegments, usual_ns: int) -> tuple[Int64s, int]:
     """Return what each segment has beyond the usual of its slice, and how many slices have any."""
     row, ns = segments.row, segments.ns
     _, slice_ = np.unique(np.where(row < 0, -1 - np.arange(len(row)), row), return_inverse=True)

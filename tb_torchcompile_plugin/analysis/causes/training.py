@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.cause import PricedCause, Words, step_after
+from tb_torchcompile_plugin.analysis.causes.cause import PricedCause, Words, saves_up_to, step_after
 from tb_torchcompile_plugin.analysis.causes.eager_points import optimizer_steps, optimizer_times
 from tb_torchcompile_plugin.analysis.causes.fix import (
     Bools,
@@ -39,7 +39,8 @@ from tb_torchcompile_plugin.analysis.causes.fix import (
     without_waiting,
     work_named,
 )
-from tb_torchcompile_plugin.analysis.finding import Evidence, Finding
+from tb_torchcompile_plugin.analysis.causes.host import excess
+from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted
 from tb_torchcompile_plugin.analysis.runtime.dense_embeddings import (
     DenseEmbedding,
     accumulated_gradients,
@@ -49,12 +50,13 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_code import share_of_gpu
 from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching_operators, tensor_shapes
 from tb_torchcompile_plugin.analysis.runtime.recomputed import recomputed
+from tb_torchcompile_plugin.analysis.runtime.step_picture import TimeUnit
 from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
 from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices, mask_at, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.attribution import most_called_at
+from tb_torchcompile_plugin.profile.model.attribution import culprits, most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -86,7 +88,8 @@ _ALL = 0.999  # of what one launch does
 class AnomalyMode(PricedCause):
     """Autograd looks for a NaN after each node, 8 times per step or more.
 
-    As `torch.autograd.set_detect_anomaly` asks for. It changes the whole program.
+    As `torch.autograd.set_detect_anomaly` asks for. It changes the whole program. It keeps a stack of each forward
+    operator, too: where stacks were not recorded, up to all time of the host in forward operators and in between.
     """
 
     id = "anomaly_mode"
@@ -107,12 +110,19 @@ class AnomalyMode(PricedCause):
         if min(compares, reads) < _MIN_CHECKS * steps:
             return
         stacks = host_slices(trace, operators.is_anomaly_stack, (PYTHON_FUNCTION,))
+        seen = _without(profile, slice_times(profile, np.union1d(checks, stacks)))
+        likely, most = (in_sequence(seen, without_host_time(ns)) for ns in _around_forwards(profile))
         yield Fix(
             kind=self.kind,
             subject=(operators.NAN_CHECKS[0], "", 0),
-            change=_without(profile, slice_times(profile, np.union1d(checks, stacks))),
+            change=seen if len(stacks) else likely,
             times=compares / steps,
+            conservative=seen,
+            optimistic=None if len(stacks) else most,
         )
+
+    def after(self, predicted: Predicted, fixed: str, unit: TimeUnit) -> str:
+        return saves_up_to(predicted, fixed, unit)
 
 
 class RepeatedBackward(PricedCause):
@@ -506,6 +516,20 @@ def recomputing(profile: Profile) -> list[tuple[int, int, int]]:
     for node, row in zip(nodes[nodes >= 0].tolist(), rows[nodes >= 0].tolist()):
         ends[node] = max(ends.get(node, 0), int(trace.ts[row] + trace.dur[row]))
     return [(row, int(trace.ts[row]), end) for row, end in ends.items()]
+
+
+def _around_forwards(profile: Profile) -> tuple[Int64s, Int64s]:
+    """Return how much of each host segment may be anomaly mode's stacks: beyond the usual of a call, and at most.
+
+    torch keeps them where it makes a node of its graph: in forward operators and around compiled graphs.
+    """
+    trace, pieces, blamed = profile.trace, profile.of(host_segments), profile.of(culprits)
+    cause = np.array([culprit.cause for culprit in blamed.culprits])[blamed.code]
+    is_forward = (trace.sequence[pieces.row] >= 0) & (trace.forward_thread[pieces.row] <= 0)
+    likely = np.flatnonzero(((pieces.row >= 0) & is_forward) | (cause == "wrappers"))
+    ns = np.zeros(len(pieces.row), np.int64)
+    ns[likely], _ = excess(pieces.take(likely), thresholds.USUAL_CALL_NS)
+    return ns, np.where(mask_at(likely, len(ns)) | (cause == "nothing"), pieces.ns, 0)
 
 
 def _without(profile: Profile, times: Times) -> Change:

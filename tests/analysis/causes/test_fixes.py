@@ -11,11 +11,12 @@ from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.break_costs import break_sites, direct_us
 from tb_torchcompile_plugin.analysis.causes.eager_points import calls_in_given_up, given_up
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
+from tb_torchcompile_plugin.analysis.causes.registry import fixes
 from tb_torchcompile_plugin.analysis.causes.scenario import scenario
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
-from traces import AUTOGRAD, Event, launch, slice_, write_trace
+from traces import AUTOGRAD, Event, launch, slice_, step, write_trace
 
 pytestmark = pytest.mark.usefixtures("exact_ranges")
 
@@ -56,6 +57,19 @@ def test_the_stacks_that_anomaly_mode_keeps_are_gone_with_it(tmp_path: Path) -> 
     ]
     row = fix(profile_with(tmp_path, steps(*checked(10), *stack)), "anomaly_mode")
     assert row.predicted.after_us == pytest.approx(400, abs=1)
+
+
+def test_what_anomaly_mode_does_without_a_slice_is_in_its_range(tmp_path: Path) -> None:
+    """Of a step of 1000 µs: 10 checks of 30 µs; a forward of 200 beyond the usual 50; 250 at most of nothing."""
+    forward: dict[str, Any] = {"Sequence number": 3}
+    events = [*checked(10), slice_("aten::mul", 460, 250, **forward), *launch("mul", 708, 709, 1)]
+    profile = profile_with(tmp_path, steps(*events))
+    row = fix(profile, "anomaly_mode")
+    assert row.predicted.high_us == pytest.approx(700, abs=1), "the checks"
+    assert row.predicted.after_us == pytest.approx(700 - 198, abs=2), "and the stacks of forwards"
+    assert row.predicted.low_us < 300
+    (finding,) = [one for one in span_findings(profile) if one.rule == "anomaly_mode"]
+    assert re.search(r"without that a step takes up to \d+ % less \(30–\d+ %\)$", finding.title)
 
 
 @pytest.mark.parametrize(("times", "around"), [(7, NODE), (10, "train.py(3): look_for_nan")])
@@ -404,6 +418,74 @@ def test_without_deterministic_algorithms_nothing_is_sorted_or_filled(tmp_path: 
 
 def test_a_program_may_put_and_fill_itself(tmp_path: Path) -> None:
     assert "deterministic" not in kinds(profile_with(tmp_path, steps(*scattered("train.py(3): put"))))
+
+
+@pytest.mark.parametrize(
+    ("is_on", "sorts", "expected"), [(True, True, 1), (True, False, 0), (False, True, 0)]
+)
+def test_deterministic_algorithms_are_believed_where_they_were_noted(
+    tmp_path: Path, is_on: bool, sorts: bool, expected: int
+) -> None:
+    """An interpolation puts at indices by itself; what noted that they are off is believed of scatters, too."""
+    events = scattered(
+        "autograd::engine::evaluate_function: UnsafeIndexBackward0" if is_on else "aten::scatter_add_"
+    )
+    if not sorts:
+        events = [event for event in events if "Sort" not in event["name"]]
+    summary = CompileSummary()
+    summary.environment.deterministic_algorithms = is_on
+    rows = profile_with(tmp_path, steps(*events), data_of(summary)).of(fixes)
+    assert [row.subject[0] for row in rows if row.kind == "deterministic"] == ["aten::index_put_"] * expected
+
+
+def slow(name: str, *, launches: bool, sizes: list[int]) -> list[Event]:
+    """Steps of 1000 µs with a call of an operator of 600 µs for each size, 0 for one that was not recorded."""
+    events: list[Event] = []
+    for number, size in enumerate(sizes):
+        dims: dict[str, Any] = {"Input Dims": [[size, 3]]} if size else {}
+        make = [*launch("k", 10, 20, 5), slice_(name, 50, 600, **dims), *launch("last", 950, 960, 5)]
+        if launches:
+            make += launch("work", 640, 645, 5)
+        events += [step(number, 1000 * number, 1000)]
+        events += [event | {"ts": event["ts"] + 1000 * number} for event in make]
+    return events
+
+
+@pytest.mark.parametrize(
+    ("name", "launches", "sizes", "advice"),
+    [
+        ("aten::sort", False, [4, 5, 6], "It runs on the CPU"),
+        ("aten::sort", False, [0, 0, 0], "It runs on the CPU"),
+        ("aten::empty", False, [4, 4, 4], "Its shapes are the same"),
+        ("aten::cudnn_convolution", True, [4, 5, 6], "Its shapes change"),
+        ("aten::cudnn_convolution", True, [4, 4, 4], "Its shapes are the same"),
+        ("aten::cudnn_convolution", True, [0, 0, 0], "It does more than launch"),
+    ],
+)
+def test_a_slow_operator_has_new_shapes_only_where_they_change(
+    tmp_path: Path, name: str, launches: bool, sizes: list[int], advice: str
+) -> None:
+    profile = profile_with(tmp_path, slow(name, launches=launches, sizes=sizes))
+    (finding,) = [one for one in span_findings(profile) if one.rule == "operator"]
+    assert finding.next_step.startswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("function", "rule"),
+    [
+        ("torch/optim/adam.py(3): count", "library"),
+        ("torch/optim/optimizer.py(484): wrapper", None),
+        ("torch/profiler/profiler.py(805): step", None),
+        ("torch/autograd/profiler.py(789): __enter__", None),
+        ("train.py(9): count", "python"),
+        ("tb_torchcompile_plugin/writer/handler.py(9): write", None),
+    ],
+)
+def test_what_a_profiler_does_is_no_finding(tmp_path: Path, function: str, rule: str | None) -> None:
+    events = [slice_("train.py(3): main", 49, 602, "python_function"), *launch("k", 10, 20, 5)]
+    events += [slice_(function, 50, 600, "python_function"), *launch("last", 950, 960, 5)]
+    found = {one.rule for one in span_findings(profile_with(tmp_path, steps(*events)))}
+    assert found & {"library", "python"} == ({rule} if rule else set())
 
 
 def test_casts_of_compiled_inference_could_be_made_once(tmp_path: Path) -> None:
