@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from recordings import Recording
+from tb_torchcompile_plugin.analysis import finding
 
 DATA = Path(__file__).parent / "data" / "2.11.0"
 CXX = Path(__file__).parent / "bin" / "g++"
@@ -225,3 +226,10 @@ def _existing(archive: Path) -> Path:
     if not archive.exists():
         pytest.skip(f"{VARIABLE} is set, but there is no {archive.name} in it")
     return archive
+
+
+@pytest.fixture
+def exact_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges are those of the cause alone: not widened to what predictions were found to be off."""
+    monkeypatch.setattr(finding, "_LEAST_GAIN", 1.0)
+    monkeypatch.setattr(finding, "_MOST_GAIN", 1.0)

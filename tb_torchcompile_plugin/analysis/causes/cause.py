@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypedDict
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.fix import Fix
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import (
@@ -35,8 +36,6 @@ from tb_torchcompile_plugin.torch_names.python_frames import is_user_file
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 
 
 class Details(TypedDict, total=False):

@@ -1,15 +1,14 @@
 """What could the GPU do faster, or without?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words
+from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.fix import (
     Fix,
     are_kernels,
@@ -44,9 +43,6 @@ from tb_torchcompile_plugin.torch_names import kernels, operators
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 from tb_torchcompile_plugin.torch_names.operators import is_library_operator
 from tb_torchcompile_plugin.torch_names.slices import is_graph, is_optimizer
-
-if TYPE_CHECKING:
-    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 
 
 class Speed(NamedTuple):

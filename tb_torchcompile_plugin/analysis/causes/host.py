@@ -1,10 +1,8 @@
 """What takes the host's time besides launching: Python, libraries, checks, allocations, waits and blocking copies?"""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +10,7 @@ import numpy.typing as npt
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.cause import PricedCause, Words
+from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.eager_points import outside
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.compile.compilation_details import (
@@ -45,9 +44,6 @@ from tb_torchcompile_plugin.torch_names.python_frames import (
     is_torch_function,
 )
 from tb_torchcompile_plugin.torch_names.slices import call_kind, is_free
-
-if TYPE_CHECKING:
-    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 
 # Chosen by eye on the external programs of docs/what_if.md.
 _LOOP = 4  # values per step, each read after the last

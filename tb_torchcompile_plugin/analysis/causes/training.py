@@ -4,18 +4,17 @@ Autograd: micro-batches, checks, repeated backwards, recomputed forwards, zeroed
 launches, and rows of an embedding that no step looked up.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.cause import PricedCause, Words, saves_up_to, step_after
+from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.eager_points import optimizer_steps, optimizer_times
 from tb_torchcompile_plugin.analysis.causes.fix import (
     Bools,
@@ -64,9 +63,6 @@ from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
 from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_optimizer_step, is_zero_grad
-
-if TYPE_CHECKING:
-    from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 
 # Chosen by eye on the external programs of docs/what_if.md.
 _BATCHED = 4  # micro-batches of a step, from which on a larger batch is worth a word
