@@ -349,7 +349,7 @@ record(lambda: step(x))""",
     "torch.compile is called in each step at program.py:35": (
         "compile_in_loop",
         """def step():
-    torch.compile(lambda x: model(x).sum(), backend="eager")(x)
+    torch.compile(lambda x: model(x).sum(), backend="eager")(x[:2])
 
 record(step)""",
     ),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import NamedTuple
 
-from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, percent, plural
+from tb_torchcompile_plugin.analysis.formatting import about, duration, listed_numbers, percent, plural
 from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_OF_CAUSE, KIND_WORDS
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import MeanPart
 from tb_torchcompile_plugin.api.answers.bounded import Commands
@@ -135,7 +135,7 @@ def _in_one_line(row: RunFinding, width: int) -> str:
     if len(row.title + at) <= width:
         return row.title + at
     step = row.predicted
-    prediction = f" {duration(step.step_us)} → {duration(step.after_us)} a step" if step else ""
+    prediction = f" {duration(step.step_us)} → {about(*[step.after_us] * 3)} per step" if step else ""
     return cut(row.title, width - len(at + prediction)) + at + prediction
 
 
