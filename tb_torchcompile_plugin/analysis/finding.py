@@ -70,9 +70,8 @@ class Predicted(msgspec.Struct, frozen=True):
 
 # Of 73 fixes that were measured, four in five brought between these shares of the predicted gain: see docs/what_if.md.
 _LEAST_GAIN, _MOST_GAIN = 0.85, 1.3
-_LEAST_LEFT = (
-    0.25  # of the predicted step: the same for large gains, of which 1.3 times is more than there is
-)
+# Of the predicted step at least this is left: 1.3 times a large gain may be more than there is.
+_LEAST_LEFT = 0.4
 
 
 def prediction(step_ns: float, *after_ns: float) -> Predicted:

@@ -58,17 +58,19 @@ interface Foretold {
   high_us: number;
 }
 
-/** "2.72–3.04 ms"; "" where nothing about it is uncertain. */
+/** "2.7–3.0 ms"; "" where nothing about it is uncertain. */
 export function predictedRange({ low_us, high_us }: Foretold): string {
   const unit = unitFor(high_us);
-  const [low, high] = [significant(low_us / unit.us), significant(high_us / unit.us)];
+  const [low, high] = [significant(low_us / unit.us, 2), significant(high_us / unit.us, 2)];
   return low === high ? '' : `${low}–${high}${THIN}${unit.name}`;
 }
 
-/** "13.4 ms → 2.80 ms (2.72–3.04 ms)" */
+/** "13.4 ms → 2.8 ms (2.7–3.0 ms)": two digits for what is predicted. */
 export function predicted(foretold: Foretold): string {
   const range = predictedRange(foretold);
-  return `${duration(foretold.step_us)} → ${duration(foretold.after_us)}${range && ` (${range})`}`;
+  const unit = unitFor(foretold.after_us);
+  const after = significant(foretold.after_us / unit.us, 2) + THIN + unit.name;
+  return `${duration(foretold.step_us)} → ${after}${range && ` (${range})`}`;
 }
 
 export function seconds(s: number | null | undefined): string {

@@ -22,13 +22,13 @@ describe('predictions', () => {
   const foretold = { step_us: 13355.4, after_us: 2802.2, low_us: 2722, high_us: 3042.1 };
 
   it('are a time now, one after, and bounds where they differ', () => {
-    expect(spaced(predicted(foretold))).toBe('13.4 ms → 2.80 ms (2.72–3.04 ms)');
-    expect(spaced(predicted({ ...foretold, low_us: 2802, high_us: 2803 }))).toBe('13.4 ms → 2.80 ms');
+    expect(spaced(predicted(foretold))).toBe('13.4 ms → 2.8 ms (2.7–3.0 ms)');
+    expect(spaced(predicted({ ...foretold, low_us: 2802, high_us: 2803 }))).toBe('13.4 ms → 2.8 ms');
   });
 
   it('have bounds of one unit', () => {
     expect(spaced(predicted({ step_us: 2000, after_us: 990, low_us: 480, high_us: 1100 }))).toBe(
-      '2.00 ms → 990 µs (0.480–1.10 ms)',
+      '2.00 ms → 990 µs (0.48–1.1 ms)',
     );
   });
 });
