@@ -135,7 +135,7 @@ class RunFinding(Finding, frozen=True, kw_only=True):
     worker: str
     span: str | None
     times: int = 1  # how many spans have it
-    ranks: tuple[int, ...] = ()  # that have it, where it is of ranks
+    ranks: list[int] = msgspec.field(default_factory=list)  # that have it, where it is of ranks
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -199,7 +199,7 @@ def _once_each(rows: list[RunFinding], runs: list[_RunRead]) -> list[RunFinding]
     merged = []
     for first, *others in groups.values():
         ranks = {rank_of.get((row.run, row.worker)) for row in (first, *others)}
-        numbers = tuple(sorted(rank for rank in ranks if rank is not None))
+        numbers = sorted(rank for rank in ranks if rank is not None)
         merged.append(replace(first, times=1 + len(others), ranks=numbers))
     return merged
 
