@@ -4,9 +4,15 @@ What the host was measured to take between the graphs is the direct cost (analys
 what would be saved: the call of the next graph and its kernels go on, and a GPU may hide it.
 """
 
+from collections.abc import Collection, Iterator
+from itertools import pairwise
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
 from msgspec.structs import replace
 
-from tb_torchcompile_plugin.analysis.causes.graph_gaps import closed_break, closed_breaks
+from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, predict_fix, why_nothing
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import (
     GraphBreakSite,
@@ -21,19 +27,26 @@ from tb_torchcompile_plugin.analysis.finding import Predicted, prediction
 from tb_torchcompile_plugin.analysis.formatting import between, duration, percent, plural
 from tb_torchcompile_plugin.analysis.runtime.source import Program, source
 from tb_torchcompile_plugin.analysis.runtime.span_report import Span, span_report
-from tb_torchcompile_plugin.profile.intervals import us
+from tb_torchcompile_plugin.profile.columns import mask_at
+from tb_torchcompile_plugin.profile.compiled import regions
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.intervals import Int64s, us
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import steady_steps, step_time
+from tb_torchcompile_plugin.torch_names.operators import is_fusible, is_fusible_in_graphs
 
 _MAX_PREDICTED = 20  # sites, those with the highest direct cost: each is replayed, which takes up to a second
 _NOT_PREDICTED = f"Its cost is predicted for the {_MAX_PREDICTED} sites with the highest direct cost only"
+_REACH_NS = 1_000_000  # a launch that is further from a graph break has nothing to do with it; chosen by eye
 
 
 def cost_of_breaks(profile: Profile) -> Predicted | None:
     """Return what removing all graph breaks brings; None where none ran, or nothing can be predicted."""
-    if profile.of(why_nothing) or not (fix := next(closed_breaks(profile), None)):
+    if profile.of(why_nothing) or not (closed := next(closed_breaks(profile), None)):
         return None
-    predicted = predict_fix(profile, fix).predicted
+    predicted = predict_fix(profile, closed).predicted
     step_ns = 1000 * predicted.step_us
     return predicted if predicted.gain_us > 0 else prediction(step_ns, step_ns)
 
@@ -132,3 +145,140 @@ def source_with_costs(profile: Profile) -> Program:
         for row in program.rows
     ]
     return replace(program, rows=rows)
+
+
+def closed_breaks(profile: Profile) -> Iterator[fix.Fix]:
+    """Yield one graph for what runs inside of one outermost region, and one for its backwards."""
+    broken, count = profile.of(broken_calls)
+    if not broken:
+        return
+    gaps = profile.of(break_gaps).times
+    closed, fused = joined_graphs(profile, gaps)
+    yield fix.Fix(
+        kind="graph_breaks",
+        change=fix.in_sequence(closed, fused),
+        times=count / profile.of(launch_sequence).steps,
+        conservative=closed,
+        optimistic=fix.in_sequence(*joined_graphs(profile, gaps, with_operators=True)),
+    )
+
+
+def closed_break(profile: Profile, compile_ids: Collection[str]) -> fix.Change | None:
+    """Return what closes the breaks of these compilations alone; None where none of their graphs is followed."""
+    gaps = profile.of(break_gaps)
+    times = gaps.times[[name in compile_ids for name in gaps.broken]]
+    return fix.in_sequence(*joined_graphs(profile, times)) if len(times) else None
+
+
+def broken_calls(profile: Profile) -> tuple[list[regions.RegionCall], int]:
+    """Return the outermost calls in which a graph breaks, and how many breaks are in them."""
+    calls = profile.of(regions.region_calls)
+    cut = {call.index for call in profile.of(regions.calls_cut_by_breaks)}
+    breaks = [
+        len(list(regions.all_breaks([call]))) + sum(part.index in cut for part in regions.all_calls([call]))
+        for call in calls
+    ]
+    return [call for call, count in zip(calls, breaks) if count], sum(breaks)
+
+
+def joined_graphs(
+    profile: Profile, gaps: Int64s, with_operators: bool = False
+) -> tuple[fix.Change, fix.Change]:
+    """Return what takes out the host time of gaps between graphs, and what fuses kernels over the seams.
+
+    The operators in a gap move into the graph with their host work, and so does a value that they wait for: torch's
+    hints (`capture_scalar_outputs` and its like) brought nothing where those were the gap. `with_operators`: the fix
+    does without them.
+    """
+    lane, queue, segments = profile.of(launch_sequence), profile.of(gpu_queue), profile.of(host_segments)
+    times, points = _seams(profile, *gaps.T)
+    inside, _ = fix.points_inside(profile, times)
+    gone_ns, waits = fix.time_inside(profile, times), inside & lane.synchronises
+    if not with_operators:
+        gone_ns = np.where(fix.outermost_operator(profile.trace, segments.row) >= 0, 0, gone_ns)
+        waits &= fix.outermost_operator(profile.trace, lane.row.astype(np.int64)) < 0
+    closed = fix.in_sequence(fix.without_host_time(gone_ns), fix.without_waiting(waits))
+    kernels = profile.of(fix.work_named, is_fusible) | profile.of(fix.work_named, is_fusible_in_graphs)
+    at_seam = mask_at(points, len(lane))
+    at_seam = mask_at(queue.point[kernels & at_seam[queue.point]], len(lane))
+    # Copies to the host go with the break that made them.
+    fusible = kernels | ~profile.of(fix.are_kernels)
+    return closed, fix.as_one_graph(profile, inside | at_seam, fusible, is_called=False)
+
+
+class BreakGaps(NamedTuple):
+    """The times between graphs, or backward graphs, that would be one graph without graph breaks."""
+
+    times: Int64s  # (slice of the thread, begin, end) in rows
+    broken: list[str]  # the compile id whose break alone is there; "" where several are
+
+
+def break_gaps(profile: Profile) -> BreakGaps:
+    """Return the gaps of all breaks."""
+    return gaps_between(profile, profile.of(broken_calls)[0])
+
+
+def gaps_between(profile: Profile, calls: list[regions.RegionCall]) -> BreakGaps:
+    """Return the gaps between the graphs of each call. The frames that it calls would be part of its graph, too."""
+    trace, ownership = profile.trace, profile.of(Ownership)
+    cut = {call.compile_id for call in profile.of(regions.calls_cut_by_breaks)}
+    gaps, broken, outermost = [], [], {}
+    # By the id of the call: the ids of its graphs in order, and which id's break is behind each.
+    forwards: dict[str, tuple[list[str], list[str]]] = {}
+    for call in calls:
+        parts = list(regions.all_calls([call]))
+        outermost.update(dict.fromkeys((part.compile_id for part in parts), call.compile_id))
+        graphs = sorted(((*graph, part) for part in parts for graph in part.graphs), key=itemgetter(0))
+        parted = [_broken_id(part, following, cut) for (*_, part), (*_, following) in pairwise(graphs)]
+        forwards[call.compile_id] = [part.compile_id for *_, part in graphs], parted
+        for ((_, end, part), (begin, _, following)), name in zip(pairwise(graphs), parted):
+            if part is not following and begin >= end:
+                gaps.append((part.index, end, begin))
+                broken.append(name)
+    owners = {row: outermost.get(ownership.names[code]) for row, code in ownership.backwards}
+    own_ids = {row: ownership.names[code] for row, code in ownership.backwards}
+    backwards = sorted((row for row, owner in owners.items() if owner), key=trace.ts.__getitem__)
+    for row, next_row in pairwise(backwards):
+        end, begin = int(trace.ts[row] + trace.dur[row]), int(trace.ts[next_row])
+        same = owners[row] == owners[next_row] and trace.track[row] == trace.track[next_row]
+        if same and end <= begin < end + _REACH_NS:
+            gaps.append((row, end, begin))
+            # A backward runs the graphs in reverse.
+            broken.append(_only_break(*forwards[owners[row] or ""], own_ids[next_row], own_ids[row]))
+    return BreakGaps(np.array(gaps, np.int64).reshape(-1, 3), broken)
+
+
+def _only_break(ids: list[str], broken: list[str], first: str, last: str) -> str:
+    """Return the compile id whose breaks alone are between two graphs; "" where several have to be removed."""
+    between = set(broken[ids.index(first) : ids.index(last)]) if {first, last} <= set(ids) else set()
+    return between.pop() if len(between) == 1 else ""
+
+
+def _broken_id(call: regions.RegionCall, following: regions.RegionCall, cut: Collection[str]) -> str:
+    """Return the compile id whose break is between the graphs of two calls that follow each other."""
+    outer = following.outer
+    if outer is None or (call.compile_id in cut and not following.resume and outer is not call):
+        return call.compile_id
+    return outer.compile_id
+
+
+def _seams(profile: Profile, rows: Int64s, begins: Int64s, ends: Int64s) -> tuple[fix.Times, Int64s]:
+    """Widen each gap to the launches around it, where its thread made them within reach; return these points, too."""
+    lane, tracks = profile.of(launch_sequence), profile.trace.track[rows]
+    widened_begins, widened_ends = begins.copy(), ends.copy()
+    points = [np.zeros(0, np.int64)]
+    for track in np.unique(tracks).tolist():
+        launches = np.flatnonzero(lane.launches & (lane.track == track))
+        on_track = np.flatnonzero(tracks == track)
+        previous = np.searchsorted(lane.begin[launches], begins[on_track]) - 1
+        following = np.searchsorted(lane.begin[launches], ends[on_track])
+        before, after = on_track[previous >= 0], on_track[following < len(launches)]
+        last, first = launches[previous[previous >= 0]], launches[following[following < len(launches)]]
+        widened_begins[before] = np.maximum(lane.end[last], begins[before] - _REACH_NS)
+        widened_ends[after] = np.minimum(lane.begin[first], ends[after] + _REACH_NS)
+        points += [
+            last[widened_begins[before] == lane.end[last]],
+            first[widened_ends[after] == lane.begin[first]],
+        ]
+    times = fix.on_tracks(profile, rows, widened_begins, np.maximum(widened_begins, widened_ends))
+    return times, np.concatenate(points)

@@ -6,7 +6,7 @@ changes the model of the step (fix.py), and is a finding where the replayed step
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypedDict
 
 from msgspec.structs import replace
@@ -15,15 +15,7 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.fix import Fix
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.finding import (
-    Evidence,
-    Finding,
-    Panel,
-    Predicted,
-    Role,
-    Severity,
-    severity_of,
-)
+from tb_torchcompile_plugin.analysis.finding import Finding, Panel, Predicted, Role, Severity, severity_of
 from tb_torchcompile_plugin.analysis.formatting import about, at_line, duration, function_at, often, rounded
 from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeUnit
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAME_CHARS
@@ -43,6 +35,7 @@ class Details(TypedDict, total=False):
 
     saves_us: float | None
     row: str | None
+    predicted: Predicted | None
     where: list[str]
     code: str | None
     advised: bool
@@ -59,11 +52,12 @@ class Cause:
         tuple[str, ...]
     ] = ()  # ids whose findings show the same matter with its price or root
     needs_records: ClassVar[bool] = True  # False: holds however many records of GPUs or operators are missing
+    needs_all: ClassVar[bool] = False  # True: what a lossy trace lacks may be what it is about
     limits: ClassVar[tuple[str, ...]] = ()  # names in thresholds.py
 
     def applies(self, context: SpanContext) -> bool:
         """Return whether `detect` may be called."""
-        return True
+        return context.whole or not self.needs_all
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         """Yield what a profiled span shows, most important first."""
@@ -78,7 +72,7 @@ class Cause:
         context: SpanContext | None,
         title: str,
         next_step: str,
-        evidence: Evidence,
+        evidence: Mapping[str, float | None],
         *,
         by: WhatIf | None = None,
         severity: Severity | None = None,
@@ -87,20 +81,21 @@ class Cause:
         """Return a finding of this cause that the fix `by` would remove.
 
         Without a severity the predicted gain determines it, as a share of a step; without a prediction the share of the
-        profiled time that it would save.
+        profiled time that it would save. Evidence that is unknown is left out.
         """
+        predicted = details.get("predicted", by.predicted if by else None)
         share = context.share(details.get("saves_us")) if context else None
         finding = Finding(
             rule=self.id,
-            severity=severity or severity_of(by.predicted.gain_percent if by else share),
+            severity=severity or severity_of(predicted.gain_percent if predicted else share),
             title=title,
-            evidence=evidence,
+            evidence={name: number for name, number in evidence.items() if number is not None},
             saves_us=None,
             panel=self.panel,
             role=self.role,
             row=None,
             next_step=next_step,
-            predicted=by.predicted if by else None,
+            predicted=predicted,
             fix=by.id if by else None,
         )
         return replace(finding, **details)
@@ -127,6 +122,7 @@ class PricedCause(Cause):
     words: ClassVar[Words]
     is_named_by_kernel: ClassVar[bool] = False
     blocking_percent: ClassVar[float] = 0.0  # of a step: the gain from which on a blocking cause is one
+    varies: ClassVar[bool] = False  # how much programs gain differs widely: at most the prediction
 
     def __init_subclass__(cls) -> None:
         if "kind" not in cls.__dict__ and "id" in cls.__dict__:
@@ -157,10 +153,11 @@ class PricedCause(Cause):
     ) -> Finding:
         """Return the finding for one of its fixes; `title_end`, `next_step` and `where` differ from its words."""
         gain, words = row.predicted.gain_us, self.filled(row, context.time_unit)
+        after = saves_up_to if self.varies else step_after
         line = where or at_line(row.file, row.line)
         return self.finding(
             context,
-            f"{words.title}: {self.after(row.predicted, words.fixed, context.time_unit)}{title_end}",
+            f"{words.title}: {after(row.predicted, words.fixed, context.time_unit)}{title_end}",
             next_step or words.next_step,
             {
                 "gain_us_per_step": gain,
@@ -173,10 +170,6 @@ class PricedCause(Cause):
             code=words.code,
             role="specific" if row.predicted.gain_percent < self.blocking_percent else self.role,
         )
-
-    def after(self, predicted: Predicted, fixed: str, unit: TimeUnit) -> str:
-        """Return what a fix brings, for its title."""
-        return step_after(predicted, fixed, unit)
 
     def filled(self, row: WhatIf, unit: TimeUnit = PER_STEP) -> Words:
         """Return the words for one of its fixes."""
@@ -215,13 +208,9 @@ def saves_up_to(predicted: Predicted, fixed: str, unit: TimeUnit = PER_STEP) -> 
 
 def called_at(stack: Sequence[Frame | SourceFrame]) -> str:
     """Return the user's line that led to the last frame of a stack, of a library; "" where that is the user's own."""
-    return "" if not stack or is_user_file(stack[-1].file) else users_line(stack)
-
-
-def users_line(stack: Sequence[Frame | SourceFrame]) -> str:
-    """Return the last line of the user's in a stack, "" where there is none."""
     users = [frame for frame in stack if is_user_file(frame.file)]
-    return at_line(users[-1].file, users[-1].line) if users else ""
+    is_own = not stack or is_user_file(stack[-1].file)
+    return "" if is_own or not users else at_line(users[-1].file, users[-1].line)
 
 
 def named_with_caller(function: str, file: str, line: int | None, caller: str) -> str:

@@ -6,23 +6,9 @@ from math import ceil
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
-from tb_torchcompile_plugin.analysis.causes.fix import (
-    Bools,
-    Fix,
-    are_kernels,
-    enclosing,
-    in_sequence,
-    is_communication_kernel,
-    points_inside,
-    slice_times,
-    time_inside,
-    with_call_share,
-    with_durations,
-    without_host_time,
-    work_named,
-)
 from tb_torchcompile_plugin.analysis.causes.gpu import Speed, faster
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural
@@ -32,9 +18,9 @@ from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import OVERLAP_GAIN, gpu_queue, overlappable_share
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
+from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, outermost_ancestor
 from tb_torchcompile_plugin.torch_names import collectives, operators
 from tb_torchcompile_plugin.torch_names.collectives import GPU_BACKENDS
 from tb_torchcompile_plugin.torch_names.slices import DATA_PARALLEL, OPERATOR
@@ -57,8 +43,8 @@ class Communication(PricedCause):
         "overlapped,",
     )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
-        work = np.flatnonzero(profile.of(work_named, is_communication_kernel))
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        work = np.flatnonzero(profile.of(fix.communicating))
         return overlap_collectives(profile, work, profile.of(gpu_queue).dur[work])
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -93,7 +79,7 @@ class SmallCollectives(PricedCause):
         "with few large ones",
     )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         if collectives.PARAM_COMMS not in profile.trace.names:
             return
         trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
@@ -102,18 +88,20 @@ class SmallCollectives(PricedCause):
         if len(calls) < _MANY * lane.steps:
             return
         left = ceil(moved.sum() / lane.steps / _BUCKET_BYTES) * lane.steps / float(len(calls))
-        times = slice_times(profile, np.unique(_with_fsdp_labels(trace, calls)))
-        points, _ = points_inside(profile, times)
-        work = np.flatnonzero(points[queue.point] & profile.of(work_named, is_communication_kernel))
-        on_host = in_sequence(
-            without_host_time((time_inside(profile, times) * (1 - left)).astype(np.int64)),
-            with_call_share(points, left),
+        is_label = columns.mask_of(trace.names, collectives.is_of_fsdp)
+        labels = outermost_ancestor(trace.parent, calls, lambda at: is_label[trace.name[at]])
+        times = fix.slice_times(profile, np.unique(np.where(labels >= 0, labels, calls)))
+        points, _ = fix.points_inside(profile, times)
+        work = np.flatnonzero(points[queue.point] & profile.of(fix.communicating))
+        on_host = fix.in_sequence(
+            fix.without_host_time((fix.time_inside(profile, times) * (1 - left)).astype(np.int64)),
+            fix.with_call_time(points, (profile.of(model).own * left).astype(np.int64)),
         )
-        fewer = with_durations(work, (queue.dur[work] * left).astype(np.int64))
-        yield Fix(
+        fewer = fix.with_durations(work, (queue.dur[work] * left).astype(np.int64))
+        yield fix.Fix(
             kind=self.kind,
             subject=(trace.names[trace.name[calls[0]]], "", 0),
-            change=in_sequence(on_host, fewer),
+            change=fix.in_sequence(on_host, fewer),
             times=len(calls) / lane.steps,
             conservative=on_host,
         )
@@ -125,12 +113,9 @@ class DataParallel(Cause):
     id = "data_parallel"
     panel = "gpu_utilization"
 
-    def applies(self, context: SpanContext) -> bool:
-        return DATA_PARALLEL in context.profile.trace.names
-
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         devices = len(np.unique(context.profile.of(gpu_work).device))
-        if devices > 1:
+        if devices > 1 and DATA_PARALLEL in context.profile.trace.names:
             yield self.finding(
                 context,
                 f"One process drives {plural(devices, 'GPU')} through DataParallel, which copies the model each time",
@@ -166,7 +151,7 @@ class SlowBackend(Cause):
 CAUSES = (Communication(), SmallCollectives(), DataParallel(), SlowBackend())
 
 
-def overlap_collectives(profile: Profile, work: Int64s, last: Int64s) -> Iterator[Fix]:
+def overlap_collectives(profile: Profile, work: Int64s, last: Int64s) -> Iterator[fix.Fix]:
     """Yield these collectives overlapped with compute, each for its last ns: before those it may only wait."""
     share = overlappable_share(profile, work, last)
     return faster(
@@ -179,7 +164,7 @@ def _movable(profile: Profile) -> tuple[Int64s, Int64s]:
     trace, lane = profile.trace, profile.of(launch_sequence)
     described = columns.host_slices(trace, collectives.PARAM_COMMS.__eq__)
     described = described[(trace.ts[described] >= lane.begin[0]) & (trace.ts[described] < lane.begin[-1])]
-    call = enclosing(trace, described, collectives.is_group_call)
+    call = fix.enclosing(trace, described, collectives.is_group_call)
     types = [collectives.element_bytes(text) or -1 for text in [*(trace.texts.get("dtype") or ()), ""]]
     element = np.array(types)[columns.codes_of(trace, "dtype", described)]
     taken, given = (columns.codes_of(trace, column, described) for column in ("in_elements", "out_elements"))
@@ -191,7 +176,7 @@ def _movable(profile: Profile) -> tuple[Int64s, Int64s]:
     return call[mergeable], moved[mergeable]
 
 
-def _can_merge(profile: Profile, call: Int64s) -> Bools:
+def _can_merge(profile: Profile, call: Int64s) -> fix.Bools:
     """Return which calls (in order of time) may be put together with others.
 
     Those of DDP and FSDP2, and of a loop of the user's that computes nothing in between. Those that an operator of a
@@ -202,23 +187,14 @@ def _can_merge(profile: Profile, call: Int64s) -> Bools:
         trace.parent, trace.parent[call], columns.mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
     )
     by_fsdp, by_ddp = (
-        enclosing(trace, call, name) for name in (collectives.is_of_fsdp, operators.reduces_gradients)
+        fix.enclosing(trace, call, name) for name in (collectives.is_of_fsdp, operators.reduces_gradients)
     )
     mergeable = columns.mask_of(
         trace.names, lambda name: collectives.operation_of(name) in collectives.MERGEABLE
     )[trace.name[call]]
-    computing = profile.of(are_kernels) & ~profile.of(work_named, is_communication_kernel)
+    computing = profile.of(fix.are_kernels) & ~profile.of(fix.communicating)
     launches = np.sort(profile.of(launch_sequence).begin[queue.point[computing]])
     before = np.searchsorted(launches, trace.ts[call])
     same = np.concatenate(([False], before[1:] == before[:-1], [False]))
     in_a_row = (same[1:] | same[:-1])[: len(call)]  # nothing is computed before or after it
     return np.asarray(mergeable & ((by_fsdp >= 0) | (by_ddp >= 0) | ((operator < 0) & in_a_row)))
-
-
-def _with_fsdp_labels(trace: Trace, call: Int64s) -> Int64s:
-    """Return the outermost label of FSDP2 around each call; the call itself where there is none."""
-    around, label = call, enclosing(trace, call, collectives.is_of_fsdp)
-    while (label >= 0).any():
-        around = np.where(label >= 0, label, around)
-        label = enclosing(trace, np.where(label >= 0, trace.parent[label], -1), collectives.is_of_fsdp)
-    return around

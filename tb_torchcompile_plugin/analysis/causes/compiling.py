@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, Words, called_at, named_with_caller
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
@@ -13,7 +11,12 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import run_facts, ste
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_frames, frames_s
 from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes, size_advice
-from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guards_clause, frame_of, recompiles
+from tb_torchcompile_plugin.analysis.compile.recompiles import (
+    failed_guards_clause,
+    frame_of,
+    recompiled_frames,
+    recompiles,
+)
 from tb_torchcompile_plugin.analysis.finding import Finding, severity_of
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, percent, plural
 from tb_torchcompile_plugin.profile.columns import host_slices
@@ -46,9 +49,6 @@ class Recompiles(HostTimeCause):
         """Include autotuning: a step that does not compile tunes nothing either."""
         causes = ("compile", "autotuning")
         return {self.kind: [index for index, culprit in enumerate(culprits) if culprit.cause in causes]}
-
-    def applies(self, context: SpanContext) -> bool:
-        return bool(context.recompilations)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         inside = [row for row in context.recompilations if context.compiling_us([row])]
@@ -123,9 +123,8 @@ class AutotuneInSteps(Cause):
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         trace, compiling = context.profile.trace, context.profile.of(compiling_in_trace)
         tuning = busy(trace, host_slices(trace, is_autotuning, (*CALL_CATS, PYTHON_FUNCTION)))
-        in_compiling = covered_ns(compiling, tuning.starts, tuning.starts + 1) > 0
-        counted_twice = Intervals(tuning.starts[in_compiling], tuning.ends[in_compiling])
-        us = context.inside_us(tuning) - context.inside_us(counted_twice)
+        alone = covered_ns(compiling, tuning.starts, tuning.starts + 1) == 0
+        us = context.inside_us(Intervals(tuning.starts[alone], tuning.ends[alone]))
         share = context.share(us)
         if share < thresholds.autotune_percent:
             return
@@ -146,13 +145,10 @@ class CompileDoesNotPay(Cause):
 
     id = "compile_does_not_pay"
     panel = "pays"
-
-    def applies(self, context: SpanContext) -> bool:
-        return context.whole and context.profile.baseline_run is not None
+    needs_all = True
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        profile = context.profile
-        if not profile.of(run_facts).compiled:
+        if context.profile.baseline_run is None or not context.profile.of(run_facts).compiled:
             return
         result = context.compared()
         gain = result.gain[0]
@@ -162,17 +158,16 @@ class CompileDoesNotPay(Cause):
         lines = dict.fromkeys(at_line(row.file, row.line) for row in rows if row.line)
         also = [f", or mend first what keeps it from paying: {row.says}" for row in result.why_not[:1]]
         compile_s = result.cost[0].blocked_s if result.cost else None
-        numbers = {"eager_us": gain.eager_us, "compiled_us": gain.compiled_us, "compile_s": compile_s}
         step = step_without(gain)
-        row = self.finding(
+        yield self.finding(
             context,
             result.says[0].removesuffix("."),
             f"Do without torch.compile here{''.join(also)}",
-            {name: number for name, number in numbers.items() if number is not None},
+            {"eager_us": gain.eager_us, "compiled_us": gain.compiled_us, "compile_s": compile_s},
             severity=severity_of(step.gain_percent),
             where=list(lines)[:_MAX_LINES],
+            predicted=step if step.gain_percent >= thresholds.gain_percent else None,
         )
-        yield replace(row, predicted=step) if step.gain_percent >= thresholds.gain_percent else row
 
 
 class DynamicShapes(Cause):
@@ -219,11 +214,9 @@ class RecompileLimit(Cause):
 
     def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
         limits = [row for row in data.of(problems) if row.kind == "limit"]
+        by_frame = {(frame.epoch, frame.frame): frame.versions for frame in data.of(recompiled_frames)}
         for row, *_ in grouped(limits, lambda row: (row.function, row.file, row.line)).values():
-            compiled = [version for version in data.summary.compilations if not version.HasField("failure")]
-            keys = {(version.key.epoch, version.key.compile_id) for version in compiled}
-            frame = row.epoch, frame_of(row.compile_id)
-            versions = [key for key in keys if (key[0], frame_of(key[1])) == frame]
+            versions = by_frame.get((row.epoch, frame_of(row.compile_id)), [])
             yield self.finding(
                 None,
                 f"{row.function or 'A frame'} was compiled {often(len(versions))} and now runs eager: it hit the "

@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.analysis.compile.compile_time import frames_us_in
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_shares
 from tb_torchcompile_plugin.analysis.runtime.step_picture import time_unit
+from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.profile.columns import host_slices
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, compiled_calls, region_calls
@@ -63,8 +64,8 @@ class SpanContext:
         # Hooks of a profiler that torch compiled.
         self.hooks = [row for row in self.rows(compilations) if is_profiler_hook(row.function)]
         compiled, again = (self.summary.compilations, self.summary.recompiles) if self.summary else ((), ())
-        keys = {(row.key.epoch, row.key.compile_id) for row in again}
-        self.recompilations = [row for row in compiled if (row.key.epoch, row.key.compile_id) in keys]
+        keys = {key_of(row.key) for row in again}
+        self.recompilations = [row for row in compiled if key_of(row.key) in keys]
         # Compile ids of the regions that were called, whatever they hold.
         self.regions_that_ran = {call.compile_id for call in all_calls(profile.of(region_calls))}
         self.nothing_compiled = self._is_all_eager()

@@ -4,16 +4,18 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.break_costs import (
     break_sites,
+    closed_breaks,
     cost_of_breaks,
     direct_percent,
     direct_sentence,
     direct_us,
+    gaps_between,
+    joined_graphs,
 )
 from tb_torchcompile_plugin.analysis.causes.cause import (
     Cause,
@@ -23,7 +25,6 @@ from tb_torchcompile_plugin.analysis.causes.cause import (
     named_with_caller,
     saves_up_to,
     step_after,
-    users_line,
 )
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.eager_points import (
@@ -36,14 +37,13 @@ from tb_torchcompile_plugin.analysis.causes.eager_points import (
     optimizer_times,
     outside,
 )
-from tb_torchcompile_plugin.analysis.causes.graph_gaps import closed_breaks, gaps_between, joined_graphs
 from tb_torchcompile_plugin.analysis.causes.payback_result import step_with
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
 from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreakSite, graph_breaks
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import calls_by_id
 from tb_torchcompile_plugin.analysis.compile.recompiles import failed_guard_advice, frame_of, recompiles
-from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, prediction, severity_of
+from tb_torchcompile_plugin.analysis.finding import Finding, prediction
 from tb_torchcompile_plugin.analysis.formatting import (
     at_line,
     duration,
@@ -52,8 +52,7 @@ from tb_torchcompile_plugin.analysis.formatting import (
     plural_of_mean,
     rounded,
 )
-from tb_torchcompile_plugin.analysis.runtime.step_picture import TimeUnit
-from tb_torchcompile_plugin.compile_log.record import optional_number
+from tb_torchcompile_plugin.compile_log.record import key_of, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary, Environment
 from tb_torchcompile_plugin.profile.compiled.regions import calls_cut_by_breaks, resumes
 from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
@@ -148,11 +147,11 @@ class ProfilerHooks(Cause):
     id = "profiler_hooks"
     panel = "compilations"
     role = "blocking"
-
-    def applies(self, context: SpanContext) -> bool:
-        return context.whole and bool(context.hooks)
+    needs_all = True
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
+        if not context.hooks:
+            return
         names = sorted({row.function for row in context.hooks})
         alone = context.nothing_compiled
         other = "without that profiler the program is another one"
@@ -186,42 +185,37 @@ class NothingCompiled(Cause):
 
     id = "nothing_compiled"
     panel = "compiled_regions"
+    needs_all = True
     limits = ("gain_percent",)
 
-    def applies(self, context: SpanContext) -> bool:
-        return context.whole and context.nothing_compiled and not context.given_up
-
     def detect(self, context: SpanContext) -> Iterator[Finding]:
+        if not context.nothing_compiled or context.given_up or context.hooks:
+            return
         gain = context.compared().gain[0] if context.profile.baseline_run else None
         # Where the same program was recorded compiled.
         measured = gain if gain and gain.told_by == "measured" and gain.compiled_run else None
-        if context.hooks or (measured and measured.verdict == "never"):
+        if measured and measured.verdict == "never":
             return
-        when = "in the profiled steps" if context.steps else "in this span"
-        cause = eager_cause(context)
-        by = context.best("eager")
-        # No alarm where compiling brings little, or where the model predicts that it brings nothing.
-        percent = by.predicted.gain_percent if by else 0.0
-        little = percent < thresholds.gain_percent and (by or context.profile.of(why_nothing) is None)
-        gained = f"; {saves_up_to(by.predicted, 'compiled,', context.time_unit)}" if by and not little else ""
-        row = self.finding(
+        cause, by, is_minor = eager_cause(context), context.best("eager"), False
+        predicted, why = by.predicted if by else None, cause.why
+        if measured and measured.verdict == "pays":
+            by, predicted = None, step_with(measured)
+            why = f"run {measured.compiled_run} is the same program, compiled"
+        elif predicted and predicted.gain_percent >= thresholds.gain_percent:
+            why += f"; {saves_up_to(predicted, 'compiled,', context.time_unit)}"
+        else:  # no alarm where compiling brings little, or where the model predicts that it brings nothing
+            is_minor = predicted is not None or context.profile.of(why_nothing) is None
+        yield self.finding(
             context,
-            f"Nothing that runs {when} is compiled: {cause.why}{gained}",
+            f"Nothing that runs {'in the profiled steps' if context.steps else 'in this span'} is compiled: {why}",
             cause.next_step,
             {"compilations": len(_compiled_ids(context))} if context.summary else {},
-            severity="warning" if little else None if by else "critical",
+            severity="warning" if is_minor else None if predicted else "critical",
             code=next((code for code in (_COMPILE, _IN_PLACE) if code in cause.next_step), None),
             by=by,
+            predicted=predicted,
             where=cause.where,
         )
-        if measured and measured.verdict == "pays":
-            step = step_with(measured)
-            title = (
-                f"{row.title.partition(':')[0]}: run {measured.compiled_run} is the same program, compiled"
-            )
-            severity = severity_of(step.gain_percent)
-            row = replace(row, title=title, predicted=step, fix=None, severity=severity)
-        yield row
 
 
 class CompileInLoop(Cause):
@@ -232,10 +226,8 @@ class CompileInLoop(Cause):
 
     id = "compile_in_loop"
     panel = "compilations"
+    needs_all = True
     limits = ("gain_percent",)
-
-    def applies(self, context: SpanContext) -> bool:
-        return context.whole
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         calls = [row for row in context.compiler_calls if row.kind == "compile"]
@@ -247,19 +239,20 @@ class CompileInLoop(Cause):
             step, place = context.profile.of(step_time), at_line(file, line)
             # As in a step without the profiler.
             each = us / context.step_count * step.step_us / step.profiled_us
-            row = self.finding(
+            left_us = max(step.step_us - each, 1.0)
+            yield self.finding(
                 context,
                 f"torch.compile is called in each step{f' at {place}' if place else ''}, which takes "
                 f"{duration(each)} of {duration(step.step_us)}",
                 "Create the compiled function once, before the loop, and hand it what changes as an argument",
                 {"calls_per_step": len(rows) / context.step_count, "host_us_per_step": each},
                 saves_us=us,
+                # Where the GPU is the bottleneck it may need as long.
+                predicted=None
+                if step.device is not None
+                else prediction(1000 * step.step_us, 1000 * left_us),
                 where=[place] if place else [],
             )
-            if step.device is None:  # otherwise the GPU may need as long
-                predicted = prediction(1000 * step.step_us, 1000 * max(step.step_us - each, 1.0))
-                row = replace(row, predicted=predicted, severity=severity_of(predicted.gain_percent))
-            yield row
 
 
 class DebugBackend(PricedCause):
@@ -271,15 +264,13 @@ class DebugBackend(PricedCause):
     id = "debug_backend"
     kind = "backend"
     panel = "compilations"
+    needs_all = True
     words = Words(
         "{times} operator{s} {each} of captured frames, such as {name}, {are} launched one by one",
         "Drop backend=…, which somebody may have debugged with: torch.compile(model) uses inductor",
         "with inductor",
         code="torch.compile(model)",
     )
-
-    def applies(self, context: SpanContext) -> bool:
-        return context.whole and bool(context.profile.of(captured_only))
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         if not profile.of(captured_only):
@@ -292,23 +283,21 @@ class DebugBackend(PricedCause):
             yield from compiled_operators(profile, self.kind, points)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        by = context.best("backend")
-        if not by or by.predicted.gain_percent < thresholds.gain_percent:
-            return
-        frames, next_step = len(context.profile.of(captured_only)), self.filled(by).next_step
+        frames, next_step = len(context.profile.of(captured_only)), self.words.next_step
         if forced := next((row for row in _stances_in_force(context) if row.reason), None):
             place = at_line(forced.file, optional_number(forced, "line"))
             next_step = f'Drop force_backend="{forced.reason}" of set_stance{f" at {place}" if place else ""}'
-        yield self.finding(
-            context,
-            f"{plural(frames, 'frame is', 'frames are')} captured and not compiled: "
-            f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
-            f'"aot_eager"; {saves_up_to(by.predicted, "with inductor", context.time_unit)}',
-            next_step,
-            {"frames": frames, "operators_per_step": by.times},
-            by=by,
-            code=self.filled(by).code,
-        )
+        for by in self.large(context):
+            yield self.finding(
+                context,
+                f"{plural(frames, 'frame is', 'frames are')} captured and not compiled: "
+                f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
+                f'"aot_eager"; {saves_up_to(by.predicted, self.words.fixed, context.time_unit)}',
+                next_step,
+                {"frames": frames, "operators_per_step": by.times},
+                by=by,
+                code=self.words.code,
+            )
 
 
 class FrameGivenUp(PricedCause):
@@ -321,6 +310,7 @@ class FrameGivenUp(PricedCause):
     id = "frame_given_up"
     kind = "frames"
     panel = "compilations"
+    needs_all = True
     limits = ("gain_percent",)
     words = Words(
         "Frames that torch gave up run eager{place}",
@@ -328,9 +318,6 @@ class FrameGivenUp(PricedCause):
         "the compiled function",
         "compiled,",
     )
-
-    def applies(self, context: SpanContext) -> bool:
-        return context.whole and bool(context.given_up or context.best(self.kind))
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         if not profile.of(given_up):
@@ -342,15 +329,13 @@ class FrameGivenUp(PricedCause):
         change = fix.in_sequence(
             fix.without_waiting(points & lane.synchronises), fix.compiled_whole(profile, points)
         )
-        called = profile.of(calls_in_given_up)
+        gaps = gaps_between(profile, profile.of(calls_in_given_up)).times
         yield fix.Fix(
-            kind=self.kind,
+            self.kind,
+            int(points.sum()) / lane.steps,
+            change=fix.in_sequence(change, *joined_graphs(profile, gaps)),
+            conservative=change,
             subject=main_operator(profile, points & lane.launches),
-            change=fix.in_sequence(change, *joined_graphs(profile, gaps_between(profile, called).times))
-            if called
-            else change,
-            times=int(points.sum()) / lane.steps,
-            conservative=change if called else None,
         )
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -406,6 +391,7 @@ class EagerRemainder(PricedCause):
     id = "eager_remainder"
     kind = "eager"
     panel = "compiled_regions"
+    varies = True
     words = Words(
         "{times} eager operator{s} {each}, such as {name}, {are} launched one by one{place}",
         "Compile the function that calls them, or use torch._foreach_* and one operator for many tensors",
@@ -417,9 +403,6 @@ class EagerRemainder(PricedCause):
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         return compiled_operators(profile, self.kind, profile.of(eager_points))
-
-    def after(self, predicted: Predicted, fixed: str, unit: TimeUnit) -> str:
-        return saves_up_to(predicted, fixed, unit)
 
 
 class GraphBreaks(PricedCause):
@@ -447,31 +430,37 @@ class GraphBreaks(PricedCause):
         sites = _sites_that_ran(context)
         if not sites or share < thresholds.gain_percent:
             return
-        worst = sites[0]
-        # Where the worst of all is in a library, the worst one in the user's own files, too.
-        own = None
-        if worst.file and not is_user_file(worst.file):
+        worst, own = sites[0], None
+        caller = called_at(worst.breaks[0].stack) if worst.breaks else ""
+        if worst.file and not is_user_file(worst.file):  # the worst one in the user's own files, too
             own = next((site for site in sites if site.file and is_user_file(site.file)), None)
-        caller = "" if not worst.breaks or is_user_file(worst.file) else called_at(worst.breaks[0].stack)
         where, also = _line_of(worst), _line_of(own) if own else caller
-        addition = (
-            f" ({'the most expensive in your own code' if own else 'called'} at {also})" if also else ""
-        )
-        costs = {"direct_us_per_step": direct}
-        if cost:
-            costs = {"gain_us_per_step": cost.gain_us, "dearest_us_per_step": worst.saves_us}
-        evidence: Evidence = {name: us for name, us in costs.items() if us is not None}
-        advice = _hint(worst)
+        advice, fixed = _hint(worst), "without it"
+        title = f"{plural(len(sites), 'graph break')} at {where}"
         if len(sites) > 1:
-            advice = f"Start with the most expensive, {where}. {advice}"
+            title = f"{plural(len(sites), 'graph break')}, the most expensive at {where}"
+            advice, fixed = f"Start with the most expensive, {where}. {advice}", "without them"
             if own:
                 advice = f"{advice.rstrip('.')}. At {also}: {_hint(own)}"
+        if also:
+            title += f" ({'the most expensive in your own code' if own else 'called'} at {also})"
+        price = (
+            f": {step_after(by.predicted, fixed, context.time_unit)}"
+            if by
+            else f". {direct_sentence(profile)}"
+        )
         each = cost.gain_us if cost else direct
         yield self.finding(
             context,
-            _break_title(context, len(sites), f"{where}{addition}", by),
+            f"{title}{price}",
             advice,
-            {"breaks": len(sites), "share_percent": share} | evidence,
+            {
+                "breaks": len(sites),
+                "share_percent": share,
+                "gain_us_per_step": cost.gain_us if cost else None,
+                "dearest_us_per_step": worst.saves_us if cost else None,
+                "direct_us_per_step": None if cost else direct,
+            },
             saves_us=None if each is None else each * context.step_count,
             row=f"graph_breaks:{worst.key}" if worst.breaks else None,
             by=by,
@@ -505,7 +494,7 @@ def eager_cause(context: SpanContext) -> EagerCause:
     frames = {row.compile_id for row in rows if row.compile_id in context.regions_that_ran}
     at_breaks = (row for row in context.rows(graph_breaks) if row.compile_id in frames and row.file)
     what, text, place = "", "", ""
-    if recorded := _recorded_reason(context):
+    if recorded := next(_recorded_reasons(context), None):
         reason, call = recorded
         what, text, place = call.subject, call.reason, at_line(call.file, optional_number(call, "line"))
     elif graph_break := next(at_breaks, None):  # before the graph held an operation
@@ -539,34 +528,28 @@ def _compiled_ids(context: SpanContext) -> set[tuple[int, str]]:
     return {(row.epoch, row.compile_id) for row in context.rows(compilations)}
 
 
-def _recorded_reason(context: SpanContext) -> tuple[str, CompilerCall] | None:
-    """Return the reason that the handler has noted, with the call or the setting."""
-    if context.summary is None:
-        return None
-    variables, calls = context.summary.environment.variables, context.compiler_calls
-    if name := next((name for name in _SWITCHES if variables.get(name) == "1"), None):
-        return "variable", CompilerCall(subject=name)
+def _recorded_reasons(context: SpanContext) -> Iterator[tuple[str, CompilerCall]]:
+    """Yield the reasons that the handler has noted, with the call or the setting; the first one counts."""
+    variables = context.summary.environment.variables if context.summary else {}
     base_ns, (starts, ends) = context.profile.trace.base_ns, context.windows
-    in_force = _stances_in_force(context)
-    if call := next((row for row in in_force if row.subject in _EAGER_STANCES), None):
-        return "stance", call
+    calls, in_force = context.compiler_calls, _stances_in_force(context)
     is_compiled = bool(_compiled_ids(context))
-    # Where something was compiled, a skipped function is one among others.
-    kinds = ("disabled", "dispatch_mode") if is_compiled else ("disabled", "dispatch_mode", "skip")
-    for kind in kinds:
-        if call := next((row for row in calls if row.kind == kind), None):
-            return kind, call
     compiled = {"OptimizedModule", *(row.subject for row in calls if row.kind == "compile")}
+    yield from (("variable", CompilerCall(subject=name)) for name in _SWITCHES if variables.get(name) == "1")
+    yield from (("stance", row) for row in in_force if row.subject in _EAGER_STANCES)
+    # Where something was compiled, a skipped function is one among others.
+    for kind in ("disabled", "dispatch_mode") if is_compiled else ("disabled", "dispatch_mode", "skip"):
+        yield from ((kind, row) for row in calls if row.kind == kind)
     for row in calls:  # of "Model.forward" the class, too
         if row.kind == "disable" and {row.subject, row.subject.rpartition(".")[0]} & compiled:
-            return "disable", row
-    methods = (row for row in calls if row.kind == "method" and row.start_ns < base_ns + ends[-1])
-    called = (row for row in methods if row.start_ns + row.duration_ns >= base_ns + starts[0])
-    if not is_compiled and (call := next(called, None)):
-        return "method", call
+            yield "disable", row
+    for row in () if is_compiled else calls:
+        start_ns = row.start_ns - base_ns
+        if row.kind == "method" and start_ns < ends[-1] and start_ns + row.duration_ns >= starts[0]:
+            yield "method", row
     # In a second step what was called before is compiled.
     possible = {"fail_on_recompile"} if is_compiled or context.steps > 1 else _LATE_STANCES
-    return next(((row.subject, row) for row in in_force if row.subject in possible), None)
+    yield from ((row.subject, row) for row in in_force if row.subject in possible)
 
 
 def _stances_in_force(context: SpanContext) -> list[CompilerCall]:
@@ -593,26 +576,20 @@ def _called_at(context: SpanContext, row: Problem) -> tuple[str, str]:
     """
     key, frame = (row.epoch, row.compile_id), (row.epoch, frame_of(row.compile_id))
     summary = context.summary or CompileSummary()
-    same = (
-        other for other in summary.compilations if (other.key.epoch, frame_of(other.key.compile_id)) == frame
-    )
-    breaks = (other for other in summary.graph_breaks if (other.key.epoch, other.key.compile_id) == key)
-    graph_break = next(breaks, None)
-    broken_at = "" if graph_break is None or is_user_file(graph_break.file) else users_line(graph_break.stack)
-    return broken_at, called_at(next((other.stack for other in same if other.stack), ()))
-
-
-def _error(row: Problem) -> str:
-    """Return the error in one line, without what only introduces it: "backend='inductor' raised:"."""
-    lines = [line.strip() for line in row.reason.splitlines() if line.strip()]
-    return next((line for line in lines if not line.endswith("raised:")), row.type)
+    same = (row for row in summary.compilations if (row.key.epoch, frame_of(row.key.compile_id)) == frame)
+    of_frame = next((other.stack for other in same if other.stack), ())
+    of_break = next((other.stack for other in summary.graph_breaks if key_of(other.key) == key), ())
+    return called_at(of_break), called_at(of_frame)
 
 
 def _why_given_up(context: SpanContext, row: Problem) -> tuple[str, str]:
     """Return why torch gave a frame up, and what to do."""
     if row.kind == "failed":
+        lines = [line.strip() for line in row.reason.splitlines() if line.strip()]
+        # Without what only introduces it: "backend='inductor' raised:".
+        error = next((line for line in lines if not line.endswith("raised:")), row.type)
         advice = "Fix that error, which torch._dynamo.config.suppress_errors hid, or choose another backend"
-        return _error(row), advice
+        return error, advice
     if row.kind != "limit":
         advice = "Move what breaks the graph out of the loop or function, so that torch can go on behind it"
         return next(iter(row.reason.splitlines()), "torch skipped it"), advice
@@ -638,17 +615,6 @@ def _sites_that_ran(context: SpanContext) -> list[GraphBreakSite]:
 
 def _line_of(site: GraphBreakSite) -> str:
     return at_line(site.file, site.line) or ", ".join(site.compile_ids)
-
-
-def _break_title(context: SpanContext, count: int, where: str, by: WhatIf | None) -> str:
-    breaks = f"{plural(count, 'graph break')}{' at' if count == 1 else ', the most expensive at'} {where}"
-    fixed = "without it" if count == 1 else "without them"
-    cost = (
-        f": {step_after(by.predicted, fixed, context.time_unit)}"
-        if by
-        else f". {direct_sentence(context.profile)}"
-    )
-    return f"{breaks}{cost}"
 
 
 def _hint(site: GraphBreakSite) -> str:

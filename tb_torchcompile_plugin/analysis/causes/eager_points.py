@@ -42,14 +42,12 @@ def compiled_operators(profile: Profile, kind: str, points: fix.Bools) -> Iterat
         return
     fusible = profile.of(fix.work_named, is_fusible) | profile.of(fix.work_named, is_on_device)
     yield fix.Fix(
-        kind=kind,
+        kind,
+        int(points.sum()) / profile.of(launch_sequence).steps,
+        fix.as_one_graph(profile, points, fusible, as_before=True),
+        _only_on_gpu(fix.as_one_graph(profile, points, fusible, _UNFUSED, as_before=True)),
+        fix.as_one_graph(profile, points, fusible),
         subject=main_operator(profile, points),
-        change=fix.as_one_graph(profile, points, fusible, call_ns=fix.CALL_OF_GRAPH_NS, as_before=True),
-        times=int(points.sum()) / profile.of(launch_sequence).steps,
-        conservative=_only_on_gpu(
-            fix.as_one_graph(profile, points, fusible, _UNFUSED, fix.CALL_OF_GRAPH_NS, as_before=True)
-        ),
-        optimistic=fix.as_one_graph(profile, points, fusible, call_ns=fix.CALL_OF_GRAPH_NS),
     )
 
 

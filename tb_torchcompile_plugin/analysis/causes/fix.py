@@ -4,7 +4,7 @@ A change takes a model of the step and returns the changed one.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import host_segments, 
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model, model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import ancestors_of, first_ancestor
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, outermost_ancestor
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_fusible
 from tb_torchcompile_plugin.torch_names.slices import KERNEL, OPERATOR
@@ -42,10 +42,11 @@ class Fix:
     """One possible fix."""
 
     kind: str  # of its cause
-    change: Change
     times: float  # per step
+    change: Change
     conservative: Change | None = None  # takes out less; None where the change is as sure as the recording
     optimistic: Change | None = None  # takes out more
+    _: KW_ONLY
     subject: Subject = ("", "", 0)
     id: str = ""  # its kind where it has none of its own
 
@@ -88,11 +89,6 @@ def with_call_time(points: Bools, ns: Int64s | int) -> Change:
 def with_call_time_at_most(points: Bools, ns: int) -> Change:
     """Let these calls take at most this long."""
     return lambda model: model._replace(own=np.where(points, np.minimum(model.own, ns), model.own))
-
-
-def with_call_share(points: Bools, share: float) -> Change:
-    """Let these calls take this share of their time."""
-    return lambda model: model._replace(own=np.where(points, (model.own * share).astype(np.int64), model.own))
 
 
 def with_durations(work: Int64s, dur: Int64s | int) -> Change:
@@ -232,6 +228,15 @@ def without_host_work(profile: Profile, times: Times, kept: Bools | None = None)
     )
 
 
+def without_work(profile: Profile, times: Times, needed: Bools | None = None) -> Change:
+    """Take out what the host does in these times, and what it launches, except for the work that is needed."""
+    inside, _ = points_inside(profile, times)
+    queue = profile.of(gpu_queue)
+    work = inside[queue.point] if needed is None else inside[queue.point] & ~needed
+    kept = None if needed is None else mask_at(queue.point[inside[queue.point] & needed], len(inside))
+    return in_sequence(without_host_work(profile, times, kept), with_durations(np.flatnonzero(work), 0))
+
+
 def enclosing(trace: Trace, rows: Int64s, matches: Callable[[str], bool]) -> Int64s:
     """Return the innermost slice around each of these, or itself, whose name matches; -1 for none."""
     return first_ancestor(trace.parent, rows, mask_of(trace.names, matches)[trace.name])
@@ -257,9 +262,15 @@ def work_named(profile: Profile, matches: Callable[[str], bool]) -> Bools:
     return np.asarray(mask_of(trace.names, matches)[trace.name[profile.of(gpu_queue).row]])
 
 
-def is_communication_kernel(kernel: str) -> bool:
-    """Whether ranks exchange data with this kernel, by its name."""
-    return category_of(kernel, KERNEL) == "communication"
+def communicating(profile: Profile) -> Bools:
+    """Return which work of the queue exchanges data between ranks."""
+    return work_named(profile, lambda kernel: category_of(kernel, KERNEL) == "communication")
+
+
+def work_inside(profile: Profile, times: Times) -> Int64s:
+    """Return the work of the queue that is launched in these times."""
+    inside, _ = points_inside(profile, times)
+    return np.flatnonzero(inside[profile.of(gpu_queue).point])
 
 
 def launches_kernels(profile: Profile) -> Bools:
@@ -271,17 +282,13 @@ def outermost_operator(trace: Trace, rows: Int64s) -> Int64s:
     """Return the outermost operator around each slice, inside compiled code or a Python function; -1 for none."""
     operator = mask_of(trace.cats, OPERATOR.__eq__)
     aten = mask_of(trace.names, lambda name: name.startswith(ATEN))
-    outermost = np.full(len(rows), -1)
-    for indices, ancestors in ancestors_of(trace.parent, rows):
-        matches = operator[trace.cat[ancestors]] & aten[trace.name[ancestors]]
-        outermost[indices[matches]] = ancestors[matches]
-    return outermost
+    return outermost_ancestor(trace.parent, rows, lambda at: operator[trace.cat[at]] & aten[trace.name[at]])
 
 
 def compiled_whole(profile: Profile, points: Bools) -> Change:
     """Make each run of these points one graph, including its copies and fills."""
     fusible = profile.of(work_named, is_fusible) | ~profile.of(are_kernels)
-    return as_one_graph(profile, points, fusible, call_ns=CALL_OF_GRAPH_NS)
+    return as_one_graph(profile, points, fusible)
 
 
 def as_one_graph(
@@ -289,41 +296,41 @@ def as_one_graph(
     points: Bools,
     fusible: Bools,
     unfused: float = 0.0,
-    call_ns: int | None = None,
+    is_called: bool = True,
     as_before: bool = False,
 ) -> Change:
     """Make each run of these points one graph, as inductor would: kernels are fused, launches follow each other.
 
     `fusible`: which work of the queue can be fused with its neighbours. `unfused`: the share of the kernels of a run
-    that is left in addition to the longest. `call_ns`: host time of calling the graph of a run; None where it is part
-    of a graph that runs anyway. `as_before`: launches that are left take the host as long as now, not only a call.
+    that is left in addition to the longest. `is_called`: False where it is part of a graph that runs anyway.
+    `as_before`: launches that are left take the host as long as now, not only a call.
     """
     queue, pieces = profile.of(gpu_queue), profile.of(host_segments)
-    if call_ns is not None:
-        points = _worth_a_call(profile, points, call_ns)
+    if is_called:
+        points = _worth_a_call(profile, points)
     first = points & ~np.concatenate(([False], points[:-1]))
     work, longest = _fusible_runs(profile, points[queue.point] & fusible)
     dur = np.where(longest > 0, longest + (unfused * (queue.dur[work] - longest)).astype(np.int64), 0)
     fused_away = mask_at(queue.point[work[longest == 0]], len(points))
-    called = first if call_ns is not None else np.zeros(len(points), bool)
+    called = first & is_called
     quicker = points & ~first & (fused_away | (not as_before))
     before_quicker = np.isin(pieces.point, np.flatnonzero(quicker))
     return in_sequence(
         without_host_time(np.where(before_quicker, np.minimum(pieces.ns, thresholds.USUAL_CALL_NS), 0)),
-        with_call_time((points & fused_away & ~first) | called, np.where(called, call_ns or 0, 0)),
+        with_call_time((points & fused_away & ~first) | called, np.where(called, CALL_OF_GRAPH_NS, 0)),
         with_call_time_at_most(quicker & ~fused_away, CALL_NS),
         fused(work, dur),
     )
 
 
-def _worth_a_call(profile: Profile, points: Bools, call_ns: int) -> Bools:
+def _worth_a_call(profile: Profile, points: Bools) -> Bools:
     """Leave out the runs that take the host no longer than a call of their graph would."""
     pieces = profile.of(host_segments)
     begins = points & ~np.concatenate(([False], points[:-1]))
     leading = np.where(begins, 0, sums(pieces.point, pieces.ns, len(points)))
     run = np.cumsum(begins)  # 0 before the first
     run_ns = np.bincount(run, points * (leading + profile.of(model).own))
-    return np.asarray(points & (run_ns[run] > call_ns))
+    return np.asarray(points & (run_ns[run] > CALL_OF_GRAPH_NS))
 
 
 def _fusible_runs(profile: Profile, fusible: Bools) -> tuple[Int64s, Int64s]:

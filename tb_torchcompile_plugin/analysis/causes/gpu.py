@@ -2,24 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
-from tb_torchcompile_plugin.analysis.causes.fix import (
-    Fix,
-    are_kernels,
-    enclosing,
-    in_sequence,
-    points_inside,
-    slice_times,
-    with_durations,
-    without_host_work,
-    work_named,
-)
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import percent
 from tb_torchcompile_plugin.analysis.runtime.attention import UnfusedAttention, unfused_attention
@@ -64,17 +54,20 @@ _GONE_OF_VOLUMES = Speed(0.0, 1.0, 0.0)
 _FUSED_ATTENTION = {"bf16": (0.21, 0.1, 0.37), "fp32": (0.4, 0.28, 0.53)}
 _FUSED_ATTENTION_NS = 8_000  # of the shortest ones in these recordings
 _DOMINANT_PERCENT = 10.0  # of the GPU time: kernels with a smaller share are not examined one by one; by eye
-# Kernel categories that come with torch or a library: the user does not write them.
-_NOT_WRITTEN = (
-    "gemm",
-    "convolution",
-    "attention",
-    "communication",
-    "memcpy",
-    "memset",
-    "triton_template",
-    "aten",
-)
+
+
+class KernelsOfOperator(PricedCause):
+    """Kernels that an operator launches, and that a step could do without."""
+
+    panel = "kernels"
+    is_named_by_kernel = True
+    operator: ClassVar[str]
+
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        launched_by = profile.of(launch_sequence).row[profile.of(gpu_queue).point].astype(np.int64)
+        inside = fix.enclosing(profile.trace, launched_by, self.operator.__eq__) >= 0
+        work = np.flatnonzero(inside & profile.of(fix.are_kernels))
+        return faster(profile, self.kind, work, _GONE, self.operator)
 
 
 class TensorCores(PricedCause):
@@ -90,11 +83,11 @@ class TensorCores(PricedCause):
         code='torch.set_float32_matmul_precision("high")',
     )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         rows = [row for row in device_properties(profile.trace) if "NVIDIA" in str(row.get("name"))]
         majors = [row.get("computeMajor") for row in rows]
         if any(isinstance(major, int) and major >= 8 for major in majors):  # Ampere and later have TF32
-            work = np.flatnonzero(work_named(profile, kernels.is_plain_fp32_product))
+            work = np.flatnonzero(fix.work_named(profile, kernels.is_plain_fp32_product))
             yield from faster(profile, self.kind, work, _TF32)
 
 
@@ -109,18 +102,16 @@ class DoublePrecision(PricedCause):
         "in float32",
     )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
-        yield from faster(
-            profile, self.kind, np.flatnonzero(work_named(profile, kernels.is_double_product)), _FLOAT32
-        )
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        work = np.flatnonzero(fix.work_named(profile, kernels.is_double_product))
+        return faster(profile, self.kind, work, _FLOAT32)
 
 
-class LayoutChanges(PricedCause):
+class LayoutChanges(KernelsOfOperator):
     """Kernels that only change the layout of tensors."""
 
     id = "layout"
-    panel = "kernels"
-    is_named_by_kernel = True
+    operator = operators.CONTIGUOUS
     words = Words(
         "Tensors are copied into another layout {often} {each} ({name}){place}",
         "Keep one layout: model and images .to(memory_format=torch.channels_last), volumes (5 dimensions) "
@@ -128,33 +119,26 @@ class LayoutChanges(PricedCause):
         code=".to(memory_format=torch.channels_last)",
     )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
-        trace = profile.trace
-        windows = columns.host_slices(
-            trace, {*operators.WINDOWS, operators.CONVOLUTION_BACKWARD}.__contains__
-        )
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        convolutions = {*operators.WINDOWS, operators.CONVOLUTION_BACKWARD}
+        windows = columns.host_slices(profile.trace, convolutions.__contains__)
         texts = {text for _, text in argument_texts(profile, "input_dims", windows)}
         has_volumes = any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
         speed = _GONE_OF_VOLUMES if has_volumes else _GONE
-        yield from faster(
-            profile, self.kind, np.flatnonzero(work_named(profile, kernels.is_layout_change)), speed
-        )
-        yield from _without_operator(profile, self.kind, operators.CONTIGUOUS)
+        work = np.flatnonzero(fix.work_named(profile, kernels.is_layout_change))
+        yield from faster(profile, self.kind, work, speed)
+        yield from super().fixes(profile)
 
 
-class Casts(PricedCause):
+class Casts(KernelsOfOperator):
     """Kernels that only change the type of tensors."""
 
     id = "casts"
-    panel = "kernels"
-    is_named_by_kernel = True
+    operator = operators.CAST
     words = Words(
         "Tensors change their type {often} {each} ({name}){place}",
         "Keep one type along the way: cast once, or let autocast do it inside of compiled code",
     )
-
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
-        return _without_operator(profile, self.kind, operators.CAST)
 
 
 class WeightCasts(PricedCause):
@@ -173,31 +157,24 @@ class WeightCasts(PricedCause):
         code="model.to(torch.bfloat16)",
     )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         trace = profile.trace
-        is_training = len(columns.host_slices(trace, operators.is_backward)) or len(
-            columns.host_slices(trace, is_optimizer)
-        )
-        if not is_training:
-            work = np.flatnonzero(work_named(profile, operators.is_generated_cast))
+        if not any(len(columns.host_slices(trace, name)) for name in (operators.is_backward, is_optimizer)):
+            work = np.flatnonzero(fix.work_named(profile, operators.is_generated_cast))
             yield from faster(profile, self.kind, work, _GONE)
 
 
-class Joined(PricedCause):
+class Joined(KernelsOfOperator):
     """Tensors are joined by copying them (`torch.cat`), as a cache is that grows."""
 
     id = "joined"
-    panel = "kernels"
-    is_named_by_kernel = True
+    operator = operators.JOIN
     words = Words(
         "Tensors are joined by copying them {often} {each} ({name}){place}",
         "Make one tensor that is large enough and write into it: buffer[:, :, n] = x "
         "in place of torch.cat((buffer, x), 2)",
         code="buffer[:, :, n] = x",
     )
-
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
-        return _without_operator(profile, self.kind, operators.JOIN)
 
 
 class WrittenOutAttention(PricedCause):
@@ -217,7 +194,7 @@ class WrittenOutAttention(PricedCause):
         code="torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)",
     )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         parts = profile.of(unfused_attention)
         peaks = {row.device: row for row in profile.of(device_peaks)[0]}
         known = [(part, speed) for part in parts if (speed := _attention_speed(profile, part, peaks))]
@@ -249,7 +226,7 @@ class Deterministic(PricedCause):
         code="torch.use_deterministic_algorithms(False)",
     )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         environment = profile.summary.environment if profile.summary else Environment()
         is_on = environment.deterministic_algorithms
         if environment.HasField("deterministic_algorithms") and not is_on:
@@ -260,27 +237,21 @@ class Deterministic(PricedCause):
         filling = filling[columns.called_by(trace, filling, operators.ALLOCATES_ONLY.__contains__)]
         is_instead = columns.called_by(trace, sorting, operators.SCATTERS.__contains__)
         if len(filling):  # inductor calls it only in this mode, which fills what was allocated
-            is_instead |= enclosing(trace, sorting, is_graph) >= 0
+            is_instead |= fix.enclosing(trace, sorting, is_graph) >= 0
         if is_on:  # as the backward of an interpolation, which is another one in this mode
-            calls = lane.row[queue.point[profile.of(work_named, operators.is_sort)]].astype(np.int64)
-            is_instead |= np.isin(sorting, enclosing(trace, calls, operators.SORTED_INSTEAD.__eq__))
+            calls = lane.row[queue.point[profile.of(fix.work_named, operators.is_sort)]].astype(np.int64)
+            is_instead |= np.isin(sorting, fix.enclosing(trace, calls, operators.SORTED_INSTEAD.__eq__))
         sorting = sorting[is_instead]
         if not len(sorting):
             return  # a program may add at indices, or fill memory, on purpose
-        times = slice_times(profile, np.union1d(sorting, filling))
-        inside, _ = points_inside(profile, times)
-        needed = profile.of(work_named, operators.scatters) & inside[queue.point]
-        kept = columns.mask_at(queue.point[needed], len(lane))
-        around = enclosing(trace, sorting[:1], operators.SCATTERS.__contains__)[0]
+        times = fix.slice_times(profile, np.union1d(sorting, filling))
+        around = fix.enclosing(trace, sorting[:1], operators.SCATTERS.__contains__)[0]
         scattering = around if around >= 0 else sorting[0]
-        yield Fix(
+        yield fix.Fix(
             kind=self.kind,
             subject=(trace.names[trace.name[scattering]], *most_called_at(profile, sorting)),
-            change=in_sequence(
-                without_host_work(profile, times, kept),
-                with_durations(np.flatnonzero(inside[queue.point] & ~needed), 0),
-            ),
-            times=int(points_inside(profile, slice_times(profile, sorting))[1].sum()) / lane.steps,
+            change=fix.without_work(profile, times, profile.of(fix.work_named, operators.scatters)),
+            times=int(fix.points_inside(profile, fix.slice_times(profile, sorting))[1].sum()) / lane.steps,
         )
 
 
@@ -303,10 +274,7 @@ class LowBandwidthKernel(PricedCause):
         code='torch.compile(model, mode="max-autotune")',
     )
 
-    def applies(self, context: SpanContext) -> bool:
-        return has_dominant_kernel(context.profile, thresholds.kernel_percent)
-
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         if not has_dominant_kernel(profile, _DOMINANT_PERCENT):
             return
         rows = [
@@ -318,11 +286,13 @@ class LowBandwidthKernel(PricedCause):
         for name, share in reached.items():
             if share < 1:
                 speed = Speed(share, (1 + share) / 2, share)
-                work = np.flatnonzero(work_named(profile, name.__eq__))
+                work = np.flatnonzero(fix.work_named(profile, name.__eq__))
                 yield from faster(profile, self.kind, work, speed, name)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        for row in context.profile.of(kernel_table).rows:
+        profile = context.profile
+        is_worth_it = has_dominant_kernel(profile, thresholds.kernel_percent)
+        for row in profile.of(kernel_table).rows if is_worth_it else ():
             share, bandwidth = context.gpu_share(row.time_us), row.bandwidth_percent
             if row.category not in DATA_MOVING_CATEGORIES or share < thresholds.kernel_percent:
                 continue
@@ -366,7 +336,8 @@ class DominantKernel(Cause):
         share = context.gpu_share(row.time_us) if row else 0.0
         if row is None or share < thresholds.dominant_percent:
             return
-        if row.bandwidth_percent is not None or row.category in _NOT_WRITTEN or _is_torchs(profile, row.name):
+        is_written = row.category in (*DATA_MOVING_CATEGORIES, "normalization", "cpp", "other")
+        if row.bandwidth_percent is not None or not is_written or _is_torchs(profile, row.name):
             return
         yield self.finding(
             context,
@@ -417,34 +388,24 @@ CAUSES = (
 )
 
 
-def _without_operator(profile: Profile, kind: str, operator: str) -> Iterator[Fix]:
-    """Yield without the kernels that this operator launches."""
-    launched_by = profile.of(launch_sequence).row[profile.of(gpu_queue).point].astype(np.int64)
-    inside = enclosing(profile.trace, launched_by, operator.__eq__) >= 0
-    return faster(profile, kind, np.flatnonzero(inside & profile.of(are_kernels)), _GONE, operator)
-
-
 def faster(
     profile: Profile, kind: str, work: Int64s, speed: Speed, name: str = "", part: Int64s | None = None
-) -> Iterator[Fix]:
+) -> Iterator[fix.Fix]:
     """Yield this work of the queue made faster; `part`: ns of each kernel that change, None for all."""
     if not len(work):
         return
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(launch_sequence)
     largest = trace.names[trace.name[queue.row[work[np.argmax(queue.dur[work])]]]]
     affected = queue.dur[work] if part is None else part
-    change, conservative, optimistic = (
-        with_durations(work, queue.dur[work] - affected + (affected * share).astype(np.int64))
-        for share in speed
-    )
-    yield Fix(
+    yield fix.Fix(
+        kind,
+        len(work) / lane.steps,
+        *(
+            fix.with_durations(work, queue.dur[work] - affected + (affected * share).astype(np.int64))
+            for share in speed
+        ),
         id=f"{kind}:{name}",
-        kind=kind,
         subject=(name or largest, *most_called_at(profile, lane.row[queue.point[work]])),
-        change=change,
-        times=len(work) / lane.steps,
-        conservative=conservative,
-        optimistic=optimistic,
     )
 
 
@@ -474,7 +435,7 @@ def _line(profile: Profile, part: UnfusedAttention) -> tuple[str, int] | None:
 def _is_torchs(profile: Profile, kernel: str) -> bool:
     """Whether only torch's own operators launch it: the user cannot change how it reads and writes."""
     trace = profile.trace
-    rows = profile.of(launching_operators)[work_named(profile, kernel.__eq__)]
+    rows = profile.of(launching_operators)[fix.work_named(profile, kernel.__eq__)]
     return bool(len(rows) and (rows >= 0).all()) and all(
         is_library_operator(trace.names[name]) for name in np.unique(trace.name[rows]).tolist()
     )

@@ -47,13 +47,10 @@ class UnnamedCpuKernels(Cause):
     panel = "cpu"
     limits = ("unexplained_percent",)
 
-    def applies(self, context: SpanContext) -> bool:
-        return bool(context.profile.of(unnamed_cpu_kernels))
-
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         rows = context.profile.of(step_breakdown).mean_parts
         share = sum(row.percent for row in rows if (row.kind, row.part) == ("host", "compiled_graph"))
-        if share < thresholds.unexplained_percent:
+        if share < thresholds.unexplained_percent or not context.profile.of(unnamed_cpu_kernels):
             return
         yield self.finding(
             context,
@@ -119,33 +116,32 @@ class NoTrace(Cause):
     panel = "runs"
 
     def detect_in_data(self, data: CompileData) -> Iterator[Finding]:
-        recorded = data.summary.steps
-        if not recorded.HasField("unused"):
-            if data.source == "summary" and not data.has_trace:  # torch writes a log without a trace
-                yield self.trace_missing(len(recorded.recorded_ns))
-            return
-        steps = recorded.unused.steps
-        ended = f"it ended after {plural(steps, 'call')} of its step()"
-        yield self.finding(
-            None,
-            "There is no trace, as the profiler's schedule never began to record: "
-            f"{ended if steps else 'its step() was not called'}",
-            "Run more steps, or shorten wait and warmup of the schedule" if steps else _CALL_STEP,
-            {"profiler_steps": steps},
-            severity="critical",
-            code=None if steps else "prof.step()",
-        )
-
-    def trace_missing(self, steps: int) -> Finding:
-        why = "and no call of a profiler's step() was recorded"
-        advice = f"If a profiler was to write one, its schedule has not ended. {_CALL_STEP}"
-        if steps:
+        recorded, code = data.summary.steps, None
+        if recorded.HasField("unused"):
+            steps = recorded.unused.steps
+            why = f"it ended after {plural(steps, 'call')} of its step()"
+            advice = "Run more steps, or shorten wait and warmup of the schedule"
+            if not steps:
+                why, advice, code = "its step() was not called", _CALL_STEP, "prof.step()"
+            yield self.finding(
+                None,
+                f"There is no trace, as the profiler's schedule never began to record: {why}",
+                advice,
+                {"profiler_steps": steps},
+                severity="critical",
+                code=code,
+            )
+        elif data.source == "summary" and not data.has_trace:  # torch writes a log without a trace
+            steps = len(recorded.recorded_ns)
             why = f"though the profiler recorded {plural(steps, 'step')}"
             advice = (
                 "Put the trace into the same folder. If none was written, let the profiler's schedule end"
             )
-        title = f"The compile summary has no trace, {why}"
-        return self.finding(None, title, advice, {"profiled_steps": steps}, severity="info")
+            if not steps:
+                why = "and no call of a profiler's step() was recorded"
+                advice = f"If a profiler was to write one, its schedule has not ended. {_CALL_STEP}"
+            title = f"The compile summary has no trace, {why}"
+            yield self.finding(None, title, advice, {"profiled_steps": steps}, severity="info")
 
 
 CAUSES = (NamesDisabled(), UnnamedCpuKernels(), EmptyProfile(), NoTrace())

@@ -130,9 +130,8 @@ def predicted_fixes(profile: Profile) -> list[WhatIf]:
 
 def adds_ns(profile: Profile, fix: str, other: str) -> float:
     """Return what the first of these fixes takes off a mean step if the second is made already."""
-    by_id = {row.id: row.change for row in profile.of(fixes)}
-    alone = after_ns(profile, by_id[other])
-    return alone - after_ns(profile, lambda model: apply_all(model, [by_id[fix], by_id[other]]))
+    by_id = {row.id: row for row in profile.of(fixes)}
+    return _after_all(profile, [by_id[other]]) - _after_all(profile, [by_id[fix], by_id[other]])
 
 
 def picture_now(profile: Profile) -> Picture:

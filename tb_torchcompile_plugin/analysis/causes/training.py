@@ -6,40 +6,19 @@ launches, and rows of an embedding that no step looked up.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.cause import PricedCause, Words, saves_up_to, step_after
+from tb_torchcompile_plugin.analysis.causes import fix
+from tb_torchcompile_plugin.analysis.causes.cause import PricedCause, Words, step_after
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.eager_points import optimizer_steps, optimizer_times
-from tb_torchcompile_plugin.analysis.causes.fix import (
-    Bools,
-    Change,
-    Fix,
-    Times,
-    are_kernels,
-    enclosing,
-    fused,
-    in_sequence,
-    is_communication_kernel,
-    on_tracks,
-    points_inside,
-    slice_times,
-    time_inside,
-    waiting_for,
-    with_call_time,
-    with_durations,
-    without_host_time,
-    without_host_work,
-    without_waiting,
-    work_named,
-)
 from tb_torchcompile_plugin.analysis.causes.host import excess
-from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted
+from tb_torchcompile_plugin.analysis.finding import Evidence, Finding
 from tb_torchcompile_plugin.analysis.runtime.dense_embeddings import (
     DenseEmbedding,
     accumulated_gradients,
@@ -49,7 +28,6 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_code import share_of_gpu
 from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching_operators, tensor_shapes
 from tb_torchcompile_plugin.analysis.runtime.recomputed import recomputed
-from tb_torchcompile_plugin.analysis.runtime.step_picture import TimeUnit
 from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
 from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices, mask_at, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
@@ -91,13 +69,14 @@ class AnomalyMode(PricedCause):
     id = "anomaly_mode"
     panel = "operators"
     role = "blocking"
+    varies = True
     words = Words(
         "Anomaly mode is on: autograd looks for a NaN {often} {each} and keeps the stack of each node",
         "Switch it off where no error is looked for: torch.autograd.set_detect_anomaly(False)",
         code="torch.autograd.set_detect_anomaly(False)",
     )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         trace, steps = profile.trace, profile.of(launch_sequence).steps
         checks = host_slices(trace, operators.NAN_CHECKS.__contains__)
         checks = checks[called_by(trace, checks, operators.is_node)]
@@ -106,9 +85,9 @@ class AnomalyMode(PricedCause):
         if min(compares, reads) < _MIN_CHECKS * steps:
             return
         stacks = host_slices(trace, operators.is_anomaly_stack, (PYTHON_FUNCTION,))
-        seen = _without(profile, slice_times(profile, np.union1d(checks, stacks)))
-        likely, most = (in_sequence(seen, without_host_time(ns)) for ns in _around_forwards(profile))
-        yield Fix(
+        seen = fix.without_work(profile, fix.slice_times(profile, np.union1d(checks, stacks)))
+        likely, most = (fix.in_sequence(seen, fix.without_host_time(ns)) for ns in _around_forwards(profile))
+        yield fix.Fix(
             kind=self.kind,
             subject=(operators.NAN_CHECKS[0], "", 0),
             change=seen if len(stacks) else likely,
@@ -116,9 +95,6 @@ class AnomalyMode(PricedCause):
             conservative=seen,
             optimistic=None if len(stacks) else most,
         )
-
-    def after(self, predicted: Predicted, fixed: str, unit: TimeUnit) -> str:
-        return saves_up_to(predicted, fixed, unit)
 
 
 class RepeatedBackward(PricedCause):
@@ -132,7 +108,7 @@ class RepeatedBackward(PricedCause):
         code="sum(losses).backward()",
     )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         trace, ownership = profile.trace, profile.of(Ownership)
         forwards: Counter[str] = Counter()
         for call in all_calls(profile.of(region_calls)):
@@ -146,11 +122,9 @@ class RepeatedBackward(PricedCause):
             if times > 1 and not rest:
                 repeated += (row for index, row in enumerate(rows) if index % times)
         if repeated:
-            yield Fix(
-                kind=self.kind,
-                change=_without(profile, slice_times(profile, np.array(sorted(repeated), np.int64))),
-                times=len(repeated) / profile.of(launch_sequence).steps,
-            )
+            needless = fix.slice_times(profile, np.array(sorted(repeated), np.int64))
+            number = len(repeated) / profile.of(launch_sequence).steps
+            yield fix.Fix(self.kind, number, fix.without_work(profile, needless))
 
 
 class RecomputedForward(PricedCause):
@@ -189,35 +163,24 @@ class RecomputedForward(PricedCause):
                     context, row, next_step=f"{words.next_step}. {fullest.sentence()}" if fullest else ""
                 )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
-        trace, compiled = profile.trace, profile.of(recomputed)
-        likely = list(profile.of(recomputing))
-        heavy = likely.copy()
-        widest = likely.copy()
-        for part in compiled:
-            # From the first heavy operator to the last. At most from the heavy one of the gradient before to the one
-            # after: cheap kernels in between may belong to either.
-            likely.append((part.rows[0], part.begin, part.end))
-            heavy += ((row, int(trace.ts[row]), int(trace.ts[row] + trace.dur[row])) for row in part.rows)
-            widest.append((part.rows[0], part.earliest, part.latest))
-        times, least, most = (
-            on_tracks(profile, *np.array(moments, np.int64).reshape(-1, 3).T)
-            for moments in (likely, heavy, widest)
-        )
-        inside, first = points_inside(profile, times)
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        eager, compiled, data = profile.of(recomputing), profile.of(recomputed), profile.data
+        moments = [[*eager, *(part.likely for part in compiled)]]
+        if compiled:  # cheap kernels between a heavy operator and one of the gradient may belong to either
+            moments.append([*eager, *(moment for part in compiled for moment in part.heavy)])
+            moments.append([*eager, *(part.widest for part in compiled)])
+        times = [fix.on_tracks(profile, *np.array(rows, np.int64).reshape(-1, 3).T) for rows in moments]
+        inside, first = fix.points_inside(profile, times[0])
         if not inside.any():
             return
         # Where the first checkpoint of the compiled graphs is called.
-        data, names = profile.data, dict.fromkeys(part.compile_id for part in compiled)
-        frames = (frame for name in names for frame in data.of(checkpoint_lines, name)) if data else iter(())
-        frame = next(frames, None)
-        yield Fix(
-            kind=self.kind,
+        lines = (data.of(checkpoint_lines, part.compile_id) for part in compiled) if data else ()
+        frame = next(chain.from_iterable(lines), None)
+        yield fix.Fix(
+            self.kind,
+            int(first.sum()) / profile.of(launch_sequence).steps,
+            *(fix.without_work(profile, when) for when in times),
             subject=("torch.utils.checkpoint", frame.file if frame else "", frame.line if frame else 0),
-            change=_without(profile, times),
-            times=int(first.sum()) / profile.of(launch_sequence).steps,
-            conservative=_without(profile, least) if compiled else None,
-            optimistic=_without(profile, most) if compiled else None,
         )
 
 
@@ -239,20 +202,21 @@ class ZeroedGradients(PricedCause):
         code="optimizer.zero_grad(set_to_none=True)",
     )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         trace, lane = profile.trace, profile.of(launch_sequence)
-        zeroing = slice_times(profile, host_slices(trace, is_zero_grad, (LABEL,)))
-        launches = int((points_inside(profile, zeroing)[0] & lane.launches).sum())
+        zeroing = fix.slice_times(profile, host_slices(trace, is_zero_grad, (LABEL,)))
+        launches = int((fix.points_inside(profile, zeroing)[0] & lane.launches).sum())
         if not launches:
             return
         additions = host_slices(trace, operators.ADDITION.__eq__)
-        additions = additions[enclosing(trace, additions, operators.ACCUMULATES.__eq__) >= 0]
-        zeroed, added = _without(profile, zeroing), _without(profile, slice_times(profile, additions))
-        yield Fix(
+        additions = additions[fix.enclosing(trace, additions, operators.ACCUMULATES.__eq__) >= 0]
+        zeroed = fix.without_work(profile, zeroing)
+        added = fix.without_work(profile, fix.slice_times(profile, additions))
+        yield fix.Fix(
             kind=self.kind,
             subject=("zero_grad", "", 0),
             # All micro-batches but the first have to add to the gradients.
-            change=zeroed if profile.of(micro_batches) else in_sequence(zeroed, added),
+            change=zeroed if profile.of(micro_batches) else fix.in_sequence(zeroed, added),
             times=launches / lane.steps,
             conservative=zeroed,
         )
@@ -273,7 +237,7 @@ class Batch(PricedCause):
         "as one batch",
     )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         if not profile.of(micro_batches):
             return
         steps, lane, queue = profile.of(micro_batches), profile.of(launch_sequence), profile.of(gpu_queue)
@@ -285,30 +249,24 @@ class Batch(PricedCause):
         for edges in steps:
             first[edges[0] : edges[1]] = True
             others[edges[1] : edges[-1]] = True
-        work = np.flatnonzero(
-            first[queue.point] & profile.of(are_kernels) & ~profile.of(work_named, is_communication_kernel)
-        )
+        computing = profile.of(fix.are_kernels) & ~profile.of(fix.communicating)
+        work = np.flatnonzero(first[queue.point] & computing)
         pieces, dropped = profile.of(host_segments), np.flatnonzero(others[queue.point])
-        gone = in_sequence(
-            without_host_time(np.where(others[pieces.point], pieces.ns, 0)),
-            without_waiting(others),
-            with_call_time(others, 0),
-            fused(dropped, 0),
+        gone = fix.in_sequence(
+            fix.without_host_time(np.where(others[pieces.point], pieces.ns, 0)),
+            fix.without_waiting(others),
+            fix.with_call_time(others, 0),
+            fix.fused(dropped, 0),
         )
-        change, conservative, optimistic = (
-            in_sequence(
-                gone,
-                with_durations(work, (queue.dur[work] * np.maximum(1.0, count * filled)).astype(np.int64)),
-            )
+        longer = (
+            (queue.dur[work] * np.maximum(1.0, count * filled)).astype(np.int64)
             for filled in (share_of_gpu(profile.trace, queue.row[work]), 1.0, 0.0)
         )
-        yield Fix(
-            kind=self.kind,
+        yield fix.Fix(
+            self.kind,
+            count,
+            *(fix.in_sequence(gone, fix.with_durations(work, ns)) for ns in longer),
             subject=("", *most_called_at(profile, lane.row[first & (lane.row >= 0)])),
-            change=change,
-            times=count,
-            conservative=conservative,
-            optimistic=optimistic,
         )
 
 
@@ -327,28 +285,28 @@ class ReducedOnce(PricedCause):
         code="with ddp.no_sync():",
     )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         if not profile.of(micro_batches):
             return
         steps, lane, queue = profile.of(micro_batches), profile.of(launch_sequence), profile.of(gpu_queue)
         early = np.zeros(len(lane), bool)
         for edges in steps:
             early[edges[0] : edges[-2]] = True
-        work = np.flatnonzero(early[queue.point] & profile.of(work_named, is_communication_kernel))
+        work = np.flatnonzero(early[queue.point] & profile.of(fix.communicating))
         rows = lane.row[queue.point[work]].astype(np.int64)
-        call = enclosing(profile.trace, rows, is_group_call)
-        reducing = (enclosing(profile.trace, rows, operators.reduces_gradients) >= 0) & (call >= 0)
+        call = fix.enclosing(profile.trace, rows, is_group_call)
+        reducing = (fix.enclosing(profile.trace, rows, operators.reduces_gradients) >= 0) & (call >= 0)
         work, call = work[reducing], np.unique(call[reducing])
         if not len(work):
             return
-        times = slice_times(profile, call)
-        yield Fix(
+        times = fix.slice_times(profile, call)
+        yield fix.Fix(
             kind=self.kind,
             subject=(profile.trace.names[profile.trace.name[call[0]]], "", 0),
-            change=in_sequence(
-                without_host_time(time_inside(profile, times)),
-                with_call_time(points_inside(profile, times)[0] & early, 0),
-                with_durations(work, 0),
+            change=fix.in_sequence(
+                fix.without_host_time(fix.time_inside(profile, times)),
+                fix.with_call_time(fix.points_inside(profile, times)[0] & early, 0),
+                fix.with_durations(work, 0),
             ),
             times=len(steps[0]) - 1,
         )
@@ -366,36 +324,31 @@ class FusedOptimizer(PricedCause):
         code="torch.optim.AdamW(..., fused=True)",
     )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         if not any(map(is_optimizer_step, profile.trace.names)):
             return
         trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
-        inside, first = points_inside(profile, profile.of(optimizer_times))
+        inside, first = fix.points_inside(profile, profile.of(optimizer_times))
         launches = int((inside & lane.launches).sum())
         if not launches or launches < _MANY_LAUNCHES * max(int(first.sum()), 1):
             return
-        is_fused = work_named(profile, operators.is_fused_optimizer) & inside[queue.point]
+        is_fused = fix.work_named(profile, operators.is_fused_optimizer) & inside[queue.point]
         if 2 * int(is_fused.sum()) > int(inside[queue.point].sum()):
             return
         # Each step is one launch: each kernel takes as long as the shortest one, and then for its data.
-        gone = without_host_time(time_inside(profile, profile.of(optimizer_times)))
+        gone = fix.without_host_time(fix.time_inside(profile, profile.of(optimizer_times)))
         work = np.flatnonzero(inside[queue.point] & ~first[queue.point])
         data_ns = queue.dur[work] - queue.dur[work].min(initial=np.iinfo(np.int64).max)
-        change, conservative = (
-            in_sequence(
+        changes = (
+            fix.in_sequence(
                 gone,
-                with_call_time(inside & lane.launches, np.where(first, _FUSED_NS, 0)),
-                fused(work, (data_ns * passes).astype(np.int64)),
+                fix.with_call_time(inside & lane.launches, np.where(first, _FUSED_NS, 0)),
+                fix.fused(work, (data_ns * passes).astype(np.int64)),
             )
             for passes in (_FUSED_PASSES, 1.0)
         )
-        yield Fix(
-            kind=self.kind,
-            subject=(trace.names[trace.name[optimizer_steps(trace)[0]]], "", 0),
-            change=change,
-            times=launches / lane.steps,
-            conservative=conservative,
-        )
+        name = trace.names[trace.name[optimizer_steps(trace)[0]]]
+        yield fix.Fix(self.kind, launches / lane.steps, *changes, subject=(name, "", 0))
 
 
 class DenseEmbeddingGradient(PricedCause):
@@ -417,14 +370,14 @@ class DenseEmbeddingGradient(PricedCause):
         code="torch.nn.Embedding(..., sparse=True)\ntorch.optim.SparseAdam(embedding.parameters())",
     )
 
-    def fixes(self, profile: Profile) -> Iterator[Fix]:
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
         if not any(map(operators.is_embedding_backward, profile.trace.names)):
             return
-        dur, rows = profile.of(gpu_queue).dur, []
+        dur, steps, rows = profile.of(gpu_queue).dur, profile.of(launch_sequence).steps, []
         for embedding in profile.of(dense_embeddings):
             updates = _optimizer_shares(profile, embedding)
             row_ns = dur[embedding.fills].sum() / (embedding.calls * embedding.shape[0])
-            sparse_ns = _SPARSE_PASSES * row_ns * embedding.looked_up * profile.of(launch_sequence).steps
+            sparse_ns = _SPARSE_PASSES * row_ns * embedding.looked_up * steps
             dense_ns = float((dur * updates).sum())
             # Below a half it is faster even where it takes twice as long as assumed.
             if sparse_ns and dense_ns and sparse_ns / dense_ns < 0.5:
@@ -435,14 +388,11 @@ class DenseEmbeddingGradient(PricedCause):
             return
         looked_up = sum(row.of.looked_up for row in rows)
         total = sum(row.of.tables * row.of.shape[0] for row in rows)
-        name = f"{looked_up:,.0f} of {total:,.0f} rows ({100 * looked_up / total:.2g} %)"
-        yield Fix(
-            kind=self.kind,
-            subject=(name, "", 0),
-            change=_sparse(profile, rows, 1.0, _SPARSE_NS),
-            times=sum(row.of.tables for row in rows),
-            conservative=_sparse(profile, rows, 2.0, 2 * _SPARSE_NS),
-            optimistic=_sparse(profile, rows, 0.5, _SPARSE_NS // 2, waits=False),
+        yield fix.Fix(
+            self.kind,
+            sum(row.of.tables for row in rows),
+            *(_sparse(profile, rows, slower) for slower in (1.0, 2.0, 0.5)),
+            subject=(f"{looked_up:,.0f} of {total:,.0f} rows ({100 * looked_up / total:.2g} %)", "", 0),
         )
 
 
@@ -469,14 +419,14 @@ def micro_batches(profile: Profile) -> list[Int64s]:
     launches = np.flatnonzero(lane.launches & (lane.row >= 0))
     backward = np.zeros(len(lane), bool)
     backward[launches] = profile.of(Ownership).is_backward(lane.row[launches].astype(np.int64))
-    optimizing, _ = points_inside(profile, profile.of(optimizer_times))
+    optimizing, _ = fix.points_inside(profile, profile.of(optimizer_times))
     steps = [_edges(lane.launches, backward, begin, end) for begin, end in pairwise(lane.marks.tolist())]
     if not steps or len({len(edges) for edges in steps}) > 1 or len(steps[0]) < 3:  # edges: two micro-batches
         return []
     return [] if any(optimizing[edges[0] : edges[-1]].any() for edges in steps) else steps
 
 
-def _edges(launches: Bools, backward: Bools, begin: int, end: int) -> Int64s:
+def _edges(launches: fix.Bools, backward: fix.Bools, begin: int, end: int) -> Int64s:
     """Return the edges of the micro-batches of one step; an empty array where they are not alike."""
     points = begin + np.flatnonzero(launches[begin:end])
     ends = np.flatnonzero(backward[points] & ~np.append(backward[points][1:], False)) + 1
@@ -508,7 +458,7 @@ def recomputing(profile: Profile) -> list[tuple[int, int, int]]:
     rows = host_slices(trace, operators.is_forward_only)
     # Operators that a user's own backward calls were not recorded for autograd, and have no sequence number.
     rows = rows[trace.sequence[rows] >= 0]
-    nodes = enclosing(trace, rows, operators.is_plain_node)
+    nodes = fix.enclosing(trace, rows, operators.is_plain_node)
     for node, row in zip(nodes[nodes >= 0].tolist(), rows[nodes >= 0].tolist()):
         ends[node] = max(ends.get(node, 0), int(trace.ts[row] + trace.dur[row]))
     return [(row, int(trace.ts[row]), end) for row, end in ends.items()]
@@ -528,13 +478,6 @@ def _around_forwards(profile: Profile) -> tuple[Int64s, Int64s]:
     return ns, np.where(mask_at(likely, len(ns)) | (cause == "nothing"), pieces.ns, 0)
 
 
-def _without(profile: Profile, times: Times) -> Change:
-    """Take out what the host does in these times, and what it launches."""
-    inside, _ = points_inside(profile, times)
-    work = np.flatnonzero(inside[profile.of(gpu_queue).point])
-    return in_sequence(without_host_work(profile, times), with_durations(work, 0))
-
-
 class _DenseUpdate(NamedTuple):
     """Work that goes over whole embeddings of one shape."""
 
@@ -550,51 +493,36 @@ def _optimizer_shares(profile: Profile, embedding: DenseEmbedding) -> Floats:
     Lists that are too long to be recorded are taken to hold all gradients, where there is one optimizer.
     """
     trace, launched = profile.trace, profile.of(launching_operators)
-    work = _work_in(profile, profile.of(optimizer_times))
+    work = fix.work_inside(profile, profile.of(optimizer_times))
     shares = _shares(profile, work, embedding)
     if not shares.any() and len(optimizer_steps(trace)) <= profile.of(launch_sequence).steps:
-        numbers = sum(map(math.prod, profile.of(accumulated_gradients)))
+        gradients = profile.of(accumulated_gradients)
+        of_all = gradients.count(list(embedding.shape)) / max(sum(map(math.prod, gradients)), 1)
         tensors = tensor_shapes(profile, np.unique(launched[work]))
-        lists = [
-            row
-            for row, shapes in tensors.items()
-            if not shapes and row >= 0 and operators.is_foreach(trace.names[trace.name[row]])
-        ]
-        of_all = (
-            embedding.numbers
-            * profile.of(accumulated_gradients).count(list(embedding.shape))
-            / max(numbers, 1)
-        )
-        shares[np.isin(launched, lists)] = of_all * embedding.share
+        unknown = [row for row, shapes in tensors.items() if row >= 0 and not shapes]
+        lists = [row for row in unknown if operators.is_foreach(trace.names[trace.name[row]])]
+        shares[np.isin(launched, lists)] = embedding.numbers * of_all * embedding.share
     return shares
 
 
 def _gradient_passes(profile: Profile) -> Int64s:
-    """Return the work that goes over whole gradients: norms, clips, sums, zeroing."""
-    trace, steps = profile.trace, optimizer_steps(profile.trace)
-    zeroing = slice_times(profile, host_slices(trace, is_zero_grad, (LABEL,)))
+    """Return the work that goes over whole gradients: sums, norms, clips, zeroing."""
+    trace, steps, launched = profile.trace, optimizer_steps(profile.trace), profile.of(launching_operators)
     nodes = host_slices(trace, operators.is_node)
+    zeroing = host_slices(trace, is_zero_grad, (LABEL,))
     # From the end of a backward to the begin of the optimizer step after it.
     ends = np.sort(trace.ts[nodes] + trace.dur[nodes])
     before = np.searchsorted(ends, trace.ts[steps], side="right") - 1
     steps, before = steps[before >= 0], before[before >= 0]
-    after_backwards = on_tracks(profile, steps, ends[before], trace.ts[steps])
-    between = _launched_by(profile, _work_in(profile, after_backwards), operators.is_gradient_scaling)
-    in_nodes = _work_in(profile, slice_times(profile, nodes))
-    summing = _launched_by(profile, in_nodes, operators.SUMS.__contains__)
-    return np.unique(np.concatenate((_work_in(profile, zeroing), summing, between)))
-
-
-def _launched_by(profile: Profile, work: Int64s, matches: Callable[[str], bool]) -> Int64s:
-    """Return the work that operators with matching names launched."""
-    rows = profile.of(launching_operators)[work]
-    named = mask_of(profile.trace.names, matches)[profile.trace.name[rows]]
-    return np.asarray(work[(rows >= 0) & named])
-
-
-def _work_in(profile: Profile, times: Times) -> Int64s:
-    inside, _ = points_inside(profile, times)
-    return np.flatnonzero(inside[profile.of(gpu_queue).point])
+    passes = [fix.work_inside(profile, fix.slice_times(profile, zeroing))]
+    for times, matches in (
+        (fix.slice_times(profile, nodes), operators.SUMS.__contains__),
+        (fix.on_tracks(profile, steps, ends[before], trace.ts[steps]), operators.is_gradient_scaling),
+    ):
+        work = fix.work_inside(profile, times)
+        named = mask_of(trace.names, matches)[trace.name[launched[work]]]
+        passes.append(work[named & (launched[work] >= 0)])
+    return np.unique(np.concatenate(passes))
 
 
 def _shares(profile: Profile, work: Int64s, embedding: DenseEmbedding) -> Floats:
@@ -608,10 +536,8 @@ def _shares(profile: Profile, work: Int64s, embedding: DenseEmbedding) -> Floats
     return shares
 
 
-def _sparse(
-    profile: Profile, rows: list[_DenseUpdate], slower: float, host_ns: int, waits: bool = True
-) -> Change:
-    """Make the updates sparse: `slower` times as long as assumed, with `host_ns` for each embedding."""
+def _sparse(profile: Profile, rows: list[_DenseUpdate], slower: float) -> fix.Change:
+    """Make the updates sparse: `slower` times as long as assumed, on the GPU and on the host."""
     lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
     left = np.ones(len(queue))
     for row in rows:
@@ -625,13 +551,13 @@ def _sparse(
     # Launches of updates of nothing else are gone, and their operators.
     alone = mask_at(np.setdiff1d(points, queue.point[updates < _ALL]), len(lane))
     calls = np.unique(profile.of(launching_operators)[work[alone[queue.point[work]]]])
-    on_host = int(host_ns * sum(row.of.tables for row in rows))
+    on_host = int(slower * _SPARSE_NS * sum(row.of.tables for row in rows))
     changes = [
-        with_durations(np.arange(len(queue)), (queue.dur * left.clip(0)).astype(np.int64)),
-        without_host_time(time_inside(profile, slice_times(profile, calls))),
-        with_call_time(first | alone, np.where(first, on_host, 0)),
+        fix.with_durations(np.arange(len(queue)), (queue.dur * left.clip(0)).astype(np.int64)),
+        fix.without_host_time(fix.time_inside(profile, fix.slice_times(profile, calls))),
+        fix.with_call_time(first | alone, np.where(first, on_host, 0)),
     ]
-    if waits:  # the rows that were looked up are counted on the GPU
+    if slower >= 1:  # at best the host does not wait until the GPU has counted the rows that were looked up
         before = mask_at(np.maximum(points[indices] - 1, 0), len(lane))
-        changes.append(waiting_for(before, np.unique(queue.stream[work])))
-    return in_sequence(*changes)
+        changes.append(fix.waiting_for(before, np.unique(queue.stream[work])))
+    return fix.in_sequence(*changes)

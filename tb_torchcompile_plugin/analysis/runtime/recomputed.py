@@ -22,11 +22,12 @@ from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_ca
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.trace.nest import ancestors_of
+from tb_torchcompile_plugin.reader.trace.nest import outermost_ancestor
 from tb_torchcompile_plugin.torch_names.operators import heavy_work
 
 _MIN_EXTRA_PRODUCTS = 2  # of one backward, beyond those that gradients need
 _NUMBER = re.compile(r"_\d+$")  # of a kernel in its graph
+Moment = tuple[int, int, int]  # a slice of its thread, begin and end (ns)
 _Key = tuple[str, int, frozenset[int]]  # what a call computes: its name, sizes and, of a product, kernels
 
 
@@ -34,11 +35,9 @@ class Recomputed(NamedTuple):
     """A stretch of a compiled backward that computes its forward again."""
 
     compile_id: str
-    rows: list[int]  # of its heavy operators
-    begin: int  # of the first one, ns
-    end: int  # of the last one, ns
-    earliest: int  # where the last heavy operator before it ended
-    latest: int  # where the next heavy operator begins
+    heavy: list[Moment]  # its heavy operators, in order of time
+    likely: Moment  # from the first one to the last
+    widest: Moment  # from the end of the heavy one before to the begin of the next one
 
 
 class _Heavy(NamedTuple):
@@ -58,7 +57,6 @@ class _Graph(NamedTuple):
     begin: int
     end: int
     heavy: list[_Heavy]
-    products: int  # how many of them are products of matrices
 
 
 def recomputed(profile: Profile) -> list[Recomputed]:
@@ -88,7 +86,7 @@ def _recomputed(
     data = profile.data
     forward_keys = {call.key for graph in forwards for call in graph.heavy}
     # Of the forward that does most: others may be cut off, and DDP splits a graph into several.
-    products = max(graph.products for graph in forwards)
+    products = max(_products(graph.heavy) for graph in forwards)
     for graph in backwards:
         runs = groupby(graph.heavy, lambda call: call.kind != "gradient" and call.key in forward_keys)
         stretches = [list(calls) for is_forward, calls in runs if is_forward]
@@ -96,31 +94,31 @@ def _recomputed(
         has_gradient = any(call.kind == "gradient" for call in graph.heavy)
         has_forward = any(map(_has_forward, stretches))
         is_certain = has_gradient and has_forward
-        extra = graph.products - 2 * products
+        extra = _products(graph.heavy) - 2 * products
         extra = extra if extra >= _MIN_EXTRA_PRODUCTS else 0
         # The texts of graphs are read only where they decide.
         if not is_certain and not ((has_forward or extra) and data and data.of(checkpoint_lines, name)):
             continue
         for calls in _chosen(stretches, extra):
-            begin, end = calls[0].begin, calls[-1].end
-            yield Recomputed(
-                compile_id=graph.compile_id,
-                rows=[call.row for call in calls],
-                begin=begin,
-                end=end,
-                earliest=max((call.end for call in graph.heavy if call.end <= begin), default=graph.begin),
-                latest=min((call.begin for call in graph.heavy if call.begin >= end), default=graph.end),
-            )
+            row, begin, end = calls[0].row, calls[0].begin, calls[-1].end
+            earliest = max((call.end for call in graph.heavy if call.end <= begin), default=graph.begin)
+            latest = min((call.begin for call in graph.heavy if call.begin >= end), default=graph.end)
+            moments = [(call.row, call.begin, call.end) for call in calls]
+            yield Recomputed(graph.compile_id, moments, (row, begin, end), (row, earliest, latest))
 
 
 def _has_forward(stretch: list[_Heavy]) -> bool:
     return any(call.kind == "forward" for call in stretch)
 
 
+def _products(calls: list[_Heavy]) -> int:
+    return sum(call.kind == "product" for call in calls)
+
+
 def _chosen(stretches: list[list[_Heavy]], extra: int) -> list[list[_Heavy]]:
     """Return those with what only a forward does; of the others, the longest first, as many products as are extra."""
     chosen = [stretch for stretch in stretches if _has_forward(stretch)]
-    left = extra - sum(call.kind == "product" for stretch in chosen for call in stretch)
+    left = extra - sum(map(_products, chosen))
     others = [stretch for stretch in stretches if stretch not in chosen]
     for stretch in sorted(others, key=len, reverse=True):
         if len(stretch) <= left:
@@ -136,8 +134,7 @@ def _by_id(profile: Profile, runs: Iterable[tuple[str, int, int, int]]) -> dict[
         calls = profile.of(_heavy_calls).get(int(profile.trace.track[row]), [])
         first, last = (bisect_left(calls, time, key=attrgetter("begin")) for time in (begin, end))
         if first < last:
-            products = sum(call.kind == "product" for call in calls[first:last])
-            graphs[name].append(_Graph(name, begin, end, calls[first:last], products))
+            graphs[name].append(_Graph(name, begin, end, calls[first:last]))
     return graphs
 
 
@@ -162,10 +159,7 @@ def _kernels(profile: Profile) -> dict[int, set[int]]:
     if not is_heavy.any():
         return {}
     calls = profile.of(launch_sequence).row[queue.point].astype(np.int64)
-    outermost = np.full(len(calls), -1)
-    for climbing, at in ancestors_of(trace.parent, calls):
-        heavy = is_heavy[trace.name[at]]
-        outermost[climbing[heavy]] = at[heavy]
+    outermost = outermost_ancestor(trace.parent, calls, lambda at: is_heavy[trace.name[at]])
     generated = mask_of(trace.names, lambda name: name.startswith("triton_"))
     kernels: dict[int, set[int]] = defaultdict(set)
     for row, code in zip(outermost.tolist(), trace.name[queue.row].tolist()):

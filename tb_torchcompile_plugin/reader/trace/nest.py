@@ -129,6 +129,15 @@ def first_ancestor_where(parent: Array, start: Array, there: Callable[[Array, Ar
     raise AssertionError(_AROUND_ITSELF)
 
 
+def outermost_ancestor(parent: Array, start: Array, wanted: Callable[[Array], Array]) -> Array:
+    """Climb from each of `start` to the last that is `wanted`, itself included; -1 where none is, and for -1."""
+    outermost = np.full(len(start), -1)
+    for which, at in ancestors_of(parent, start):
+        found = wanted(at)
+        outermost[which[found]] = at[found]
+    return outermost
+
+
 def ancestors_of(parent: Array, start: Array) -> Iterator[tuple[Array, Array]]:
     """Yield (indices in `start`, where each has come to), from themselves up, without those that are at the top."""
     which = np.flatnonzero(start >= 0)
