@@ -88,11 +88,12 @@ def _priced(profile: Profile, row: GraphBreakSite, why: str | None, is_near_top:
     if why or not is_near_top:
         is_measured = row.host_us is not None
         return replace(row, no_price=(why or _NOT_PREDICTED).rstrip(".")) if is_measured else row
-    change = closed_break(profile, ended_graphs(profile, row))
-    if change is None:
+    gaps, ended = profile.of(break_gaps), ended_graphs(profile, row)
+    times = gaps.times[[name in ended for name in gaps.broken]]
+    if not len(times):  # none of its graphs is followed by another one
         return row
-    step_us = profile.of(step_time).step_us
-    saves_us = max(step_us - after_ns(profile, change) / 1000, 0.0)
+    closed, step_us = fix.in_sequence(*joined_graphs(profile, times)), profile.of(step_time).step_us
+    saves_us = max(step_us - after_ns(profile, closed) / 1000, 0.0)
     return replace(row, saves_us=saves_us, saves_percent=100 * saves_us / step_us, no_price=None)
 
 
@@ -161,13 +162,6 @@ def closed_breaks(profile: Profile) -> Iterator[fix.Fix]:
         conservative=closed,
         optimistic=fix.in_sequence(*joined_graphs(profile, gaps, with_operators=True)),
     )
-
-
-def closed_break(profile: Profile, compile_ids: Collection[str]) -> fix.Change | None:
-    """Return what closes the breaks of these compilations alone; None where none of their graphs is followed."""
-    gaps = profile.of(break_gaps)
-    times = gaps.times[[name in compile_ids for name in gaps.broken]]
-    return fix.in_sequence(*joined_graphs(profile, times)) if len(times) else None
 
 
 def broken_calls(profile: Profile) -> tuple[list[regions.RegionCall], int]:

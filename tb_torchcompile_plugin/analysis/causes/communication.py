@@ -80,8 +80,6 @@ class SmallCollectives(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        if collectives.PARAM_COMMS not in profile.trace.names:
-            return
         trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
         calls, moved = _movable(profile)
         calls, moved = calls[moved < _SMALL_BYTES], moved[moved < _SMALL_BYTES]
@@ -146,9 +144,6 @@ class SlowBackend(Cause):
                 severity="warning",
                 code='torch.distributed.init_process_group("nccl")',
             )
-
-
-CAUSES = (Communication(), SmallCollectives(), DataParallel(), SlowBackend())
 
 
 def overlap_collectives(profile: Profile, work: Int64s, last: Int64s) -> Iterator[fix.Fix]:

@@ -264,14 +264,3 @@ class CacheMissed(Cause):
                 {"lookups": count},
                 severity="info",
             )
-
-
-CAUSES = (
-    Recompiles(),
-    CompileInSteps(),
-    AutotuneInSteps(),
-    CompileDoesNotPay(),
-    DynamicShapes(),
-    RecompileLimit(),
-    CacheMissed(),
-)

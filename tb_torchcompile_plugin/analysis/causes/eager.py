@@ -6,17 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes import fix
-from tb_torchcompile_plugin.analysis.causes.break_costs import (
-    break_sites,
-    closed_breaks,
-    cost_of_breaks,
-    direct_percent,
-    direct_sentence,
-    direct_us,
-    gaps_between,
-    joined_graphs,
-)
+from tb_torchcompile_plugin.analysis.causes import break_costs, eager_points, fix
 from tb_torchcompile_plugin.analysis.causes.cause import (
     Cause,
     PricedCause,
@@ -27,16 +17,6 @@ from tb_torchcompile_plugin.analysis.causes.cause import (
     step_after,
 )
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
-from tb_torchcompile_plugin.analysis.causes.eager_points import (
-    calls_in_given_up,
-    captured_only,
-    compiled_operators,
-    eager_points,
-    given_up,
-    main_operator,
-    optimizer_times,
-    outside,
-)
 from tb_torchcompile_plugin.analysis.causes.payback_result import step_with
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf, why_nothing
 from tb_torchcompile_plugin.analysis.compile.compilations import Problem, compilations
@@ -83,9 +63,6 @@ _IN_PLACE = "model.compile()"
 _CALL_IT = f"Call what torch.compile returns: {_COMPILE}, before it is handed to the trainer"
 _INNER = f"Compile the module that does the work itself, before anything wraps it: {_COMPILE}"
 _BROKEN = "{place} breaks the graph before it holds an operation ({text})"
-_SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")  # variables
-_EAGER_STANCES = ("force_eager", "eager_on_recompile")
-_LATE_STANCES = {"fail_on_recompile", "eager_then_compile"}
 # Why nothing compiled runs, and what to do. A suppressed error and the recompile limit are findings about their frame.
 EAGER_REASONS = {
     "variable": ("{what}=1 was set", "Unset {what}, which switches torch.compile off"),
@@ -273,17 +250,17 @@ class DebugBackend(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        if not profile.of(captured_only):
+        if not profile.of(eager_points.captured_only):
             return
         lane = profile.of(launch_sequence)
-        optimizing, _ = fix.points_inside(profile, profile.of(optimizer_times))
-        points = lane.launches & ~profile.of(outside) & ~optimizing
+        optimizing, _ = fix.points_inside(profile, profile.of(eager_points.optimizer_times))
+        points = lane.launches & ~profile.of(eager_points.outside) & ~optimizing
         by_operators = fix.outermost_operator(profile.trace, lane.row[points]) >= 0
         if points.any() and by_operators.mean() >= _OPERATORS:
-            yield from compiled_operators(profile, self.kind, points)
+            yield from eager_points.compiled_operators(profile, self.kind, points)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        frames, next_step = len(context.profile.of(captured_only)), self.words.next_step
+        frames, next_step = len(context.profile.of(eager_points.captured_only)), self.words.next_step
         if forced := next((row for row in _stances_in_force(context) if row.reason), None):
             place = at_line(forced.file, optional_number(forced, "line"))
             next_step = f'Drop force_backend="{forced.reason}" of set_stance{f" at {place}" if place else ""}'
@@ -320,22 +297,22 @@ class FrameGivenUp(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        if not profile.of(given_up):
+        if not profile.of(eager_points.given_up):
             return
         lane = profile.of(launch_sequence)
-        points = profile.of(outside) & (lane.launches | lane.synchronises)
+        points = profile.of(eager_points.outside) & (lane.launches | lane.synchronises)
         if not points.any():
             return
         change = fix.in_sequence(
             fix.without_waiting(points & lane.synchronises), fix.compiled_whole(profile, points)
         )
-        gaps = gaps_between(profile, profile.of(calls_in_given_up)).times
+        gaps = break_costs.gaps_between(profile, profile.of(eager_points.calls_in_given_up)).times
         yield fix.Fix(
             self.kind,
             int(points.sum()) / lane.steps,
-            change=fix.in_sequence(change, *joined_graphs(profile, gaps)),
+            change=fix.in_sequence(change, *break_costs.joined_graphs(profile, gaps)),
             conservative=change,
-            subject=main_operator(profile, points & lane.launches),
+            subject=eager_points.main_operator(profile, points & lane.launches),
         )
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
@@ -399,10 +376,10 @@ class EagerRemainder(PricedCause):
     )
 
     def applies(self, context: SpanContext) -> bool:
-        return not (context.nothing_compiled or context.profile.of(given_up))
+        return not (context.nothing_compiled or context.profile.of(eager_points.given_up))
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        return compiled_operators(profile, self.kind, profile.of(eager_points))
+        return eager_points.compiled_operators(profile, self.kind, profile.of(eager_points.eager_points))
 
 
 class GraphBreaks(PricedCause):
@@ -420,13 +397,13 @@ class GraphBreaks(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        return closed_breaks(profile)
+        return break_costs.closed_breaks(profile)
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
-        profile, cost = context.profile, context.profile.of(cost_of_breaks)
+        profile, cost = context.profile, context.profile.of(break_costs.cost_of_breaks)
         by = context.best("graph_breaks") if cost else None
-        direct = profile.of(direct_us)
-        share = cost.gain_percent if cost else profile.of(direct_percent) or 0.0
+        direct = profile.of(break_costs.direct_us)
+        share = cost.gain_percent if cost else profile.of(break_costs.direct_percent) or 0.0
         sites = _sites_that_ran(context)
         if not sites or share < thresholds.gain_percent:
             return
@@ -447,7 +424,7 @@ class GraphBreaks(PricedCause):
         price = (
             f": {step_after(by.predicted, fixed, context.time_unit)}"
             if by
-            else f". {direct_sentence(profile)}"
+            else f". {break_costs.direct_sentence(profile)}"
         )
         each = cost.gain_us if cost else direct
         yield self.finding(
@@ -466,17 +443,6 @@ class GraphBreaks(PricedCause):
             by=by,
             where=[where, also] if also else [where],
         )
-
-
-CAUSES = (
-    ProfilerHooks(),
-    NothingCompiled(),
-    CompileInLoop(),
-    DebugBackend(),
-    FrameGivenUp(),
-    EagerRemainder(),
-    GraphBreaks(),
-)
 
 
 class EagerCause(NamedTuple):
@@ -535,8 +501,9 @@ def _recorded_reasons(context: SpanContext) -> Iterator[tuple[str, CompilerCall]
     calls, in_force = context.compiler_calls, _stances_in_force(context)
     is_compiled = bool(_compiled_ids(context))
     compiled = {"OptimizedModule", *(row.subject for row in calls if row.kind == "compile")}
-    yield from (("variable", CompilerCall(subject=name)) for name in _SWITCHES if variables.get(name) == "1")
-    yield from (("stance", row) for row in in_force if row.subject in _EAGER_STANCES)
+    switches = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
+    yield from (("variable", CompilerCall(subject=name)) for name in switches if variables.get(name) == "1")
+    yield from (("stance", row) for row in in_force if row.subject in ("force_eager", "eager_on_recompile"))
     # Where something was compiled, a skipped function is one among others.
     for kind in ("disabled", "dispatch_mode") if is_compiled else ("disabled", "dispatch_mode", "skip"):
         yield from ((kind, row) for row in calls if row.kind == kind)
@@ -548,7 +515,8 @@ def _recorded_reasons(context: SpanContext) -> Iterator[tuple[str, CompilerCall]
         if row.kind == "method" and start_ns < ends[-1] and start_ns + row.duration_ns >= starts[0]:
             yield "method", row
     # In a second step what was called before is compiled.
-    possible = {"fail_on_recompile"} if is_compiled or context.steps > 1 else _LATE_STANCES
+    is_late = is_compiled or context.steps > 1
+    possible = ("fail_on_recompile",) if is_late else ("fail_on_recompile", "eager_then_compile")
     yield from ((row.subject, row) for row in in_force if row.subject in possible)
 
 
@@ -606,7 +574,7 @@ def _sites_that_ran(context: SpanContext) -> list[GraphBreakSite]:
     """Return the sites that ran in the span, most expensive first; without costs the most frequent first."""
     calls, lines = context.profile.of(calls_by_id), context.profile.of(resumes)
     cut = {call.compile_id for call in context.profile.of(calls_cut_by_breaks)} if lines else ()
-    rows = context.profile.of(break_sites)
+    rows = context.profile.of(break_costs.break_sites)
     priced = [row for row in rows if row.saves_us is not None or row.host_us is not None]
     ran = [row for row in rows if cut and cut.intersection(row.compile_ids)]
     ran.sort(key=lambda row: -sum(calls[name] for name in row.compile_ids))

@@ -361,31 +361,16 @@ class MemoryLimit(Cause):
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         for device in context.profile.of(held_memory):
-            held, capacity, share = device.held, device.capacity, device.share_percent
-            if held is None or capacity is None or share is None or share < thresholds.memory_percent:
+            share = device.share_percent or 0.0
+            if share < thresholds.memory_percent:
                 continue
             yield self.finding(
                 context,
                 device.sentence(),
                 "Keep less alive: activation checkpointing (torch.utils.checkpoint), torch.autocast, a smaller batch",
-                {"held_bytes": held, "capacity_bytes": capacity, "share_percent": share},
+                {"held_bytes": device.held, "capacity_bytes": device.capacity, "share_percent": share},
                 severity="warning",
             )
-
-
-CAUSES = (
-    TensorCores(),
-    DoublePrecision(),
-    LayoutChanges(),
-    Casts(),
-    WeightCasts(),
-    Joined(),
-    WrittenOutAttention(),
-    Deterministic(),
-    LowBandwidthKernel(),
-    DominantKernel(),
-    MemoryLimit(),
-)
 
 
 def faster(

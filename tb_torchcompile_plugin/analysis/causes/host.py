@@ -381,21 +381,6 @@ class Copies(PricedCause):
             )
 
 
-CAUSES = (
-    Garbage(),
-    DataLoading(),
-    Python(),
-    Library(),
-    SlowOperator(),
-    Nothing(),
-    Guards(),
-    DriverAllocations(),
-    ModuleLoad(),
-    Synchronise(),
-    Copies(),
-)
-
-
 def _operator_advice(profile: Profile, row: WhatIf) -> str:
     """Return what to do about the operator of a fix, "" where neither its launches nor its shapes show it."""
     trace, lane = profile.trace, profile.of(launch_sequence)

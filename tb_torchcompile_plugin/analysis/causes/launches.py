@@ -328,16 +328,6 @@ class RecurrentCells(PricedCause):
         )
 
 
-CAUSES = (
-    LaunchBound(),
-    GraphCapture(),
-    CudaGraphsSkipped(),
-    CudaGraphsUsed(),
-    CudaGraphsOldDriver(),
-    RecurrentCells(),
-)
-
-
 def skips_graphs(data: CompileData) -> bool:
     """Whether torch skipped CUDA graphs that it was asked for."""
     return bool(data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import how_steps_were_
 from tb_torchcompile_plugin.profile.coverage import coverage as recording_coverage
 from tb_torchcompile_plugin.profile.gpu_work import device_properties, gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepTime, StepWindows, profiled_steps, step_time
+from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_steps, step_time
 
 _MAX_CONSIDERED = 3
 
@@ -106,15 +106,9 @@ def _time(profile: Profile) -> str:
     if step.unprofiled_steps:
         mean = f"mean of {step.unprofiled_steps}, {duration(step.profiled_us)} while profiling"
     details = ", ".join(filter(None, (mean, without, profile.of(how_steps_were_found))))
-    where = f" {_limit(step)}" if len(profile.of(gpu_work).index) else ""
+    limit = "the host" if step.device is None else f"GPU {step.device}" if step.device else "the GPU"
+    where = f" on {limit}" if len(profile.of(gpu_work).index) else ""
     return f"Step {duration(step.step_us)}{where}{f' ({details})' if details else ''}"
-
-
-def _limit(step: StepTime) -> str:
-    """Return what limits the step, "on the host" or "on GPU 1"."""
-    if step.device is None:
-        return "on the host"
-    return f"on GPU {step.device}" if step.device else "on the GPU"
 
 
 def _busy(profile: Profile) -> str:

@@ -142,6 +142,3 @@ class NoTrace(Cause):
                 advice = f"If a profiler was to write one, its schedule has not ended. {_CALL_STEP}"
             title = f"The compile summary has no trace, {why}"
             yield self.finding(None, title, advice, {"profiled_steps": steps}, severity="info")
-
-
-CAUSES = (NamesDisabled(), UnnamedCpuKernels(), EmptyProfile(), NoTrace())

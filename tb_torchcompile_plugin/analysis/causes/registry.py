@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from types import ModuleType
 
 from tb_torchcompile_plugin.analysis.causes import (
     communication,
@@ -21,17 +22,19 @@ from tb_torchcompile_plugin.analysis.runtime.step_picture import PER_STEP, TimeU
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 
-CAUSES: tuple[Cause, ...] = (
-    *eager.CAUSES,
-    *training.CAUSES,
-    *launches.CAUSES,
-    *host.CAUSES,
-    *gpu.CAUSES,
-    *communication.CAUSES,
-    *recording.CAUSES,
-    *compiling.CAUSES,
-    *unexplained.CAUSES,  # the last: a large site is explained by the findings before it
-)
+# In the order of evaluation; `unexplained` is the last: a large site is explained by the findings before it.
+_FAMILIES = eager, training, launches, host, gpu, communication, recording, compiling, unexplained
+
+
+def _causes_in(family: ModuleType) -> list[Cause]:
+    """Return the causes of a file in the order of their classes; a class without an id is only a base of others."""
+    classes = (
+        value for value in vars(family).values() if isinstance(value, type) and issubclass(value, Cause)
+    )
+    return [cause() for cause in classes if cause.__module__ == family.__name__ and "id" in vars(cause)]
+
+
+CAUSES: tuple[Cause, ...] = tuple(cause for family in _FAMILIES for cause in _causes_in(family))
 BY_ID = {cause.id: cause for cause in CAUSES}
 PRICED = {cause.kind: cause for cause in CAUSES if isinstance(cause, PricedCause)}
 

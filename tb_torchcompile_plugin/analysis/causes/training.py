@@ -40,7 +40,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
-from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_optimizer_step, is_zero_grad
+from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_zero_grad
 
 # Chosen by eye on the external programs of docs/what_if.md.
 _BATCHED = 4  # micro-batches of a step, from which on a larger batch is worth a word
@@ -325,8 +325,6 @@ class FusedOptimizer(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        if not any(map(is_optimizer_step, profile.trace.names)):
-            return
         trace, lane, queue = profile.trace, profile.of(launch_sequence), profile.of(gpu_queue)
         inside, first = fix.points_inside(profile, profile.of(optimizer_times))
         launches = int((inside & lane.launches).sum())
@@ -371,8 +369,6 @@ class DenseEmbeddingGradient(PricedCause):
     )
 
     def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
-        if not any(map(operators.is_embedding_backward, profile.trace.names)):
-            return
         dur, steps, rows = profile.of(gpu_queue).dur, profile.of(launch_sequence).steps, []
         for embedding in profile.of(dense_embeddings):
             updates = _optimizer_shares(profile, embedding)
@@ -394,18 +390,6 @@ class DenseEmbeddingGradient(PricedCause):
             *(_sparse(profile, rows, slower) for slower in (1.0, 2.0, 0.5)),
             subject=(f"{looked_up:,.0f} of {total:,.0f} rows ({100 * looked_up / total:.2g} %)", "", 0),
         )
-
-
-CAUSES = (
-    AnomalyMode(),
-    RepeatedBackward(),
-    RecomputedForward(),
-    ZeroedGradients(),
-    Batch(),
-    ReducedOnce(),
-    FusedOptimizer(),
-    DenseEmbeddingGradient(),
-)
 
 
 def micro_batches(profile: Profile) -> list[Int64s]:

@@ -59,9 +59,6 @@ class LargeSite(Cause):
             )
 
 
-CAUSES = (LargeSite(),)
-
-
 def _is_unexplained(context: SpanContext, site: LedgerSite) -> bool:
     """Whether no other finding names a site, or surely brings the larger part of what it may bring.
 
