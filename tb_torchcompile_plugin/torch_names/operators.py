@@ -127,10 +127,6 @@ only_allocates = equals(
 is_library_operator = begins(r"(?:aten|c10d|nccl|record_param_comms)\b")
 is_fused_attention = contains("scaled_dot_product")  # one operator, whatever it falls back to
 is_foreach = begins(r"aten::_(?:foreach|fused)_")  # does the same to each tensor of its lists
-# What norms, clips or scales gradients, between a backward and the optimizer.
-is_gradient_scaling = equals(
-    r"aten::(?:(?:linalg_vector_)?norm|_foreach_norm|_?(?:foreach_)?(?:mul|clamp)_?|_amp_foreach_non_finite\w+)"
-)
 # Another view of the same memory, or nothing at all: "aten.view", "view_3". It launches nothing.
 is_view = begins(
     r"(?:aten\.)?(?:_?unsafe_)?(?:view|_view|reshape|_reshape_alias|permute|transpose|t|expand|unsqueeze|squeeze|select"

@@ -52,7 +52,7 @@ class Cause:
         tuple[str, ...]
     ] = ()  # ids whose findings show the same matter with its price or root
     needs_records: ClassVar[bool] = True  # False: holds however many records of GPUs or operators are missing
-    needs_all: ClassVar[bool] = False  # True: what a lossy trace lacks may be what it is about
+    needs_all: ClassVar[bool] = False  # True: not where the trace is known to lack events
     limits: ClassVar[tuple[str, ...]] = ()  # names in thresholds.py
 
     def applies(self, context: SpanContext) -> bool:
@@ -122,7 +122,7 @@ class PricedCause(Cause):
     words: ClassVar[Words]
     is_named_by_kernel: ClassVar[bool] = False
     blocking_percent: ClassVar[float] = 0.0  # of a step: the gain from which on a blocking cause is one
-    varies: ClassVar[bool] = False  # how much programs gain differs widely: at most the prediction
+    varies: ClassVar[bool] = False  # True: programs gain differently, so the title says "up to"
 
     def __init_subclass__(cls) -> None:
         if "kind" not in cls.__dict__ and "id" in cls.__dict__:

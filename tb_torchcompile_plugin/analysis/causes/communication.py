@@ -181,15 +181,13 @@ def _can_merge(profile: Profile, call: Int64s) -> fix.Bools:
     operator = first_ancestor(
         trace.parent, trace.parent[call], columns.mask_of(trace.cats, OPERATOR.__eq__)[trace.cat]
     )
-    by_fsdp, by_ddp = (
-        fix.enclosing(trace, call, name) for name in (collectives.is_of_fsdp, operators.reduces_gradients)
+    by_library = fix.enclosing(
+        trace, call, lambda name: collectives.is_of_fsdp(name) or operators.reduces_gradients(name)
     )
-    mergeable = columns.mask_of(
-        trace.names, lambda name: collectives.operation_of(name) in collectives.MERGEABLE
-    )[trace.name[call]]
+    moves = columns.mask_of(trace.names, lambda name: collectives.operation_of(name) in collectives.MERGEABLE)
     computing = profile.of(fix.are_kernels) & ~profile.of(fix.communicating)
     launches = np.sort(profile.of(launch_sequence).begin[queue.point[computing]])
     before = np.searchsorted(launches, trace.ts[call])
     same = np.concatenate(([False], before[1:] == before[:-1], [False]))
     in_a_row = (same[1:] | same[:-1])[: len(call)]  # nothing is computed before or after it
-    return np.asarray(mergeable & ((by_fsdp >= 0) | (by_ddp >= 0) | ((operator < 0) & in_a_row)))
+    return np.asarray(moves[trace.name[call]] & ((by_library >= 0) | ((operator < 0) & in_a_row)))

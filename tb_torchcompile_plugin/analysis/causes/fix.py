@@ -267,12 +267,6 @@ def communicating(profile: Profile) -> Bools:
     return work_named(profile, lambda kernel: category_of(kernel, KERNEL) == "communication")
 
 
-def work_inside(profile: Profile, times: Times) -> Int64s:
-    """Return the work of the queue that is launched in these times."""
-    inside, _ = points_inside(profile, times)
-    return np.flatnonzero(inside[profile.of(gpu_queue).point])
-
-
 def launches_kernels(profile: Profile) -> Bools:
     """Return which points launch kernels: they stay where only the waiting is taken out."""
     return mask_at(profile.of(gpu_queue).point[profile.of(are_kernels)], len(profile.of(launch_sequence)))

@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.analysis.runtime.memory import held_memory
 from tb_torchcompile_plugin.analysis.runtime.op_shapes import launching_operators, tensor_shapes
 from tb_torchcompile_plugin.analysis.runtime.recomputed import recomputed
 from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
-from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices, mask_at, mask_of
+from tb_torchcompile_plugin.profile.columns import Floats, called_by, host_slices, mask_at
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -297,19 +297,14 @@ class ReducedOnce(PricedCause):
         call = fix.enclosing(profile.trace, rows, is_group_call)
         reducing = (fix.enclosing(profile.trace, rows, operators.reduces_gradients) >= 0) & (call >= 0)
         work, call = work[reducing], np.unique(call[reducing])
-        if not len(work):
-            return
-        times = fix.slice_times(profile, call)
-        yield fix.Fix(
-            kind=self.kind,
-            subject=(profile.trace.names[profile.trace.name[call[0]]], "", 0),
-            change=fix.in_sequence(
+        if len(work):
+            name, times = profile.trace.names[profile.trace.name[call[0]]], fix.slice_times(profile, call)
+            change = fix.in_sequence(
                 fix.without_host_time(fix.time_inside(profile, times)),
                 fix.with_call_time(fix.points_inside(profile, times)[0] & early, 0),
                 fix.with_durations(work, 0),
-            ),
-            times=len(steps[0]) - 1,
-        )
+            )
+            yield fix.Fix(self.kind, len(steps[0]) - 1, change, subject=(name, "", 0))
 
 
 class FusedOptimizer(PricedCause):
@@ -377,9 +372,7 @@ class DenseEmbeddingGradient(PricedCause):
             dense_ns = float((dur * updates).sum())
             # Below a half it is faster even where it takes twice as long as assumed.
             if sparse_ns and dense_ns and sparse_ns / dense_ns < 0.5:
-                needed = min(embedding.looked_up / (embedding.tables * embedding.shape[0]), 1.0)
-                saved = _shares(profile, profile.of(_gradient_passes), embedding) * (1 - needed)
-                rows.append(_DenseUpdate(embedding, updates, saved, sparse_ns / dense_ns))
+                rows.append(_DenseUpdate(embedding, updates, sparse_ns / dense_ns))
         if not rows:
             return
         looked_up = sum(row.of.looked_up for row in rows)
@@ -467,7 +460,6 @@ class _DenseUpdate(NamedTuple):
 
     of: DenseEmbedding
     updates: Floats  # of each work of the queue, the share of its time in which an optimizer updates them
-    gradients: Floats  # of each work of the queue, the share that sparse gradients would save elsewhere
     sparse: float  # time of updating only the rows that were looked up, as a share of the time of `updates`
 
 
@@ -477,46 +469,20 @@ def _optimizer_shares(profile: Profile, embedding: DenseEmbedding) -> Floats:
     Lists that are too long to be recorded are taken to hold all gradients, where there is one optimizer.
     """
     trace, launched = profile.trace, profile.of(launching_operators)
-    work = fix.work_inside(profile, profile.of(optimizer_times))
-    shares = _shares(profile, work, embedding)
-    if not shares.any() and len(optimizer_steps(trace)) <= profile.of(launch_sequence).steps:
-        gradients = profile.of(accumulated_gradients)
-        of_all = gradients.count(list(embedding.shape)) / max(sum(map(math.prod, gradients)), 1)
-        tensors = tensor_shapes(profile, np.unique(launched[work]))
-        unknown = [row for row, shapes in tensors.items() if row >= 0 and not shapes]
-        lists = [row for row in unknown if operators.is_foreach(trace.names[trace.name[row]])]
-        shares[np.isin(launched, lists)] = embedding.numbers * of_all * embedding.share
-    return shares
-
-
-def _gradient_passes(profile: Profile) -> Int64s:
-    """Return the work that goes over whole gradients: sums, norms, clips, zeroing."""
-    trace, steps, launched = profile.trace, optimizer_steps(profile.trace), profile.of(launching_operators)
-    nodes = host_slices(trace, operators.is_node)
-    zeroing = host_slices(trace, is_zero_grad, (LABEL,))
-    # From the end of a backward to the begin of the optimizer step after it.
-    ends = np.sort(trace.ts[nodes] + trace.dur[nodes])
-    before = np.searchsorted(ends, trace.ts[steps], side="right") - 1
-    steps, before = steps[before >= 0], before[before >= 0]
-    passes = [fix.work_inside(profile, fix.slice_times(profile, zeroing))]
-    for times, matches in (
-        (fix.slice_times(profile, nodes), operators.SUMS.__contains__),
-        (fix.on_tracks(profile, steps, ends[before], trace.ts[steps]), operators.is_gradient_scaling),
-    ):
-        work = fix.work_inside(profile, times)
-        named = mask_of(trace.names, matches)[trace.name[launched[work]]]
-        passes.append(work[named & (launched[work] >= 0)])
-    return np.unique(np.concatenate(passes))
-
-
-def _shares(profile: Profile, work: Int64s, embedding: DenseEmbedding) -> Floats:
-    """Return for each work of the queue the share for these embeddings, by the numbers of its operator's tensors."""
-    shares, launched = np.zeros(len(profile.of(gpu_queue))), profile.of(launching_operators)
-    rows = np.unique(launched[work])
-    for row, shapes in tensor_shapes(profile, rows[rows >= 0]).items():
+    inside, _ = fix.points_inside(profile, profile.of(optimizer_times))
+    work = np.flatnonzero(inside[profile.of(gpu_queue).point])
+    rows, shares = np.unique(launched[work]), np.zeros(len(launched))
+    tensors = tensor_shapes(profile, rows[rows >= 0])
+    for row, shapes in tensors.items():
         numbers = shapes.count(list(embedding.shape)) * embedding.numbers
         if numbers:
             shares[work[launched[work] == row]] = embedding.share * numbers / sum(map(math.prod, shapes))
+    if not shares.any() and len(optimizer_steps(trace)) <= profile.of(launch_sequence).steps:
+        gradients = profile.of(accumulated_gradients)
+        of_all = gradients.count(list(embedding.shape)) / max(sum(map(math.prod, gradients)), 1)
+        unknown = [row for row, shapes in tensors.items() if not shapes]
+        lists = [row for row in unknown if operators.is_foreach(trace.names[trace.name[row]])]
+        shares[np.isin(launched, lists)] = embedding.numbers * of_all * embedding.share
     return shares
 
 
@@ -525,7 +491,7 @@ def _sparse(profile: Profile, rows: list[_DenseUpdate], slower: float) -> fix.Ch
     lane, queue = profile.of(launch_sequence), profile.of(gpu_queue)
     left = np.ones(len(queue))
     for row in rows:
-        left -= row.updates * (1 - row.sparse * slower) + row.gradients
+        left -= row.updates * (1 - row.sparse * slower)
         left[row.of.fills] = 0
     updates = np.sum([row.updates for row in rows], axis=0)
     work = np.flatnonzero(updates)
