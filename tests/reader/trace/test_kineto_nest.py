@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, nest
+from tb_torchcompile_plugin.reader.trace.nest import first_ancestor, nest, outermost_ancestor
 
 Slices = list[tuple[int, int]]
 
@@ -86,3 +86,9 @@ def test_climbing_from_all_at_once_is_climbing_from_each(tree: tuple[list[int], 
     alone = [int(first_ancestor(parent, rows[row : row + 1], wanted)[0]) for row in rows]
     assert first_ancestor(parent, rows, wanted).tolist() == alone
     assert first_ancestor(parent, np.append(rows, -1), wanted).tolist() == [*alone, -1]
+
+
+def test_the_outermost_of_those_wanted_is_the_last_on_the_way_up() -> None:
+    parent, wanted = np.array([-1, 0, 1, 2, -1]), np.array([False, True, True, False, False])
+    rows = np.array([3, 2, 1, 0, 4, -1])
+    assert outermost_ancestor(parent, rows, lambda at: wanted[at]).tolist() == [1, 1, 1, -1, -1, -1]
