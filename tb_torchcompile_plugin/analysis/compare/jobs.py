@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers,
 from tb_torchcompile_plugin.analysis.ranks import job_rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import OF_LATE_RANKS, job_findings
 from tb_torchcompile_plugin.analysis.ranks.late import main_cause, reason_words
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, step_times
+from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_times
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import compared_steps, late
