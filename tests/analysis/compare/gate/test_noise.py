@@ -81,7 +81,7 @@ def test_ten_steady_steps_tell_six_percent(slower, seen):
     for _ in range(200):
         base = [round(random.gauss(1e6, 1e4)) for _ in range(10)]
         head = [round(random.gauss(slower * 1e6, 1e4)) for _ in range(10)]
-        apart = noise([base], [round(median(base))], head)
+        apart = noise([base], [round(median(base))], head, CHANCE)
         assert apart is not None and 0.02e6 < apart < 0.09e6
         beyond += median(head) - median(base) > apart
     assert beyond > 180 if seen else beyond < 4
