@@ -115,7 +115,7 @@ def _uneven_stages(job: Job) -> list[Finding]:
     if predicted is None or predicted.gain_percent < thresholds.gain_percent:
         return []
     rank = job.numbers[pipeline.longest]
-    own_us, mean_us = pipeline.compute_ns[pipeline.longest] / 1000, pipeline.mean_ns / 1000
+    own_us, mean_us = float(pipeline.compute_ns[pipeline.longest]) / 1000, pipeline.mean_ns / 1000
     finding = Finding(
         rule="uneven_stages",
         title=f"Rank {rank} holds the longest stage of the pipeline: it computes {duration(own_us)} at each step, "
