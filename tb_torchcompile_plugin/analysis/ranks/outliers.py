@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import formatting, thresholds
-from tb_torchcompile_plugin.analysis.finding import Evidence, Predicted, prediction, severity_of
+from tb_torchcompile_plugin.analysis.finding import Evidence, Predicted, prediction
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, OutlierKind, OutlierRow, late_rows
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import compiled_differently
@@ -52,6 +52,11 @@ class Outlier(NamedTuple):
     before: tuple[str, ...] = ()  # the names of those
 
     @property
+    def kind(self) -> OutlierKind:
+        """What is slow."""
+        return "link" if isinstance(self.what, SlowLink) else "host" if self.what.hosts else "rank"
+
+    @property
     def explained(self) -> float:
         """Which share of it is known to be its own."""
         return chain.explained(self.lates) if isinstance(self.what, Slow) else 1.0
@@ -60,7 +65,6 @@ class Outlier(NamedTuple):
 class Description(NamedTuple):
     """An outlier in words."""
 
-    kind: OutlierKind
     name: str
     words: str
     does: str  # a sentence about what its slowest rank does; "" where unknown
@@ -160,18 +164,6 @@ def waited_us(job: Job, indices: list[int]) -> float:
         else 1.0
     )
     return caused / 1000 / (inside.steps or compared_steps(job)) / others / slowdown
-
-
-def gain_fields(job: Job, predicted: Predicted, **numbers: float) -> dict[str, Any]:
-    """Return the fields that all predicted findings about a job share; numbers are further evidence."""
-    gain = predicted.step_us - predicted.after_us
-    return {
-        "severity": severity_of(predicted.gain_percent),
-        "evidence": {"gain_us_per_step": gain, "share_percent": predicted.gain_percent, **numbers},
-        "saves_us": gain * compared_steps(job),
-        "panel": "ranks",
-        "predicted": predicted,
-    }
 
 
 def is_many(job: Job) -> bool:
@@ -304,7 +296,7 @@ def outlier_rows(job: Job) -> list[OutlierRow]:
         ranks = sorted(job.numbers[index] for index in outlier.what.rank_indices)
         shown = ranks[:_MAX_RANKS]
         words = ". ".join(filter(None, (row.words, row.does)))
-        rows.append(OutlierRow(row.kind, row.name, shown, len(ranks), words, row.longer_us, gain_us))
+        rows.append(OutlierRow(outlier.kind, row.name, shown, len(ranks), words, row.longer_us, gain_us))
     rows.sort(key=lambda row: -(row.gain_us or 0.0))
     for different in job.of(compiled_differently):
         ranks = [job.numbers[index] for index in different.rank_indices]
@@ -358,7 +350,6 @@ def _described_ranks(job: Job, outlier: Outlier, what: Slow) -> Description:
         next_step = compiled.guard.advice
     line = (main and main.where) or (compiled and compiled.where)
     return Description(
-        "host" if what.hosts else "rank",
         _name(job, what),
         words,
         f"{subject} {does}" if does else "",
@@ -399,7 +390,6 @@ def _described_link(job: Job, link: SlowLink) -> Description:
         )
         speed = f"moves {own} GB/s, {usual} GB/s elsewhere"
     return Description(
-        "link",
         _name(job, link),
         f"{operation} of {groups}{between} ({ranks}) {speed}",
         "",
