@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis import thresholds
+from tb_torchcompile_plugin.analysis import formatting, thresholds
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, step_after
 from tb_torchcompile_plugin.analysis.causes.communication import SmallCollectives
 from tb_torchcompile_plugin.analysis.causes.eager import GraphBreaks
@@ -19,14 +19,6 @@ from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.training import FusedOptimizer, ReducedOnce
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, severity_of
-from tb_torchcompile_plugin.analysis.formatting import (
-    about,
-    at_line,
-    duration,
-    joined_names,
-    listed_numbers,
-    percent,
-)
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks import outliers
 from tb_torchcompile_plugin.analysis.ranks.job_rows import OutlierKind, late_ranks
@@ -101,9 +93,10 @@ class UnevenStages(JobCause):
             return
         rank = job.numbers[pipeline.longest]
         own_us, mean_us = float(pipeline.compute_ns[pipeline.longest]) / 1000, pipeline.mean_ns / 1000
+        own, mean = formatting.duration(own_us), formatting.duration(mean_us)
         title = (
-            f"Rank {rank} holds the longest stage of the pipeline: it computes {duration(own_us)} at each step, "
-            f"a stage in the mean {duration(mean_us)}; {step_after(predicted, 'with even stages')}"
+            f"Rank {rank} holds the longest stage of the pipeline: it computes {own} at each step, a stage in the mean "
+            f"{mean}; {step_after(predicted, 'with even stages')}"
         )
         next_step = (
             "Move layers from this stage to the others: split the model by measured time and not by the number of "
@@ -131,10 +124,12 @@ class OutlierCause(JobCause):
         does += _position(job, outlier)
         if own:
             does, next_step = words_of(own).title, words_of(own).next_step
-            line = at_line(own.file, own.line)
+            line = formatting.at_line(own.file, own.line)
             where = [*where, line] if line and len(where) == 1 else where
-        and_of = f" and that of {joined_names(outlier.before[:MAX_NAMES])}" if outlier.before else ""
-        after = about(predicted.after_us, predicted.low_us, predicted.high_us)
+        and_of = (
+            f" and that of {formatting.joined_names(outlier.before[:MAX_NAMES])}" if outlier.before else ""
+        )
+        after = formatting.about(predicted.after_us, predicted.low_us, predicted.high_us)
         sentences = (description.words, does, f"Without the delay{and_of}, a step takes {after}")
         title, ranks = ". ".join(filter(None, sentences)), outlier.what.rank_indices
         rank = None if self.kind == "link" else job.numbers[ranks[0]]
@@ -190,10 +185,10 @@ class RanksTakeTurns(JobCause):
         predicted = outliers.if_early(job, indices)
         if predicted is None or not is_worth_reporting(job, predicted, is_uniform=False):
             return
-        ranks = listed_numbers(sorted(job.numbers[index] for index in indices))
+        ranks = formatting.listed_numbers(sorted(job.numbers[index] for index in indices))
         causes = (cause for row in job.of(late_ranks) for cause in row.causes)
         main = max(causes, key=lambda cause: cause.excess_us)
-        after = about(predicted.after_us, predicted.low_us, predicted.high_us)
+        after = formatting.about(predicted.after_us, predicted.low_us, predicted.high_us)
         words = why_late.reason_words(main, compared_steps(job))
         title = (
             f"Ranks take turns as the straggler ({ranks}), and the others wait. The main one {words}. "
@@ -225,9 +220,10 @@ class ExposedTransfers(JobCause):
             return
         mean_us = float(np.mean([rank.exposed_transfer.mean() for rank in steps])) / 1000
         predicted = outliers.if_overlapped(job)
+        time, percent = formatting.duration(mean_us), formatting.percent(share)
         yield self.finding(
             None,
-            f"Transfers that nothing overlaps take {duration(mean_us)} a step, {percent(share)} of the step",
+            f"Transfers that nothing overlaps take {time} a step, {percent} of the step",
             "Let them overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; or send "
             "less: bfloat16 gradients (torch.distributed.algorithms.ddp_comm_hooks), several batches a step",
             {"exposed_transfer_us_per_step": mean_us, "share_percent": share},

@@ -133,13 +133,8 @@ def compiled_before(job: Job, index: int, lates: Iterable[Late]) -> LateCompile 
     if data is None:
         return None
     compiled = forward_compilations(data.summary)
-    starts = {key: optional_seconds(row, "start_ns") for key, row in compiled.items()}
-    keys = dict.fromkeys(
-        key
-        for begin, end in _windows(job, index, lates)
-        for key, start in starts.items()
-        if start is not None and begin <= start < end
-    )
+    windows = list(_windows(job, index, lates))
+    keys = [key for key, row in compiled.items() if _is_in(optional_seconds(row, "start_ns"), windows)]
     if not keys:
         return None
     functions = grouped(
@@ -148,15 +143,15 @@ def compiled_before(job: Job, index: int, lates: Iterable[Late]) -> LateCompile 
     seconds = {key: optional_seconds(compiled[key], "duration_ns") or 0.0 for key in keys}
     function, longest = max(functions.items(), key=lambda item: sum(seconds[key] for key in item[1]))
     guards = {(row.epoch, row.compile_id): next(iter(row.guards), None) for row in data.of(recompiles)}
-    own = job.digests[index].of(lookups_of)
-    others = _lookups_of_others(job, index, longest)
+    lookups = {digest.rank: found for digest in job.digests if (found := digest.of(lookups_of)) is not None}
+    own = lookups.pop(job.numbers[index], {})
     return LateCompile(
         *function,
         times=len(longest),
         seconds=sum(seconds[key] for key in longest),
         guard=next((guard for key in reversed(longest) if (guard := guards.get(key))), None),
-        missed=_missed(own or {}, others, longest),
-        alone=not any(others.values()) if others else None,
+        missed=next(_missed(own, lookups, longest), None),
+        alone=not any(key in found for found in lookups.values() for key in longest) if lookups else None,
     )
 
 
@@ -170,10 +165,8 @@ def lookups_of(digest: RankDigest) -> Lookups | None:
     compiled = compiled_of(digest)  # not kept: there may be thousands of ranks
     if compiled is None:
         return None
-    return {
-        key: tuple((lookup.cache, lookup.result) for lookup in row.cache)
-        for key, row in forward_compilations(compiled).items()
-    }
+    rows = forward_compilations(compiled).items()
+    return {key: tuple((lookup.cache, lookup.result) for lookup in row.cache) for key, row in rows}
 
 
 def _windows(job: Job, index: int, lates: Iterable[Late]) -> Iterator[tuple[float, float]]:
@@ -185,24 +178,17 @@ def _windows(job: Job, index: int, lates: Iterable[Late]) -> Iterator[tuple[floa
             yield (row.begin + base) / 1e9 - _CLOCK_S, (row.end + base) / 1e9 + _CLOCK_S
 
 
-def _lookups_of_others(job: Job, index: int, keys: list[Key]) -> dict[int, Lookups]:
-    """Return by rank the lookups of these compilations; without ranks that have no compile data."""
-    others: dict[int, Lookups] = {}
-    for other, digest in enumerate(job.digests):
-        lookups = digest.of(lookups_of)
-        if other != index and lookups is not None:
-            others[digest.rank] = {key: cache for key, cache in lookups.items() if key in keys}
-    return others
+def _is_in(start: float | None, windows: list[tuple[float, float]]) -> bool:
+    return start is not None and any(begin <= start < end for begin, end in windows)
 
 
-def _missed(own: Lookups, others: Mapping[int, Lookups], keys: Iterable[Key]) -> Missed | None:
-    """Return the first cache that missed here and hit on another rank."""
+def _missed(own: Lookups, others: Mapping[int, Lookups], keys: Iterable[Key]) -> Iterator[Missed]:
+    """Yield the caches that missed here and hit on another rank."""
     for key in keys:
         for cache in (cache for cache, result in own.get(key, ()) if result == "miss"):
             ranks = [rank for rank, lookups in others.items() if (cache, "hit") in lookups.get(key, ())]
             if ranks:
-                return Missed(cache, ranks)
-    return None
+                yield Missed(cache, ranks)
 
 
 def compiled_words(row: LateCompile, rank: int) -> str:

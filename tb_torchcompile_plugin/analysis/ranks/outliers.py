@@ -95,11 +95,10 @@ def if_early(job: Job, indices: list[int]) -> Predicted | None:
     if isinstance(job, TracedJob):
         more = any(blamed.cause == "more_work" for row in lates for blamed in row.parts)
         variants = [True, False] if more else [True]
-        return _replayed(job, *(as_early.changes_without_excess(job, indices, shared) for shared in variants))
-    share = chain.saved_share(job, indices)
-    return _shorter(
-        job.of(now_ns), share, chain.explained([row for row in lates if row.rank_index in indices])
-    )
+        changes = (as_early.changes_without_excess(job, indices, shared) for shared in variants)
+        return _after(job, *(_replayed_ns(job, change) for change in changes))
+    known = chain.explained([row for row in lates if row.rank_index in indices])
+    return _shorter(job.of(now_ns), chain.saved_share(job, indices), known)
 
 
 def _shorter(now: float, share: float, known: float) -> Predicted | None:
@@ -114,7 +113,7 @@ def _shorter(now: float, share: float, known: float) -> Predicted | None:
 def if_even(job: Job, stages: as_early.Stages) -> Predicted | None:
     """Predict a step with even stages; by digests, the longest one's excess is gone or all shrinks in proportion."""
     if isinstance(job, TracedJob):
-        return _replayed(job, as_early.even_stages(job, stages))
+        return _after(job, _replayed_ns(job, as_early.even_stages(job, stages)))
     now, longest = job.of(now_ns), float(stages.compute_ns[stages.longest])
     if not now:
         return None
@@ -134,22 +133,15 @@ def if_overlapped(job: Job) -> Predicted | None:
     return prediction(now, *(now - part * min(float(hidden), now - 1) for part in (OVERLAP_GAIN, 1.0, 0.0)))
 
 
-def _replayed(job: TracedJob, *changes: Mapping[int, as_early.Change]) -> Predicted:
-    """Predict by the first change; the others give the bounds."""
-    return _after(job, *(_replayed_ns(job, change) for change in changes))
-
-
 def _after(job: TracedJob, *replayed_ns: float) -> Predicted:
-    """Predict from the step of the job by how much shorter the replayed one gets."""
+    """Predict from the step of the job by how much shorter the first replayed one gets; the others give the bounds."""
     now, before = job.of(now_ns), job.of(_replayed_ns)
     return prediction(now, *(now * min(ns / before, 1.0) for ns in replayed_ns))
 
 
 def is_worth_reporting(job: Job, predicted: Predicted, is_uniform: bool) -> bool:
     """Return whether a fix brings enough (by digests, at least); more for a rank that is slower at everything."""
-    least = predicted.gain_percent
-    if not isinstance(job, TracedJob):
-        least = 100 * (1 - predicted.high_us / predicted.step_us)
+    least = predicted.gain_percent if isinstance(job, TracedJob) else predicted.least_gain_percent
     return least >= thresholds.gain_percent and (not is_uniform or predicted.gain_percent >= _UNIFORM_PERCENT)
 
 
@@ -158,12 +150,10 @@ def waited_us(job: Job, indices: list[int]) -> float:
     inside = job.of(waited_in_steps)
     caused = int(inside.caused_by[indices].sum())
     others = max(len(job.digests) - len(indices), 1)
-    slowdown = (
-        as_early.step_of_job_ns(job.of(as_early.job_clocks)) / job.of(_replayed_ns)
-        if isinstance(job, TracedJob)
-        else 1.0
-    )
-    return caused / 1000 / (inside.steps or compared_steps(job)) / others / slowdown
+    us_per_step = caused / 1000 / (inside.steps or compared_steps(job)) / others
+    if not isinstance(job, TracedJob):
+        return us_per_step
+    return us_per_step / (as_early.step_of_job_ns(job.of(as_early.job_clocks)) / job.of(_replayed_ns))
 
 
 def is_many(job: Job) -> bool:
@@ -292,7 +282,7 @@ def outlier_rows(job: Job) -> list[OutlierRow]:
     rows = []
     for outlier in job.of(outliers):
         row, predicted = described(job, outlier), outlier.predicted
-        gain_us = predicted.step_us - predicted.after_us if predicted else None
+        gain_us = predicted.gain_us if predicted else None
         ranks = sorted(job.numbers[index] for index in outlier.what.rank_indices)
         shown = ranks[:_MAX_RANKS]
         words = ". ".join(filter(None, (row.words, row.does)))
