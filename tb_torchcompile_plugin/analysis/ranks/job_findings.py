@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import formatting, thresholds
-from tb_torchcompile_plugin.analysis.causes.cause import Cause, step_after
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, Words, step_after
 from tb_torchcompile_plugin.analysis.causes.communication import SmallCollectives
 from tb_torchcompile_plugin.analysis.causes.eager import GraphBreaks
 from tb_torchcompile_plugin.analysis.causes.host import Copies, DriverAllocations, Guards, Synchronise
@@ -55,25 +55,24 @@ class JobCause(Cause):
     def with_gain(
         self,
         job: Job,
+        words: Words,
         predicted: Predicted,
-        title: str,
-        next_step: str,
         evidence: Evidence,
         where: list[str],
-        rank: int | None = None,
+        row: str | None,
     ) -> Finding:
-        """Return a finding whose fix is predicted; rank: whose row shows it."""
+        """Return a finding whose fix is predicted."""
         gain, share = predicted.gain_us, predicted.gain_percent
         return self.finding(
             None,
-            title,
-            next_step,
+            words.title,
+            words.next_step,
             {"gain_us_per_step": gain, "share_percent": share} | evidence,
             severity=severity_of(share),
             saves_us=gain * compared_steps(job),
             predicted=predicted,
             where=where,
-            row=None if rank is None else f"ranks:{rank}",
+            row=row,
         )
 
 
@@ -94,16 +93,14 @@ class UnevenStages(JobCause):
         rank = job.numbers[pipeline.longest]
         own_us, mean_us = float(pipeline.compute_ns[pipeline.longest]) / 1000, pipeline.mean_ns / 1000
         own, mean = formatting.duration(own_us), formatting.duration(mean_us)
-        title = (
+        words = Words(
             f"Rank {rank} holds the longest stage of the pipeline: it computes {own} at each step, a stage in the mean "
-            f"{mean}; {step_after(predicted, 'with even stages')}"
-        )
-        next_step = (
+            f"{mean}; {step_after(predicted, 'with even stages')}",
             "Move layers from this stage to the others: split the model by measured time and not by the number of "
-            "layers, or give each rank several smaller stages (ScheduleInterleaved1F1B)"
+            "layers, or give each rank several smaller stages (ScheduleInterleaved1F1B)",
         )
         evidence: Evidence = {"compute_us_per_step": own_us, "mean_compute_us_per_step": mean_us}
-        yield self.with_gain(job, predicted, title, next_step, evidence, [f"rank {rank}"], rank)
+        yield self.with_gain(job, words, predicted, evidence, [f"rank {rank}"], f"ranks:{rank}")
 
 
 class OutlierCause(JobCause):
@@ -126,15 +123,14 @@ class OutlierCause(JobCause):
             does, next_step = words_of(own).title, words_of(own).next_step
             line = formatting.at_line(own.file, own.line)
             where = [*where, line] if line and len(where) == 1 else where
-        and_of = (
-            f" and that of {formatting.joined_names(outlier.before[:MAX_NAMES])}" if outlier.before else ""
+        before = formatting.joined_names(outlier.before[:MAX_NAMES])
+        fixed = (
+            f"Without the delay{f' and that of {before}' if before else ''}, a step takes {_after(predicted)}"
         )
-        after = formatting.about(predicted.after_us, predicted.low_us, predicted.high_us)
-        sentences = (description.words, does, f"Without the delay{and_of}, a step takes {after}")
-        title, ranks = ". ".join(filter(None, sentences)), outlier.what.rank_indices
-        rank = None if self.kind == "link" else job.numbers[ranks[0]]
+        title, ranks = ". ".join(filter(None, (description.words, does, fixed))), outlier.what.rank_indices
         evidence: Evidence = {"ranks": len(ranks)} | description.evidence
-        return self.with_gain(job, predicted, title, next_step, evidence, where, rank)
+        row = None if self.kind == "link" else f"ranks:{job.numbers[ranks[0]]}"
+        return self.with_gain(job, Words(title, next_step), predicted, evidence, where, row)
 
 
 class Straggler(OutlierCause):
@@ -162,7 +158,7 @@ class SlowHost(Straggler):
     kind = "host"
 
 
-class SlowLink(OutlierCause):
+class SlowTransfer(OutlierCause):
     """By the digests of more than 8 ranks, a link is an [outlier](definitions.md#outliers-of-many-ranks).
 
     A step gains (at the lower end of the range) after the findings that hide it are fixed.
@@ -188,14 +184,13 @@ class RanksTakeTurns(JobCause):
         ranks = formatting.listed_numbers(sorted(job.numbers[index] for index in indices))
         causes = (cause for row in job.of(late_ranks) for cause in row.causes)
         main = max(causes, key=lambda cause: cause.excess_us)
-        after = formatting.about(predicted.after_us, predicted.low_us, predicted.high_us)
-        words = why_late.reason_words(main, compared_steps(job))
-        title = (
-            f"Ranks take turns as the straggler ({ranks}), and the others wait. The main one {words}. "
-            f"Without the delays, a step takes {after}"
+        words = Words(
+            f"Ranks take turns as the straggler ({ranks}), and the others wait. The main one "
+            f"{why_late.reason_words(main, compared_steps(job))}. Without the delays, a step takes {_after(predicted)}",
+            why_late.advice(main),
         )
         where = [main.where] if main.where else []
-        yield self.with_gain(job, predicted, title, why_late.advice(main), {"ranks": len(indices)}, where)
+        yield self.with_gain(job, words, predicted, {"ranks": len(indices)}, where, row=None)
 
 
 class ExposedTransfers(JobCause):
@@ -232,7 +227,7 @@ class ExposedTransfers(JobCause):
         )
 
 
-CAUSES = (UnevenStages(), Straggler(), SlowHost(), SlowLink(), RanksTakeTurns(), ExposedTransfers())
+CAUSES = (UnevenStages(), Straggler(), SlowHost(), SlowTransfer(), RanksTakeTurns(), ExposedTransfers())
 BY_ID = {cause.id: cause for cause in CAUSES}
 
 
@@ -287,6 +282,10 @@ def waiting_ranks(job: Job) -> list[int]:
     waited = np.bincount(call_table.rank_index, np.maximum(times.wait, 0), len(job.digests))
     took = np.bincount(call_table.rank_index, call_table.dur, len(job.digests))
     return [rank for rank, share in zip(job.numbers, waited / np.maximum(took, 1)) if share > _WAITING]
+
+
+def _after(predicted: Predicted) -> str:
+    return formatting.about(predicted.after_us, predicted.low_us, predicted.high_us)
 
 
 def _position(job: Job, outlier: Outlier) -> str:

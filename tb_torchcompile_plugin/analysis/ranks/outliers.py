@@ -370,15 +370,12 @@ def _described_link(job: Job, link: SlowLink) -> Description:
     groups = f"group {name}" if link.groups == 1 and name else formatting.plural(link.groups, "group")
     hosts, ranks = _hosts(link.hosts), f"ranks {_ranks(job, link)}"
     between = f" between {hosts}" if hosts else ""
-    if link.kind.message_bytes <= 0:
-        speed = (
-            f"takes {formatting.duration(us(link.ns))}, {formatting.duration(us(link.usual_ns))} elsewhere"
-        )
+    size, times = link.kind.message_bytes, (link.ns, link.usual_ns)
+    if size > 0:
+        own, usual = (f"{formatting.significant(size / max(ns, 1))} GB/s" for ns in times)
     else:
-        own, usual = (
-            formatting.significant(link.kind.message_bytes / max(ns, 1)) for ns in (link.ns, link.usual_ns)
-        )
-        speed = f"moves {own} GB/s, {usual} GB/s elsewhere"
+        own, usual = (formatting.duration(us(ns)) for ns in times)
+    speed = f"{'moves' if size > 0 else 'takes'} {own}, {usual} elsewhere"
     return Description(
         _name(job, link),
         f"{operation} of {groups}{between} ({ranks}) {speed}",
