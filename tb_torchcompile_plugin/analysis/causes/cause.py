@@ -47,6 +47,7 @@ class Details(TypedDict, total=False):
     code: str | None
     advised: bool
     role: Role
+    predicted: Predicted | None
 
 
 class Cause:
