@@ -553,6 +553,7 @@ def test_every_rule_has_a_case_on_either_side() -> None:
             "debug_backend",
             "recomputed",  # and test_recomputed.py
             "recurrent_cells",
+            "repeated_operators",
             "zeroed_gradients",
             "deterministic",
             "weight_casts",

@@ -613,6 +613,48 @@ def test_a_sequence_at_once_is_launched_in_a_few(tmp_path: Path) -> None:
     assert "recurrent_cells" not in kinds(profile_with(tmp_path, steps(*called_cell_by_cell(7))))
 
 
+def transformed_one_by_one(many: int, *names: str, kernel_us: float = 3) -> list[Event]:
+    """So many samples, 50 µs apart, with an operator for each name, which launches a kernel."""
+    events = launch("k", 10, 20, 5)
+    for sample in range(many):
+        for number, name in enumerate(names):
+            at = 50 + 50 * sample + 23 * number
+            events += [slice_(name, at, 15), *launch(name, at + 5, at + 10, kernel_us)]
+    return [*events, *launch("last", 950, 960, 5)]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("aten::flip", "aten::addmm"),  # a layer
+        ("aten::flip", "aten::batch_norm"),
+        ("aten::flip", "c10d::allreduce_"),
+        ("aten::flip", "triton_poi_fused_add_0"),
+        ("autograd::engine::evaluate_function: MulBackward0", "aten::flip"),
+        ("aten::copy_",),  # of each tensor of a state
+    ],
+)
+def test_not_a_loop_over_samples(tmp_path: Path, names: tuple[str, ...]) -> None:
+    profile = profile_with(tmp_path, steps(*transformed_one_by_one(16, *names)))
+    assert "repeated_operators" not in kinds(profile)
+
+
+def test_a_loop_over_samples_at_once(tmp_path: Path) -> None:
+    """From the second of 16 samples to the last are 700 µs, in which the GPU has 84 to do."""
+    events = transformed_one_by_one(16, "aten::flip", "aten::mul")
+    row = fix(profile_with(tmp_path, steps(*events)), "repeated_operators")
+    assert (row.times, row.name) == (16, "2 operators (aten::flip, aten::mul)")
+    assert row.predicted.after_us == pytest.approx(1000 - 700, abs=100)
+    few = profile_with(tmp_path, steps(*transformed_one_by_one(7, "aten::flip", "aten::mul")))
+    assert "repeated_operators" not in kinds(few)
+
+
+def test_a_batch_takes_the_gpu_as_long(tmp_path: Path) -> None:
+    events = transformed_one_by_one(16, "aten::flip", "aten::mul", kernel_us=22)
+    row = fix(profile_with(tmp_path, steps(*events)), "repeated_operators")
+    assert row.predicted.after_us > 22 * 32
+
+
 @pytest.mark.parametrize(("shape", "sure"), [([2, 32, 128, 128], True), ([2, 32, 128, 128, 128], False)])
 def test_that_volumes_keep_their_layout_is_not_sure(tmp_path: Path, shape: list[int], sure: bool) -> None:
     """A U-Net of volumes took 35.5 ms in place of 37.4: its instance norms give the other layout back."""
