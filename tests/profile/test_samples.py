@@ -6,7 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from mendable import NODE, kinds
 from profiles import data_of, profile_with
+from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import idle_culprits
 from tb_torchcompile_plugin.compile_log.summary import load, save
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -23,6 +25,7 @@ BACKWARD = SampledLine("/home/user/train.py", 30, "step", "torch/_tensor.py(570)
 
 
 LOOP = SampledLine("/home/user/train.py", 80, "main", "")
+OPTIMIZER = SampledLine("/home/user/train.py", 31, "step", "torch/optim/adam.py(200): step")
 FORWARD = SampledLine("/home/user/train.py", 29, "step", "model.py(9): forward")
 
 
@@ -293,3 +296,40 @@ def test_while_another_thread_launches_it_is_the_line_of_the_thread_before(tmp_p
     profile = profile_of(tmp_path, in_steps(*make, every=10_000), *rows)
     names = {row.name for row in profile.of(culprits).culprits}
     assert f"{BACKWARD.called} (sampled)" in names
+
+
+def test_what_a_library_launches_is_part_of_its_time(tmp_path: Path) -> None:
+    """A metric from 1 to 8 of 10 ms, of which its operators take 3."""
+    make = [*launch("k", 100, 200, 10), *launch("last", 9000, 9100, 10)]
+    for at in (2000, 4000, 6000):
+        make += [slice_("aten::eq", at, 1000), *launch("eq", at + 500, at + 600, 10)]
+    rows = [
+        row
+        for at in (0, 10_000, 20_000)
+        for row in (
+            Row(at, at + 900, FORWARD),
+            Row(at + 900, at + 7500, SCORE, 5),
+            Row(at + 7500, at + 9500, METRIC),
+        )
+    ]
+    profile = profile_of(tmp_path, in_steps(*make, every=10_000), *rows)
+    (found,) = [row for row in span_findings(profile) if row.title.startswith("sklearn computes metrics")]
+    assert found.where == ["train.py:40"] and found.predicted
+    assert found.predicted.after_us < 10_000 - 6000 < found.predicted.high_us
+
+
+def test_what_a_closure_launches_is_not_the_optimizers(tmp_path: Path) -> None:
+    """Norms that are logged before the optimizer's own kernel, as Lightning's hooks do."""
+    make = [slice_("Optimizer.step#AdamW.step", 500, 9000, "user_annotation")]
+    make += [slice_(NODE, 600, 400, tid=AUTOGRAD), *launch("k", 700, 800, 10, tid=AUTOGRAD)]
+    for at in range(2000, 7000, 200):
+        make += [slice_("aten::norm", at, 100), *launch("norm", at + 50, at + 60, 10)]
+    make += launch("adam", 9000, 9100, 10)
+    rows = [
+        Row(10_000 * step + begin, 10_000 * step + end, line, 4, callers=(LOOP,))
+        for step in range(3)
+        for begin, end, line in ((0, 1200, FORWARD), (1400, 7200, SCORE), (7600, 9800, OPTIMIZER))
+    ]
+    assert "fused_optimizer" not in kinds(profile_of(tmp_path, in_steps(*make, every=10_000), *rows))
+    unsampled = profile_with(tmp_path / "unsampled", in_steps(*make, every=10_000))
+    assert "fused_optimizer" in kinds(unsampled)

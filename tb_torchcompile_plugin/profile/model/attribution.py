@@ -28,6 +28,7 @@ from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import ancestors_of
 from tb_torchcompile_plugin.torch_names import python_frames, slices
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
+from tb_torchcompile_plugin.torch_names.libraries import is_library_work
 from tb_torchcompile_plugin.torch_names.operators import is_backward
 
 HostCauseKind = Literal[
@@ -97,14 +98,11 @@ def culprits_of(profile: Profile, pieces: HostSegments) -> Attributions:
     line = np.full(len(pieces.row), -1)
     line[is_nothing] = _sampled_lines(profile, pieces.take(np.flatnonzero(is_nothing)))
     # Of an optimizer's step what is not the optimizer's is of the closure that it calls.
-    in_closure = np.flatnonzero(within(profile.of(_closures), pieces.begin) >= 0)
-    in_closure = in_closure[[found.culprits[code].cause == "optimizer" for code in found.code[in_closure]]]
-    around = _lines_around(profile, pieces.take(in_closure))
-    is_programs = np.array([not python_frames.is_optimizer_function(row.called) for row in all_lines], bool)
-    chosen = (around >= 0) & np.append(is_programs, False)[around]
-    line[in_closure[chosen]] = around[chosen]
+    is_optimizer = np.array([culprit.cause == "optimizer" for culprit in found.culprits], bool)[found.code]
+    rows = np.flatnonzero(is_optimizer)
+    line[rows] = lines_in_closures(profile, *_middles(profile, pieces.take(rows)))
     lines, index = np.unique(line[line >= 0], return_inverse=True)
-    found.code[line >= 0] = len(found.culprits) + index
+    found.code[line >= 0], found.call[line >= 0] = len(found.culprits) + index, -1
     return found._replace(culprits=[*found.culprits, *(_sampled(all_lines[number]) for number in lines)])
 
 
@@ -121,7 +119,7 @@ def _sampled_lines(profile: Profile, pieces: HostSegments) -> Int64s:
             times = Intervals(pieces.begin[rows], pieces.end[rows])
             line[rows] = lines_of(profile, int(tracks[point[rows[0]]]), times).line
     unnamed = np.flatnonzero(line < 0)
-    line[unnamed] = _lines_around(profile, pieces.take(unnamed))
+    line[unnamed] = lines_around(profile, *_middles(profile, pieces.take(unnamed)))
     return line
 
 
@@ -136,9 +134,19 @@ def _closures(profile: Profile) -> Intervals:
     return Intervals(windows.starts[holding], windows.ends[holding])
 
 
-def _lines_around(profile: Profile, pieces: HostSegments) -> Int64s:
+def lines_in_closures(profile: Profile, tracks: Int64s, times: Int64s) -> Int64s:
+    """Return the sampled line that runs at these times in a closure that an optimizer calls, -1 for none."""
+    line, inside = np.full(len(times), -1), np.flatnonzero(within(profile.of(_closures), times) >= 0)
+    around = lines_around(profile, tracks[inside], times[inside])
+    names = (row.called for row in profile.of(samples).lines)
+    is_programs = np.array([*(not python_frames.is_optimizer_function(name) for name in names), False], bool)
+    line[inside] = np.where(is_programs[around], around, -1)
+    return line
+
+
+def _middles(profile: Profile, pieces: HostSegments) -> tuple[Int64s, Int64s]:
     tracks = profile.of(launch_sequence).track[pieces.point].astype(np.int64)
-    return lines_around(profile, tracks, (pieces.begin + pieces.end) // 2)
+    return tracks, (pieces.begin + pieces.end) // 2
 
 
 def _sampled(line: SampledLine) -> Attribution:
@@ -183,7 +191,9 @@ def ancestor_causes(profile: Profile, rows: Int64s) -> AncestorCauses:
         called, loops = trace.name[ancestor], trace.dur[ancestor] > longest
         found = of_names.causes[of_names.kind_of_cat[trace.cat[ancestor]], called]
         is_undecided = cause[waiting] == _NOTHING
-        is_entry = is_undecided & (found == _LIBRARY) & ~loops
+        # What a library is known to do says more than what torch calls it by, as a module.
+        is_known = of_names.is_library_work[called] | ~of_names.is_library_work[entry[waiting]]
+        is_entry = is_undecided & (found == _LIBRARY) & ~loops & (is_known | (entry[waiting] < 0))
         entry[waiting[is_entry]], call[waiting[is_entry]] = called[is_entry], ancestor[is_entry]
         decides = (is_undecided & (found != _NOTHING) & (found != _LIBRARY)) | is_outer[found]
         decides &= (found != _COMPILE) | (cause[waiting] != _AUTOTUNING)
@@ -229,6 +239,7 @@ class _OfNames(NamedTuple):
     causes: Int64s  # by kind of slice (row) and name (column), index into CAUSES
     kind_of_cat: Int64s
     is_of_framework: Mask  # by name
+    is_library_work: Mask  # by name
 
 
 def _of_names(profile: Profile) -> _OfNames:
@@ -250,7 +261,10 @@ def _of_names(profile: Profile) -> _OfNames:
         slices.RUNTIME_CATS, 4
     )
     kind_of_cat = np.array([kinds.get(cat, 3) for cat in profile.trace.cats], np.int64)
-    return _OfNames(np.stack(causes), kind_of_cat, mask_of(names, python_frames.is_framework_function))
+    is_of_framework, is_work = (
+        mask_of(names, matches) for matches in (python_frames.is_framework_function, is_library_work)
+    )
+    return _OfNames(np.stack(causes), kind_of_cat, is_of_framework, is_work)
 
 
 def line_lookups(profile: Profile) -> Int64s:

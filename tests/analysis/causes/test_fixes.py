@@ -488,6 +488,29 @@ def test_what_a_profiler_does_is_no_finding(tmp_path: Path, function: str, rule:
     assert found & {"library", "python"} == ({rule} if rule else set())
 
 
+@pytest.mark.parametrize("around", ["nn.Module: BinaryF1Score_0", "torch/_compile.py(40): inner"])
+def test_what_a_library_does_is_named_with_what_it_launches(tmp_path: Path, around: str) -> None:
+    """A metric of 580 µs, of which an operator that launches takes 300; torch calls it as a module."""
+    events = [slice_("train.py(3): main", 49, 602, "python_function"), *launch("k", 10, 20, 5)]
+    events += [slice_(around, 50, 600, "python_function")]
+    events += [slice_("torchmetrics/metric.py(300): forward", 60, 580, "python_function")]
+    events += [slice_("aten::eq", 100, 300), *launch("eq", 200, 210, 5), *launch("last", 950, 960, 5)]
+    (found,) = [one for one in span_findings(profile_with(tmp_path, steps(*events))) if one.rule == "python"]
+    assert found.title.startswith("torchmetrics computes metrics at train.py:3: without that")
+    assert "once per epoch" in found.next_step and found.predicted
+    assert found.predicted.after_us == pytest.approx(1000 - 580, abs=10)
+
+
+def test_a_library_that_calls_the_program_back_runs_what_a_step_needs(tmp_path: Path) -> None:
+    events = [slice_("train.py(3): main", 49, 602, "python_function"), *launch("k", 10, 20, 5)]
+    events += [slice_("scipy/optimize/_minimize.py(60): minimize", 60, 580, "python_function")]
+    events += [slice_("train.py(40): loss", 90, 400, "python_function"), slice_("aten::eq", 100, 390)]
+    events += [*launch("eq", 200, 210, 5), *launch("last", 950, 960, 5)]
+    found = [one for one in span_findings(profile_with(tmp_path, steps(*events))) if one.rule == "python"]
+    assert [one.title.split(":")[0] for one in found] == ["scipy prepares data at train.py"]
+    assert found[0].predicted and found[0].predicted.after_us == pytest.approx(1000 - 202, abs=2)
+
+
 def test_casts_of_compiled_inference_could_be_made_once(tmp_path: Path) -> None:
     """Not of training, whose weights are float32 on purpose, nor what casts and computes."""
     cast = [*launch("triton_poi_fused__to_copy_7", 10, 20, 400), *launch("gemm", 30, 425, 500)]
