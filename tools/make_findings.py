@@ -1,4 +1,4 @@
-"""Write the tables of causes in docs/findings.md from the classes of analysis/causes (`make types`).
+"""Write the tables of causes in docs/findings.md from the classes of analysis/causes and ranks (`make types`).
 
 The docstring of a cause is what its row says. `--check` fails when the page is not what this would write.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause
 from tb_torchcompile_plugin.analysis.causes.registry import CAUSES
+from tb_torchcompile_plugin.analysis.ranks import job_findings
 
 TARGET = Path(__file__).parent.parent / "docs" / "findings.md"
 BEGIN, END = "<!-- causes: made by tools/make_findings.py -->\n", "<!-- end of causes -->\n"
@@ -36,7 +37,7 @@ def generate(page: str) -> str:
     after = rest.partition(END)[2]
     families = (
         _table(module, list(causes))
-        for module, causes in groupby(CAUSES, lambda cause: type(cause).__module__)
+        for module, causes in groupby((*CAUSES, *job_findings.CAUSES), lambda cause: type(cause).__module__)
     )
     return before + BEGIN + "\n".join(families) + END + after
 

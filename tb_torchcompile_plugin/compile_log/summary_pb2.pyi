@@ -609,16 +609,18 @@ class PythonSamples(_message.Message):
     def __init__(self, lines: _Optional[_Iterable[_Union[SampledLine, _Mapping]]] = ..., threads: _Optional[_Iterable[int]] = ..., start_ns: _Optional[_Iterable[int]] = ..., duration_ns: _Optional[_Iterable[int]] = ..., samples: _Optional[_Iterable[int]] = ..., thread: _Optional[_Iterable[int]] = ..., line: _Optional[_Iterable[int]] = ..., left_out: _Optional[int] = ...) -> None: ...
 
 class SampledLine(_message.Message):
-    __slots__ = ("file", "line", "function", "called")
+    __slots__ = ("file", "line", "function", "called", "caller")
     FILE_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
     FUNCTION_FIELD_NUMBER: _ClassVar[int]
     CALLED_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     file: str
     line: int
     function: str
     called: str
-    def __init__(self, file: _Optional[str] = ..., line: _Optional[int] = ..., function: _Optional[str] = ..., called: _Optional[str] = ...) -> None: ...
+    caller: int
+    def __init__(self, file: _Optional[str] = ..., line: _Optional[int] = ..., function: _Optional[str] = ..., called: _Optional[str] = ..., caller: _Optional[int] = ...) -> None: ...
 
 class CacheTransfer(_message.Message):
     __slots__ = ("load", "start_ns", "duration_ns", "size", "entries")

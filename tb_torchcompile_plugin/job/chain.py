@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.job.instances import (
     senders,
 )
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import Late, compare_calls, late_by_rank
+from tb_torchcompile_plugin.job.late import Late, compare_calls, early_ranks, late_by_rank
 from tb_torchcompile_plugin.job.waits import is_complete, waits
 from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, sums
 from tb_torchcompile_plugin.profile.intervals import NORMAL_DEVIATIONS, Int64s
@@ -130,6 +130,7 @@ class Beyond(NamedTuple):
 
     ns: Int64s  # 0 for a rank that takes no longer than the peer in the middle
     peer: Int64s  # the call of that one, as an index into `chain`
+    early: Mask  # by rank, whether it is compared with
 
 
 def beyond(job: Job) -> Beyond:
@@ -146,11 +147,20 @@ def beyond(job: Job) -> Beyond:
         since = np.where(launch >= 0, np.maximum(launch - np.array(begin, np.int64)[calls_.rank_index], 0), 0)
     gap = np.where(is_first, since, calls_.gap)
     _, key = distinct(*_compared_by(job, calls_), is_first.astype(np.int64))
-    order = np.lexsort((gap, key))
+    ranks = len(job.digests)
+    early = np.ones(ranks, bool)
+    peer = _middle(gap, key, early[calls_.rank_index])
+    early = early_ranks(sums(calls_.rank_index, gap - gap[peer], ranks))
+    peer = peer if early.all() else _middle(gap, key, early[calls_.rank_index])
+    return Beyond(np.maximum(gap - gap[peer], 0), peer, early)
+
+
+def _middle(gap: Int64s, key: Int64s, is_early: Mask) -> Int64s:
+    """Return for each call the one in the middle of its key, of early ranks where any of them is there."""
+    order = np.lexsort((gap, ~is_early, key))
     first = np.flatnonzero(np.diff(key[order], prepend=-1))
-    count = np.diff(np.append(first, len(order)))
-    peer = order[first + (count - 1) // 2][key] if len(order) else order
-    return Beyond(np.maximum(gap - gap[peer], 0), peer)
+    count, early = np.bincount(key), np.bincount(key[is_early], minlength=len(first))
+    return order[first + (np.where(early > 0, early, count) - 1) // 2][key] if len(order) else order
 
 
 def _compared_by(job: Job, calls_: Chain) -> tuple[Int64s, Int64s]:
@@ -274,25 +284,25 @@ def slow(job: Job) -> list[Slow]:
 
     Several ranks may be slow at once, so each is compared with the ranks in the middle and not with the sum of all.
     """
-    total = job.of(beyond_of)
+    total, early = job.of(beyond_of), job.of(beyond).early
     # Of two in the middle the earlier one: half of the ranks may be late, as on one of two hosts.
-    excess = total - np.percentile(total, 50, method="lower")
-    usual = _DEVIATIONS * NORMAL_DEVIATIONS * np.percentile(np.abs(excess), 50, method="lower")
+    excess = total - np.percentile(total[early], 50, method="lower")
+    usual = _DEVIATIONS * NORMAL_DEVIATIONS * np.percentile(np.abs(excess[early]), 50, method="lower")
     return by_host(job, np.asarray(excess > max(usual, _LEAST * job.of(compared_ns))), total)
 
 
 def by_host(job: Job, is_far: Mask, total: Int64s) -> list[Slow]:
     """Return slow ranks, and slow hosts instead of their ranks; slowest first. total: by how much each is slower.
 
-    A host is slow where more than half of its ranks are, two at least, and it is not the only one.
+    A host is slow where more than half of its ranks are, two at least, unless all hosts are: they then share no host.
     """
     hosts, alone = _hosts(job), is_far.copy()
+    far = {host: indices[is_far[indices]] for host, indices in hosts.items()}
+    far = {host: late for host, late in far.items() if len(late) > 1 and 2 * len(late) > len(hosts[host])}
     slow_ranks: list[Slow] = []
-    for host, rank_indices in hosts.items() if len(hosts) > 1 else ():
-        far = rank_indices[is_far[rank_indices]]
-        if len(far) > 1 and 2 * len(far) > len(rank_indices):
-            slow_ranks.append(_slow(far, [host], total))
-            alone[far] = False
+    for host, rank_indices in far.items() if len(far) < len(hosts) else ():
+        slow_ranks.append(_slow(rank_indices, [host], total))
+        alone[rank_indices] = False
     slow_ranks += [_slow(np.array([rank_index]), [], total) for rank_index in np.flatnonzero(alone).tolist()]
     return sorted(slow_ranks, key=lambda rank: -rank.ns)
 

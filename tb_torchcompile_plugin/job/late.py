@@ -7,6 +7,7 @@ launched in between is compared: the same kernels may run slower, or there are m
 """
 
 from collections import Counter, defaultdict
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,11 @@ _MORE_WORK_SHARE = 0.1
 _LEAST_NS = 20_000  # ranks are apart by as much in any job; observed on the recordings
 _MOST_RANKS = 64  # whose lateness is explained; it bounds the time of a large job
 _NEVER = -(1 << 62)  # ns, before all times
+# Where more than half of the ranks are late together, the rank in the middle is late itself, and the early ones are
+# the peers. Fewer than three of them, or than a quarter, may do less by design: they are no peers. Lateness has two
+# clusters if half of the distance between their middles is empty, as ranks that are late by less are not of a group of
+# late ranks either. Chosen by eye on planted jobs.
+_FEWEST_EARLY, _LEAST_EARLY, _APART = 3, 0.25, 0.5
 
 
 class Late(NamedTuple):
@@ -57,7 +63,8 @@ def late(job: Job) -> list[Late]:
     whose own doing is at least half of their lateness: the others waited there.
     """
     lateness_ = job.of(lateness)
-    latest = np.argsort(-lateness_.by_rank, kind="stable")[:_MOST_RANKS]
+    by_rank = sums(lateness_.rank_index, lateness_.ns, len(job.digests))
+    latest = np.argsort(-by_rank, kind="stable")[:_MOST_RANKS]
     together = np.bincount(lateness_.instance, minlength=1)[lateness_.instance]
     lates: dict[int, list[Late]] = defaultdict(list)
     for row in np.flatnonzero(np.isin(lateness_.rank_index, latest)).tolist():
@@ -84,14 +91,22 @@ class Lateness(NamedTuple):
     peer: Int64s  # the call of the rank that came in the middle
     ns: Int64s  # how much later
     by_group: Mask  # whether both are compared from the last collective of the same group on
-    by_rank: Int64s  # sum of each rank, one entry a rank
 
 
 def lateness(job: Job) -> Lateness:
     """Return where ranks came late, in order of time."""
-    begin, instances_ = job.of(waits).begin, job.of(instances)
     least = max(_LEAST_NS, 2 * (job.of(clocks).residual_ns_p95 or 0))
-    (near, is_near), (far, is_far) = (_peers(job, by_group) for by_group in (False, True))
+    ranks = len(job.digests)
+    later = _later(job, np.ones(ranks, bool))
+    early = early_ranks(sums(later.rank_index, later.ns, ranks))
+    later = later if early.all() else _later(job, early)
+    return Lateness._make(column[later.ns > least] for column in later)
+
+
+def _later(job: Job, early: Mask) -> Lateness:
+    """Return how much later than its peer, an early rank, each call came, or earlier."""
+    begin, instances_ = job.of(waits).begin, job.of(instances)
+    (near, is_near), (far, is_far) = (_peers(job, early, by_group) for by_group in (False, True))
     # Ranks of one host or shard that come from a collective of their own may all be late.
     are_few = 2 * np.bincount(instances_.number[is_near], minlength=len(instances_)) <= instances_.sizes
     is_by_group = (near < 0) | (are_few & (far >= 0))
@@ -99,18 +114,30 @@ def lateness(job: Job) -> Lateness:
     peer = np.where(is_by_group, far, near)[instances_.number]
     is_compared = np.where(by_group, is_far, is_near) & (peer >= 0)
     ns = np.where(is_compared, begin[call] - begin[peer], 0)
-    rows = np.flatnonzero(ns > least)
-    rank_index = job.of(calls).rank_index[call[rows]]
-    total = sums(rank_index, ns[rows], len(job.digests))
-    return Lateness(
-        instances_.number[rows], rank_index, call[rows], peer[rows], ns[rows], by_group[rows], total
-    )
+    return Lateness(instances_.number, job.of(calls).rank_index[call], call, peer, ns, by_group)
 
 
-def _peers(job: Job, by_group: bool) -> tuple[Int64s, Mask]:
+def early_ranks(later: Int64s) -> Mask:
+    """Return with which ranks to compare: all, or the early ones if more than half are late together.
+
+    later: by how much each rank is later than the one in the middle.
+    """
+    order, early = np.argsort(later, kind="stable"), np.ones(len(later), bool)
+    ns = later[order]
+    counts = np.arange(max(_FEWEST_EARLY, ceil(_LEAST_EARLY * len(ns))), (len(ns) + 1) // 2)
+    if len(counts):
+        empty = ns[counts] - ns[counts - 1]
+        count = int(counts[empty.argmax()])
+        apart = np.median(ns[count:]) - np.median(ns[:count])
+        early[order[count:]] = empty.max() <= max(_APART * apart, _LEAST_NS)
+    return early
+
+
+def _peers(job: Job, early: Mask, by_group: bool) -> tuple[Int64s, Mask]:
     """Return by instance the call in the middle, without the last, of those that come from the same collective as it.
 
-    -1 for none, and where one need not wait for all. Also return which of the instances' rows come from there.
+    Of the early ranks, where any of them is there. -1 for none, and where one need not wait for all. Also return which
+    of the instances' rows come from there.
     """
     instances_, since, begin = job.of(instances), job.of(_since, by_group), job.of(waits).begin
     rows, latest = instances_.rows, job.of(needed_calls)[instances_.number]
@@ -118,9 +145,13 @@ def _peers(job: Job, by_group: bool) -> tuple[Int64s, Mask]:
         since.comparable[rows] & since.comparable[latest] & (since.instance[rows] == since.instance[latest])
     )
     peers = np.flatnonzero(is_same & (rows != latest) & job.of(holds_all_ranks)[instances_.number])
-    peers = peers[np.lexsort((rows[peers], begin[rows[peers]], instances_.number[peers]))]
-    count = np.bincount(instances_.number[peers], minlength=len(instances_))
-    middle = np.append(rows[peers], -1)[np.minimum(np.cumsum(count) - count + count // 2, len(peers))]
+    is_early = early[since.rank_index[rows]]
+    peers = peers[np.lexsort((rows[peers], begin[rows[peers]], ~is_early[peers], instances_.number[peers]))]
+    number, are_early = instances_.number[peers], is_early[peers]
+    count = np.bincount(number, minlength=len(instances_))
+    usual = np.bincount(number[are_early], minlength=len(instances_))
+    offset = np.where(usual > 0, usual, count) // 2
+    middle = np.append(rows[peers], -1)[np.minimum(np.cumsum(count) - count + offset, len(peers))]
     return np.where(count > 0, middle, -1), is_same
 
 

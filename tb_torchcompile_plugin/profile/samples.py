@@ -8,7 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PythonSamples
-from tb_torchcompile_plugin.profile.columns import distinct, mask_of, ordinals, ranges, sums
+from tb_torchcompile_plugin.profile.columns import (
+    Floats,
+    distinct,
+    groups_of_equal,
+    mask_of,
+    ordinals,
+    ranges,
+    sums,
+)
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
@@ -35,7 +43,10 @@ class Samples(NamedTuple):
     ns: Int64s  # since the sample before
     track: Int64s
     line: Int64s  # index into `lines`
+    stack: Int64s  # index into `stacks`
     lines: list[SampledLine]
+    # The program's lines that were on the stack, as indices into `lines`, the innermost last.
+    stacks: list[tuple[int, ...]]
 
 
 class LinesOf(NamedTuple):
@@ -50,7 +61,7 @@ def samples(profile: Profile) -> Samples:
     summary, trace = profile.summary, profile.trace
     if summary is None or not summary.HasField("python_samples"):
         none = np.zeros(0, np.int64)
-        return Samples(none, none, none, none, [])
+        return Samples(none, none, none, none, none, [], [])
     stored, pid = summary.python_samples, summary.environment.pid
     tracks = {track.tid: code for code, track in enumerate(trace.tracks) if track.pid == pid}
     track_of = np.array([tracks.get(tid, -1) for tid in stored.threads] or [-1], np.int64)
@@ -66,8 +77,10 @@ def samples(profile: Profile) -> Samples:
     begin, end = trace.window()
     inside = np.flatnonzero((track >= 0) & (time >= begin) & (time < end))
     order = inside[np.argsort(time[inside], kind="stable")]
-    line = line_of[np.array(stored.line, np.int64)[row[order]]]
-    return Samples(time[order], ns[row[order]], track[order], line, lines)
+    number = np.array(stored.line, np.int64)[row[order]]
+    return Samples(
+        time[order], ns[row[order]], track[order], line_of[number], number, lines, _stacks(stored, line_of)
+    )
 
 
 def _lines(stored: PythonSamples) -> tuple[list[SampledLine], Int64s]:
@@ -82,6 +95,15 @@ def _lines(stored: PythonSamples) -> tuple[list[SampledLine], Int64s]:
     for index in np.argsort(weight, kind="stable").tolist():
         called[line_of[index]] = stored.lines[index].called
     return [SampledLine(*line, name) for line, name in zip(numbers, called)], line_of
+
+
+def _stacks(stored: PythonSamples, line_of: Int64s) -> list[tuple[int, ...]]:
+    """Return the stack of each stored line. A caller is stored before the lines that it calls."""
+    stacks = list[tuple[int, ...]]()
+    for line, row in zip(line_of.tolist(), stored.lines):
+        callers = stacks[row.caller - 1] if row.caller else ()
+        stacks.append((*callers, line))
+    return stacks
 
 
 def lines_of(profile: Profile, track: int, intervals: Intervals) -> LinesOf:
@@ -130,3 +152,109 @@ def _positions(profile: Profile, track: int, intervals: Intervals) -> Int64s:
     before, after = names[at[0]], names[at[1] + 1]
     number = ordinals(distinct(step, before, after)[1])
     return distinct(before, after, number, np.where(step < 0, np.arange(len(step)), -1))[1]
+
+
+def lines_around(profile: Profile, tracks: Int64s, times: Int64s) -> Int64s:
+    """Return the line of the program that runs on these host threads at these times, -1 where samples do not show it.
+
+    It is the innermost line that the samples before and after share: a loop's, where these are of two lines in it.
+    Samples of all steps count, each at its position in its step. A thread without samples, as autograd's, works for the
+    one that has most. The lines that all samples share run the loop over the steps and name nothing.
+    """
+    sampled, found = profile.of(samples), np.full(len(times), -1)
+    if not len(sampled.time):
+        return found
+    most = int(np.bincount(sampled.track).argmax())
+    tracks = np.where(np.isin(tracks, sampled.track), tracks, most)
+    for rows in groups_of_equal(np.arange(len(times)), tracks):
+        track = int(tracks[rows[0]])
+        on_track = np.flatnonzero(sampled.track == track)
+        at = _places(profile, track, sampled.time[on_track])
+        on_track, at = on_track[at >= 0], at[at >= 0]
+        order = np.argsort(at, kind="stable")
+        stack = sampled.stack[on_track[order]]
+        place = _places(profile, track, times[rows])
+        behind = np.searchsorted(at[order], place)
+        inside = (behind > 0) & (behind < len(stack)) & (place >= 0)
+        pairs, pair = distinct(stack[behind[inside] - 1], stack[behind[inside]])
+        loop = _loop([sampled.stacks[number] for number in np.unique(stack).tolist()])
+        shared = [_innermost_shared(sampled, loop, *both) for both in pairs.T.tolist()]
+        found[rows[inside]] = np.array(shared, np.int64)[pair]
+    return found
+
+
+def _loop(stacks: list[tuple[int, ...]]) -> int:
+    """Return how many of the outermost lines run the loop: those that all stacks share; of one stack not its last."""
+    shared = 0
+    for lines in zip(*stacks):
+        if len(set(lines)) > 1:
+            return shared
+        shared += 1
+    return shared - 1 if len(set(stacks)) == 1 else shared
+
+
+def _innermost_shared(sampled: Samples, loop: int, first: int, second: int) -> int:
+    """Return the innermost line that two stacks share below the loop, -1 for none."""
+    shared = -1
+    for one, other in list(zip(sampled.stacks[first], sampled.stacks[second]))[loop:]:
+        if one != other:
+            break
+        shared = one
+    return shared
+
+
+def _places(profile: Profile, track: int, times: Int64s) -> Floats:
+    """Return where in a step these times are, the same for the same slices of all steps; -1 outside of steps."""
+    windows, moments, places, length = profile.of(_StepPlaces).of(track)
+    step = within(windows, times)
+    return np.where(step < 0, -1.0, np.interp(times, moments, places) - step * length)
+
+
+class _StepPlaces:
+    """By track the places of slices in their steps.
+
+    A slice is at its number among the slices of the step in the middle by number of slices; between two that this has,
+    time goes on evenly.
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile, self._of = profile, dict[int, tuple[Intervals, Int64s, Int64s, int]]()
+
+    def of(self, track: int) -> tuple[Intervals, Int64s, Int64s, int]:
+        """Return the steps, moments in order of time, their places (of all steps in a row), and places of a step."""
+        if track not in self._of:
+            self._of[track] = self._find(track)
+        return self._of[track]
+
+    def _find(self, track: int) -> tuple[Intervals, Int64s, Int64s, int]:
+        trace, windows = self._profile.trace, self._profile.of(StepWindows).windows
+        if not len(windows.starts):
+            windows = Intervals(*(np.array([moment], np.int64) for moment in trace.window()))
+        rows = np.arange(*trace.track_bounds[track : track + 2])
+        rows = rows[~mask_of(trace.names, is_step)[trace.name[rows]]]
+        step = within(windows, trace.ts[rows])
+        rows, step = rows[step >= 0], step[step >= 0]
+        number, count = _numbers_in_step(trace.name[rows].astype(np.int64), step, len(windows.starts))
+        length = count + 2
+        # Where slices are in another order, those that come too early are left out.
+        place = step * length + number
+        follows = (number > 0) & (place > np.maximum.accumulate(np.append(-1, place))[:-1])
+        first = np.arange(len(windows.starts)) * length
+        moments = np.concatenate((windows.starts, trace.ts[rows[follows]], windows.ends))
+        places = np.concatenate((first, place[follows], first + count + 1))
+        order = np.lexsort((places, moments))
+        return windows, moments[order], places[order], length
+
+
+def _numbers_in_step(name: Int64s, step: Int64s, steps: int) -> tuple[Int64s, int]:
+    """Return the place of each slice among those of the step in the middle, from 1 on, and how many that has.
+
+    0 for those that it does not have.
+    """
+    occurrence = ordinals(distinct(step, name)[1])
+    slice_ = distinct(name, occurrence)[1]
+    middle = np.argsort(np.bincount(step, minlength=steps), kind="stable")[steps // 2]
+    of_middle = slice_[step == middle]
+    number = np.zeros(slice_.max(initial=-1) + 1, np.int64)
+    number[of_middle] = np.arange(1, len(of_middle) + 1)
+    return number[slice_], len(of_middle)

@@ -101,6 +101,7 @@ def _are_possible(samples: summary_pb2.PythonSamples) -> bool:
         and sum(samples.samples) < _MAX_SAMPLES
         and max(samples.thread, default=-1) < len(samples.threads)
         and max(samples.line, default=-1) < len(samples.lines)
+        and all(line.caller <= number for number, line in enumerate(samples.lines))
     )
 
 

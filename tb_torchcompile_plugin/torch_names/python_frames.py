@@ -66,6 +66,7 @@ is_backward_call = patterns.contains(
 is_profiler_hook = patterns.equals(
     r"_?(?:start|stop)_recording_(?:forward|backward)|_?(?:start|stop)_profiling\w*"
 )
+is_optimizer_function = patterns.contains(r"[\\/]optim(?:izers?)?(?:[\\/]|\.py)")
 # A function of a profiler's, or one that marks what runs inside, as around the step of an optimizer: gone without one.
 is_profiler_function = patterns.begins(
     r"(?:torch[\\/](?:profiler|autograd[\\/]profiler|optim[\\/]optimizer\.py\(\d+\): (?:wrapper|profile_hook_step)\b)"

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs import PG, SEND, Does, host, launched, metadata_of, training, written
+from jobs import PG, SEND, Does, host, launched, metadata_of, training, without_traces, written
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
+from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.job.as_early import job_clocks, stages, step_of_job_ns
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.steps import job_step_us
@@ -75,6 +76,7 @@ def test_the_longest_stage_is_named_and_no_rank_is_blamed(tmp_path: Path) -> Non
         (tmp_path / folder).mkdir()
     made = pipeline(tmp_path / "uneven", 3, 5, lambda rank, step: 2_000_000 if rank == 1 else 500_000)
     even = pipeline(tmp_path / "even", 3, 5, lambda rank, step: 1_000_000)
+    assert json_body(made.of(job_findings)) and json_body(without_traces(made).of(job_findings))
     (first,) = [
         row for row in made.of(job_findings) if row.rule in ("uneven_stages", "late_rank", "ranks_take_turns")
     ]

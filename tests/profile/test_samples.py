@@ -6,20 +6,27 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from mendable import NODE, kinds
 from profiles import data_of, profile_with
+from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import idle_culprits
 from tb_torchcompile_plugin.compile_log.summary import load, save
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.intervals import Intervals
 from tb_torchcompile_plugin.profile.model.attribution import culprits
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.samples import ENOUGH, SampledLine, lines_of, samples
+from tb_torchcompile_plugin.profile.samples import ENOUGH, SampledLine, lines_around, lines_of, samples
 from tb_torchcompile_plugin.reader.summary_check import without_impossible
 from traces import AUTOGRAD, BASE_NS, MAIN, PID, Event, in_steps, launch, slice_
 
 METRIC = SampledLine("/home/user/metric.py", 4, "precision", "")
 SCORE = SampledLine("/home/user/train.py", 40, "step", "sklearn/metrics/_ranking.py(90): score")
 BACKWARD = SampledLine("/home/user/train.py", 30, "step", "torch/_tensor.py(570): backward")
+
+
+LOOP = SampledLine("/home/user/train.py", 80, "main", "")
+OPTIMIZER = SampledLine("/home/user/train.py", 31, "step", "torch/optim/adam.py(200): step")
+FORWARD = SampledLine("/home/user/train.py", 29, "step", "model.py(9): forward")
 
 
 class Row(NamedTuple):
@@ -30,6 +37,7 @@ class Row(NamedTuple):
     line: SampledLine = METRIC
     samples: int = 1
     thread: int = MAIN
+    callers: tuple[SampledLine, ...] = ()  # the outermost first
 
 
 def summary_of(*rows: Row, pid: int = PID) -> CompileSummary:
@@ -37,18 +45,21 @@ def summary_of(*rows: Row, pid: int = PID) -> CompileSummary:
     summary = CompileSummary()
     summary.environment.pid = pid
     stored, before = summary.python_samples, 0
-    lines = list(dict.fromkeys(row.line for row in rows))
+    stacks = [
+        (*row.callers[:depth], line) for row in rows for depth, line in enumerate((*row.callers, row.line))
+    ]
+    lines = list(dict.fromkeys(stacks))
     threads = list(dict.fromkeys(row.thread for row in rows))
     stored.threads.extend(threads)
     for line in lines:
-        stored.lines.add(**line._asdict())
+        stored.lines.add(**line[-1]._asdict(), caller=lines.index(line[:-1]) + 1 if line[1:] else 0)
     for row in rows:
         start_ns = BASE_NS + 1000 * row.start
         stored.start_ns.append(start_ns - before)
         stored.duration_ns.append(1000 * (row.end - row.start))
         stored.samples.append(row.samples)
         stored.thread.append(threads.index(row.thread))
-        stored.line.append(lines.index(row.line))
+        stored.line.append(lines.index((*row.callers, row.line)))
         before = start_ns
     return summary
 
@@ -157,6 +168,67 @@ def test_another_process_or_no_samples(tmp_path: Path) -> None:
     assert named(profile_with(tmp_path, THREADS), (0, 9000)) == [(None, 0)]
 
 
+def around(profile: Profile, *times: int, tid: int = MAIN) -> list[SampledLine | None]:
+    """The lines that samples show around these times (µs) of a thread."""
+    track = next(code for code, track in enumerate(profile.trace.tracks) if track.tid == tid)
+    moments, lines = 1000 * np.array(times, np.int64), profile.of(samples).lines
+    return [
+        lines[line] if line >= 0 else None
+        for line in lines_around(profile, np.full(len(times), track), moments).tolist()
+    ]
+
+
+def forward_and_metric(every: int = 10_000) -> list[Event]:
+    """Steps in which a forward of 4 ms launches three operators, and a metric of 4 ms none."""
+    make = [slice_("aten::mm", at, 1000) for at in (500, 2000, 3500)]
+    return in_steps(*make, slice_("aten::sum", 9000, 500), every=every)
+
+
+def test_between_two_samples_of_a_line_it_is_that_line(tmp_path: Path) -> None:
+    """Also where the samples are of other steps."""
+    rows = [
+        Row(0, 600, FORWARD),
+        Row(5000, 6000, METRIC),
+        Row(10_000, 14_400, FORWARD),
+        Row(20_000, 28_000, METRIC),
+    ]
+    profile = profile_of(tmp_path, forward_and_metric(), *rows)
+    assert around(profile, 1000, 12_000, 22_100, 7000, 16_500) == [FORWARD] * 3 + [METRIC] * 2
+    assert around(profile, 300, 4800, 8500, 40_000) == [None] * 4, "before, between two lines, after, outside"
+
+
+def test_between_samples_of_two_lines_it_is_the_line_that_calls_both(tmp_path: Path) -> None:
+    callers = LOOP, SCORE
+    lines = [METRIC._replace(line=4 + number % 2) for number in range(4)]
+    rows = [Row(1000 * at, 1000 * at + 1000, line, callers=callers) for at, line in enumerate(lines)]
+    rows.append(Row(5000, 8000, FORWARD, callers=(LOOP,)))
+    assert around(profile_of(tmp_path, forward_and_metric(), *rows), 1500, 3500) == [SCORE] * 2
+
+
+def test_the_line_of_the_loop_names_nothing(tmp_path: Path) -> None:
+    rows = [Row(0, 1000, LOOP), Row(1000, 2000, FORWARD, callers=(LOOP,)), Row(2000, 4000, LOOP, 2)]
+    profile = profile_of(tmp_path, forward_and_metric(), *rows)
+    assert around(profile, 1500, 2500, 3500) == [None] * 3
+
+
+def test_one_line_in_all_samples_is_that_of_the_step(tmp_path: Path) -> None:
+    rows = [Row(0, 1000, FORWARD, callers=(LOOP,)), Row(2000, 4000, FORWARD, callers=(LOOP,))]
+    assert around(profile_of(tmp_path, forward_and_metric(), *rows), 1500, 3500) == [FORWARD] * 2
+
+
+def test_a_thread_without_samples_works_for_the_one_that_has_them(tmp_path: Path) -> None:
+    events = [*forward_and_metric(), slice_("aten::mm", 2500, 100, tid=AUTOGRAD)]
+    rows = [Row(0, 1000, FORWARD), Row(2000, 4000, FORWARD)]
+    assert around(profile_of(tmp_path, events, *rows), 2500, tid=AUTOGRAD) == [FORWARD]
+
+
+def test_steps_that_run_something_else_in_between(tmp_path: Path) -> None:
+    """The place of a time is by the slices that the steps share."""
+    events = [*forward_and_metric(), *(slice_("aten::item", 11_600 + 20 * at, 10) for at in range(9))]
+    rows = [Row(0, 600, FORWARD), Row(20_000, 24_000, FORWARD)]
+    assert around(profile_of(tmp_path, events, *rows), 12_500, 11_700) == [FORWARD] * 2
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [("line", 9), ("thread", 9), ("samples", 0), ("start_ns", -(1 << 61)), ("line", None)],
@@ -169,6 +241,12 @@ def test_columns_that_cannot_be_are_taken_out_and_counted(column: str, value: in
         getattr(summary.python_samples, column)[-1] = value
     assert not without_impossible(summary).HasField("python_samples")
     assert sum(summary.records.unreadable.values()) == 1
+
+
+def test_a_caller_that_is_stored_after_its_line_is_none() -> None:
+    summary = summary_of(Row(0, 1000, callers=(LOOP,)))
+    summary.python_samples.lines[0].caller = 1
+    assert not without_impossible(summary).HasField("python_samples")
 
 
 # -- host time in which nothing was recorded ----------------------------------------------------------------------
@@ -218,3 +296,40 @@ def test_while_another_thread_launches_it_is_the_line_of_the_thread_before(tmp_p
     profile = profile_of(tmp_path, in_steps(*make, every=10_000), *rows)
     names = {row.name for row in profile.of(culprits).culprits}
     assert f"{BACKWARD.called} (sampled)" in names
+
+
+def test_what_a_library_launches_is_part_of_its_time(tmp_path: Path) -> None:
+    """A metric from 1 to 8 of 10 ms, of which its operators take 3."""
+    make = [*launch("k", 100, 200, 10), *launch("last", 9000, 9100, 10)]
+    for at in (2000, 4000, 6000):
+        make += [slice_("aten::eq", at, 1000), *launch("eq", at + 500, at + 600, 10)]
+    rows = [
+        row
+        for at in (0, 10_000, 20_000)
+        for row in (
+            Row(at, at + 900, FORWARD),
+            Row(at + 900, at + 7500, SCORE, 5),
+            Row(at + 7500, at + 9500, METRIC),
+        )
+    ]
+    profile = profile_of(tmp_path, in_steps(*make, every=10_000), *rows)
+    (found,) = [row for row in span_findings(profile) if row.title.startswith("sklearn computes metrics")]
+    assert found.where == ["train.py:40"] and found.predicted
+    assert found.predicted.after_us < 10_000 - 6000 < found.predicted.high_us
+
+
+def test_what_a_closure_launches_is_not_the_optimizers(tmp_path: Path) -> None:
+    """Norms that are logged before the optimizer's own kernel, as Lightning's hooks do."""
+    make = [slice_("Optimizer.step#AdamW.step", 500, 9000, "user_annotation")]
+    make += [slice_(NODE, 600, 400, tid=AUTOGRAD), *launch("k", 700, 800, 10, tid=AUTOGRAD)]
+    for at in range(2000, 7000, 200):
+        make += [slice_("aten::norm", at, 100), *launch("norm", at + 50, at + 60, 10)]
+    make += launch("adam", 9000, 9100, 10)
+    rows = [
+        Row(10_000 * step + begin, 10_000 * step + end, line, 4, callers=(LOOP,))
+        for step in range(3)
+        for begin, end, line in ((0, 1200, FORWARD), (1400, 7200, SCORE), (7600, 9800, OPTIMIZER))
+    ]
+    assert "fused_optimizer" not in kinds(profile_of(tmp_path, in_steps(*make, every=10_000), *rows))
+    unsampled = profile_with(tmp_path / "unsampled", in_steps(*make, every=10_000))
+    assert "fused_optimizer" in kinds(unsampled)

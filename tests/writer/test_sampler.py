@@ -97,7 +97,7 @@ def sampled(sampler: Sampler, work: Callable[[Callable[[], bool]], None], rows: 
 
 def test_the_innermost_line_of_the_program(sampler: Sampler) -> None:
     samples = sampled(sampler, pure_python, rows=5)
-    lines = {(line.file, line.function) for line in samples.lines}
+    lines = {(samples.lines[number].file, samples.lines[number].function) for number in samples.line}
     assert lines <= {
         (__file__, name) for name in ("until", "<lambda>", "sampled", "<genexpr>", "pure_python")
     }
@@ -111,6 +111,51 @@ def test_the_function_that_the_line_calls(sampler: Sampler) -> None:
     samples = sampled(sampler, in_a_library, rows=30)
     called = {line.called for line in samples.lines if line.function == "in_a_library"}
     assert any(name.startswith("json/__init__.py(") and name.endswith("): loads") for name in called)
+
+
+def test_the_lines_that_called_it(sampler: Sampler) -> None:
+    lines = sampled(sampler, pure_python, rows=5).lines
+    innermost = next(line for line in lines if line.function == "until")
+    callers, line = list[str](), innermost
+    while line.caller:
+        line = lines[line.caller - 1]
+        callers.append(line.function)
+    assert callers[:3] == ["pure_python", "sampled", "test_the_lines_that_called_it"]
+
+
+def test_of_a_recursion_the_innermost_lines(sampler: Sampler) -> None:
+    def nested(depth: int, holds: Callable[[], bool]) -> None:
+        if depth:
+            nested(depth - 1, holds)
+        else:
+            until(holds)
+
+    lines = sampled(sampler, lambda holds: nested(100, holds), rows=3).lines
+    assert "until" in {line.function for line in lines}
+    assert len(lines) < 100
+
+
+class Wrapped:
+    """A module, by the name of its file a function of torch's that calls on."""
+
+    def __init__(self, function: Callable[[str], object]) -> None:
+        code = compile(
+            "def _wrapped_call_impl(text): return function(text)", "/x/torch/nn/modules/module.py", "exec"
+        )
+        names: dict[str, Any] = {"function": function}
+        exec(code, names)
+        self.call: Callable[[str], object] = names["_wrapped_call_impl"]
+
+
+def test_behind_a_wrapper_of_torch_the_function_that_it_calls(sampler: Sampler) -> None:
+    text, module = json.dumps(list(range(20_000))), Wrapped(json.loads)
+
+    def work(holds: Callable[[], bool]) -> None:
+        while not holds():
+            module.call(text)
+
+    called = {line.called for line in sampled(sampler, work, rows=30).lines if line.function == "work"}
+    assert any(name.endswith("): loads") for name in called)
 
 
 def test_times_are_unix_time_and_follow_one_another(sampler: Sampler) -> None:

@@ -35,11 +35,11 @@ class Details(TypedDict, total=False):
 
     saves_us: float | None
     row: str | None
-    predicted: Predicted | None
     where: list[str]
     code: str | None
     advised: bool
     role: Role
+    predicted: Predicted | None
 
 
 class Cause:

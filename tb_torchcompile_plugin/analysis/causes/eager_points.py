@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
 from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.attribution import most_called_at
+from tb_torchcompile_plugin.profile.model.attribution import lines_in_closures, most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.model.model import Model
@@ -142,7 +142,7 @@ def optimizer_steps(trace: Trace) -> Int64s:
 
 
 def optimizer_times(profile: Profile) -> fix.Times:
-    """Return when optimizers worked: their steps, from the end of the closure that they call.
+    """Return when optimizers worked: their steps, from the end of the closure that they call, by samples too.
 
     While the host waits for the GPU before the kernels of a fused optimizer, its work has not begun.
     """
@@ -152,11 +152,12 @@ def optimizer_times(profile: Profile) -> fix.Times:
     begin, end = trace.ts[rows].copy(), trace.ts[rows] + trace.dur[rows]
     tracks = trace.track[rows]
     launched = lane.begin[queue.point[fix.work_named(profile, operators.is_fused_optimizer)]]
+    in_closure = lines_in_closures(profile, lane.track.astype(np.int64), lane.begin) >= 0
     for index, (first, last) in enumerate(zip(begin.tolist(), end.tolist())):
         inside = (lane.begin >= first) & (lane.begin < last)
         own_launches = launched[(launched >= first) & (launched < last)]
         waits = lane.synchronises & (lane.begin < min(own_launches, default=0))
-        inside &= waits | (lane.track != tracks[index])
+        inside &= waits | (lane.track != tracks[index]) | in_closure
         closure = [*lane.end[inside].tolist(), *(call.end for call in calls if first <= call.start < last)]
         begin[index] = max([first, *(moment for moment in closure if moment < last)])
     return fix.on_tracks(profile, rows, begin, end)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.causes.cause import Cause
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.causes.payback import payback
 from tb_torchcompile_plugin.analysis.causes.ranking import AnyFinding, sort_findings
@@ -16,13 +17,14 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 # Of two gains: so near to each other, and so much of them shared; chosen by eye on the recordings.
 _SAME = 0.8
+_OF_DATA = [cause for cause in CAUSES if type(cause).detect_in_data is not Cause.detect_in_data]
 
 
 class Findings(msgspec.Struct, frozen=True):
     """What to change, largest gain first."""
 
     findings: list[Finding]
-    rules: int  # how many there are
+    rules: int  # how many looked
 
 
 def findings(about: Profile | CompileData) -> Findings:
@@ -30,14 +32,14 @@ def findings(about: Profile | CompileData) -> Findings:
     data = about if isinstance(about, CompileData) else about.data
     of_data = data.of(compile_findings) if data else []
     if isinstance(about, CompileData):
-        return Findings(of_data, len(CAUSES))
+        return Findings(of_data, len(_OF_DATA))
     of_span = about.of(span_findings)
     return Findings(sort_findings([*of_span, *unreported(of_data, of_span)]), len(CAUSES))
 
 
 def compile_findings(data: CompileData) -> list[Finding]:
     """Return what the compile data of a worker shows without a trace."""
-    return sort_findings([finding for cause in CAUSES for finding in cause.detect_in_data(data)])
+    return sort_findings([finding for cause in _OF_DATA for finding in cause.detect_in_data(data)])
 
 
 def span_context(profile: Profile) -> SpanContext:

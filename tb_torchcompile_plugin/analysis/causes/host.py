@@ -34,16 +34,19 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.samples import lines_around, samples
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import first_ancestor
 from tb_torchcompile_plugin.torch_names import operators
+from tb_torchcompile_plugin.torch_names.libraries import is_library_work, library_work
 from tb_torchcompile_plugin.torch_names.operators import without_direction
 from tb_torchcompile_plugin.torch_names.python_frames import (
     is_backward_call,
     is_profiler_function,
+    is_program_function,
     is_torch_function,
 )
-from tb_torchcompile_plugin.torch_names.slices import call_kind, is_free
+from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, call_kind, is_free
 
 # Chosen by eye on the external programs of docs/what_if.md.
 _LOOP = 4  # values per step, each read after the last
@@ -100,7 +103,7 @@ class HostTimeCause(PricedCause):
 
     def without(self, profile: Profile, fix_id: str, selected: Int64s, calls: fix.Bools) -> Iterator[fix.Fix]:
         """Yield the selected segments and these calls without their host time."""
-        segments, blamed, lane = profile.of(host_segments), profile.of(culprits), profile.of(launch_sequence)
+        segments, lane = profile.of(host_segments), profile.of(launch_sequence)
         ns, times = excess(segments.take(selected), self.usual_ns)
         if not times and not calls.any():
             return
@@ -109,7 +112,7 @@ class HostTimeCause(PricedCause):
         change = fix.without_host_time(lost)
         if calls.any():
             change = fix.in_sequence(change, fix.with_call_time(calls, 0))
-        whole = self.whole_calls(profile, np.unique(blamed.call[selected[ns > 0]]))
+        whole = self.whole_calls(profile, selected[ns > 0])
         yield fix.Fix(
             id=fix_id,
             kind=self.kind,
@@ -126,8 +129,8 @@ class HostTimeCause(PricedCause):
             return _largest(blamed.culprits, np.bincount(blamed.code[selected], ns))
         return fix.longest_call(profile, calls), "", 0
 
-    def whole_calls(self, profile: Profile, rows: Int64s) -> fix.Change | None:
-        """Return what takes out all that happens in these calls, None where that stays."""
+    def whole_calls(self, profile: Profile, segments: Int64s) -> fix.Change | None:
+        """Return what takes out all that happens in the calls of these segments, None where that stays."""
         return None
 
 
@@ -157,7 +160,11 @@ class DataLoading(HostTimeCause):
 
 
 class Python(HostTimeCause):
-    """A function of the user's, and what it calls outside of torch, takes the host's time."""
+    """A function of the user's, and what it calls outside of torch, takes the host's time.
+
+    Where that is a library that prepares data, computes metrics or writes logs, it is named, and the operators that it
+    runs count as its time, too.
+    """
 
     id = "python"
     panel = "operators"
@@ -173,6 +180,19 @@ class Python(HostTimeCause):
             if _is_of_line(culprit):
                 by_line[culprit.file, culprit.line].append(index)
         return {f"python:{file}:{line}": indices for (file, line), indices in sorted(by_line.items())}
+
+    def words_of(self, row: WhatIf) -> Words:
+        """Return the words for the library that takes most of a line's time."""
+        return _library_words(row) or self.words
+
+    def whole_calls(self, profile: Profile, segments: Int64s) -> fix.Change | None:
+        """Return what takes out all that libraries do there for the line: a step need not wait for that."""
+        blamed = profile.of(culprits)
+        times = fix.slice_times(profile, _library_calls(profile, np.unique(blamed.call[segments])))
+        if times:
+            return fix.without_host_work(profile, times)
+        lines = {blamed.culprits[code][2:] for code in np.unique(blamed.code[segments]).tolist()}
+        return _without_sampled_libraries(profile, lines)
 
 
 class HostTimeByNameCause(HostTimeCause):
@@ -202,9 +222,13 @@ class Library(HostTimeByNameCause):
         "Call it less often, or outside of the step; what it does for each parameter or batch can be done at once",
     )
 
-    def whole_calls(self, profile: Profile, rows: Int64s) -> fix.Change | None:
+    def words_of(self, row: WhatIf) -> Words:
+        """Return the words for what is known of the function."""
+        return _library_words(row) or self.words
+
+    def whole_calls(self, profile: Profile, segments: Int64s) -> fix.Change | None:
         """Return what takes out all that happens in long calls that launch no kernel: the step does not need them."""
-        return _without_long_calls(profile, rows)
+        return _without_long_calls(profile, np.unique(profile.of(culprits).call[segments]))
 
 
 class SlowOperator(HostTimeByNameCause):
@@ -418,6 +442,44 @@ def _is_of_line(culprit: Attribution) -> bool:
     """Whether a line of the user's, or what it calls outside of torch, takes the time."""
     of_torch = culprit.cause == "library" and is_torch_function(culprit.name)
     return culprit.cause in ("python", "library") and bool(culprit.file) and not of_torch
+
+
+def _library_words(row: WhatIf) -> Words | None:
+    """Return the words for what a library does in the function that a fix is about, None where that is unknown."""
+    work = library_work(row.name)
+    return work and Words(f"{work.library} {work.does}{{place}}", work.next_step)
+
+
+def _library_calls(profile: Profile, calls: Int64s) -> Int64s:
+    """Return the calls of such libraries, without those that call the program back: they run what a step needs."""
+    trace = profile.trace
+    calls = calls[calls >= 0]
+    calls = calls[columns.mask_of(trace.names, is_library_work)[trace.name[calls]]]
+    if not len(calls):
+        return calls
+    functions = columns.host_slices(trace, is_program_function, (PYTHON_FUNCTION,))
+    around = first_ancestor(trace.parent, functions, columns.mask_at(calls, len(trace)))
+    return np.setdiff1d(calls, around)
+
+
+def _without_sampled_libraries(profile: Profile, lines: set[tuple[str, int]]) -> fix.Change | None:
+    """Take out all that happens while these lines call such libraries, by samples; None where there are none."""
+    lane, segments = profile.of(launch_sequence), profile.of(host_segments)
+    numbers = [
+        number
+        for number, line in enumerate(profile.of(samples).lines)
+        if (line.file, line.line) in lines and is_library_work(line.called)
+    ]
+    if not numbers:
+        return None
+    points = np.isin(lines_around(profile, lane.track.astype(np.int64), lane.begin), numbers)
+    middle = (segments.begin + segments.end) // 2
+    inside = np.isin(lines_around(profile, lane.track[segments.point].astype(np.int64), middle), numbers)
+    return fix.in_sequence(
+        fix.without_host_time(np.where(inside, segments.ns, 0)),
+        fix.without_waiting(points),
+        fix.with_call_time(points, 0),
+    )
 
 
 def _segments_by_culprit(profile: Profile) -> list[Int64s]:

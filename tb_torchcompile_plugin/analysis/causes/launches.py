@@ -10,6 +10,7 @@ from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.causes import fix
 from tb_torchcompile_plugin.analysis.causes.cause import Cause, PricedCause, Words, step_after
 from tb_torchcompile_plugin.analysis.causes.context import SpanContext
+from tb_torchcompile_plugin.analysis.causes.eager_points import outside
 from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
 from tb_torchcompile_plugin.analysis.causes.training import ZeroedGradients
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
@@ -30,18 +31,28 @@ from tb_torchcompile_plugin.analysis.runtime.launch_stats import (
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile import columns
+from tb_torchcompile_plugin.profile.columns import ranges
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
+from tb_torchcompile_plugin.profile.host.repetition import repetition
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, joined, within
 from tb_torchcompile_plugin.profile.model.attribution import most_called_at
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.graph_breaks import short_skip_reason
-from tb_torchcompile_plugin.torch_names.operators import ATEN, is_cell
+from tb_torchcompile_plugin.torch_names.operators import (
+    ATEN,
+    is_backward,
+    is_cell,
+    is_forward_only,
+    landmark_of,
+)
+from tb_torchcompile_plugin.torch_names.slices import is_zero_grad
 
 DYNAMIC_CUDA_GRAPHS = "cuda_graphs:changing sizes"  # the id of this fix
 _MANY_CALLS = 4  # of one graph per step, from which on a batch is worth a word; chosen by eye
@@ -328,6 +339,45 @@ class RecurrentCells(PricedCause):
         )
 
 
+class RepeatedOperators(PricedCause):
+    """A loop of 8 iterations or more launches the same eager operators in each, as over the samples of a batch.
+
+    Not where iterations multiply matrices, convolve, attend, normalise, communicate or run compiled code, as those of
+    layers and of generation do, and not in backwards and optimizers. All work of the GPU stays.
+    """
+
+    id = "repeated_operators"
+    panel = "operators"
+    superseded_by = ("eager_remainder", "synchronise", "python")
+    words = Words(
+        "A loop launches {name} {often} {each}{place}",
+        "Where no iteration needs the one before: run the loop once on a tensor that holds all of it, padded if sizes "
+        "differ, by operators that take a batch, torch.vmap, torchvision.transforms.v2 or torch._foreach_*. Otherwise "
+        "compile the function around the loop",
+        "all at once,",
+    )
+
+    def fixes(self, profile: Profile) -> Iterator[fix.Fix]:
+        """Yield the loops that launch most operators; an iteration of each stays, and the last one of them."""
+        operators, part = profile.of(_batchable_operators)
+        trace, lane = profile.trace, profile.of(launch_sequence)
+        loops = repetition(trace.name[operators], part) if len(operators) else None
+        if loops is None:
+            return
+        begin = operators[loops.second]
+        times = fix.on_tracks(profile, begin, trace.ts[begin], trace.ts[operators[loops.last]])
+        inside = operators[ranges(loops.first, loops.last - loops.first)[1]]
+        yield fix.Fix(
+            kind=self.kind,
+            subject=(
+                _named(trace, operators[loops.first[0] : loops.second[0]]),
+                *most_called_at(profile, inside),
+            ),
+            change=fix.without_host_work(profile, times),
+            times=int(loops.iterations.sum()) / lane.steps,
+        )
+
+
 def skips_graphs(data: CompileData) -> bool:
     """Whether torch skipped CUDA graphs that it was asked for."""
     return bool(data.of(cudagraph_skips) or data.of(cudagraph_skip_reasons))
@@ -438,3 +488,32 @@ def _loops_of(profile: Profile, rows: Int64s) -> list[Int64s]:
     other_step = np.diff(np.searchsorted(profile.of(StepWindows).starts, trace.ts[rows], "right")) > 0
     loops = np.split(rows, np.flatnonzero((gap > _NEAR_NS) | other_step) + 1)
     return [loop for loop in loops if len(loop) >= _CELLS]
+
+
+def _batchable_operators(profile: Profile) -> tuple[Int64s, Int64s]:
+    """Return the outermost operators that launch and could be batched, and a number for those that follow each other.
+
+    What is launched in between by anything else, or in another step, separates them.
+    """
+    trace, lane = profile.trace, profile.of(launch_sequence)
+    points = np.flatnonzero(lane.launches & (lane.row >= 0))
+    rows = lane.row[points].astype(np.int64)
+    operators = fix.outermost_operator(trace, rows)
+    selected = (
+        (operators >= 0) & profile.of(outside)[points] & (fix.enclosing(trace, rows, _is_of_layers) < 0)
+    )
+    part = np.cumsum(~selected) + np.searchsorted(lane.marks, points, side="right")
+    operators, first = np.unique(operators[selected], return_index=True)
+    return operators, part[selected][first]
+
+
+def _is_of_layers(name: str) -> bool:
+    """Whether it computes a layer with parameters or gradients, or sets these to zero."""
+    is_layer = landmark_of(name) is not None or is_forward_only(name) or is_cell(name)
+    return is_layer or is_backward(name) or is_zero_grad(name)
+
+
+def _named(trace: Trace, iteration: Int64s) -> str:
+    """Return the operators of an iteration: "9 operators (aten::index, aten::flip)"."""
+    names: list[str] = list(dict.fromkeys(trace.names[code] for code in trace.name[iteration].tolist()))
+    return f"{len(iteration)} operators ({', '.join(names[:2])}{' …' if names[2:] else ''})"

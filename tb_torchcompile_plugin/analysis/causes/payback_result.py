@@ -17,8 +17,8 @@ from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import launched_in_steps
 from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, noise_us, step_times
 from tb_torchcompile_plugin.analysis.sheet import column_head
+from tb_torchcompile_plugin.analysis.statistics import StepTimes, noise_us, step_times
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches

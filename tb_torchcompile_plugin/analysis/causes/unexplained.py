@@ -10,7 +10,9 @@ from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS, LedgerSite, ledger
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel
+from tb_torchcompile_plugin.torch_names.libraries import library_work
 from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward, is_foreach
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of
 from tb_torchcompile_plugin.torch_names.slices import LOOKUPS
 
 _MAX_SITES = 3  # large sites that are findings: the table has all of them
@@ -52,7 +54,7 @@ class LargeSite(Cause):
                 f"{title} takes {duration(site.time_us)}, {percent(site.step_percent)} of "
                 f"{'the step' if context.steps else 'the span'}: {what}"
                 f"{f', such as {short_kernel(inside)}' if inside else ''}",
-                _next_step(context, site, is_work),
+                _next_step(context, site, is_work, named),
                 {"site_us": site.time_us, "share_percent": site.step_percent},
                 severity="info" if is_work and not _is_dense_update(context, site) else "warning",
                 where=[site.site],
@@ -85,7 +87,7 @@ def _is_dense_update(context: SpanContext, site: LedgerSite) -> bool:
     return is_foreach(site.site) and any(map(is_embedding_backward, context.profile.trace.names))
 
 
-def _next_step(context: SpanContext, site: LedgerSite, is_work: bool) -> str:
+def _next_step(context: SpanContext, site: LedgerSite, is_work: bool, names: list[str]) -> str:
     kind = site.kinds[0]
     if _is_dense_update(context, site):
         return (
@@ -101,6 +103,9 @@ def _next_step(context: SpanContext, site: LedgerSite, is_work: bool) -> str:
         return (
             "Kernels shows how near they are to what the device can do; other shapes or types may need less"
         )
+    function = next((name for name in names if frame_of(name)), "")  # of those that take most of the time
+    if work := library_work(function):
+        return f"{work.library} {work.does} there. {work.next_step}"
     if site.file:
         return "Take it out of the step: compute it once before the loop, in the data loader's workers, or on the GPU"
     known = context.summary and context.summary.environment.HasField("compile_called")

@@ -15,7 +15,8 @@ from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.runtime.compiled_regions import coverage
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, noise_us, steady_times
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import steady_times
+from tb_torchcompile_plugin.analysis.statistics import StepTimes, noise_us
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time

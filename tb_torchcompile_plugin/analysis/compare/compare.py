@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
+from tb_torchcompile_plugin.analysis.statistics import StepTimes, noise_us
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.coverage import coverage
@@ -68,8 +69,8 @@ _Figures = dict[FigureName, float | None]
 class StepTimeDifference(msgspec.Struct, frozen=True):
     """The step times of both sides."""
 
-    a: step_breakdown.StepTimes
-    b: step_breakdown.StepTimes
+    a: StepTimes
+    b: StepTimes
     delta_us: float
     # How far apart the means of the same program's steps are by chance, 19 times of 20; None with fewer than two steps.
     noise_us: float | None
@@ -197,13 +198,11 @@ def _by_category(profile: Profile, whole: bool) -> dict[Category, tuple[int, int
     return {name: (ns, count) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count}
 
 
-def step_time_difference(
-    a: step_breakdown.StepTimes | None, b: step_breakdown.StepTimes | None
-) -> StepTimeDifference | None:
+def step_time_difference(a: StepTimes | None, b: StepTimes | None) -> StepTimeDifference | None:
     """Compare step times, and say whether the difference is noise; None where a side has none."""
     if a is None or b is None:
         return None
-    delta, noise = b.mean_us - a.mean_us, breakdown.noise_us(a, b)
+    delta, noise = b.mean_us - a.mean_us, noise_us(a, b)
     return StepTimeDifference(a, b, delta, noise, None if noise is None else abs(delta) <= noise)
 
 
@@ -276,7 +275,7 @@ def _differences(a: _Figures, b: _Figures, times: StepTimeDifference | None) -> 
         yield Figure(name, value, pairs.InWords(_LABELS[name], text_a, text_b, change))
 
 
-def _deviation(times: step_breakdown.StepTimes) -> str:
+def _deviation(times: StepTimes) -> str:
     return "" if times.deviation_us is None else f" ± {duration(times.deviation_us)}"
 
 

@@ -10,6 +10,7 @@ from tb_torchcompile_plugin.analysis.compare import gate_judge
 from tb_torchcompile_plugin.analysis.compare.gate_judge import GateCause, GateCondition, GateSettings
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, MeasuredRun
 from tb_torchcompile_plugin.analysis.formatting import joined_names, plural
+from tb_torchcompile_plugin.analysis.statistics import spread
 
 Verdict = Literal["passed", "failed", "unknown", "not_comparable"]
 
@@ -118,7 +119,7 @@ def _notes(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[str]:
     )
     if len(base) > 1:
         yield f"Noise is from {plural(len(base), 'run')} of BASE, and from the steps in each run; the larger counts."
-    elif gate_judge.spread(base_steps) and gate_judge.spread(head_steps):
+    elif spread(base_steps) and spread(head_steps):
         yield (
             f"Noise is from the {len(base_steps)} and {plural(len(head_steps), 'step')} inside one run of each "
             "side: how runs differ from one another they do not tell. Several runs as BASE do."

@@ -9,9 +9,6 @@ one more of them from those, 99 times of 100. The larger of the two counts.
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from functools import lru_cache
-from math import cos, expm1, hypot, log, pi, sin, sqrt, tan
-from statistics import median, stdev
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -27,9 +24,9 @@ from tb_torchcompile_plugin.analysis.compare.gate_metrics import (
 )
 from tb_torchcompile_plugin.analysis.compare.pairs import change_percent, pair
 from tb_torchcompile_plugin.analysis.formatting import duration, plural, signed, size
+from tb_torchcompile_plugin.analysis.statistics import noise, spread, student_t
 from tb_torchcompile_plugin.compile_log.counts import COUNTS
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.profile.intervals import NORMAL_DEVIATIONS
 from tb_torchcompile_plugin.reader.arrays import grouped
 
 _CONDITION = re.compile(
@@ -48,9 +45,7 @@ _TEXTS: dict[Unit, Callable[[float], str]] = {
 ALLOWED = ("unknown", "gpu", "torch", "world-size")
 _KEYS = {"fail_on", "allow", "name"}  # of the table [gate]
 
-_CHANCE = 0.01  # that a change of nothing is larger than its noise (docs/gate.md)
-_MAX_LOG_SPREAD = 50.0  # of ratios between runs; beyond that everything is noise, and exp would overflow
-_ROBUST_FROM = 20  # steps; of fewer, the outliers cannot be recognised (chosen by eye)
+CHANCE = 0.01  # that a change of nothing is larger than its noise (docs/gate.md)
 
 MAX_CAUSES = 3  # of one condition, and of a report: a few lines; chosen by eye
 _MAX_CHARS = 80  # of a name in a sentence
@@ -283,7 +278,7 @@ def _judged(
     if kind != "exact":
         base = sorted(base_values)[(len(base_values) - 1) // 2]
         samples = [] if needs_runs else [samples for _, samples in base_runs]
-        chance = noise(samples, base_values, [] if needs_runs else head_samples, questions)
+        chance = noise(samples, base_values, [] if needs_runs else head_samples, CHANCE / questions)
     outcome: GateOutcome = "failed"
     if not condition.holds(base, head):
         outcome = "passed"
@@ -347,72 +342,9 @@ def _cause(metric: str, before: list[MeasuredItem], after: list[MeasuredItem]) -
     return GateCause(text + change, where, head - base)
 
 
-def noise(
-    base: Sequence[Sequence[int]], values: Sequence[int], head: Sequence[int], questions: int = 1
-) -> float | None:
-    """Return how large a change may be by chance; None where neither steps nor runs show it.
-
-    base, head: samples of each base run and of the other side; values: of the base runs; questions: asked at once, each
-    of which chance may answer.
-    """
-    chance = _CHANCE / questions
-    candidates = (_noise_inside(base, head, chance), _noise_between(values, chance))
-    return max((value for value in candidates if value is not None), default=None)
-
-
-def _noise_inside(base: Sequence[Sequence[int]], head: Sequence[int], chance: float) -> float | None:
-    runs = [samples for samples in base if len(samples) > 1]
-    spread_head, spreads = spread(head), [value for run in runs if (value := spread(run)) is not None]
-    if spread_head is None or not spreads:
-        return None
-    return student_t(min(map(len, runs)) + len(head) - 2, chance) * hypot(median(spreads), spread_head)
-
-
-def _noise_between(values: Sequence[int], chance: float) -> float | None:
-    """Return how far above the middle one more run would be: in ratios, as a busy machine slows all alike."""
-    if len(values) < 2:
-        return None
-    if min(values) <= 0:
-        return 0.0
-    distance = stdev(log(value) for value in values) * sqrt(1 + 1 / len(values))
-    return median(values) * expm1(min(_MAX_LOG_SPREAD, student_t(len(values) - 1, chance) * distance))
-
-
-def spread(samples: Sequence[int]) -> float | None:
-    """Return the standard deviation of single samples, None for fewer than two.
-
-    From 20 on by the median absolute deviation, which a few slow steps do not move; of fewer the larger of both.
-    """
-    if len(samples) < 2:
-        return None
-    center = median(samples)
-    robust = NORMAL_DEVIATIONS * median(abs(sample - center) for sample in samples)
-    return robust if len(samples) >= _ROBUST_FROM else max(robust, stdev(samples))
-
-
 def noise_bounds(value: int, samples: Sequence[int]) -> tuple[int, int] | None:
     """Return between which a single step is 99 times of 100; None for fewer than two samples."""
     if (single := spread(samples)) is None:
         return None
-    half = round(student_t(len(samples) - 1) * single)
+    half = round(student_t(len(samples) - 1, CHANCE) * single)
     return max(0, value - half), value + half
-
-
-@lru_cache
-def student_t(freedom: int, chance: float = _CHANCE) -> float:
-    """Return beyond which Student's t is with this chance, on both sides together."""
-    low, high = 0.0, pi / 2  # of its angle
-    for _ in range(60):  # halvings: more than a double can tell apart
-        angle = (low + high) / 2
-        low, high = (angle, high) if _inside_angle(angle, freedom) < 1 - chance else (low, angle)
-    return sqrt(freedom) * tan(low)
-
-
-def _inside_angle(angle: float, freedom: int) -> float:
-    """Return the chance that |t| < √freedom · tan(angle): a finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
-    odd = freedom % 2
-    term = total = (cos(angle) if odd else 1.0) if freedom > 1 else 0.0
-    for number in range(1 + odd, freedom - 2, 2):
-        term *= number / (number + 1) * cos(angle) ** 2
-        total += term
-    return 2 / pi * (angle + sin(angle) * total) if odd else sin(angle) * total

@@ -20,9 +20,9 @@ from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, change
 from tb_torchcompile_plugin.analysis.compare.tables import TableLayout
 from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.ranks import job_rows
-from tb_torchcompile_plugin.analysis.ranks.job_findings import OF_LATE_RANKS, job_findings
+from tb_torchcompile_plugin.analysis.ranks.job_findings import BY_ID, RanksTakeTurns, Straggler, job_findings
 from tb_torchcompile_plugin.analysis.ranks.late import main_cause, reason_words
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, step_times
+from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_times
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import compared_steps, late
@@ -296,11 +296,11 @@ def _mean_pair(pairs: list[Pair]) -> Pair | None:
 
 def _late_words(job: Job) -> str:
     """Say who keeps the others waiting, according to the first finding about late ranks."""
-    rules = (*OF_LATE_RANKS, "ranks_take_turns")
-    finding = next((row for row in job.of(job_findings) if row.rule in rules), None)
+    causes = (Straggler, RanksTakeTurns)
+    finding = next((row for row in job.of(job_findings) if isinstance(BY_ID[row.rule], causes)), None)
     if finding is None:
         return "no rank is a straggler"
-    if finding.rule == "ranks_take_turns":
+    if finding.rule == RanksTakeTurns.id:
         return "ranks take turns as the straggler"
     waited, count = duration(finding.evidence["waited_us_per_step"]), int(finding.evidence["ranks"])
     late = next((row for row in job.of(job_rows.late_ranks) if finding.row == f"ranks:{row.rank}"), None)

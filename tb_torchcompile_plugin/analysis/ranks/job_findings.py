@@ -4,27 +4,25 @@ All ranks are replayed together without what the late ranks did beyond their pee
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.causes.cause import step_after
-from tb_torchcompile_plugin.analysis.causes.registry import words_of
+from tb_torchcompile_plugin.analysis import formatting, thresholds
+from tb_torchcompile_plugin.analysis.causes.cause import Cause, Words, step_after
+from tb_torchcompile_plugin.analysis.causes.communication import SmallCollectives
+from tb_torchcompile_plugin.analysis.causes.eager import GraphBreaks
+from tb_torchcompile_plugin.analysis.causes.host import Copies, DriverAllocations, Guards, Synchronise
+from tb_torchcompile_plugin.analysis.causes.registry import PRICED, words_of
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
+from tb_torchcompile_plugin.analysis.causes.training import FusedOptimizer, ReducedOnce
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.finding import Finding, Predicted, severity_of
-from tb_torchcompile_plugin.analysis.formatting import (
-    about,
-    at_line,
-    duration,
-    joined_names,
-    listed_numbers,
-    percent,
-)
+from tb_torchcompile_plugin.analysis.finding import Evidence, Finding, Predicted, severity_of
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks import outliers
-from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
-from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, gain_fields, is_worth_reporting
+from tb_torchcompile_plugin.analysis.ranks.job_rows import OutlierKind, late_ranks
+from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, is_worth_reporting
 from tb_torchcompile_plugin.analysis.runtime.ledger import ledger
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.job.as_early import has_models, job_clocks, stages
@@ -35,32 +33,212 @@ from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.sweep import CircularWaitError
 from tb_torchcompile_plugin.job.waits import waits
 
-OF_LATE_RANKS = ("late_rank", "slow_host")
-OF_COLLECTIVES = ("reduced_once", "small_collectives")
-_EXPLANATORY: tuple[str, ...] = (
-    "synchronise",
-    "copies",
-    "allocation",
-    "fused_optimizer",
-    "graph_breaks",
-    "guards",
-)
-# Other names that the rules of one rank have for a cause of being late.
-_RULES_OF_CAUSE = {
-    "garbage": ("garbage_collection",),
-    **dict.fromkeys(why_late.COMPILING, ("recompiles", "compile_in_steps", "autotune_in_steps")),
-}
+OF_COLLECTIVES = (ReducedOnce.id, SmallCollectives.id)  # they measure the lengths of collectives
+# Causes whose fixes say better what a late rank does than the slices in which it does it.
+_EXPLANATORY = (Synchronise, Copies, DriverAllocations, FusedOptimizer, GraphBreaks, Guards)
 
 # Shares, chosen by eye on the recordings.
 _AS_MUCH = 0.8  # of the gain if the rank came as early as its peers: from there on a fix is its cause
 _WAITING = 0.5  # of the time of a rank's collectives: from there on they are mostly waiting
 
 
+class JobCause(Cause):
+    """A cause that only the ranks of a job together show."""
+
+    panel = "ranks"
+    limits = ("gain_percent",)
+
+    def detect_in_job(self, job: Job) -> Iterator[Finding]:
+        """Yield what all ranks show."""
+        return iter(())
+
+    def with_gain(
+        self,
+        job: Job,
+        words: Words,
+        predicted: Predicted,
+        evidence: Evidence,
+        where: list[str],
+        row: str | None,
+    ) -> Finding:
+        """Return a finding whose fix is predicted."""
+        gain, share = predicted.gain_us, predicted.gain_percent
+        return self.finding(
+            None,
+            words.title,
+            words.next_step,
+            {"gain_us_per_step": gain, "share_percent": share} | evidence,
+            severity=severity_of(share),
+            saves_us=gain * compared_steps(job),
+            predicted=predicted,
+            where=where,
+            row=row,
+        )
+
+
+class UnevenStages(JobCause):
+    """One stage of a pipeline computes longest in two thirds of the steps, and 1.1 times the mean.
+
+    Ranks pass work on by send and recv, and a step gains with even stages. No rank is then called late: the cause is
+    how the model was split. Several sends or recvs in one group are not matched; a group of one, as pipelines use, is.
+    """
+
+    id = "uneven_stages"
+
+    def detect_in_job(self, job: Job) -> Iterator[Finding]:
+        pipeline = job.of(stages)
+        predicted = outliers.if_even(job, pipeline) if pipeline else None
+        if pipeline is None or predicted is None or predicted.gain_percent < thresholds.gain_percent:
+            return
+        rank = job.numbers[pipeline.longest]
+        own_us, mean_us = float(pipeline.compute_ns[pipeline.longest]) / 1000, pipeline.mean_ns / 1000
+        own, mean = formatting.duration(own_us), formatting.duration(mean_us)
+        words = Words(
+            f"Rank {rank} holds the longest stage of the pipeline: it computes {own} at each step, a stage in the mean "
+            f"{mean}; {step_after(predicted, 'with even stages')}",
+            "Move layers from this stage to the others: split the model by measured time and not by the number of "
+            "layers, or give each rank several smaller stages (ScheduleInterleaved1F1B)",
+        )
+        evidence: Evidence = {"compute_us_per_step": own_us, "mean_compute_us_per_step": mean_us}
+        yield self.with_gain(job, words, predicted, evidence, [f"rank {rank}"], f"ranks:{rank}")
+
+
+class OutlierCause(JobCause):
+    """Ranks or a link that are slow, alone or together."""
+
+    superseded_by = ("uneven_stages",)
+    kind: ClassVar[OutlierKind]
+
+    def detect_in_job(self, job: Job) -> Iterator[Finding]:
+        for outlier in job.of(outliers.reported):
+            if outlier.kind == self.kind and outlier.predicted:
+                yield self.of_outlier(job, outlier, outlier.predicted)
+
+    def of_outlier(self, job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
+        """Report ranks that are late, alone or together, or a slow link."""
+        description, own = outliers.described(job, outlier), _own_cause(job, outlier, predicted.gain_percent)
+        does, next_step, where = description.does, description.next_step, description.where
+        does += _position(job, outlier)
+        if own:
+            does, next_step = words_of(own).title, words_of(own).next_step
+            line = formatting.at_line(own.file, own.line)
+            where = [*where, line] if line and len(where) == 1 else where
+        before = formatting.joined_names(outlier.before[:MAX_NAMES])
+        fixed = (
+            f"Without the delay{f' and that of {before}' if before else ''}, a step takes {_after(predicted)}"
+        )
+        title, ranks = ". ".join(filter(None, (description.words, does, fixed))), outlier.what.rank_indices
+        evidence: Evidence = {"ranks": len(ranks)} | description.evidence
+        row = None if self.kind == "link" else f"ranks:{job.numbers[ranks[0]]}"
+        return self.with_gain(job, Words(title, next_step), predicted, evidence, where, row)
+
+
+class Straggler(OutlierCause):
+    """A rank causes two thirds of the lateness at its collectives, and a step gains if it is as early as its peers.
+
+    Ranks that are late by the same cause, each at least half as late as the latest, are one finding; it names the
+    process group or pipeline stage that they share. With traces, unaccounted time has its position. If the slowest
+    rank compiles meanwhile, the finding names the function and line, the guard that failed, whether no other rank
+    compiled it, and the cache that it missed and other ranks hit. Autotuning meanwhile has its own time.
+    """
+
+    id = "late_rank"
+    kind: ClassVar[OutlierKind] = "rank"
+
+
+class SlowHost(Straggler):
+    """The ranks that are late are all ranks of their hosts.
+
+    Or, by the digests of more than 8 ranks, a host is an [outlier](definitions.md#outliers-of-many-ranks). A step gains
+    (by digests, at the lower end of the range) after the findings that hide it are fixed. Ranks that are slower at
+    everything and share no host, stage or process group need 33 %.
+    """
+
+    id = "slow_host"
+    kind = "host"
+
+
+class SlowTransfer(OutlierCause):
+    """By the digests of more than 8 ranks, a link is an [outlier](definitions.md#outliers-of-many-ranks).
+
+    A step gains (at the lower end of the range) after the findings that hide it are fixed.
+    """
+
+    id = "slow_link"
+    kind = "link"
+
+
+class RanksTakeTurns(JobCause):
+    """Several ranks are late, none of them at most of its collectives, and a step gains if all are early."""
+
+    id = "ranks_take_turns"
+    superseded_by = ("uneven_stages",)
+
+    def detect_in_job(self, job: Job) -> Iterator[Finding]:
+        indices = [index for index, rows in job.of(late_by_rank).items() if any(row.parts for row in rows)]
+        if outliers.is_many(job) or job.of(outliers.stragglers) or not indices:
+            return
+        predicted = outliers.if_early(job, indices)
+        if predicted is None or not is_worth_reporting(job, predicted, is_uniform=False):
+            return
+        ranks = formatting.listed_numbers(sorted(job.numbers[index] for index in indices))
+        causes = (cause for row in job.of(late_ranks) for cause in row.causes)
+        main = max(causes, key=lambda cause: cause.excess_us)
+        words = Words(
+            f"Ranks take turns as the straggler ({ranks}), and the others wait. The main one "
+            f"{why_late.reason_words(main, compared_steps(job))}. Without the delays, a step takes {_after(predicted)}",
+            why_late.advice(main),
+        )
+        where = [main.where] if main.where else []
+        yield self.with_gain(job, words, predicted, {"ranks": len(indices)}, where, row=None)
+
+
+class ExposedTransfers(JobCause):
+    """Transfers that nothing overlaps take a share of a step.
+
+    Neither waiting nor time that may be waiting (`exposed_unknown_us`) is included. Not reported if ranks are missing,
+    or if more is unknown than known.
+    """
+
+    id = "communication"
+    limits = ("communication_percent",)
+
+    def detect_in_job(self, job: Job) -> Iterator[Finding]:
+        steps = [steps for steps in job.of(job_steps) if steps is not None]
+        certain_ns = sum(int((rank.exposed_transfer - rank.exposed_unknown).sum()) for rank in steps)
+        if job.missing or certain_ns <= 0:
+            return
+        share = (
+            float(np.mean([rank.exposed_transfer.sum() / max(rank.span.sum(), 1) for rank in steps])) * 100
+        )
+        if share < thresholds.communication_percent:
+            return
+        mean_us = float(np.mean([rank.exposed_transfer.mean() for rank in steps])) / 1000
+        predicted = outliers.if_overlapped(job)
+        time, percent = formatting.duration(mean_us), formatting.percent(share)
+        yield self.finding(
+            None,
+            f"Transfers that nothing overlaps take {time} a step, {percent} of the step",
+            "Let them overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; or send "
+            "less: bfloat16 gradients (torch.distributed.algorithms.ddp_comm_hooks), several batches a step",
+            {"exposed_transfer_us_per_step": mean_us, "share_percent": share},
+            severity=severity_of(predicted.gain_percent if predicted else None),
+            predicted=predicted,
+        )
+
+
+CAUSES = (UnevenStages(), Straggler(), SlowHost(), SlowTransfer(), RanksTakeTurns(), ExposedTransfers())
+BY_ID = {cause.id: cause for cause in CAUSES}
+
+
 def job_findings(job: Job) -> list[Finding]:
     """Return the findings, largest gain first; [] where no rank waits, or the job cannot be replayed."""
     if isinstance(job, TracedJob) and not (job.of(has_models) and not job.of(waits_in_a_circle)):
         return []
-    rows = [*(_uneven_stages(job) or _late(job) or _rotating(job)), *_exposed_transfers(job)]
+    rows: list[Finding] = []
+    for cause in CAUSES:
+        if not {row.rule for row in rows}.intersection(cause.superseded_by):
+            rows += cause.detect_in_job(job)
     return sorted(rows, key=lambda row: -(row.predicted.gain_percent if row.predicted else 0.0))
 
 
@@ -83,7 +261,7 @@ def _symptoms(job: Job) -> dict[int, dict[str, str]]:
     """Return by rank the rules to hide, with the line that their findings have; "" for any line."""
     if isinstance(job, TracedJob) and not job.of(has_models):
         return {}
-    is_late = any(row.rule in OF_LATE_RANKS for row in job.of(job_findings))
+    is_late = any(isinstance(BY_ID[row.rule], Straggler) for row in job.of(job_findings))
     groups = [outlier.what.rank_indices for outlier in job.of(outliers.reported)] if is_late else []
     late_numbers = {job.numbers[index] for indices in groups for index in indices}
     of_all = {"communication": ""} if len(job.of(instances)) else {}
@@ -93,7 +271,7 @@ def _symptoms(job: Job) -> dict[int, dict[str, str]]:
     for row in job.of(late_ranks):
         if row.rank in late_numbers:
             main = why_late.main_cause(row)
-            rules = (main.cause, *_RULES_OF_CAUSE.get(main.cause, ()))
+            rules = (main.cause, *(cause.id for cause in why_late.kind_of(main).hides))
             hidden[row.rank] |= dict.fromkeys(rules, main.where or "")
     return hidden
 
@@ -106,54 +284,8 @@ def waiting_ranks(job: Job) -> list[int]:
     return [rank for rank, share in zip(job.numbers, waited / np.maximum(took, 1)) if share > _WAITING]
 
 
-def _uneven_stages(job: Job) -> list[Finding]:
-    """Find the longest stage of a pipeline: it sets the pace by its place in the model, not by what its rank does."""
-    pipeline = job.of(stages)
-    if pipeline is None:
-        return []
-    predicted = outliers.if_even(job, pipeline)
-    if predicted is None or predicted.gain_percent < thresholds.gain_percent:
-        return []
-    rank = job.numbers[pipeline.longest]
-    own_us, mean_us = pipeline.compute_ns[pipeline.longest] / 1000, pipeline.mean_ns / 1000
-    finding = Finding(
-        rule="uneven_stages",
-        title=f"Rank {rank} holds the longest stage of the pipeline: it computes {duration(own_us)} at each step, "
-        f"a stage in the mean {duration(mean_us)}; {step_after(predicted, 'with even stages')}",
-        row=f"ranks:{rank}",
-        next_step="Move layers from this stage to the others: split the model by measured time and not by the "
-        "number of layers, or give each rank several smaller stages (ScheduleInterleaved1F1B)",
-        where=[f"rank {rank}"],
-        **gain_fields(job, predicted, compute_us_per_step=own_us, mean_compute_us_per_step=mean_us),
-    )
-    return [finding]
-
-
-def _late(job: Job) -> list[Finding]:
-    return [_outlier(job, row, row.predicted) for row in job.of(outliers.reported) if row.predicted]
-
-
-def _outlier(job: Job, outlier: Outlier, predicted: Predicted) -> Finding:
-    """Report ranks that are late, alone or together, or a slow link."""
-    description, own = outliers.described(job, outlier), _own_cause(job, outlier, predicted.gain_percent)
-    does, next_step, where = description.does, description.next_step, description.where
-    does += _position(job, outlier)
-    if own:
-        does, next_step = words_of(own).title, words_of(own).next_step
-        line = at_line(own.file, own.line)
-        where = [*where, line] if line and len(where) == 1 else where
-    and_of = f" and that of {joined_names(outlier.before[:MAX_NAMES])}" if outlier.before else ""
-    after = about(predicted.after_us, predicted.low_us, predicted.high_us)
-    sentences = (description.words, does, f"Without the delay{and_of}, a step takes {after}")
-    is_link, ranks = description.kind == "link", outlier.what.rank_indices
-    return Finding(
-        rule="slow_link" if is_link else "slow_host" if description.kind == "host" else "late_rank",
-        title=". ".join(filter(None, sentences)),
-        row=None if is_link else f"ranks:{job.numbers[ranks[0]]}",
-        next_step=next_step,
-        where=where,
-        **gain_fields(job, predicted, ranks=len(ranks), **description.evidence),
-    )
+def _after(predicted: Predicted) -> str:
+    return formatting.about(predicted.after_us, predicted.low_us, predicted.high_us)
 
 
 def _position(job: Job, outlier: Outlier) -> str:
@@ -177,7 +309,7 @@ def _own_cause(job: Job, outlier: Outlier, gain_percent: float) -> WhatIf | None
     """
     if not isinstance(job, TracedJob) or outlier.why is None:
         return None
-    if why_late.main_cause(outlier.why).cause in why_late.EXPLANATORY:
+    if why_late.kind_of(why_late.main_cause(outlier.why)).explains:
         return None
     fixes, peer_fixes = (
         {(fix.kind, fix.name): fix for fix in job.ranks[index].profile.of(predicted_fixes)}
@@ -186,57 +318,6 @@ def _own_cause(job: Job, outlier: Outlier, gain_percent: float) -> WhatIf | None
     for key, fix in fixes.items():
         gain = fix.predicted.gain_percent
         is_shared = key in peer_fixes and peer_fixes[key].predicted.gain_percent > gain / 2
-        if fix.kind in _EXPLANATORY and gain >= _AS_MUCH * gain_percent and not is_shared:
+        if isinstance(PRICED[fix.kind], _EXPLANATORY) and gain >= _AS_MUCH * gain_percent and not is_shared:
             return fix
     return None
-
-
-def _rotating(job: Job) -> list[Finding]:
-    """Report that several ranks are late, none of them at most of its collectives."""
-    indices = [index for index, rows in job.of(late_by_rank).items() if any(row.parts for row in rows)]
-    if outliers.is_many(job) or job.of(outliers.stragglers) or not indices:
-        return []
-    predicted = outliers.if_early(job, indices)
-    if predicted is None or not is_worth_reporting(job, predicted, is_uniform=False):
-        return []
-    ranks = sorted(job.numbers[index] for index in indices)
-    causes = (cause for row in job.of(late_ranks) for cause in row.causes)
-    main = max(causes, key=lambda cause: cause.excess_us)
-    words = why_late.reason_words(main, compared_steps(job))
-    after = about(predicted.after_us, predicted.low_us, predicted.high_us)
-    finding = Finding(
-        rule="ranks_take_turns",
-        title=f"Ranks take turns as the straggler ({listed_numbers(ranks)}), and the others wait. The main one "
-        f"{words}. Without the delays, a step takes {after}",
-        row=None,
-        next_step=why_late.advice(main),
-        where=[main.where] if main.where else [],
-        **gain_fields(job, predicted, ranks=len(ranks)),
-    )
-    return [finding]
-
-
-def _exposed_transfers(job: Job) -> list[Finding]:
-    """Find transfers that nothing overlaps; unless more of that communication may be waiting than is transfer."""
-    steps = [steps for steps in job.of(job_steps) if steps is not None]
-    certain_ns = sum(int((rank.exposed_transfer - rank.exposed_unknown).sum()) for rank in steps)
-    if job.missing or certain_ns <= 0:
-        return []
-    share = float(np.mean([rank.exposed_transfer.sum() / max(rank.span.sum(), 1) for rank in steps])) * 100
-    if share < thresholds.communication_percent:
-        return []
-    mean_us = float(np.mean([rank.exposed_transfer.mean() for rank in steps])) / 1000
-    predicted = outliers.if_overlapped(job)
-    finding = Finding(
-        rule="communication",
-        severity=severity_of(predicted.gain_percent if predicted else None),
-        title=f"Transfers that nothing overlaps take {duration(mean_us)} a step, {percent(share)} of the step",
-        evidence={"exposed_transfer_us_per_step": mean_us, "share_percent": share},
-        saves_us=None,
-        panel="ranks",
-        row=None,
-        next_step="Let them overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; or send "
-        "less: bfloat16 gradients (torch.distributed.algorithms.ddp_comm_hooks), several batches a step",
-        predicted=predicted,
-    )
-    return [finding]

@@ -23,7 +23,13 @@ from tb_torchcompile_plugin.profile.intervals import us
 # Rows that fit a page; above _MAX_RANKS ranks, tables are cut (the map has all ranks).
 _MAX_RANKS = 64
 _MAX_PAIRS = _MAX_RANKS * _MAX_RANKS  # of ranks that wait for each other, in a job of few ranks
-_MAX_ROWS = {"waits": 256, "collectives": 64, "outliers": 10, "causes": 8}  # in a job of many ranks
+_MAX_ROWS = {
+    "waits": 256,
+    "collectives": 64,
+    "outliers": 10,
+    "causes": 8,
+    "ranks": _MAX_RANKS,
+}  # of many ranks
 _MAX_LATEST = 10  # ranks that others wait for most, shown before the first ones
 _MAX_KERNELS = 100  # that overlap collectives
 _MAX_SETS = 8  # of ranks that are listed
@@ -68,25 +74,17 @@ def job_report(job: Job, whole: bool = False) -> rows.JobReport:
 
 def _tables(job: Job, whole: bool) -> dict[str, list[Any]]:
     """Return the lists of the report by their fields."""
-    ranks, late, outlier_table = job.of(rows.rank_rows), _late(job), job.of(outlier_rows)
-    if whole:
-        return {
-            "by_rank": ranks,
-            "waits": rows.wait_rows(job, _MAX_PAIRS if len(ranks) <= _MAX_RANKS else None),
-            "collectives": rows.collective_rows(job),
-            "steps": rows.step_rows(job),
-            "late": late,
-            "outliers": outlier_table,
-        }
-    shown = _shown(job)
-    collectives = rows.collective_rows(job, _MAX_ROWS["collectives"])
+    ranks, most = job.of(rows.rank_rows), {} if whole else _MAX_ROWS
+    shown = range(len(ranks)) if whole else _shown(job)
+    pairs = most.get("waits", _MAX_PAIRS if len(ranks) <= _MAX_RANKS else None)
+    collectives = rows.collective_rows(job, most.get("collectives"))
     return {
         "by_rank": [ranks[index] for index in shown],
-        "waits": rows.wait_rows(job, _MAX_ROWS["waits"]),
-        "collectives": [replace(row, ranks=row.ranks[:_MAX_RANKS]) for row in collectives],
-        "steps": rows.step_rows(job, set(shown)),
-        "late": [replace(row, causes=row.causes[: _MAX_ROWS["causes"]]) for row in late],
-        "outliers": outlier_table[: _MAX_ROWS["outliers"]],
+        "waits": rows.wait_rows(job, pairs),
+        "collectives": [replace(row, ranks=row.ranks[: most.get("ranks")]) for row in collectives],
+        "steps": rows.step_rows(job, None if whole else set(shown)),
+        "late": [replace(row, causes=row.causes[: most.get("causes")]) for row in _late(job)],
+        "outliers": job.of(outlier_rows)[: most.get("outliers")],
     }
 
 

@@ -7,6 +7,9 @@ was late.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from tb_torchcompile_plugin.analysis.causes.cause import Cause
+from tb_torchcompile_plugin.analysis.causes.compiling import AutotuneInSteps, CompileInSteps, Recompiles
+from tb_torchcompile_plugin.analysis.causes.host import Garbage
 from tb_torchcompile_plugin.analysis.causes.registry import PRICED
 from tb_torchcompile_plugin.analysis.compile.recompiles import FailedGuard, recompiles
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, listed_numbers, plural
@@ -21,21 +24,14 @@ from tb_torchcompile_plugin.compile_log.record import (
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import GPU_CAUSES, Late
+from tb_torchcompile_plugin.job.late import Late
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import title_of_cache
 from tb_torchcompile_plugin.torch_names.slices import tuned_operator_of_slice
 
 COMPILING: tuple[LateCause, ...] = ("compile", "autotuning")
-# Causes that say what a rank does; the others only say in which slices it does it.
-EXPLANATORY: tuple[LateCause, ...] = (
-    *GPU_CAUSES,
-    *("python", "library", "garbage", "data_loading", "compile", "autotuning", "nothing"),
-)
 SEE_TIMELINE = "See its timeline at the beginning of a step"
-_BY_LINE = ("python", "library")  # each line is a matter of its own
-_ALL_RANKS = ("communication", "graph", "label", "launch", "wrappers")  # what all ranks do in each step
 _CLOCK_S = 0.01  # by which the clocks of the log and the trace may differ
 
 # Limits of what is worth a word; chosen by eye on the recordings.
@@ -43,31 +39,64 @@ _MIN_RATIO = 1.5  # to the time of the peers; below it, the host is slower at ev
 _MIN_RATIO_OF_ALL = 10  # the same for what all ranks do in each step
 _MIN_SHARE = 0.05  # of the largest part of a matter, for another part to be mentioned
 
-_DOES: dict[str, str] = {
-    "nothing": "has {time} unaccounted for{where}",
-    "python": "runs Python for {time}{where}",
-    "library": "runs Python in {name} for {time}{where}",
-    "garbage": "collects garbage for {time}{where}",
-    "data_loading": "waits for its next batch for {time}{where}",
-    "compile": "compiles for {time}{where}",
-    "autotuning": "autotunes {name} for {time}{where}",
-    "synchronise": "waits for its GPU in {name} for {time}{where}",
-    "memory_copy": "waits for copies ({name}) for {time}{where}",
-    "operator": "runs operators for {time} more than its peers ({name}){where}",
-    "graph": "takes {time} more in compiled graphs{where}",
-    "slower_kernels": "runs the same kernels, and they take {time} longer",
-    "more_work": "has {time} more to compute ({name})",
+
+class LateKind(NamedTuple):
+    """What a rank may do more of than its peers, in words."""
+
+    does: str = "spends {time} more in {name}{where}"
+    advice: str = ""  # "": that of the cause in a single rank
+    explains: bool = True  # it says what a rank does, and not only in which slices
+    is_by_line: bool = False  # each line is a matter of its own
+    is_of_all: bool = False  # all ranks do it in each step
+    hides: tuple[type[Cause], ...] = ()  # causes that show the same matter on the late rank
+
+
+_SLICES = LateKind(explains=False)
+_SLICES_OF_ALL = _SLICES._replace(is_of_all=True)
+_KINDS: dict[LateCause, LateKind] = {
+    "nothing": LateKind("has {time} unaccounted for{where}"),
+    "python": LateKind("runs Python for {time}{where}", is_by_line=True),
+    "library": LateKind("runs Python in {name} for {time}{where}", is_by_line=True),
+    "garbage": LateKind("collects garbage for {time}{where}", hides=(Garbage,)),
+    "data_loading": LateKind("waits for its next batch for {time}{where}"),
+    "compile": LateKind(
+        "compiles for {time}{where}",
+        "Recompiles names the guard that failed on this rank: keep what it checks the same on all ranks, or mark it "
+        "dynamic; with torch.compiler.config.compile_on_one_rank one rank compiles for all",
+        hides=(Recompiles, CompileInSteps, AutotuneInSteps),
+    ),
+    "autotuning": LateKind(
+        "autotunes {name} for {time}{where}",
+        "Let it tune before the loop, in the same mode and with the same shapes as its peers; what it chose is kept in "
+        "inductor's cache: TORCHINDUCTOR_CACHE_DIR in a folder that all ranks and the next run share",
+        hides=(Recompiles, CompileInSteps, AutotuneInSteps),
+    ),
+    "synchronise": LateKind(
+        "waits for its GPU in {name} for {time}{where}",
+        "Let all ranks do the same: without the wait on this one alone",
+        explains=False,
+    ),
+    "memory_copy": LateKind("waits for copies ({name}) for {time}{where}", explains=False),
+    "operator": LateKind("runs operators for {time} more than its peers ({name}){where}", explains=False),
+    "graph": _SLICES_OF_ALL._replace(does="takes {time} more in compiled graphs{where}"),
+    "communication": _SLICES_OF_ALL,
+    "label": _SLICES_OF_ALL,
+    "launch": _SLICES_OF_ALL,
+    "wrappers": _SLICES_OF_ALL,
+    "slower_kernels": LateKind(
+        "runs the same kernels, and they take {time} longer",
+        "Look at that GPU: another process on it (nvidia-smi, rocm-smi), its power limit, clocks and temperature",
+    ),
+    "more_work": LateKind(
+        "has {time} more to compute ({name})",
+        "Share the work out evenly: batches of the same size, or samples by their length",
+    ),
 }
-_ADVICE: dict[str, str] = {
-    "compile": "Recompiles names the guard that failed on this rank: keep what it checks the same on all ranks, or "
-    "mark it dynamic; with torch.compiler.config.compile_on_one_rank one rank compiles for all",
-    "autotuning": "Let it tune before the loop, in the same mode and with the same shapes as its peers; what it chose "
-    "is kept in inductor's cache: TORCHINDUCTOR_CACHE_DIR in a folder that all ranks and the next run share",
-    "slower_kernels": "Look at that GPU: another process on it (nvidia-smi, rocm-smi), its power limit, clocks and "
-    "temperature",
-    "more_work": "Share the work out evenly: batches of the same size, or samples by their length",
-    "synchronise": "Let all ranks do the same: without the wait on this one alone",
-}
+
+
+def kind_of(reason: LateReason) -> LateKind:
+    """Return how to put a reason into words."""
+    return _KINDS.get(reason.cause, _SLICES)
 
 
 class Missed(NamedTuple):
@@ -104,13 +133,8 @@ def compiled_before(job: Job, index: int, lates: Iterable[Late]) -> LateCompile 
     if data is None:
         return None
     compiled = forward_compilations(data.summary)
-    starts = {key: optional_seconds(row, "start_ns") for key, row in compiled.items()}
-    keys = dict.fromkeys(
-        key
-        for begin, end in _windows(job, index, lates)
-        for key, start in starts.items()
-        if start is not None and begin <= start < end
-    )
+    windows = list(_windows(job, index, lates))
+    keys = [key for key, row in compiled.items() if _is_in(optional_seconds(row, "start_ns"), windows)]
     if not keys:
         return None
     functions = grouped(
@@ -119,15 +143,15 @@ def compiled_before(job: Job, index: int, lates: Iterable[Late]) -> LateCompile 
     seconds = {key: optional_seconds(compiled[key], "duration_ns") or 0.0 for key in keys}
     function, longest = max(functions.items(), key=lambda item: sum(seconds[key] for key in item[1]))
     guards = {(row.epoch, row.compile_id): next(iter(row.guards), None) for row in data.of(recompiles)}
-    own = job.digests[index].of(lookups_of)
-    others = _lookups_of_others(job, index, longest)
+    lookups = {digest.rank: found for digest in job.digests if (found := digest.of(lookups_of)) is not None}
+    own = lookups.pop(job.numbers[index], {})
     return LateCompile(
         *function,
         times=len(longest),
         seconds=sum(seconds[key] for key in longest),
         guard=next((guard for key in reversed(longest) if (guard := guards.get(key))), None),
-        missed=_missed(own or {}, others, longest),
-        alone=not any(others.values()) if others else None,
+        missed=next(_missed(own, lookups, longest), None),
+        alone=not any(key in found for found in lookups.values() for key in longest) if lookups else None,
     )
 
 
@@ -141,10 +165,8 @@ def lookups_of(digest: RankDigest) -> Lookups | None:
     compiled = compiled_of(digest)  # not kept: there may be thousands of ranks
     if compiled is None:
         return None
-    return {
-        key: tuple((lookup.cache, lookup.result) for lookup in row.cache)
-        for key, row in forward_compilations(compiled).items()
-    }
+    rows = forward_compilations(compiled).items()
+    return {key: tuple((lookup.cache, lookup.result) for lookup in row.cache) for key, row in rows}
 
 
 def _windows(job: Job, index: int, lates: Iterable[Late]) -> Iterator[tuple[float, float]]:
@@ -156,24 +178,17 @@ def _windows(job: Job, index: int, lates: Iterable[Late]) -> Iterator[tuple[floa
             yield (row.begin + base) / 1e9 - _CLOCK_S, (row.end + base) / 1e9 + _CLOCK_S
 
 
-def _lookups_of_others(job: Job, index: int, keys: list[Key]) -> dict[int, Lookups]:
-    """Return by rank the lookups of these compilations; without ranks that have no compile data."""
-    others: dict[int, Lookups] = {}
-    for other, digest in enumerate(job.digests):
-        lookups = digest.of(lookups_of)
-        if other != index and lookups is not None:
-            others[digest.rank] = {key: cache for key, cache in lookups.items() if key in keys}
-    return others
+def _is_in(start: float | None, windows: list[tuple[float, float]]) -> bool:
+    return start is not None and any(begin <= start < end for begin, end in windows)
 
 
-def _missed(own: Lookups, others: Mapping[int, Lookups], keys: Iterable[Key]) -> Missed | None:
-    """Return the first cache that missed here and hit on another rank."""
+def _missed(own: Lookups, others: Mapping[int, Lookups], keys: Iterable[Key]) -> Iterator[Missed]:
+    """Yield the caches that missed here and hit on another rank."""
     for key in keys:
         for cache in (cache for cache, result in own.get(key, ()) if result == "miss"):
             ranks = [rank for rank, lookups in others.items() if (cache, "hit") in lookups.get(key, ())]
             if ranks:
-                return Missed(cache, ranks)
-    return None
+                yield Missed(cache, ranks)
 
 
 def compiled_words(row: LateCompile, rank: int) -> str:
@@ -200,7 +215,7 @@ def distinctive_reasons(row: LateRank) -> list[LateReason]:
         reason
         for reason in positive
         if reason.usual_us + reason.excess_us
-        >= (_MIN_RATIO_OF_ALL if reason.cause in _ALL_RANKS else _MIN_RATIO) * reason.usual_us
+        >= (_MIN_RATIO_OF_ALL if kind_of(reason).is_of_all else _MIN_RATIO) * reason.usual_us
     ]
     is_most = 2 * sum(reason.excess_us for reason in reasons) >= sum(reason.excess_us for reason in positive)
     return reasons if is_most else []
@@ -217,7 +232,7 @@ def _main_causes(row: LateRank) -> list[LateReason]:
         distinctive_reasons(row) or row.causes,
         lambda reason: (
             "compile" if reason.cause == "autotuning" else reason.cause,
-            reason.where if reason.cause in _BY_LINE else None,
+            reason.where if kind_of(reason).is_by_line else None,
         ),
     )
     largest = max(matters.values(), key=lambda reasons: sum(reason.excess_us for reason in reasons))
@@ -247,9 +262,8 @@ def _joined(reasons: list[LateReason]) -> LateReason:
 def reason_words(row: LateReason, steps: int) -> str:
     """Return "has 20.3 ms per step unaccounted for"."""
     time = f"{duration(row.excess_us / max(steps, 1))} per step"
-    words = _DOES.get(row.cause, "spends {time} more in {name}{where}")
     where = f" at {row.where}" if row.where else ""
-    return words.format(time=time, name=row.name[:MAX_NAME_CHARS] or row.cause, where=where)
+    return kind_of(row).does.format(time=time, name=row.name[:MAX_NAME_CHARS] or row.cause, where=where)
 
 
 def main_reason_words(row: LateRank, steps: int) -> str:
@@ -260,4 +274,4 @@ def main_reason_words(row: LateRank, steps: int) -> str:
 def advice(row: LateReason) -> str:
     """Return what to change."""
     cause = PRICED.get(row.cause)
-    return _ADVICE.get(row.cause) or (cause.words.next_step.format() if cause else SEE_TIMELINE)
+    return kind_of(row).advice or (cause.words.next_step.format() if cause else SEE_TIMELINE)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import formatting, thresholds
-from tb_torchcompile_plugin.analysis.finding import Evidence, Predicted, prediction, severity_of
+from tb_torchcompile_plugin.analysis.finding import Evidence, Predicted, prediction
 from tb_torchcompile_plugin.analysis.ranks import late as why_late
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, OutlierKind, OutlierRow, late_rows
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import compiled_differently
@@ -52,6 +52,11 @@ class Outlier(NamedTuple):
     before: tuple[str, ...] = ()  # the names of those
 
     @property
+    def kind(self) -> OutlierKind:
+        """What is slow."""
+        return "link" if isinstance(self.what, SlowLink) else "host" if self.what.hosts else "rank"
+
+    @property
     def explained(self) -> float:
         """Which share of it is known to be its own."""
         return chain.explained(self.lates) if isinstance(self.what, Slow) else 1.0
@@ -60,7 +65,6 @@ class Outlier(NamedTuple):
 class Description(NamedTuple):
     """An outlier in words."""
 
-    kind: OutlierKind
     name: str
     words: str
     does: str  # a sentence about what its slowest rank does; "" where unknown
@@ -91,11 +95,10 @@ def if_early(job: Job, indices: list[int]) -> Predicted | None:
     if isinstance(job, TracedJob):
         more = any(blamed.cause == "more_work" for row in lates for blamed in row.parts)
         variants = [True, False] if more else [True]
-        return _replayed(job, *(as_early.changes_without_excess(job, indices, shared) for shared in variants))
-    share = chain.saved_share(job, indices)
-    return _shorter(
-        job.of(now_ns), share, chain.explained([row for row in lates if row.rank_index in indices])
-    )
+        changes = (as_early.changes_without_excess(job, indices, shared) for shared in variants)
+        return _after(job, *(_replayed_ns(job, change) for change in changes))
+    known = chain.explained([row for row in lates if row.rank_index in indices])
+    return _shorter(job.of(now_ns), chain.saved_share(job, indices), known)
 
 
 def _shorter(now: float, share: float, known: float) -> Predicted | None:
@@ -110,7 +113,7 @@ def _shorter(now: float, share: float, known: float) -> Predicted | None:
 def if_even(job: Job, stages: as_early.Stages) -> Predicted | None:
     """Predict a step with even stages; by digests, the longest one's excess is gone or all shrinks in proportion."""
     if isinstance(job, TracedJob):
-        return _replayed(job, as_early.even_stages(job, stages))
+        return _after(job, _replayed_ns(job, as_early.even_stages(job, stages)))
     now, longest = job.of(now_ns), float(stages.compute_ns[stages.longest])
     if not now:
         return None
@@ -130,22 +133,15 @@ def if_overlapped(job: Job) -> Predicted | None:
     return prediction(now, *(now - part * min(float(hidden), now - 1) for part in (OVERLAP_GAIN, 1.0, 0.0)))
 
 
-def _replayed(job: TracedJob, *changes: Mapping[int, as_early.Change]) -> Predicted:
-    """Predict by the first change; the others give the bounds."""
-    return _after(job, *(_replayed_ns(job, change) for change in changes))
-
-
 def _after(job: TracedJob, *replayed_ns: float) -> Predicted:
-    """Predict from the step of the job by how much shorter the replayed one gets."""
+    """Predict from the step of the job by how much shorter the first replayed one gets; the others give the bounds."""
     now, before = job.of(now_ns), job.of(_replayed_ns)
     return prediction(now, *(now * min(ns / before, 1.0) for ns in replayed_ns))
 
 
 def is_worth_reporting(job: Job, predicted: Predicted, is_uniform: bool) -> bool:
     """Return whether a fix brings enough (by digests, at least); more for a rank that is slower at everything."""
-    least = predicted.gain_percent
-    if not isinstance(job, TracedJob):
-        least = 100 * (1 - predicted.high_us / predicted.step_us)
+    least = predicted.gain_percent if isinstance(job, TracedJob) else predicted.least_gain_percent
     return least >= thresholds.gain_percent and (not is_uniform or predicted.gain_percent >= _UNIFORM_PERCENT)
 
 
@@ -154,24 +150,10 @@ def waited_us(job: Job, indices: list[int]) -> float:
     inside = job.of(waited_in_steps)
     caused = int(inside.caused_by[indices].sum())
     others = max(len(job.digests) - len(indices), 1)
-    slowdown = (
-        as_early.step_of_job_ns(job.of(as_early.job_clocks)) / job.of(_replayed_ns)
-        if isinstance(job, TracedJob)
-        else 1.0
-    )
-    return caused / 1000 / (inside.steps or compared_steps(job)) / others / slowdown
-
-
-def gain_fields(job: Job, predicted: Predicted, **numbers: float) -> dict[str, Any]:
-    """Return the fields that all predicted findings about a job share; numbers are further evidence."""
-    gain = predicted.step_us - predicted.after_us
-    return {
-        "severity": severity_of(predicted.gain_percent),
-        "evidence": {"gain_us_per_step": gain, "share_percent": predicted.gain_percent, **numbers},
-        "saves_us": gain * compared_steps(job),
-        "panel": "ranks",
-        "predicted": predicted,
-    }
+    us_per_step = caused / 1000 / (inside.steps or compared_steps(job)) / others
+    if not isinstance(job, TracedJob):
+        return us_per_step
+    return us_per_step / (as_early.step_of_job_ns(job.of(as_early.job_clocks)) / job.of(_replayed_ns))
 
 
 def is_many(job: Job) -> bool:
@@ -300,11 +282,11 @@ def outlier_rows(job: Job) -> list[OutlierRow]:
     rows = []
     for outlier in job.of(outliers):
         row, predicted = described(job, outlier), outlier.predicted
-        gain_us = predicted.step_us - predicted.after_us if predicted else None
+        gain_us = predicted.gain_us if predicted else None
         ranks = sorted(job.numbers[index] for index in outlier.what.rank_indices)
         shown = ranks[:_MAX_RANKS]
         words = ". ".join(filter(None, (row.words, row.does)))
-        rows.append(OutlierRow(row.kind, row.name, shown, len(ranks), words, row.longer_us, gain_us))
+        rows.append(OutlierRow(outlier.kind, row.name, shown, len(ranks), words, row.longer_us, gain_us))
     rows.sort(key=lambda row: -(row.gain_us or 0.0))
     for different in job.of(compiled_differently):
         ranks = [job.numbers[index] for index in different.rank_indices]
@@ -358,7 +340,6 @@ def _described_ranks(job: Job, outlier: Outlier, what: Slow) -> Description:
         next_step = compiled.guard.advice
     line = (main and main.where) or (compiled and compiled.where)
     return Description(
-        "host" if what.hosts else "rank",
         _name(job, what),
         words,
         f"{subject} {does}" if does else "",
@@ -389,17 +370,13 @@ def _described_link(job: Job, link: SlowLink) -> Description:
     groups = f"group {name}" if link.groups == 1 and name else formatting.plural(link.groups, "group")
     hosts, ranks = _hosts(link.hosts), f"ranks {_ranks(job, link)}"
     between = f" between {hosts}" if hosts else ""
-    if link.kind.message_bytes <= 0:
-        speed = (
-            f"takes {formatting.duration(us(link.ns))}, {formatting.duration(us(link.usual_ns))} elsewhere"
-        )
+    size, times = link.kind.message_bytes, (link.ns, link.usual_ns)
+    if size > 0:
+        own, usual = (f"{formatting.significant(size / max(ns, 1))} GB/s" for ns in times)
     else:
-        own, usual = (
-            formatting.significant(link.kind.message_bytes / max(ns, 1)) for ns in (link.ns, link.usual_ns)
-        )
-        speed = f"moves {own} GB/s, {usual} GB/s elsewhere"
+        own, usual = (formatting.duration(us(ns)) for ns in times)
+    speed = f"{'moves' if size > 0 else 'takes'} {own}, {usual} elsewhere"
     return Description(
-        "link",
         _name(job, link),
         f"{operation} of {groups}{between} ({ranks}) {speed}",
         "",

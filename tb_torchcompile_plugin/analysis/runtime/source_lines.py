@@ -1,7 +1,8 @@
 """Show which lines of the program each launch computes, and how long the host needed for each.
 
 What inductor generated names the lines; of a library call its place in the generated code. Outside compiled code the
-user's innermost function around the launch counts, where stacks were recorded: they name functions, not lines.
+user's innermost function around the launch counts, where stacks were recorded: they name functions, not lines. Without
+stacks it is the line that the handler sampled around the launch.
 """
 
 from collections import Counter
@@ -23,6 +24,7 @@ from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import site_names, site_ns
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.samples import lines_around, samples
 from tb_torchcompile_plugin.torch_names.python_frames import (
     frame_of,
     is_user_function,
@@ -84,6 +86,9 @@ class UserLines:
             function = without_resume(frame.function) or before.function
             self.info[line] = LineInfo(function, frame.source or before.text, False)
         self._paths = {line.file for line in self.info}
+        for sampled in profile.of(samples).lines:
+            line = UserLine(self.whole_path(sampled.file), sampled.line)
+            self.info.setdefault(line, LineInfo(sampled.function, None, False))
         for code, name in enumerate(profile.trace.names):
             if is_user_function(name) and (frame_in_stack := frame_of(name)):
                 file, number, function = frame_in_stack
@@ -145,11 +150,23 @@ def _parts(profile: Profile, kernel: Kernel, rows: Launches, indices: Int64s) ->
             if called and (lines := called[0].call_lines(called[1])):
                 yield at, _sorted_lines(lines), called[0].modules(called[1])
                 continue
-            # By the user's innermost function around each launch; no lines where no stack was recorded.
+            # By the user's innermost function around each launch, or by samples; no lines where neither was recorded.
             site = values_at(profile.of(site_names), values_at(profile.of(host_tree).place, rows.launch[at]))
-            for same in groups_of_equal(np.arange(len(at)), site):
+            sampled = _sampled_lines(profile, rows.launch[at])
+            for same in groups_of_equal(np.arange(len(at)), site, sampled):
                 line = profile.of(UserLines).functions.get(int(site[same[0]]))
+                if line is None and sampled[same[0]] >= 0:
+                    file, number, *_ = profile.of(samples).lines[sampled[same[0]]]
+                    line = UserLine(profile.of(UserLines).whole_path(file), number)
                 yield at[same], [line] if line else [], []
+
+
+def _sampled_lines(profile: Profile, calls: Int64s) -> Int64s:
+    """Return the line that was sampled around each call (row), -1 for none."""
+    line, known = np.full(len(calls), -1), calls >= 0
+    trace, rows = profile.trace, calls[known]
+    line[known] = lines_around(profile, trace.track[rows].astype(np.int64), trace.ts[rows])
+    return line
 
 
 def _by_call(

@@ -5,7 +5,6 @@ while it works, the category of what runs; while it idles, what the thread that 
 GPU: what the thread of the steps does. Of a step that lacks GPU records nothing of that is known.
 """
 
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compile.compile_time import compile_overlap, frames_us_in
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_moments
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_times
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.columns import Cover, Floats, by_track, groups_of_equal, mask_of
 from tb_torchcompile_plugin.profile.gpu.idle import busy_intervals, causes_in, idle_gaps
@@ -28,11 +28,6 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_autotuning, is_garbage_collection
-
-# Two-sided 95 % quantiles of Student's t by degrees of freedom, 1 to 30; the last one holds beyond.
-_T95_TEXT = """12.706 4.303 3.182 2.776 2.571 2.447 2.365 2.306 2.262 2.228 2.201 2.179 2.160 2.145 2.131
-    2.120 2.110 2.101 2.093 2.086 2.080 2.074 2.069 2.064 2.060 2.056 2.052 2.048 2.045 2.042 1.960"""
-_T95 = [float(number) for number in _T95_TEXT.split()]
 
 # A step is slow if it lasts longer than the median step by more than this many percent of it, and by more than this
 # many times the usual deviation: judgements.
@@ -61,17 +56,6 @@ _REASON_NAMES: dict[Reason | None, str] = {
     "break_eager": "graph breaks or eager operators",
     "launch_call": "operators and launches",
 }
-
-
-class StepTimes(msgspec.Struct, frozen=True):
-    """How long the profiled steps take."""
-
-    steps: int
-    mean_us: float
-    median_us: float
-    min_us: float
-    max_us: float
-    deviation_us: float | None  # the sample standard deviation; None for fewer than two steps
 
 
 class StepPart(msgspec.Struct, frozen=True):
@@ -197,32 +181,6 @@ def _mean_parts(steps: Sequence[StepBreakdown], step: profile_steps.StepTime) ->
         share = 100 * step.overhead_us / step.step_us
         parts.append(MeanPart("profiler", "profiler_overhead", step.overhead_us, share))
     return parts
-
-
-def step_times(walls_us: Sequence[float]) -> StepTimes | None:
-    """Return how long steps take and how much they vary; None without steps."""
-    if not walls_us:
-        return None
-    return StepTimes(
-        steps=len(walls_us),
-        mean_us=statistics.fmean(walls_us),
-        median_us=statistics.median(walls_us),
-        min_us=min(walls_us),
-        max_us=max(walls_us),
-        deviation_us=statistics.stdev(walls_us) if len(walls_us) > 1 else None,
-    )
-
-
-def noise_us(a: StepTimes, b: StepTimes) -> float | None:
-    """Return how far the means lie apart by chance in 95 of 100 cases (Welch); None for a single step."""
-    if a.deviation_us is None or b.deviation_us is None:
-        return None
-    variance_a, variance_b = a.deviation_us**2 / a.steps, b.deviation_us**2 / b.steps
-    variance = variance_a + variance_b
-    if not variance:
-        return 0.0
-    freedom = variance**2 / (variance_a**2 / (a.steps - 1) + variance_b**2 / (b.steps - 1))
-    return _T95[min(int(freedom), len(_T95)) - 1] * math.sqrt(variance)
 
 
 def step_breakdowns(profile: Profile) -> list[StepBreakdown]:

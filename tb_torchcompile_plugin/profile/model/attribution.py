@@ -11,15 +11,25 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import Mask, distinct, groups_of_equal, mask_at, mask_of, ordinals
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
+from tb_torchcompile_plugin.profile.columns import (
+    Mask,
+    distinct,
+    groups_of_equal,
+    host_slices,
+    mask_at,
+    mask_of,
+    ordinals,
+)
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
 from tb_torchcompile_plugin.profile.model.launch_sequence import HostSegments, host_segments, launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.samples import SampledLine, lines_of, samples
+from tb_torchcompile_plugin.profile.samples import SampledLine, lines_around, lines_of, samples
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.nest import ancestors_of
 from tb_torchcompile_plugin.torch_names import python_frames, slices
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
+from tb_torchcompile_plugin.torch_names.libraries import is_library_work
+from tb_torchcompile_plugin.torch_names.operators import is_backward
 
 HostCauseKind = Literal[
     "nothing",
@@ -84,20 +94,23 @@ def culprits(profile: Profile) -> Attributions:
 def culprits_of(profile: Profile, pieces: HostSegments) -> Attributions:
     """Return the culprit of each of these pieces; where nothing was recorded the sampled line is put in its place."""
     found, all_lines = attributions_of(profile, pieces.row), profile.of(samples).lines
-    is_nothing = np.array([culprit.cause == "nothing" for culprit in found.culprits], bool)
+    is_nothing = np.array([culprit.cause == "nothing" for culprit in found.culprits], bool)[found.code]
     line = np.full(len(pieces.row), -1)
-    line[is_nothing[found.code]] = _sampled_lines(
-        profile, pieces.take(np.flatnonzero(is_nothing[found.code]))
-    )
+    line[is_nothing] = _sampled_lines(profile, pieces.take(np.flatnonzero(is_nothing)))
+    # Of an optimizer's step what is not the optimizer's is of the closure that it calls.
+    is_optimizer = np.array([culprit.cause == "optimizer" for culprit in found.culprits], bool)[found.code]
+    rows = np.flatnonzero(is_optimizer)
+    line[rows] = lines_in_closures(profile, *_middles(profile, pieces.take(rows)))
     lines, index = np.unique(line[line >= 0], return_inverse=True)
-    found.code[line >= 0] = len(found.culprits) + index
+    found.code[line >= 0], found.call[line >= 0] = len(found.culprits) + index, -1
     return found._replace(culprits=[*found.culprits, *(_sampled(all_lines[number]) for number in lines)])
 
 
 def _sampled_lines(profile: Profile, pieces: HostSegments) -> Int64s:
     """Return the line of each piece, -1 where nothing was sampled.
 
-    It is that of the thread of the piece's point; where that ran no Python, as autograd's, of the point before.
+    It is that of the thread of the piece's point; where that ran no Python, as autograd's, of the point before. A piece
+    without samples has the line that those around it share.
     """
     line, tracks = np.full(len(pieces.row), -1), profile.of(launch_sequence).track
     for point in (pieces.point, pieces.point - 1):
@@ -105,7 +118,35 @@ def _sampled_lines(profile: Profile, pieces: HostSegments) -> Int64s:
         for rows in groups_of_equal(unnamed, tracks[point]):
             times = Intervals(pieces.begin[rows], pieces.end[rows])
             line[rows] = lines_of(profile, int(tracks[point[rows[0]]]), times).line
+    unnamed = np.flatnonzero(line < 0)
+    line[unnamed] = lines_around(profile, *_middles(profile, pieces.take(unnamed)))
     return line
+
+
+def _closures(profile: Profile) -> Intervals:
+    """Return the steps of optimizers in which a forward or backward runs: they call a closure."""
+    trace = profile.trace
+    steps = host_slices(trace, slices.is_optimizer_step, (slices.LABEL,))
+    windows = union(trace.ts[steps], trace.ts[steps] + trace.dur[steps])
+    computing = host_slices(trace, lambda name: slices.is_region(name) or is_backward(name))
+    holding = np.unique(within(windows, trace.ts[computing]))
+    holding = holding[holding >= 0]
+    return Intervals(windows.starts[holding], windows.ends[holding])
+
+
+def lines_in_closures(profile: Profile, tracks: Int64s, times: Int64s) -> Int64s:
+    """Return the sampled line that runs at these times in a closure that an optimizer calls, -1 for none."""
+    line, inside = np.full(len(times), -1), np.flatnonzero(within(profile.of(_closures), times) >= 0)
+    around = lines_around(profile, tracks[inside], times[inside])
+    names = (row.called for row in profile.of(samples).lines)
+    is_programs = np.array([*(not python_frames.is_optimizer_function(name) for name in names), False], bool)
+    line[inside] = np.where(is_programs[around], around, -1)
+    return line
+
+
+def _middles(profile: Profile, pieces: HostSegments) -> tuple[Int64s, Int64s]:
+    tracks = profile.of(launch_sequence).track[pieces.point].astype(np.int64)
+    return tracks, (pieces.begin + pieces.end) // 2
 
 
 def _sampled(line: SampledLine) -> Attribution:
@@ -131,7 +172,7 @@ class AncestorCauses(NamedTuple):
 
     cause: Int64s  # index into CAUSES
     name: Int64s  # code
-    user: Int64s  # code of the name of the user's function
+    user: Int64s  # code of the name of the user's function; beyond those the number of a sampled line
     call: Int64s  # the slice that shows the cause
 
 
@@ -139,7 +180,7 @@ def ancestor_causes(profile: Profile, rows: Int64s) -> AncestorCauses:
     """Return what each slice is part of; row -1 is nothing recorded.
 
     A function that lasts longer than a step runs the loop: if a framework's function is inside it, its line is not
-    shown.
+    shown. Without stacks the user's line is the one that was sampled around the slice's begin.
     """
     trace, moments = profile.trace, profile.of(StepWindows).moments
     longest = int(np.diff(moments).max()) if len(moments) > 1 else np.iinfo(np.int64).max
@@ -150,7 +191,9 @@ def ancestor_causes(profile: Profile, rows: Int64s) -> AncestorCauses:
         called, loops = trace.name[ancestor], trace.dur[ancestor] > longest
         found = of_names.causes[of_names.kind_of_cat[trace.cat[ancestor]], called]
         is_undecided = cause[waiting] == _NOTHING
-        is_entry = is_undecided & (found == _LIBRARY) & ~loops
+        # What a library is known to do says more than what torch calls it by, as a module.
+        is_known = of_names.is_library_work[called] | ~of_names.is_library_work[entry[waiting]]
+        is_entry = is_undecided & (found == _LIBRARY) & ~loops & (is_known | (entry[waiting] < 0))
         entry[waiting[is_entry]], call[waiting[is_entry]] = called[is_entry], ancestor[is_entry]
         decides = (is_undecided & (found != _NOTHING) & (found != _LIBRARY)) | is_outer[found]
         decides &= (found != _COMPILE) | (cause[waiting] != _AUTOTUNING)
@@ -161,18 +204,26 @@ def ancestor_causes(profile: Profile, rows: Int64s) -> AncestorCauses:
         framework[waiting[is_nearest]] = called[is_nearest]
         is_user = (found == _PYTHON) & (user[waiting] < 0) & ~(loops & (framework[waiting] >= 0))
         user[waiting[is_user]] = called[is_user]
+    user = np.where(user >= 0, user, framework)
+    unnamed = np.flatnonzero((user < 0) & (rows >= 0))
+    sampled = lines_around(profile, trace.track[rows[unnamed]].astype(np.int64), trace.ts[rows[unnamed]])
+    user[unnamed] = np.where(sampled >= 0, len(trace.names) + sampled, -1)
     by_library = ((cause == _NOTHING) | (cause == _PYTHON)) & (entry >= 0)
     return AncestorCauses(
         cause=np.where(by_library, _LIBRARY, cause),
         name=np.where(by_library, entry, name),
-        user=np.where(user >= 0, user, framework),
+        user=user,
         call=call,
     )
 
 
 def location_of(profile: Profile, user: int) -> tuple[str, int]:
-    """Return file and line of a function by the code of its name; "" and 0 for -1."""
-    frame = python_frames.frame_of(profile.trace.names[user]) if user >= 0 else None
+    """Return file and line of a function by the code of its name, or of a sampled line; "" and 0 for -1."""
+    names = profile.trace.names
+    if user >= len(names):
+        sampled = profile.of(samples).lines[user - len(names)]
+        return sampled.file, sampled.line
+    frame = python_frames.frame_of(names[user]) if user >= 0 else None
     return (frame.file, frame.line) if frame else ("", 0)
 
 
@@ -188,6 +239,7 @@ class _OfNames(NamedTuple):
     causes: Int64s  # by kind of slice (row) and name (column), index into CAUSES
     kind_of_cat: Int64s
     is_of_framework: Mask  # by name
+    is_library_work: Mask  # by name
 
 
 def _of_names(profile: Profile) -> _OfNames:
@@ -209,7 +261,10 @@ def _of_names(profile: Profile) -> _OfNames:
         slices.RUNTIME_CATS, 4
     )
     kind_of_cat = np.array([kinds.get(cat, 3) for cat in profile.trace.cats], np.int64)
-    return _OfNames(np.stack(causes), kind_of_cat, mask_of(names, python_frames.is_framework_function))
+    is_of_framework, is_work = (
+        mask_of(names, matches) for matches in (python_frames.is_framework_function, is_library_work)
+    )
+    return _OfNames(np.stack(causes), kind_of_cat, is_of_framework, is_work)
 
 
 def line_lookups(profile: Profile) -> Int64s:

@@ -553,6 +553,7 @@ def test_every_rule_has_a_case_on_either_side() -> None:
             "debug_backend",
             "recomputed",  # and test_recomputed.py
             "recurrent_cells",
+            "repeated_operators",
             "zeroed_gradients",
             "deterministic",
             "weight_casts",
@@ -572,6 +573,13 @@ def test_every_rule_has_a_case_on_either_side() -> None:
     of_data = {"no_trace", "recompile_limit", "cache_missed"}
     assert {cause.id for cause in CAUSES} == set(AMOUNTS) | others | of_data
     assert compile_findings(data_of(CompileSummary())) == []
+
+
+def test_of_compile_data_alone_only_rules_about_it_looked(tmp_path: Path) -> None:
+    data = data_of(CompileSummary())
+    assert findings(data).rules == len({"no_trace", "recompile_limit", "cache_missed", "cudagraphs_skipped"})
+    trace = read_trace(str(write_trace(tmp_path, steps())), workers=1)
+    assert findings(Profile(trace, data)).rules == len(CAUSES)
 
 
 def test_several_gpus_in_one_process(tmp_path: Path) -> None:

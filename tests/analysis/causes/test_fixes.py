@@ -488,6 +488,29 @@ def test_what_a_profiler_does_is_no_finding(tmp_path: Path, function: str, rule:
     assert found & {"library", "python"} == ({rule} if rule else set())
 
 
+@pytest.mark.parametrize("around", ["nn.Module: BinaryF1Score_0", "torch/_compile.py(40): inner"])
+def test_what_a_library_does_is_named_with_what_it_launches(tmp_path: Path, around: str) -> None:
+    """A metric of 580 µs, of which an operator that launches takes 300; torch calls it as a module."""
+    events = [slice_("train.py(3): main", 49, 602, "python_function"), *launch("k", 10, 20, 5)]
+    events += [slice_(around, 50, 600, "python_function")]
+    events += [slice_("torchmetrics/metric.py(300): forward", 60, 580, "python_function")]
+    events += [slice_("aten::eq", 100, 300), *launch("eq", 200, 210, 5), *launch("last", 950, 960, 5)]
+    (found,) = [one for one in span_findings(profile_with(tmp_path, steps(*events))) if one.rule == "python"]
+    assert found.title.startswith("torchmetrics computes metrics at train.py:3: without that")
+    assert "once per epoch" in found.next_step and found.predicted
+    assert found.predicted.after_us == pytest.approx(1000 - 580, abs=10)
+
+
+def test_a_library_that_calls_the_program_back_runs_what_a_step_needs(tmp_path: Path) -> None:
+    events = [slice_("train.py(3): main", 49, 602, "python_function"), *launch("k", 10, 20, 5)]
+    events += [slice_("scipy/optimize/_minimize.py(60): minimize", 60, 580, "python_function")]
+    events += [slice_("train.py(40): loss", 90, 400, "python_function"), slice_("aten::eq", 100, 390)]
+    events += [*launch("eq", 200, 210, 5), *launch("last", 950, 960, 5)]
+    found = [one for one in span_findings(profile_with(tmp_path, steps(*events))) if one.rule == "python"]
+    assert [one.title.split(":")[0] for one in found] == ["scipy prepares data at train.py"]
+    assert found[0].predicted and found[0].predicted.after_us == pytest.approx(1000 - 202, abs=2)
+
+
 def test_casts_of_compiled_inference_could_be_made_once(tmp_path: Path) -> None:
     """Not of training, whose weights are float32 on purpose, nor what casts and computes."""
     cast = [*launch("triton_poi_fused__to_copy_7", 10, 20, 400), *launch("gemm", 30, 425, 500)]
@@ -611,6 +634,48 @@ def test_a_sequence_at_once_is_launched_in_a_few(tmp_path: Path) -> None:
     row = fix(profile_with(tmp_path, steps(*called_cell_by_cell(16))), "recurrent_cells")
     assert row.times == 16 and row.predicted.after_us == pytest.approx(1000 - 790 + 250, abs=2)
     assert "recurrent_cells" not in kinds(profile_with(tmp_path, steps(*called_cell_by_cell(7))))
+
+
+def transformed_one_by_one(many: int, *names: str, kernel_us: float = 3) -> list[Event]:
+    """So many samples, 50 µs apart, with an operator for each name, which launches a kernel."""
+    events = launch("k", 10, 20, 5)
+    for sample in range(many):
+        for number, name in enumerate(names):
+            at = 50 + 50 * sample + 23 * number
+            events += [slice_(name, at, 15), *launch(name, at + 5, at + 10, kernel_us)]
+    return [*events, *launch("last", 950, 960, 5)]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("aten::flip", "aten::addmm"),  # a layer
+        ("aten::flip", "aten::batch_norm"),
+        ("aten::flip", "c10d::allreduce_"),
+        ("aten::flip", "triton_poi_fused_add_0"),
+        ("autograd::engine::evaluate_function: MulBackward0", "aten::flip"),
+        ("aten::copy_",),  # of each tensor of a state
+    ],
+)
+def test_not_a_loop_over_samples(tmp_path: Path, names: tuple[str, ...]) -> None:
+    profile = profile_with(tmp_path, steps(*transformed_one_by_one(16, *names)))
+    assert "repeated_operators" not in kinds(profile)
+
+
+def test_a_loop_over_samples_at_once(tmp_path: Path) -> None:
+    """From the second of 16 samples to the last are 700 µs, in which the GPU has 84 to do."""
+    events = transformed_one_by_one(16, "aten::flip", "aten::mul")
+    row = fix(profile_with(tmp_path, steps(*events)), "repeated_operators")
+    assert (row.times, row.name) == (16, "2 operators (aten::flip, aten::mul)")
+    assert row.predicted.after_us == pytest.approx(1000 - 700, abs=100)
+    few = profile_with(tmp_path, steps(*transformed_one_by_one(7, "aten::flip", "aten::mul")))
+    assert "repeated_operators" not in kinds(few)
+
+
+def test_a_batch_takes_the_gpu_as_long(tmp_path: Path) -> None:
+    events = transformed_one_by_one(16, "aten::flip", "aten::mul", kernel_us=22)
+    row = fix(profile_with(tmp_path, steps(*events)), "repeated_operators")
+    assert row.predicted.after_us > 22 * 32
 
 
 @pytest.mark.parametrize(("shape", "sure"), [([2, 32, 128, 128], True), ([2, 32, 128, 128, 128], False)])

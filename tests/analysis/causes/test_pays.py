@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
     steady_steps,
     why_not_comparable,
 )
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepTimes, step_times
+from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_times
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (

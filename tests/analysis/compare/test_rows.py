@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.compare.all_runs import (
     compile_line,
     span_line,
 )
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_times
+from tb_torchcompile_plugin.analysis.statistics import step_times
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary, Recompile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from traces import Event, launch, slice_

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from test_outliers import NOTHING, gpu_step_ns, job_of
 
@@ -14,7 +15,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.job import late as late_module
 from tb_torchcompile_plugin.job.as_early import job_clocks, step_of_job_ns
 from tb_torchcompile_plugin.job.job import Job, TracedJob
-from tb_torchcompile_plugin.job.late import late_by_rank
+from tb_torchcompile_plugin.job.late import early_ranks, late_by_rank
 from traces import Event
 
 MS = 1_000_000
@@ -178,13 +179,54 @@ def test_one_of_two_hosts_is_late() -> None:
     assert "8 of 16 ranks (host node0000: 0, 1, 2, 3, 4, 5, 6, 7) arrive" in row.title
 
 
+MOST = tuple(rank for rank in range(64) if rank % 8 < 5)
+
+
+def test_more_than_half_of_64_ranks_by_traces(tmp_path: Path) -> None:
+    """The rank in the middle is late itself: the early ones are the peers."""
+    traced = training(tmp_path, 64, 3, only(*MOST, does=python(12, 20 * MS)))
+    for job in both(traced):
+        (row,) = of_ranks(job)
+        assert row.rule == "late_rank" and row.where[1:] == ["train.py:12"]
+        assert row.title.startswith(
+            "40 of 64 ranks (0, 1, 2, 3, 4, 8, 9, 10 …) arrive up to 20.0 ms late per step"
+        )
+        assert row.predicted and row.predicted.gain_us == pytest.approx(20_000, rel=0.02)
+
+
+@pytest.mark.parametrize("late_ranks", [MOST, tuple(range(40)), tuple(range(48))])
+def test_more_than_half_of_64_ranks_by_digests(late_ranks: tuple[int, ...]) -> None:
+    planted = NOTHING._replace(groups=(Together(late_ranks, 55, 6 * MS),))
+    (row,) = of_ranks(job_of(planted, 64))
+    assert row.where[-1] == "train.py:55" and f"{len(late_ranks)} of 64 ranks" in row.title
+    assert row.rule == ("late_rank" if late_ranks == MOST else "slow_host")
+    share = (gpu_step_ns(planted, 64) - gpu_step_ns(NOTHING, 64)) / gpu_step_ns(planted, 64)
+    assert row.predicted and row.predicted.gain_percent / 100 == pytest.approx(share, rel=0.3)
+
+
+def test_lateness_without_two_clusters_has_its_peers_in_the_middle() -> None:
+    """Nor has it where fewer than a quarter are early, or two: they may do less by design."""
+    rising = np.arange(64) * MS
+    assert early_ranks(rising).all() and early_ranks(np.zeros(64, np.int64)).all()
+    assert (
+        early_ranks(np.array([0] * 15 + [9 * MS] * 49)).all()
+        and early_ranks(np.array([0, 0, MS, MS, MS])).all()
+    )
+    two = np.array([9 * MS, 0] * 24 + [9 * MS] * 16)
+    assert early_ranks(two).tolist() == (two == 0).tolist()
+    assert early_ranks(two + rising // 50).tolist() == (two == 0).tolist()
+
+
 def test_nothing_is_found_in_healthy_jobs(tmp_path: Path) -> None:
     assert of_ranks(job_of(NOTHING, 512)) == []
     for job in both(training(tmp_path, 12, 5, lambda rank, step: Does(10_000 * (rank % 3)))):
         assert of_ranks(job) == []
 
 
-def test_the_cost_is_linear_in_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("late_of_8", [(3, 7), (0, 1, 2, 3, 4)])
+def test_the_cost_is_linear_in_the_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late_of_8: tuple[int, ...]
+) -> None:
     """Calls that are compared, by digests and by traces, and ranks whose models are changed."""
     compared: list[int] = []
     compare = late_module._compared
@@ -197,7 +239,8 @@ def test_the_cost_is_linear_in_the_ranks(tmp_path: Path, monkeypatch: pytest.Mon
     counts = []
     for ranks in (64, 128, 256):
         compared.clear()
-        planted = Planted(-1, -1, -1, -1, groups=(Together(tuple(range(3, ranks, 4)), 66, 6 * MS),))
+        late_ranks = tuple(rank for rank in range(ranks) if rank % 8 in late_of_8)
+        planted = Planted(-1, -1, -1, -1, groups=(Together(late_ranks, 66, 6 * MS),))
         job_of(planted, ranks).of(job_report)
         counts.append(len(compared))
     assert counts[2] - counts[1] <= 2 * (counts[1] - counts[0]) <= 4 * 64 * 32, counts
@@ -205,7 +248,7 @@ def test_the_cost_is_linear_in_the_ranks(tmp_path: Path, monkeypatch: pytest.Mon
     for ranks in (8, 16):
         (folder := tmp_path / str(ranks)).mkdir()
         compared.clear()
-        job = training(folder, ranks, 5, only(*range(3, ranks, 4)))
+        job = training(folder, ranks, 5, only(*(rank for rank in range(ranks) if rank % 8 in late_of_8)))
         job.of(job_report)
         assert len(compared) == sum(map(len, job.of(late_by_rank).values()))
         rows.append(len(compared))

@@ -77,6 +77,15 @@ def test_a_large_site_without_a_cause_is_a_finding() -> None:
     assert large_sites(profile) == ["program.py:3"]
 
 
+def test_a_large_site_names_the_library_that_takes_most_of_it(tmp_path: Path) -> None:
+    """On the CPU, where no fix is predicted."""
+    events = [slice_("train.py(3): main", 1, 1998, "python_function"), slice_("aten::mm", 10, 100)]
+    events += [slice_("torchmetrics/metric.py(300): forward", 200, 1000, "python_function")]
+    profile = profile_with(tmp_path, [*steps(0, 2000, length=2000), *events])
+    (found,) = [row for row in span_findings(profile) if row.where == ["train.py:3"]]
+    assert found.next_step.startswith("torchmetrics computes metrics there. Compute metrics once per epoch")
+
+
 def test_a_site_of_the_host_brings_no_more_than_the_idle_time_of_its_gpu() -> None:
     (profile,) = spans_in(CASES / "torchtitan4362_streams")
     assert ledger(profile).sites[0].step_percent > 60 and large_sites(profile) == []
