@@ -159,12 +159,13 @@ def lines_around(profile: Profile, tracks: Int64s, times: Int64s) -> Int64s:
 
     It is the innermost line that the samples before and after share: a loop's, where these are of two lines in it.
     Samples of all steps count, each at its position in its step. A thread without samples, as autograd's, works for the
-    one that has most. The lines that all samples share run the loop over the steps and name nothing.
+    one of the steps. The lines that all samples share run the loop over the steps and name nothing.
     """
     sampled, found = profile.of(samples), np.full(len(times), -1)
     if not len(sampled.time):
         return found
-    most = int(np.bincount(sampled.track).argmax())
+    of_steps = sampled.track[np.isin(sampled.track, profile.of(StepWindows).tracks)]
+    most = int(np.bincount(of_steps if len(of_steps) else sampled.track).argmax())
     tracks = np.where(np.isin(tracks, sampled.track), tracks, most)
     for rows in groups_of_equal(np.arange(len(times)), tracks):
         track = int(tracks[rows[0]])

@@ -15,6 +15,8 @@ from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward, 
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of
 from tb_torchcompile_plugin.torch_names.slices import LOOKUPS
 
+_CPU_WORK = ("compiled_graph", "eager_operators")  # kinds of a step without a GPU
+_SHAPES_SHOW = "A step needs this work. Operators shows the shapes, with record_shapes=True"
 _MAX_SITES = 3  # large sites that are findings: the table has all of them
 # Shares of a site that a fix must bring to be its explanation: as predicted, and at least. By eye on the recordings.
 _EXPLAINED, _SURELY_EXPLAINED = 0.5, 0.25
@@ -40,8 +42,9 @@ class LargeSite(Cause):
         ]
         for site in sites[:_MAX_SITES]:
             kind = site.kinds[0]
-            # A step needs its kernels, but not that the host is late with them.
-            is_work = site.gpu_us > site.host_us or kind == "compiled_graph"
+            # A step needs its kernels, on the CPU its operators, too, but not that the host is late with kernels.
+            on_cpu = context.profile.of(utilization) is None
+            is_work = site.gpu_us > site.host_us or kind in (_CPU_WORK if on_cpu else ("compiled_graph",))
             named = [
                 name for row in context.profile.of(ledger).rows if row.site == site.site for name in row.names
             ]
@@ -100,12 +103,13 @@ def _next_step(context: SpanContext, site: LedgerSite, is_work: bool, names: lis
             "step, such as a static cache; or a larger batch"
         )
     if is_work:
-        return (
-            "Kernels shows how near they are to what the device can do; other shapes or types may need less"
-        )
+        shown = "Kernels shows how near they are to what the device can do" if site.gpu_us else _SHAPES_SHOW
+        return f"{shown}; other shapes or types may need less"
     function = next((name for name in names if frame_of(name)), "")  # of those that take most of the time
     if work := library_work(function):
         return f"{work.library} {work.does} there. {work.next_step}"
+    if kind in ("eager_operators", "graph_breaks"):
+        return "Compile the function that calls them, or give one operator what several calls are given now"
     if site.file:
         return "Take it out of the step: compute it once before the loop, in the data loader's workers, or on the GPU"
     known = context.summary and context.summary.environment.HasField("compile_called")

@@ -144,7 +144,7 @@ def kernel_table(profile: Profile) -> Kernels:
 
 
 def _left_out(peaks: list[roofline.DevicePeak], rows: list[Kernel], figure: str, what: str) -> str:
-    """Return "14 kernels, 1.20 ms, are not in it: nothing tells what they move."."""
+    """Return "14 kernels, 1.20 ms, are not in it: what they move is unknown."."""
     device = peaks[0].device if peaks else None
     out = [
         row
@@ -156,7 +156,7 @@ def _left_out(peaks: list[roofline.DevicePeak], rows: list[Kernel], figure: str,
     if not out:
         return ""
     time, are = duration(sum(row.time_us for row in out)), "is" if len(out) == 1 else "are"
-    return f"{plural(len(out), 'kernel')}, {time}, {are} not in it: nothing tells {what}."
+    return f"{plural(len(out), 'kernel')}, {time}, {are} not in it: {what} is unknown."
 
 
 def kernel_rows(profile: Profile) -> list[KernelRow]:

@@ -33,6 +33,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import (
 )
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, short_kernel
 from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_graph, is_step
 
@@ -357,16 +358,11 @@ def _rows(profile: Profile, path: _Path, times: _Times) -> list[LedgerRow]:
 
 
 def _with_rest(rows: list[LedgerRow]) -> list[LedgerRow]:
-    """Return the largest rows, and one for all others of each clock."""
+    """Return the largest rows, and one without a site for all others of each kind."""
     kept, small = rows[:_MAX_ROWS], rows[_MAX_ROWS:]
-    for is_gpu in (False, True):
-        others = [row for row in small if row.is_gpu is is_gpu]
-        if others:
-            time, share = sum(row.time_us for row in others), sum(row.step_percent for row in others)
-            site = f"{len(others):,} smaller rows"
-            kept.append(
-                LedgerRow(site, "", None, "other" if is_gpu else "unaccounted", is_gpu, time, share, [])
-            )
+    for (kind, is_gpu), others in grouped(small, lambda row: (row.kind, row.is_gpu)).items():
+        time, share = sum(row.time_us for row in others), sum(row.step_percent for row in others)
+        kept.append(LedgerRow("", "", None, kind, is_gpu, time, share, [f"{len(others):,} smaller rows"]))
     return kept
 
 
