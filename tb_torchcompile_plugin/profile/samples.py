@@ -3,6 +3,7 @@
 By the handler's samples (writer/sampler.py). They only name time; how long something took is in the trace.
 """
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -182,6 +183,22 @@ def lines_around(profile: Profile, tracks: Int64s, times: Int64s) -> Int64s:
         shared = [_innermost_shared(sampled, loop, *both) for both in pairs.T.tolist()]
         found[rows[inside]] = np.array(shared, np.int64)[pair]
     return found
+
+
+def called_from(profile: Profile) -> dict[tuple[str, int], tuple[str, int]]:
+    """Return by line of the program the line of the step from which it was called in most samples.
+
+    That is the outermost line below those that run the loop over the steps; a line of the step is its own.
+    """
+    sampled = profile.of(samples)
+    numbers, counts = np.unique(sampled.stack, return_counts=True)
+    stacks = [sampled.stacks[number] for number in numbers.tolist()]
+    loop, seen = _loop(stacks), Counter[tuple[int, int]]()
+    for stack, count in zip(stacks, counts.tolist()):
+        seen.update({(line, stack[loop]): count for line in stack[loop:]})
+    lines = [row[:2] for row in sampled.lines]
+    # The most frequent one is written last.
+    return {lines[line]: lines[outer] for (line, outer), _ in reversed(seen.most_common())}
 
 
 def _loop(stacks: list[tuple[int, ...]]) -> int:

@@ -8,14 +8,13 @@ from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
-from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS, LedgerSite, ledger
+from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS, LedgerSite, calling_sites, ledger
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 from tb_torchcompile_plugin.torch_names.libraries import library_work
 from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward, is_foreach
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of
 from tb_torchcompile_plugin.torch_names.slices import LOOKUPS
 
-_CPU_WORK = ("compiled_graph", "eager_operators")  # kinds of a step without a GPU
 _SHAPES_SHOW = "A step needs this work. Operators shows the shapes, with record_shapes=True"
 _MAX_SITES = 3  # large sites that are findings: the table has all of them
 # Shares of a site that a fix must bring to be its explanation: as predicted, and at least. By eye on the recordings.
@@ -38,13 +37,15 @@ class LargeSite(Cause):
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         sites = [
-            site for site in context.profile.of(ledger).sites if site.site and _is_unexplained(context, site)
+            site for site in context.profile.of(calling_sites) if site.site and _is_unexplained(context, site)
         ]
         for site in sites[:_MAX_SITES]:
             kind = site.kinds[0]
-            # A step needs its kernels, on the CPU its operators, too, but not that the host is late with kernels.
-            on_cpu = context.profile.of(utilization) is None
-            is_work = site.gpu_us > site.host_us or kind in (_CPU_WORK if on_cpu else ("compiled_graph",))
+            # A step needs its kernels, on the CPU an operator, too, but not that the host is late with kernels.
+            is_operator = (
+                kind == "eager_operators" and not site.file and context.profile.of(utilization) is None
+            )
+            is_work = site.gpu_us > site.host_us or kind == "compiled_graph" or is_operator
             named = [
                 name for row in context.profile.of(ledger).rows if row.site == site.site for name in row.names
             ]

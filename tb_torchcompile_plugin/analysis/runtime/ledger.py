@@ -32,6 +32,7 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import (
     modeled_windows,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.samples import called_from
 from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, short_kernel
@@ -76,6 +77,7 @@ KIND_WORDS: dict[TimeKind, str] = {
     "unaccounted": "unaccounted time",
 }
 _MAX_ROWS = 200  # of the rest one row is the sum: a page of rows is more than anybody reads
+_MOST = 0.8  # of the time of a call and what it calls, by which one line names it better; chosen by eye
 _MAX_NAMES = 3  # kernels, operators or functions that a row names
 
 
@@ -382,6 +384,38 @@ def _sites(rows: list[LedgerRow]) -> list[LedgerSite]:
         for site, parts in by_site.items()
     ]
     return sorted(sites, key=lambda site: -site.step_percent)
+
+
+def calling_sites(profile: Profile) -> list[LedgerSite]:
+    """Return the sites with those that they call, by samples, with most time first.
+
+    A line of the step counts for what it calls, unless one line in that has most of its time.
+    """
+    lines = profile.of(UserLines)
+    called = {
+        (lines.whole_path(file), line): (lines.whole_path(outer_file), outer)
+        for (file, line), (outer_file, outer) in profile.of(called_from).items()
+    }
+    groups = grouped(
+        profile.of(ledger).sites, lambda site: called.get((site.file, site.line or 0), site.site)
+    )
+    whole = [_joined(*key, parts) if isinstance(key, tuple) else parts[0] for key, parts in groups.items()]
+    return sorted(whole, key=lambda site: -site.step_percent)
+
+
+def _joined(file: str, line: int, parts: list[LedgerSite]) -> LedgerSite:
+    if parts[0].time_us >= _MOST * sum(part.time_us for part in parts):
+        return parts[0]
+    return LedgerSite(
+        at_line(file, line),
+        file,
+        line,
+        time_us=sum(part.time_us for part in parts),
+        host_us=sum(part.host_us for part in parts),
+        gpu_us=sum(part.gpu_us for part in parts),
+        step_percent=sum(part.step_percent for part in parts),
+        kinds=list(dict.fromkeys(kind for part in parts for kind in part.kinds)),
+    )
 
 
 def _sentences(profile: Profile, sites: list[LedgerSite]) -> tuple[str, ...]:
