@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.api.answers.sections import Address, Table, chosen, time_of
+from tb_torchcompile_plugin.api.answers.sections import Address, Table, chosen, id_field, time_of
 from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.errors import WrongArgument
@@ -197,7 +197,7 @@ def bounded(tables: Iterable[Table], ask: AnswerLimits, headline: str, more: Com
     Raises WrongArgument.
     """
     asked = selected(tables, ask)
-    rows = [[_encoded(*row, table.id_field) for row in zip(table.rows, table.ids)] for table in asked]
+    rows = [[_encoded(*row) for row in zip(table.rows, table.ids)] for table in asked]
     kept = [encoded[: ask.top] for encoded in rows]
     most_bytes = sys.maxsize if ask.most_bytes is None else ask.most_bytes
     while (excess := size(answer := _cut(asked, kept, headline, more)) - most_bytes) > 0:
@@ -211,8 +211,8 @@ def bounded(tables: Iterable[Table], ask: AnswerLimits, headline: str, more: Com
     return answer
 
 
-def _encoded(row: msgspec.Struct, id: str, id_field: str) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(brief(row, id_field, id)))
+def _encoded(row: msgspec.Struct, id: str) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(brief(row, id)))
 
 
 def _drop_rows(kept: list[list[msgspec.Raw]], least: int, excess: int) -> None:
@@ -230,10 +230,10 @@ def size(answer: object) -> int:
     return len(json_body(answer)) + 1
 
 
-def brief(row: msgspec.Struct, field: str, id: str) -> dict[str, Any]:
-    """Return a row of a table, its id in `field`, without what is null, empty, long or part of the id."""
+def brief(row: msgspec.Struct, id: str) -> dict[str, Any]:
+    """Return a row of a table, its id first, without what is null, empty, long or part of the id."""
     longer: list[str] = []
-    kept: dict[str, Any] = {field: id}
+    kept: dict[str, Any] = {id_field(type(row)): id}
     for name, value in msgspec.to_builtins(row).items():
         short = compact(value)
         if isinstance(short, str | list | dict) and size(short) > _LONG:
