@@ -24,7 +24,6 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
     kernel_name,
     launched_in_steps,
     step_categories,
-    unnamed_triton,
 )
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice
@@ -63,8 +62,6 @@ class Kernels(msgspec.Struct, frozen=True):
     peaks: list[roofline.DevicePeak]
     no_bytes: str  # which kernels of the first GPU the roofline's charts leave out, "" for none
     no_flop: str
-    unnamed_us: float  # time of Triton kernels that torch was asked not to name
-    named_us: float  # of these, whose launch has a name
     warnings: list[Notice]
 
 
@@ -119,7 +116,7 @@ KernelRow = tuple[Kernel, Launches, Int64s]  # with the launches of its device, 
 def kernel_table(profile: Profile) -> Kernels:
     """Return all kernels of a span."""
     rows = [row for row, _, _ in profile.of(kernel_rows)]
-    (unnamed_ns, named_ns), (peaks, warnings) = profile.of(unnamed_triton), profile.of(roofline.device_peaks)
+    peaks, warnings = profile.of(roofline.device_peaks)
     gains = [row.twice_as_fast_percent or 0.0 for row in rows]
     headline = "No kernels in this span."
     if rows:  # "66 launches of 14 kernels took 1.20 ms, 320 µs above the floor."
@@ -137,8 +134,6 @@ def kernel_table(profile: Profile) -> Kernels:
         peaks=peaks,
         no_bytes=_left_out(peaks, rows, "bandwidth_gb_s", "what they move"),
         no_flop=_left_out(peaks, rows, "flop_per_byte", no_flop),
-        unnamed_us=us(unnamed_ns),
-        named_us=us(named_ns),
         warnings=warnings,
     )
 
