@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import msgspec
-
 from tb_torchcompile_plugin.analysis.causes.scenario import PossibleFixes, Scenario, scenario, span_fixes
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_offer, rank_what_if
-from tb_torchcompile_plugin.api.catalog import Ids, Runs, newest_span
+from tb_torchcompile_plugin.api.catalog import Ids
+from tb_torchcompile_plugin.api.export.export import Chosen, pick
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.text_table import print_json, print_lines, print_table, stdout_console
@@ -39,7 +38,7 @@ def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool)
 
 def scenario_of(session: Session, logdir: str, chosen: Ids, picked: Sequence[str]) -> tuple[Ids, Scenario]:
     """Return the newest span that fits, and its step with the picked fixes. Raises UserError, and NoSuchFix."""
-    run, worker, span = newest_span(_only(session.runs(), chosen), logdir)
+    run, worker, span = pick(session.runs(), Chosen(*chosen, logdir=logdir))
     if not span:
         raise NotFound(
             "there is no trace in it", file=logdir, next_step="Name a folder with one, or a trace file"
@@ -67,30 +66,6 @@ def _offer(
         return profile.of(span_fixes), partial(scenario, profile)
     rank_data = job.of(one_rank, rank)
     return rank_data.of(rank_offer), partial(rank_what_if, rank_data)
-
-
-def _only(runs: Runs, chosen: Ids) -> Runs:
-    """Return the chosen run, worker and span alone."""
-    run, worker, span = chosen
-    kept = [
-        msgspec.structs.replace(
-            row,
-            workers=[
-                msgspec.structs.replace(w, spans=[s for s in w.spans if span in ("", s.span)])
-                for w in row.workers
-                if worker in ("", w.worker)
-            ],
-        )
-        for row in runs.runs
-        if run in ("", row.run)
-    ]
-    if any(chosen) and not any(w.spans for row in kept for w in row.workers):
-        names = [f"{r.run} {w.worker} {s.span}" for r in runs.runs for w in r.workers for s in w.spans]
-        raise NotFound(
-            f"there is no trace of {' '.join(filter(None, chosen))}",
-            next_step=f"There are (run worker span): {', '.join(names) or 'none'}",
-        )
-    return msgspec.structs.replace(runs, runs=kept)
 
 
 def _full_id(start: str, ids: list[str]) -> str:

@@ -154,7 +154,7 @@ def show_id(arguments: argparse.Namespace) -> None:
     logdir = arguments.logdir or default_logdir()
     reports.check(logdir)
     with text.progress_bar() as advance:
-        row = Logdir(Session([("", logdir)]), advance).show(arguments.id, Commands(logdir))
+        row = Logdir(Session([("", logdir)], ahead=False), advance).show(arguments.id, Commands(logdir))
     (print_json if arguments.json else _print_shown)(row)
 
 
