@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from functools import reduce
-from itertools import repeat
 from textwrap import shorten, wrap
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -30,7 +29,7 @@ WIDTH = 120
 MAX_ROWS = 12  # of a table, so that a span fits a few screens; chosen by eye
 # Least characters of a text: of the first one of a row, of other names, of sentences. Chosen by eye for 80 columns.
 _FIRST_TEXT, _TEXT, _SENTENCE = 20, 12, 24
-_BAR = 20, 8  # characters of a bar: at most, at least
+_BAR = 16  # characters of the longest bar; chosen by eye
 _FIRST_COLUMNS = 3  # of which prose is shown before numbers
 _PROSE = 160  # characters of a sentence in a table, of which `show` has all
 _WIDEST = 40  # a place that is longer is folded
@@ -76,7 +75,7 @@ _TEXT_OF_KIND: dict[str, Callable[[Any], str]] = {
     "flag": lambda flag: "yes" if flag else "no",
 }
 # Numbers and places are whole in one line, names are cut, prose is folded and long prose cut, ids are folded.
-_Style = Literal["number", "place", "name", "prose", "id"]
+_Style = Literal["number", "place", "name", "prose", "id", "bar"]
 
 
 class Plain(Text):
@@ -165,7 +164,7 @@ class TextColumn(NamedTuple):
     texts: tuple[str, ...]
     style: _Style = "number"
     is_time: bool = False  # how long a row took: shown before others
-    shares: tuple[float, ...] = ()  # of a bar next to it, from 0 to 1
+    needs: str = ""  # the head of the column without which it says nothing
 
     @property
     def width(self) -> int:
@@ -174,7 +173,7 @@ class TextColumn(NamedTuple):
 
     def least(self, text: int) -> int:
         """The least width. text: of a name or of prose."""
-        if self.style in ("number", "place"):
+        if self.style in ("number", "place", "bar"):
             text = _WIDEST
         elif self.style == "prose":
             text = _SENTENCE
@@ -198,25 +197,14 @@ def print_table(
     columns = list(_columns(shown, names))
     fitting = _fitting(columns, console.width)
     print_title(console, title, rows=(len(shown), len(rows)), columns=(len(fitting), len(columns)))
-    widths = _widened(fitting, console.width)
     grid = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
-    for column, characters in widths.items():
+    for column, characters in _widened(fitting, console.width).items():
         justify: Literal["left", "right"] = "right" if column.style == "number" else "left"
         grid.add_column(Plain(column.head), justify=justify, width=characters, overflow="fold")
-    bars = _bars(fitting, console.width - sum(widths.values()) - _GAP * len(widths))
-    for texts, bar in zip(zip(*(column.texts for column in fitting)), bars):
-        grid.add_row(*map(_cell, fitting, texts), *bar)
+    for texts in zip(*(column.texts for column in fitting)):
+        grid.add_row(*map(_cell, fitting, texts))
     console.print(grid)
     console.print()
-
-
-def _bars(columns: Iterable[TextColumn], room: int) -> Iterator[tuple[str, ...]]:
-    """Return the bar of each row, where a column has bars and there is room."""
-    longest, least = _BAR
-    shares = next((column.shares for column in columns if column.shares), ())
-    if not shares or room < least:
-        return repeat(())
-    return (("█" * round(share * min(room, longest)),) for share in shares)
 
 
 def lines_of(kind: type[Line], rows: Iterable[msgspec.Struct]) -> list[Line]:
@@ -240,20 +228,23 @@ def _cell(column: TextColumn, text: str) -> Text:
 def _fitting(columns: Sequence[TextColumn], width: int) -> dict[TextColumn, int]:
     """Return the columns that fit next to each other, in their order, and their least widths.
 
-    The first one and the time of a row are chosen before the others, prose in the middle last.
+    The first one and the time of a row are chosen before the others; prose in the middle and bars last.
     """
-    prose = [column for column in columns[_FIRST_COLUMNS:] if column.style == "prose"]
+    last = [column for column in columns[_FIRST_COLUMNS:] if column.style in ("prose", "bar")]
     needed: dict[TextColumn, int] = {}
     left, least = width + _GAP, _FIRST_TEXT
     for column in sorted(
-        columns, key=lambda column: (column is not columns[0], not column.is_time, column in prose)
+        columns, key=lambda column: (column is not columns[0], not column.is_time, column in last)
     ):
         characters = column.least(least) if needed else min(column.least(least), width)
-        if characters + _GAP <= left:
+        # a bar cuts no name
+        wishes = sum(max(other.width - needed[other], 0) for other in needed) if column.style == "bar" else 0
+        if characters + _GAP + wishes <= left:
             needed[column] = characters
             left -= characters + _GAP
             least = least if column.style == "number" else _TEXT
-    return {column: needed[column] for column in columns if column in needed}
+    heads = {"", *(column.head for column in needed)}
+    return {column: needed[column] for column in columns if column in needed and column.needs in heads}
 
 
 def _widened(needed: dict[TextColumn, int], width: int) -> dict[TextColumn, int]:
@@ -292,12 +283,24 @@ def _columns(rows: Sequence[msgspec.Struct], names: Sequence[str]) -> Iterator[T
     heads: set[str] = set()
     time = time_of(type(rows[0]))
     for place in map(by_name.__getitem__, names) if names else _usual(places):
-        for column in _texts(place, rows):
+        columns = list(_texts(place, rows))
+        is_time = place.path[-1] == time and len(columns) == 1
+        for column in columns:
             if column.head not in heads and set(column.texts) != {_UNKNOWN}:
                 depths = [getattr(row, "depth", 0) if not heads else 0 for row in rows]
                 heads.add(column.head)
                 texts = ("  " * depth + text for depth, text in zip(depths, column.texts))
-                yield column._replace(texts=tuple(texts), is_time=place.path[-1] == time)
+                yield column._replace(texts=tuple(texts), is_time=is_time)
+        if place.column.bar and "" not in heads:
+            heads.add("")
+            yield _bar(place, rows)
+
+
+def _bar(place: RowColumn, rows: Sequence[msgspec.Struct]) -> TextColumn:
+    """Return the bars of a number: of 100 %, otherwise of the largest."""
+    values = [_value(row, place.path) or 0.0 for row in rows]
+    whole = 100.0 if place.column.kind == "percent" else max(values) or 1.0
+    return TextColumn("", tuple("█" * round(_BAR * min(value / whole, 1.0)) for value in values), "bar")
 
 
 def _usual(places: Sequence[RowColumn]) -> Iterator[RowColumn]:
@@ -320,7 +323,8 @@ def _texts(place: RowColumn, rows: Sequence[msgspec.Struct]) -> Iterator[TextCol
     if any(isinstance(value, Pair) for value in values):
         pairs = [in_words(name, value) if value else (_UNKNOWN,) * 3 for value in values]
         for side, texts_of_side in zip(("A", "B", "change"), zip(*pairs)):
-            yield TextColumn(f"{column.label} {side}", texts_of_side)
+            needs = f"{column.label} B" if side == "A" else ""
+            yield TextColumn(f"{column.label} {side}", texts_of_side, needs=needs)
         return
     kind = "unix" if name == _UNIX_TIME else column.kind or name.rpartition("_")[2]
     texts = [text_of(kind, value) for value in values]
@@ -329,14 +333,7 @@ def _texts(place: RowColumn, rows: Sequence[msgspec.Struct]) -> Iterator[TextCol
     elif name == "compile_id":
         epochs = [getattr(owner, "epoch", 0) for owner in owners]
         texts = [f"{text} (after reset {epoch})" if epoch else text for text, epoch in zip(texts, epochs)]
-    shares = _shares(column.kind, values) if column.bar else ()
-    yield TextColumn(column.label, tuple(map(visible, texts)), _style(name, values, texts), shares=shares)
-
-
-def _shares(kind: str, values: Sequence[Any]) -> tuple[float, ...]:
-    """Return how long each bar is: of 100 %, otherwise of the longest one."""
-    whole = 100 if kind == "percent" else max((value or 0 for value in values), default=0)
-    return tuple((value or 0) / whole if whole else 0.0 for value in values)
+    yield TextColumn(column.label, tuple(map(visible, texts)), _style(name, values, texts))
 
 
 def _style(name: str, values: Sequence[Any], texts: Sequence[str]) -> _Style:

@@ -112,11 +112,11 @@ def test_the_name_of_a_run_and_the_time_have_priority(capsys: pytest.CaptureFixt
     assert "".join(row.split(" ")[0] for row in rows) == run
 
 
-def test_bars_fill_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bars_have_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [Timed("a", *[0] * 6, time_us) for time_us in (50.0, 100.0)]
     print_table(Console(width=100, highlight=False), "runs", rows)
     *_, half, whole, _ = capsys.readouterr().out.splitlines()
-    assert 2 * half.count("█") == whole.count("█") == 20
+    assert 2 * half.count("█") == whole.count("█") == 16
     print_table(Console(width=50, highlight=False), "runs", rows)
     assert "█" not in capsys.readouterr().out
 
@@ -153,7 +153,7 @@ def test_when_something_began_is_a_date(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_what_has_no_room_is_counted(printed: Printed) -> None:
-    assert printed(80).splitlines()[0] == "rows: 12 of 15 rows, 6 of 14 columns"
+    assert printed(80).splitlines()[0] == "rows: 12 of 15 rows, 5 of 14 columns"
     assert printed(400).splitlines()[0] == "rows: 12 of 15 rows"
 
 
@@ -189,6 +189,29 @@ def test_each_number_of_two_sides_has_its_columns(capsys: pytest.CaptureFixture[
         f"{name} {side}" for name in ("Time", "Launches") for side in ("A", "B", "change")
     ]
     assert row.split() == ["1.00", "µs", "1.00", "µs", "equal", "1", "1", "equal"]
+
+
+class NamedPair(msgspec.Struct, frozen=True):
+    """A row of a comparison, whose second text matters more than the change of its time."""
+
+    function: str
+    compile_ids: str
+    time_us: Pair
+
+
+def test_texts_of_a_comparison_are_shown_before_the_change(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(
+        Console(width=56, highlight=False), "pairs", [NamedPair("f" * 20, "0/0 → 0/0", pair(1.0, 2.0))]
+    )
+    head = capsys.readouterr().out.splitlines()[1]
+    assert re.split(r"  +", head.strip()) == ["Function", "Compile ids", "Time A", "Time B"]
+
+
+def test_one_side_of_a_number_is_not_shown_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    for width in range(20, 80):
+        print_table(Console(width=width, highlight=False), "two", [TwoPairs(pair(1.0, 1.0), pair(1, 1))])
+        head = " ".join(capsys.readouterr().out.splitlines()[1:-2])
+        assert head.count(" A") == head.count(" B")
 
 
 def test_names_are_cut_and_prose_is_folded(printed: Printed) -> None:
