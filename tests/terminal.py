@@ -2,13 +2,17 @@
 
 import os
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
 from tb_torchcompile_plugin.api.indexing import index, pool
+from tb_torchcompile_plugin.api.report import Report
+from tb_torchcompile_plugin.cli.answers.screen import print_screen
 from tb_torchcompile_plugin.cli.command import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -24,6 +28,19 @@ def command_line(capsys: pytest.CaptureFixture[str], command: str) -> Run:
         return status, captured.out, captured.err
 
     return run
+
+
+def screen_lines(report: Report, logdir: str, width: int) -> list[str]:
+    """The lines of the screen on a terminal of this width."""
+    console = Console(file=StringIO(), width=width, highlight=False)
+    print_screen(console, report, logdir)
+    assert isinstance(console.file, StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def of_commands(lines: list[str]) -> list[str]:
+    """Those of commands to be copied, of which a long argument is whole."""
+    return lines[lines.index("What to ask next") :]
 
 
 def indexing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.kernel import show_kernel
 from tb_torchcompile_plugin.cli.text_table import discard_stdout
 from tb_torchcompile_plugin.cli.what_if import NoSuchFix, show_what_if
-from tb_torchcompile_plugin.errors import UserError, WrongArgument, visible
+from tb_torchcompile_plugin.errors import BadRequest, UserError, WrongArgument, visible
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.run(arguments) or 0)
-    except (NoSuchFix, NoSuchRun, WrongArgument, InvalidGateError) as error:
+    except (BadRequest, NoSuchFix, NoSuchRun, WrongArgument, InvalidGateError) as error:
         return _fail(str(error), 2)
     except UserError as error:
         return _fail(str(error))

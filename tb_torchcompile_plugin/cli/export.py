@@ -77,7 +77,7 @@ def _export(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> N
         timeline_bytes=round(arguments.budget * 1e6),
         logdir=arguments.logdir,
     )
-    write_export(Session([("", arguments.logdir)]), chosen, arguments.file)
+    write_export(Session([("", arguments.logdir)], ahead=False), chosen, arguments.file)
 
 
 def write_export(session: Session, chosen: Chosen, file: str) -> None:

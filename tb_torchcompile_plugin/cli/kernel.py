@@ -49,7 +49,7 @@ class KernelMatch:
 def show_kernel(logdir: str, name: str, graph: str | None, extract: str | None) -> None:
     """Print all kernels of this name; with `extract`, write the benchmark of the one to that file instead."""
     check(logdir)
-    matches = find_kernels(Session([("", logdir)]), name, graph)
+    matches = find_kernels(Session([("", logdir)], ahead=False), name, graph)
     if extract is None:
         for match in matches:
             print_match(match)

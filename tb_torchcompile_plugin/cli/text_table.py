@@ -3,10 +3,12 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
 from functools import reduce
 from textwrap import shorten, wrap
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from rich.cells import cell_len
@@ -16,15 +18,18 @@ from rich.text import Text
 
 from tb_torchcompile_plugin.analysis.compare.pairs import Pair, in_words
 from tb_torchcompile_plugin.analysis.formatting import duration, signed, significant, size
+from tb_torchcompile_plugin.api.answers.sections import time_of
 from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.api.sheets import NAMES, UNSEEN, RowColumn, columns_of
 from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
-WIDTH = 120  # columns where neither COLUMNS nor a terminal determines them
+# Columns where there is neither COLUMNS nor a terminal: logs of CI and agents, which show or read long lines.
+WIDTH = 120
 MAX_ROWS = 12  # of a table, so that a span fits a few screens; chosen by eye
-# Characters of a text that is cut or folded: of the first one of a row, of the others. Chosen by eye for 80 columns.
-_FIRST_TEXT, _TEXT = 20, 12
+# Least characters of a text: of the first one of a row, of other names, of sentences. Chosen by eye for 80 columns.
+_FIRST_TEXT, _TEXT, _SENTENCE = 20, 12, 24
+_BAR = 16  # characters of the longest bar; chosen by eye
 _FIRST_COLUMNS = 3  # of which prose is shown before numbers
 _PROSE = 160  # characters of a sentence in a table, of which `show` has all
 _WIDEST = 40  # a place that is longer is folded
@@ -49,13 +54,20 @@ _DETAILS = frozenset(
         *("graph_nodes", "graph_inputs", "phases_percent", "parts", "lines_from"),
     )
 )
+_PLACES = ("file", "where", "run", "compile_id", "resume_compile_id")  # are to be typed or opened
+_UNIX_TIME = "start_s"
+_LAST_DATE = 253402300799.0  # in 9999: what datetime knows
 _UNSHOWN = ("key", "run", "worker", "span", "panel", "row")  # are in the id, or in the link to the tab
 _UNKNOWN = "–"
+# An argument of a command as `shlex.quote` writes it, with the option that it is of.
+_ARGUMENT = re.compile(r"""(?:--[\w-]+ (?!-))?(?:'[^']*'|"[^"]*"|[^\s'"])+""")
+_UNIT = re.compile(r"(?<=\d) (?=(?:[nµm]?s|h|[kMGT]?B|points)\b|%)")  # what a number is not parted from
 _NUMBER = re.compile(r"(?=.{1,24}$)[-+−]?\d.*|–|equal")  # in words, or a compile id: not cut
 _TEXT_OF_KIND: dict[str, Callable[[Any], str]] = {
     "us": lambda us: signed(us, duration).lstrip("+"),
     "ns": lambda ns: duration(ns / 1e3),
     "s": lambda s: duration(1e6 * s),
+    "unix": lambda s: _date(s),
     "bytes": size,
     "percent": significant,
     "number": significant,
@@ -63,7 +75,7 @@ _TEXT_OF_KIND: dict[str, Callable[[Any], str]] = {
     "flag": lambda flag: "yes" if flag else "no",
 }
 # Numbers and places are whole in one line, names are cut, prose is folded and long prose cut, ids are folded.
-_Style = Literal["number", "place", "name", "prose", "id"]
+_Style = Literal["number", "place", "name", "prose", "id", "bar"]
 
 
 class Plain(Text):
@@ -75,20 +87,54 @@ class Plain(Text):
 
 def stdout_console() -> Console:
     """Return a console on stdout, as wide as COLUMNS or the terminal, into a pipe, too."""
-    is_known = "COLUMNS" in os.environ or sys.stdout.isatty() or sys.stderr.isatty()
-    return Console(file=sys.stdout, highlight=False, width=None if is_known else WIDTH)
+    return Console(file=sys.stdout, highlight=False, width=_width())
+
+
+def _width() -> int:
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
+    for stream in (sys.stdout, sys.stderr, sys.stdin):
+        with suppress(OSError, ValueError, AttributeError):  # redirected, closed, or absent
+            if known := os.get_terminal_size(stream.fileno()).columns:
+                return known
+    return WIDTH
 
 
 def print_lines(console: Console, *lines: str, indent: str = "", style: str = "") -> None:
     """Print texts of any length, folded between words."""
-    for line in (line for text in lines for line in text.splitlines()):
+    for line in (visible(line) for text in lines for line in text.splitlines()):
         inner = f"{indent}    " if len(indent) + len(line) > console.width else indent
-        for part in wrap(line, console.width, initial_indent=indent, subsequent_indent=inner):
-            console.print(Plain(part, style), soft_wrap=True)
+        folded = wrap(
+            _UNIT.sub("\N{NO-BREAK SPACE}", line),
+            console.width,
+            initial_indent=indent,
+            subsequent_indent=inner,
+            break_on_hyphens=False,
+        )
+        for part in folded:
+            console.print(Plain(part.replace("\N{NO-BREAK SPACE}", " "), style), soft_wrap=True)
 
 
-def print_command(console: Console, text: str) -> None:
-    """Print a line that is to be copied: it is not folded."""
+def print_command(console: Console, command: str, why: str = "", indent: str = "  ") -> None:
+    """Print a command that is to be copied. A long one is continued as in a shell, a long argument is whole."""
+    lines = [indent]
+    for argument in _ARGUMENT.findall(command):
+        if lines[-1].strip() and len(f"{lines[-1]}{argument} \\") > console.width:
+            lines[-1] += "\\"
+            lines.append(f"{indent}    ")
+        lines[-1] += f"{argument} "
+    lines[-1] = lines[-1].rstrip()
+    if why and len(f"{lines[-1]}  # {why}") <= console.width:
+        lines[-1] += f"  # {why}"
+    elif why:
+        print_lines(console, f"# {why}", indent=indent)
+    for line in lines:
+        print_whole(console, line)
+
+
+def print_whole(console: Console, text: str) -> None:
+    """Print a line that is not folded: code, an id, a link."""
     console.print(Plain(text), soft_wrap=True)
 
 
@@ -108,12 +154,17 @@ def discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+Line = TypeVar("Line", bound=msgspec.Struct)
+
+
 class TextColumn(NamedTuple):
     """A column as it is printed."""
 
     head: str
     texts: tuple[str, ...]
     style: _Style = "number"
+    is_time: bool = False  # how long a row took: shown before others
+    needs: str = ""  # the head of the column without which it says nothing
 
     @property
     def width(self) -> int:
@@ -122,8 +173,11 @@ class TextColumn(NamedTuple):
 
     def least(self, text: int) -> int:
         """The least width. text: of a name or of prose."""
-        is_whole = self.style in ("number", "place") and self.width <= _WIDEST
-        return self.width if is_whole else min(text, self.width)
+        if self.style in ("number", "place", "bar"):
+            text = _WIDEST
+        elif self.style == "prose":
+            text = _SENTENCE
+        return min(text, self.width)
 
 
 def print_table(
@@ -153,6 +207,11 @@ def print_table(
     console.print()
 
 
+def lines_of(kind: type[Line], rows: Iterable[msgspec.Struct]) -> list[Line]:
+    """Return the fields of rows that a shorter kind of row has, in its order."""
+    return msgspec.convert(list(rows), list[kind], from_attributes=True)  # type: ignore[valid-type]
+
+
 def print_title(console: Console, title: str, **counts: tuple[int, int]) -> None:
     """Print the title of a table with how many of its rows and columns are shown, where not all are."""
     omitted = ", ".join(f"{part} of {whole} {what}" for what, (part, whole) in counts.items() if part < whole)
@@ -167,24 +226,31 @@ def _cell(column: TextColumn, text: str) -> Text:
 
 
 def _fitting(columns: Sequence[TextColumn], width: int) -> dict[TextColumn, int]:
-    """Return the first columns that fit next to each other, and their least widths. Prose in the middle comes last."""
-    prose = [column for column in columns[_FIRST_COLUMNS:] if column.style == "prose"]
+    """Return the columns that fit next to each other, in their order, and their least widths.
+
+    The first one and the time of a row are chosen before the others; prose in the middle and bars last.
+    """
+    last = [column for column in columns[_FIRST_COLUMNS:] if column.style in ("prose", "bar")]
     needed: dict[TextColumn, int] = {}
-    left, least = width, _FIRST_TEXT
-    for column in sorted(columns, key=lambda column: column in prose):
-        characters = column.least(least)
-        if characters + _GAP > left:
-            break
-        needed[column] = characters
-        left -= characters + _GAP
-        least = least if column.style == "number" else _TEXT
-    return {column: needed[column] for column in columns if column in needed}
+    left, least = width + _GAP, _FIRST_TEXT
+    for column in sorted(
+        columns, key=lambda column: (column is not columns[0], not column.is_time, column in last)
+    ):
+        characters = column.least(least) if needed else min(column.least(least), width)
+        # a bar cuts no name
+        wishes = sum(max(other.width - needed[other], 0) for other in needed) if column.style == "bar" else 0
+        if characters + _GAP + wishes <= left:
+            needed[column] = characters
+            left -= characters + _GAP
+            least = least if column.style == "number" else _TEXT
+    heads = {"", *(column.head for column in needed)}
+    return {column: needed[column] for column in columns if column in needed and column.needs in heads}
 
 
 def _widened(needed: dict[TextColumn, int], width: int) -> dict[TextColumn, int]:
     """Share what is left of the width among the columns, those that want least of it first."""
     widths = dict(needed)
-    left = width - sum(widths.values()) - _GAP * len(widths)
+    left = width + _GAP - sum(widths.values()) - _GAP * len(widths)
     wishes = {column: max(column.width, cell_len(column.head)) - least for column, least in needed.items()}
     for number, column in enumerate(sorted(wishes, key=wishes.__getitem__)):
         more = min(wishes[column], left // (len(wishes) - number))
@@ -215,13 +281,26 @@ def _columns(rows: Sequence[msgspec.Struct], names: Sequence[str]) -> Iterator[T
     places = columns_of(type(rows[0]))
     by_name = {place.path[-1]: place for place in sorted(places, key=lambda place: -len(place.path))}
     heads: set[str] = set()
+    time = time_of(type(rows[0]))
     for place in map(by_name.__getitem__, names) if names else _usual(places):
-        for column in _texts(place, rows):
+        columns = list(_texts(place, rows))
+        is_time = place.path[-1] == time and len(columns) == 1
+        for column in columns:
             if column.head not in heads and set(column.texts) != {_UNKNOWN}:
                 depths = [getattr(row, "depth", 0) if not heads else 0 for row in rows]
                 heads.add(column.head)
                 texts = ("  " * depth + text for depth, text in zip(depths, column.texts))
-                yield column._replace(texts=tuple(texts))
+                yield column._replace(texts=tuple(texts), is_time=is_time)
+        if place.column.bar and "" not in heads:
+            heads.add("")
+            yield _bar(place, rows)
+
+
+def _bar(place: RowColumn, rows: Sequence[msgspec.Struct]) -> TextColumn:
+    """Return the bars of a number: of 100 %, otherwise of the largest."""
+    values = [_value(row, place.path) or 0.0 for row in rows]
+    whole = 100.0 if place.column.kind == "percent" else max(values) or 1.0
+    return TextColumn("", tuple("█" * round(_BAR * min(value / whole, 1.0)) for value in values), "bar")
 
 
 def _usual(places: Sequence[RowColumn]) -> Iterator[RowColumn]:
@@ -244,9 +323,10 @@ def _texts(place: RowColumn, rows: Sequence[msgspec.Struct]) -> Iterator[TextCol
     if any(isinstance(value, Pair) for value in values):
         pairs = [in_words(name, value) if value else (_UNKNOWN,) * 3 for value in values]
         for side, texts_of_side in zip(("A", "B", "change"), zip(*pairs)):
-            yield TextColumn(f"{column.label} {side}", texts_of_side)
+            needs = f"{column.label} B" if side == "A" else ""
+            yield TextColumn(f"{column.label} {side}", texts_of_side, needs=needs)
         return
-    kind = column.kind or name.rpartition("_")[2]
+    kind = "unix" if name == _UNIX_TIME else column.kind or name.rpartition("_")[2]
     texts = [text_of(kind, value) for value in values]
     if name == "file":
         texts = [place_of(value, getattr(owner, "line", None)) for owner, value in zip(owners, values)]
@@ -257,7 +337,7 @@ def _texts(place: RowColumn, rows: Sequence[msgspec.Struct]) -> Iterator[TextCol
 
 
 def _style(name: str, values: Sequence[Any], texts: Sequence[str]) -> _Style:
-    if name in ("file", "where", "compile_id", "resume_compile_id"):
+    if name in _PLACES:
         return "place"
     if name == "id":
         return "id"
@@ -285,6 +365,12 @@ def text_of(kind: str, value: Any) -> str:
     if isinstance(value, str):
         return " ".join(value.split())
     return _TEXT_OF_KIND.get(kind, "{:,}".format if isinstance(value, int) else significant)(value)
+
+
+def _date(unix_s: float) -> str:
+    if not 0 <= unix_s <= _LAST_DATE:
+        return significant(unix_s)
+    return f"{datetime.fromtimestamp(unix_s, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def is_names(value: Any) -> bool:

@@ -7,16 +7,37 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.causes.scenario import PossibleFixes, Scenario, scenario, span_fixes
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_offer, rank_what_if
-from tb_torchcompile_plugin.api.catalog import Ids, Runs, newest_span
+from tb_torchcompile_plugin.api.catalog import Ids
+from tb_torchcompile_plugin.api.export.export import Chosen, pick
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.cli.text_table import print_json, print_lines, print_table, stdout_console
+from tb_torchcompile_plugin.cli.text_table import (
+    lines_of,
+    print_json,
+    print_lines,
+    print_table,
+    stdout_console,
+)
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import one_rank
 
 # Of the traces of a job: those of a larger one are not read for one of its ranks.
 _MAX_JOB_BYTES = 500_000_000
-_COLUMNS = ("sentence", "after_us", "low_us", "high_us", "gain_percent", "id")
+
+
+class _Gain(msgspec.Struct, frozen=True):
+    after_us: float
+    low_us: float
+    high_us: float
+    gain_percent: float
+
+
+class FixLine(msgspec.Struct, frozen=True):
+    """What the table shows of a fix: the fields of `FixRow`."""
+
+    sentence: str
+    predicted: _Gain
+    id: str
 
 
 class NoSuchFix(NotFound):
@@ -39,7 +60,7 @@ def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool)
 
 def scenario_of(session: Session, logdir: str, chosen: Ids, picked: Sequence[str]) -> tuple[Ids, Scenario]:
     """Return the newest span that fits, and its step with the picked fixes. Raises UserError, and NoSuchFix."""
-    run, worker, span = newest_span(_only(session.runs(), chosen), logdir)
+    run, worker, span = pick(session.runs(), Chosen(*chosen, logdir=logdir))
     if not span:
         raise NotFound(
             "there is no trace in it", file=logdir, next_step="Name a folder with one, or a trace file"
@@ -69,30 +90,6 @@ def _offer(
     return rank_data.of(rank_offer), partial(rank_what_if, rank_data)
 
 
-def _only(runs: Runs, chosen: Ids) -> Runs:
-    """Return the chosen run, worker and span alone."""
-    run, worker, span = chosen
-    kept = [
-        msgspec.structs.replace(
-            row,
-            workers=[
-                msgspec.structs.replace(w, spans=[s for s in w.spans if span in ("", s.span)])
-                for w in row.workers
-                if worker in ("", w.worker)
-            ],
-        )
-        for row in runs.runs
-        if run in ("", row.run)
-    ]
-    if any(chosen) and not any(w.spans for row in kept for w in row.workers):
-        names = [f"{r.run} {w.worker} {s.span}" for r in runs.runs for w in r.workers for s in w.spans]
-        raise NotFound(
-            f"there is no trace of {' '.join(filter(None, chosen))}",
-            next_step=f"There are (run worker span): {', '.join(names) or 'none'}",
-        )
-    return msgspec.structs.replace(runs, runs=kept)
-
-
 def _full_id(start: str, ids: list[str]) -> str:
     """Return the only id that begins so: tables cut long ones."""
     matches = [id for id in ids if id.startswith(start.rstrip("…"))]
@@ -110,7 +107,7 @@ def print_scenario(where: str, scenario: Scenario) -> None:
     print_lines(console, f"{scenario.headline} {error}")
     console.print()
     more = f"; {scenario.left_out} that bring less are left out" if scenario.left_out else ""
-    print_table(console, f"fixes{more}", scenario.fixes, None, _COLUMNS)
+    print_table(console, f"fixes{more}", lines_of(FixLine, scenario.fixes), None)
     for row in scenario.fixes:
         if row.id in scenario.picked:
             print_lines(console, f"{row.sentence}:")

@@ -42,10 +42,10 @@ def test_nothing_is_left_where_it_cannot_be_written(run: Run, tmp_path: Path) ->
     [
         (("--run", "other"), 2, "there is no run 'other'. There is '.'"),
         (("--compare", "other"), 2, "there is no run 'other'"),
-        (("--worker", "other"), 1, "there is no trace in it"),
+        (("--worker", "other"), 2, "there is no trace of other. There are (run worker span): . w 1"),
         (("--step", "9"), 2, "there is no step 'ProfilerStep#9'"),
-        (("--from", "1", "--to", "0"), 1, "the window ends before it begins"),
-        (("--from", "900000", "--to", "900001"), 1, "the window lies outside"),
+        (("--from", "1", "--to", "0"), 2, "the window ends before it begins"),
+        (("--from", "900000", "--to", "900001"), 2, "the window lies outside"),
     ],
 )
 def test_what_is_not_there_is_said_and_nothing_written(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,8 @@ from msgspec.structs import replace
 from recordings import Recording
 from tb_torchcompile_plugin.api.answers.search import NOTHING_FASTER, NOTHING_IN_A_PART
 from tb_torchcompile_plugin.api.report import Report, read_report
-from tb_torchcompile_plugin.cli.answers.screen import cut, screen
 from tb_torchcompile_plugin.cli.command import main
-from terminal import Run, command_line
+from terminal import Run, command_line, of_commands, screen_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered")]
 
@@ -31,7 +31,7 @@ def job(late_job: Callable[[int], Path]) -> Path:
 
 
 def said(report: Report) -> str:
-    return "\n".join(line.text for line in screen(report, ".", 100))
+    return "\n".join(screen_lines(report, ".", 100))
 
 
 def test_of_a_job_the_rank_and_its_price_come_first(run: Run, job: Path) -> None:
@@ -39,7 +39,9 @@ def test_of_a_job_the_rank_and_its_price_come_first(run: Run, job: Path) -> None
     assert verdict.startswith("Job of 3 ranks")
     finding, to_do, *rest = (line for line in lines if not line.startswith("    "))
     assert "Rank 1" in finding and "ms" in finding and to_do.startswith("Do: ")
-    assert any(line.startswith("  rank 1: ") for line in rest)
+    ranks = rest[rest.index("Ranks, 3 of 3; waits are of all that was recorded") + 1 :]
+    assert ranks[0].split("  ")[-2:] == ["Waits for others", "Others wait for it"]
+    assert ranks[1].split()[0] == "1"
 
 
 def test_of_a_job_the_worker_of_the_compilations_is_named(run: Run, recording: Recording) -> None:
@@ -52,27 +54,46 @@ def test_the_first_finding_is_never_cut(job: Path) -> None:
     report = read_report(str(job))
     (first, *_) = report.findings
     for width in (60, 80, 100, 120):
-        lines = [line.text for line in screen(report, ".", width)]
+        lines = screen_lines(report, ".", width)
         assert first.title in " ".join(" ".join(lines).split())
-        assert all(len(line) <= width for line in lines if "tb-torchcompile" not in line)
+        assert all(len(line) <= width for line in lines if line not in of_commands(lines))
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_the_width_of_the_terminal_is_kept(recording: Recording, width: int) -> None:
-    lines = screen(read_report(str(recording("breaks"))), "runs", width)
-    assert all(len(line.text) <= width for line in lines if not line.is_command)
-    assert all(line.text.startswith("  tb-torchcompile ") for line in lines if line.is_command)
+    lines = screen_lines(read_report(str(recording("breaks"))), "runs", width)
+    commands = of_commands(lines)
+    assert all(len(line) <= width for line in lines[: -len(commands)])
+    assert all(len(line) <= width or len(line.removesuffix(" \\").split()) == 1 for line in commands)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_sentence_of_the_screen_is_cut(recording: Recording, width: int) -> None:
+    """Nor is a number parted from its unit."""
+    lines = screen_lines(read_report(str(recording("breaks"))), "runs", width)
+    assert not any("…" in line for line in lines)
+    assert not any(re.match(r" *(ms|µs|s|%)\b", line) for line in lines)
+
+
+def test_a_command_is_continued_as_in_a_shell(recording: Recording) -> None:
+    """Its lines, copied together, are the command that a wide terminal shows in one."""
+    report = read_report(str(recording("breaks")))
+    wide, narrow = ("\n".join(of_commands(screen_lines(report, "it's runs", width))) for width in (400, 60))
+    commands = re.findall(r"^  (tb-torchcompile .*)  # ", wide, re.MULTILINE)
+    assert len(commands) == 5 and all(shlex.split(command) for command in commands)
+    one_line = re.sub(r" \\\n +", " ", narrow)
+    assert all(f"  {command}" in one_line for command in commands)
 
 
 def test_the_suggested_commands_work(
     run: Run, recording: Recording, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = run(recording("breaks"))[1]
-    commands = re.findall(r"^  tb-torchcompile (.*)  # ", out, re.MULTILINE)
+    commands = re.findall(r"^  tb-torchcompile ((?:\\\n|[^#\n])*)", out, re.MULTILINE)
     assert len(commands) == 5
     for command in commands:
         if "AFTER" not in command:
-            assert main(command.split()) == 0, command
+            assert main(command.replace("\\\n", " ").split()) == 0, command
 
 
 def test_a_part_of_a_trace_may_lack_what_is_to_be_changed(
@@ -129,8 +150,20 @@ def test_of_several_runs_the_newest_is_shown_and_the_others_are_listed(
     shutil.copytree(recording("resnet18"), tmp_path / "older")  # its first finding saves more
     out = run(tmp_path)[1]
     assert out.startswith("Run newer: Step 6.02 ms") and "older: " not in out
-    head, row = out.partition("\nOther runs\n")[2].splitlines()[-3:-1]
+    head, row = out.partition("\nOther runs, newest first\n")[2].splitlines()[:2]
     assert head.split()[:2] == ["Run", "Step"] and row.split()[:3] == ["older", "13.0", "ms"]
+
+
+def test_runs_that_are_not_listed_are_counted_and_can_be_asked_for(
+    run: Run, recording: Recording, tmp_path: Path
+) -> None:
+    for number in range(11):
+        (tmp_path / str(number)).mkdir()
+        shutil.copy(next(recording("breaks").glob("dedicated_log*")), tmp_path / str(number))
+    report = read_report(str(tmp_path))
+    lines = screen_lines(report, "runs", 80)
+    assert "Other runs, newest first: 8 of 10 rows" in "\n".join(lines)
+    assert "  tb-torchcompile report runs --json --section all_runs  # all runs" in lines
 
 
 def test_tables_are_printed_for_people_too(run: Run, recording: Recording) -> None:
@@ -204,11 +237,6 @@ def test_a_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     document: dict[str, Any] = json.loads(schema("--json")[1])
     assert document["sections"]["kernels"]["rows"]["span"] == {"$ref": "#/definitions/Kernel"}
     assert "time_us" in document["definitions"]["Kernel"]["properties"]
-
-
-def test_a_line_is_cut_between_words() -> None:
-    assert cut("one two three", 9) == "one two…" and cut("one", 3) == "one"
-    assert cut("x" * 20, 10) == "x" * 9 + "…" and cut("two\nlines", 20) == "two lines"
 
 
 def test_a_report_of_nothing_has_no_screen(run: Run, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_run_worker_and_span_are_chosen(run: Run, recording: Recording, tmp_path
     chosen = ["--worker", worker.removeprefix("worker "), "--span", span.removeprefix("span ")]
     assert run(tmp_path, *chosen)[1] == first
     status, _, err = run(tmp_path, "--run", "beaks")
-    assert status == 1 and "there is no trace of beaks" in err and "breaks vm_" in err
+    assert status == 2 and "there is no run 'beaks'" in err and "'breaks'" in err
 
 
 def test_without_a_gpu_the_reason_for_no_prediction_is_printed(run: Run, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from exam.agent import Learned, learned
 from exam.test_findings import MISSES, rules_of
 from recordings import Recording
 from tb_torchcompile_plugin.api.report import read_report
-from tb_torchcompile_plugin.cli.answers.screen import screen
+from terminal import height, screen_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered")]
 
@@ -61,7 +61,7 @@ def test_the_line_is_named_where_it_was_recorded(
 def test_a_screen_is_enough(chosen: dict[str, dict[str, Any]], recording: Recording) -> None:
     for name in list(chosen)[:4]:
         folder = str(recording("exam") / name)
-        lines = [line.text for line in screen(read_report(folder), folder, 120)]
-        assert sum(-(-max(len(line), 1) // 120) for line in lines) <= 60
+        lines = screen_lines(read_report(folder), folder, 120)
+        assert height("\n".join(lines)) <= 60
         assert all(len(line) <= 120 for line in lines[:4])
         assert any(line.startswith("Do: ") for line in lines[2:6])  # the sentence may need some lines

@@ -37,12 +37,12 @@ from tb_torchcompile_plugin.analysis.runtime.step_breakdown import StepReport, s
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api.report import Report, SpanReport, read_report
 from tb_torchcompile_plugin.api.routes import ROUTES, SPAN, SPAN_OR_WORKER, TIMELINE, WORKER
-from tb_torchcompile_plugin.cli.answers.screen import screen
 from tb_torchcompile_plugin.cli.text import print_report
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from terminal import screen_lines
 
 DATA = Path(__file__).parents[1] / "data"
 # Those of the benchmark suite are asked for their findings elsewhere, and have the same code.
@@ -286,7 +286,7 @@ def printed(
     folder: Path, report: Report, profile: Profile, capsys: pytest.CaptureFixture[str]
 ) -> tuple[Shown, ...]:
     """Return what the report, the first screen and the full text show of the only span of a folder."""
-    lines = [line.text for line in screen(report, str(folder), 400)]
+    lines = screen_lines(report, str(folder), 400)
     print_report(report)
     text = " ".join(capsys.readouterr().out.split())
     shown = [Shown("screen", line, {}) for line in lines] + [Shown("full text", text, {})]

@@ -8,7 +8,7 @@ GPU: what the thread of the steps does. Of a step that lacks GPU records nothing
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compile.compile_time import compile_overlap, frames_us_in
 from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_moments
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_times
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.columns import Cover, Floats, by_track, groups_of_equal, mask_of
@@ -71,7 +72,7 @@ class StepPart(msgspec.Struct, frozen=True):
 class MeanPart(StepPart, frozen=True):
     """A part of the mean step, or of the window."""
 
-    percent: float  # of the step, or of the window
+    percent: Annotated[float, column_head(bar=True)]  # of the step, or of the window
 
 
 class StepBreakdown(msgspec.Struct, frozen=True):

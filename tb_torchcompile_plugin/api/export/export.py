@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.api.routes import (
     Route,
 )
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.errors import UserError, WrongArgument
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -315,9 +315,16 @@ class Export:
 
 
 def pick(runs: Runs, chosen: Chosen) -> Ids:
-    """Return the run, worker and span that a file is about. Raises UserError."""
+    """Return the run, worker and span that a file is about. Raises UserError, and WrongArgument for other names."""
     kept = only_run(runs, chosen.run)
     fitting = [_fitting(run, chosen) for run in kept.runs]
+    workers = [worker for run in fitting for worker in run.workers]
+    if (chosen.worker or chosen.span) and not any(row.spans or not chosen.span for row in workers):
+        names = [" ".join(ids) for ids in _every(kept.runs) if ids[2]]
+        raise WrongArgument(
+            f"there is no trace of {' '.join(filter(None, (chosen.run, chosen.worker, chosen.span)))}",
+            next_step=f"There are (run worker span): {', '.join(names) or 'none'}",
+        )
     return newest_span(msgspec.structs.replace(kept, runs=fitting), chosen.logdir)
 
 

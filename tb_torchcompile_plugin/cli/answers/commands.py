@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from tb_torchcompile_plugin.api import report as reports
 from tb_torchcompile_plugin.api.answers.bounded import AnswerLimits, Commands, bounded, selected
-from tb_torchcompile_plugin.api.answers.search import Logdir, first_answer, newest_run_first
+from tb_torchcompile_plugin.api.answers.search import Logdir, first_answer
 from tb_torchcompile_plugin.api.answers.sections import encoded, schema, tables
 from tb_torchcompile_plugin.api.answers.show import Shown
 from tb_torchcompile_plugin.api.session import Session
@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.cli.text_table import (
     print_json,
     print_lines,
     print_row,
-    print_table,
+    print_whole,
     stdout_console,
     write_text,
 )
@@ -27,7 +27,6 @@ from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument, visi
 from tb_torchcompile_plugin.logdir.filesystem import explain_write_errors
 
 _SKILL = "tb-torchcompile"  # the folder of a skill has its name
-_MAX_RUNS = 8  # below a screen, so that it still fits one
 _USUAL_LOGDIR = "runs"  # of TensorBoard's and torch's examples
 
 
@@ -114,12 +113,7 @@ def show_report(arguments: argparse.Namespace) -> None:
     if arguments.full or arguments.all or arguments.rank is not None:
         text.print_report(report, arguments.rank)
     else:
-        report = newest_run_first(report)
-        print_screen(report, arguments.logdir)
-        others = [row for row in report.all_runs if row.run != report.runs[0].run]
-        console = stdout_console()
-        console.print()
-        print_table(console, "Other runs", others, _MAX_RUNS, text.OF_A_RUN)
+        print_screen(stdout_console(), report, arguments.logdir)
 
 
 def _print_warnings(report: reports.Report, logdir: str) -> UserError | None:
@@ -154,27 +148,28 @@ def show_id(arguments: argparse.Namespace) -> None:
     logdir = arguments.logdir or default_logdir()
     reports.check(logdir)
     with text.progress_bar() as advance:
-        row = Logdir(Session([("", logdir)]), advance).show(arguments.id, Commands(logdir))
+        row = Logdir(Session([("", logdir)], ahead=False), advance).show(arguments.id, Commands(logdir))
     (print_json if arguments.json else _print_shown)(row)
 
 
 def _print_shown(shown: Shown) -> None:
     console = stdout_console()
-    print_command(console, shown.id)
+    print_whole(console, shown.id)
     print_row(console, shown.row)
     if shown.kernel:
         print_kernel(console, shown.kernel)
     if how := shown.verify:
         print_lines(console, "How to verify it:", indent="  ")
         print_lines(console, how.record, indent="    ")
-        print_command(console, f"    {how.compare}")
+        print_command(console, how.compare, indent="    ")
         if how.expect:
             print_lines(console, f"Expect: {how.expect}", indent="    ")
         if how.what_if:
-            print_command(console, f"    {how.what_if}")
-    print_command(console, f"  In the tab: {shown.tab}")
+            print_command(console, how.what_if, indent="    ")
+    print_whole(console, f"  In the tab: {shown.tab}")
     for command in shown.next:
-        print_command(console, f"  See also: {command}")
+        print_lines(console, "See also:", indent="  ")
+        print_command(console, command, indent="    ")
 
 
 def _show_schema(arguments: argparse.Namespace) -> None:

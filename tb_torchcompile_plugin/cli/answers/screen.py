@@ -4,13 +4,16 @@ The first three lines are enough to act on: the verdict, the first finding with 
 do. Where nothing would make a step faster they say so, and what is worth knowing is below.
 """
 
-from collections.abc import Iterator, Sequence
-from textwrap import wrap
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Annotated
 
-from tb_torchcompile_plugin.analysis.formatting import about, duration, listed_numbers, percent, plural
+import msgspec
+from rich.console import Console
+
+from tb_torchcompile_plugin.analysis.formatting import duration, listed_numbers, plural
 from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_OF_CAUSE, KIND_WORDS
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import MeanPart
+from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.api.answers.bounded import Commands
 from tb_torchcompile_plugin.api.answers.search import (
     NOTHING_COMPILED_SHOWS,
@@ -19,90 +22,103 @@ from tb_torchcompile_plugin.api.answers.search import (
     NOTHING_TO_CHANGE,
     FirstAnswer,
     first_answer,
+    newest_run_first,
 )
 from tb_torchcompile_plugin.api.answers.sections import Address, Table
 from tb_torchcompile_plugin.api.report import Report, RunFinding, SpanReport
-from tb_torchcompile_plugin.cli.text_table import Plain, stdout_console
-from tb_torchcompile_plugin.errors import visible
+from tb_torchcompile_plugin.cli.text import RunLine
+from tb_torchcompile_plugin.cli.text_table import (
+    lines_of,
+    print_command,
+    print_lines,
+    print_table,
+    print_title,
+    print_whole,
+)
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.slices import is_region
 
 _STYLES = {"critical": "red", "warning": "yellow"}  # by severity
 # Rows of each block, so that all blocks fit about 45 lines.
-_FINDINGS, _PARTS, _RANKS = 5, 9, 5
-_BAR = 20  # characters for 100 %: the bars of the longest names fit 80 columns
+_FINDINGS, _PARTS, _RANKS, _RUNS = 5, 9, 5, 8
 
 
-class ScreenLine(NamedTuple):
-    """A line of the screen."""
+class RankLine(msgspec.Struct, frozen=True):
+    """What the screen shows of a rank: fields of `RankRow`."""
 
-    text: str
-    style: str = ""
-    is_command: bool = False  # to be copied: not cut at the width
-
-
-def print_screen(report: Report, logdir: str) -> None:
-    """Print to stdout, as wide as the terminal is; into a pipe the same without colours."""
-    console = stdout_console()
-    for line in screen(report, logdir, console.width):
-        console.print(Plain(line.text, line.style), soft_wrap=True)
+    rank: int
+    host: str | None
+    step_us: float | None
+    wait_us: Annotated[float, column_head("Waits for others")]
+    late_us: Annotated[float, column_head("Others wait for it")]
 
 
-def screen(report: Report, logdir: str, width: int) -> list[ScreenLine]:
-    """Return all lines, cut to the width except for commands."""
-    answer = first_answer(report)
-    blocks = [
-        list(_first_lines(report, answer, width)),
-        list(_findings(report, answer, width)),
-        list(_ranks(answer)),
-        list(_parts(answer)),
-        list(_compiled(answer)),
-        list(_next(report, answer, Commands(logdir))),
-    ]
-    lines = [line for block in blocks if block for line in (*block, ScreenLine(""))]
-    return [line if line.is_command else line._replace(text=cut(line.text, width)) for line in lines[:-1]]
+def print_screen(console: Console, report: Report, logdir: str) -> None:
+    """Print the newest run, and the others as a table. Into a pipe the same without colours."""
+    report = newest_run_first(report)
+    answer, commands = first_answer(report), Commands(logdir)
+    _print_first(console, report, answer)
+    _print_findings(console, report, answer)
+    _print_ranks(console, answer)
+    _print_parts(console, answer)
+    _print_compiled(console, answer)
+    others = [row for row in report.all_runs if row.run != report.runs[0].run]
+    print_table(console, "Other runs, newest first", lines_of(RunLine, others), _RUNS)
+    print_title(console, "What to ask next")
+    for command, why in _next(report, answer, commands).items():
+        print_command(console, command, why)
 
 
-def cut(text: str, width: int) -> str:
-    """Return one line of at most so many characters, cut between words where there are any."""
-    line = visible(" ".join(text.split()) if "\n" in text else text)
-    if len(line) <= width:
-        return line
-    head = line[: width - 1]
-    return (head[: head.rfind(" ")] if " " in head[width // 2 :] else head).rstrip(" ,:;") + "…"
-
-
-def _first_lines(report: Report, answer: FirstAnswer, width: int) -> Iterator[ScreenLine]:
+def _print_first(console: Console, report: Report, answer: FirstAnswer) -> None:
+    """Print the verdict, the first finding and what to do. They are folded, and never cut."""
     span, first = answer.span, answer.first
     run = f"Run {answer.run.run}: " if answer.run and len(report.runs) > 1 else ""
     lost = span.coverage.worst() if span else None
     headline = _verdict(answer, first) if first else answer.headline or "Nothing was recorded."
-    yield from (ScreenLine(line, "bold") for line in wrap(run + headline, width, subsequent_indent="    "))
+    _print(console, run + headline, "bold")
     if _are_ranks(report):
-        apart = f"The {len(report.runs)} runs are ranks of one job: put their traces into one folder to compare them."
-        yield from map(ScreenLine, wrap(apart, width, subsequent_indent="    "))
+        _print(
+            console,
+            f"The {len(report.runs)} runs are ranks of one job: put their traces into one folder to compare them.",
+        )
     if lost:
         # Of a span that lacks too much, the headline begins with this.
         known = "" if lost.sentence in headline else f"{lost.sentence} "
-        yield from map(ScreenLine, wrap(f"{known}{lost.fix}", width, subsequent_indent="    "))
-    if first is None:
-        is_lossy = answer.compiled is not None and answer.compiled.unreadable_records > 0
-        nothing = NOTHING_TO_CHANGE if span or answer.job else NOTHING_COMPILED_SHOWS
-        text = NOTHING_IN_A_PART if lost or is_lossy else nothing
-        yield from map(ScreenLine, wrap(text, width))
-        if span and span.coverage.level != "insufficient":
-            reasons = "; ".join(span.overview.considered)
-            yield ScreenLine(f"Considered: {reasons or 'every kind of finding; none applies here'}")
-        return
+        _print(console, f"{known}{lost.fix}")
+    if first:
+        _print_finding(console, report, answer, first)
+    else:
+        _print_nothing(console, answer, is_partial=lost is not None)
+    console.print()
+
+
+def _print(console: Console, text: str, style: str = "", indent: str = "") -> None:
+    print_lines(console, " ".join(text.split()), style=style, indent=indent)
+
+
+def _print_nothing(console: Console, answer: FirstAnswer, is_partial: bool) -> None:
+    """Print that there is no finding, and what was considered."""
+    span = answer.span
+    is_lossy = answer.compiled is not None and answer.compiled.unreadable_records > 0
+    nothing = NOTHING_TO_CHANGE if span or answer.job else NOTHING_COMPILED_SHOWS
+    _print(console, NOTHING_IN_A_PART if is_partial or is_lossy else nothing)
+    if span and span.coverage.level != "insufficient":
+        reasons = "; ".join(span.overview.considered)
+        _print(console, f"Considered: {reasons or 'every kind of finding; none applies here'}")
+
+
+def _print_finding(console: Console, report: Report, answer: FirstAnswer, first: RunFinding) -> None:
+    span = answer.span
     if span and not (span.what_if.why_nothing or any(row.asks_for_change for row in report.findings)):
-        yield from (ScreenLine(NOTHING_FASTER), ScreenLine(""))
+        _print(console, NOTHING_FASTER)
+        console.print()
     who = _who(first).strip()
     head = f"{who[1:-1].capitalize()}: " if who else ""
-    title = wrap(head + first.title + _location(first), width, subsequent_indent="    ")
-    yield from (ScreenLine(line, _STYLES.get(first.severity, "")) for line in title)
-    yield from map(ScreenLine, wrap(f"Do: {first.next_step}", width, subsequent_indent="    "))
+    _print(console, head + first.title + _location(first), _STYLES.get(first.severity, ""))
+    _print(console, f"Do: {first.next_step}")
     if first.code and first.code not in first.next_step:
-        yield from (ScreenLine(f"    {line}", is_command=True) for line in first.code.splitlines())
+        for line in first.code.splitlines():
+            print_whole(console, f"    {line}")
 
 
 def _are_ranks(report: Report) -> bool:
@@ -129,27 +145,18 @@ def _location(row: RunFinding) -> str:
     return f" ({location})" if location else ""
 
 
-def _in_one_line(row: RunFinding, width: int) -> str:
-    """Return its title with its place and its prediction, which are kept where the title is too long."""
-    at = _location(row)
-    if len(row.title + at) <= width:
-        return row.title + at
-    step = row.predicted
-    prediction = f" {duration(step.step_us)} → {about(*[step.after_us] * 3)} per step" if step else ""
-    return cut(row.title, width - len(at + prediction)) + at + prediction
-
-
-def _findings(report: Report, answer: FirstAnswer, width: int) -> Iterator[ScreenLine]:
-    """Yield all but the first one. What several workers have in common is one line, each by its own time."""
+def _print_findings(console: Console, report: Report, answer: FirstAnswer) -> None:
+    """Print all but the first one. What several workers have in common is one finding, each by its own time."""
     rows = [row for row in report.findings if row != answer.first]
-    if rows:
-        yield ScreenLine("Other findings, most important first", "bold")
+    if not rows:
+        return
+    print_title(console, "Other findings, most important first")
     for row in rows[:_FINDINGS]:
-        where = f"{row.run}: " if len(report.runs) > 1 else ""
-        head = f"  [{row.severity}]{_who(row)} {where}"
-        yield ScreenLine(head + _in_one_line(row, width - len(head)), _STYLES.get(row.severity, ""))
+        style = _STYLES.get(row.severity, "")
+        _print(console, f"[{row.severity}]{_who(row)} {row.title}{_location(row)}", style, "  ")
     if len(rows) > _FINDINGS:
-        yield ScreenLine(f"  … and {len(rows) - _FINDINGS} more")
+        _print(console, f"… and {len(rows) - _FINDINGS} more", indent="  ")
+    console.print()
 
 
 def _who(row: RunFinding) -> str:
@@ -159,46 +166,44 @@ def _who(row: RunFinding) -> str:
     return f" ({row.times} times)" if row.times > 1 else ""
 
 
-def _ranks(answer: FirstAnswer) -> Iterator[ScreenLine]:
-    """Yield those that the first finding names, then those that others wait for longest."""
+def _print_ranks(console: Console, answer: FirstAnswer) -> None:
+    """Print those that the first finding names, then those that others wait for longest."""
     if (job := answer.job) is None:
         return
     named = answer.first.where if answer.first else []
-    rows = sorted(job.by_rank, key=lambda row: (f"rank {row.rank}" not in named, -row.late_us))
-    count = f"{min(_RANKS, len(rows))} of {job.world_size or job.ranks}"
-    yield ScreenLine(f"Ranks, {count}; waits are of all that was recorded", "bold")
+    rows = sorted(job.by_rank, key=lambda row: (f"rank {row.rank}" not in named, -row.late_us))[:_RANKS]
+    title = f"Ranks, {len(rows)} of {job.world_size or job.ranks}; waits are of all that was recorded"
     if missing := job.missing_ranks:
         names = ", ".join(map(str, missing[:_RANKS])) + (" …" if missing[_RANKS:] else "")
-        yield ScreenLine(
-            f"  Not read: {plural(len(missing), 'rank')} ({names}); others may wait longer than is shown"
-        )
-    for row in rows[:_RANKS]:
-        step = "" if row.step_us is None else f"{duration(row.step_us)} a step, "
-        host = f" on {row.host}" if row.host else ""
-        waits = f"waits {duration(row.wait_us)} for others, they {duration(row.late_us)} for it"
-        yield ScreenLine(f"  rank {row.rank}{host}: {step}{waits}")
+        title += f". Not read: {plural(len(missing), 'rank')} ({names}); others may wait longer than is shown"
+    print_table(console, title, lines_of(RankLine, rows))
 
 
-def _parts(answer: FirstAnswer) -> Iterator[ScreenLine]:
-    """Yield where a step or the span goes; without a trace where compiling goes."""
+def _print_parts(console: Console, answer: FirstAnswer) -> None:
+    """Print where a step or the span goes; without a trace where compiling goes."""
     span = answer.span
     if span and span.coverage.level == "insufficient":
         return  # why the host or a GPU waits is unknown
     if span and (rows := span.step_breakdown.mean_parts):
-        yield ScreenLine(_title_of_parts(answer, span, rows[0].kind), "bold")
+        title = _title_of_parts(answer, span, rows[0].kind)
         if any(warning.tells_of_a_cut for warning in span.warnings):
-            yield ScreenLine("  The trace is cut off: what is missing of it counts as idle")
-        yield from _shares(_named(span, [row for row in rows if row.kind != "profiler"]))
+            title += ". The trace is cut off: what is missing of it counts as idle"
         if rows[-1].kind == "profiler":
-            yield ScreenLine(f"  The profiler adds {duration(rows[-1].time_us)} to each step.")
+            title += f". The profiler adds {duration(rows[-1].time_us)} to each step"
+        _print_shares(console, title, _named(span, [row for row in rows if row.kind != "profiler"]))
     elif answer.compiled and (phases := answer.compiled.phases_s):
-        yield ScreenLine("Where compiling goes", "bold")
         percents = answer.compiled.phases_percent
-        yield from _shares([(name.replace("_", " "), 1e6 * s, percents[name]) for name, s in phases.items()])
+        parts = [_part("", name.replace("_", " "), 1e6 * s, percents[name]) for name, s in phases.items()]
+        _print_shares(console, "Where compiling goes", parts)
 
 
-def _named(span: SpanReport, rows: Sequence[MeanPart]) -> list[tuple[str, float, float]]:
-    """Return each part by its name, with its time and share; Python that was not recorded is unaccounted time."""
+def _part(kind: str, words: str, time_us: float, percent: float) -> MeanPart:
+    """Return a part by its name in words."""
+    return MeanPart(kind, words, time_us, percent)  # type: ignore[arg-type]
+
+
+def _named(span: SpanReport, rows: Sequence[MeanPart]) -> list[MeanPart]:
+    """Return each part by its name; Python that was not recorded is unaccounted time."""
     named = {name for row in span.ledger if row.kind == "python" for name in row.names}
     words: dict[str, str] = {part: KIND_WORDS[kind] for part, kind in KIND_OF_CAUSE.items()}
     words |= {
@@ -207,11 +212,21 @@ def _named(span: SpanReport, rows: Sequence[MeanPart]) -> list[tuple[str, float,
     }
     if all(map(is_region, named)):
         words["python"] = KIND_WORDS["unaccounted"]
-    parts = grouped(rows, lambda row: f"{row.kind} {words.get(row.part, row.part.replace('_', ' '))}")
+    parts = grouped(rows, lambda row: (row.kind, words.get(row.part, row.part.replace("_", " "))))
     return [
-        (name, sum(row.time_us for row in same), sum(row.percent for row in same))
-        for name, same in parts.items()
+        _part(kind, name, sum(row.time_us for row in same), sum(row.percent for row in same))
+        for (kind, name), same in parts.items()
     ]
+
+
+def _print_shares(console: Console, title: str, rows: Sequence[MeanPart]) -> None:
+    """Print the largest parts, and all others as one."""
+    rows = sorted(rows, key=lambda row: -row.time_us)
+    shown, rest = rows[:_PARTS], rows[_PARTS:]
+    if rest:
+        sums = sum(row.time_us for row in rest), sum(row.percent for row in rest)
+        shown.append(_part("", f"{len(rest)} more", *sums))
+    print_table(console, title, shown, None)
 
 
 def _title_of_parts(answer: FirstAnswer, span: SpanReport, kind: str) -> str:
@@ -230,18 +245,7 @@ def _worker(answer: FirstAnswer) -> str:
     return f", on worker {answer.worker.worker}" if answer.job and answer.worker else ""
 
 
-def _shares(rows: Sequence[tuple[str, float, float]]) -> Iterator[ScreenLine]:
-    rows = sorted(rows, key=lambda row: -row[1])
-    width = max(len(name) for name, _, _ in rows)
-    for name, time_us, share in rows[:_PARTS]:
-        bar = "█" * round(share / 100 * _BAR)
-        yield ScreenLine(f"  {name:<{width}}  {duration(time_us):>8}  {percent(share):>7}  {bar}".rstrip())
-    if rest := rows[_PARTS:]:
-        time_us, share = sum(row[1] for row in rest), sum(row[2] for row in rest)
-        yield ScreenLine(f"  {f'{len(rest)} more':<{width}}  {duration(time_us):>8}  {percent(share):>7}")
-
-
-def _compiled(answer: FirstAnswer) -> Iterator[ScreenLine]:
+def _print_compiled(console: Console, answer: FirstAnswer) -> None:
     if answer.compiled is None:
         return
     span, of_worker = answer.span, answer.compiled.headlines
@@ -253,13 +257,15 @@ def _compiled(answer: FirstAnswer) -> Iterator[ScreenLine]:
         *((span.overview.pays,) if span else ()),
     ]
     if any(sentences):
-        yield ScreenLine(f"Compiled{_worker(answer)}", "bold")
-    yield from (ScreenLine(f"  {sentence}") for sentence in sentences if sentence)
+        print_title(console, f"Compiled{_worker(answer)}")
+        for sentence in filter(None, sentences):
+            _print(console, sentence, indent="  ")
+        console.print()
 
 
-def _next(report: Report, answer: FirstAnswer, commands: Commands) -> Iterator[ScreenLine]:
-    yield ScreenLine("What to ask next", "bold")
-    reasons: dict[str, str] = {}  # by command
+def _next(report: Report, answer: FirstAnswer, commands: Commands) -> dict[str, str]:
+    """Return commands, with what each is for."""
+    reasons: dict[str, str] = {}
     if (first := answer.first) is not None:
         span = Address(first.run, first.worker, first.span or "")
         id = Table(Address(), "findings", [first]).ids[0]
@@ -269,6 +275,7 @@ def _next(report: Report, answer: FirstAnswer, commands: Commands) -> Iterator[S
         reasons[commands.compare(first.run, len(report.all_runs) > 1)] = "once it is fixed and recorded"
     if answer.span:
         reasons[f"{commands.tables(['kernels'])} --top 10"] = "the hottest kernels"
+    if len(report.all_runs) > _RUNS + 1:
+        reasons[commands.rows("all_runs")] = "all runs"
     reasons[commands.full()] = "all tables"
-    for command, why in reasons.items():
-        yield ScreenLine(f"  {command}  # {why}", is_command=True)
+    return reasons

@@ -362,7 +362,7 @@ def test_the_report_tells_it_as_text(tmp_path: Path, capsys: pytest.CaptureFixtu
     (said,) = [line for line in lines if line.startswith("  A step takes 125 µs (mean of 4")]
     assert said.endswith(" 1 slow step: ProfilerStep#2, garbage collection.")
     (part,) = [line.split() for line in lines if line.startswith("host")]
-    assert part == ["host", "python", "125", "µs", "100"]
+    assert part == ["host", "python", "125", "µs", "100", "█" * 16]
     (slow,) = [line.split() for line in lines if line.startswith("ProfilerStep#2") and "garbage" in line]
     assert slow == ["ProfilerStep#2", "99.0", "µs", "1.98", "gc", "90.0", "µs", "garbage", "collection"]
 
