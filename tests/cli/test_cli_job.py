@@ -70,7 +70,7 @@ def test_tables_are_those_of_the_json(job: Path, capsys: pytest.CaptureFixture[s
         ("job_late", "late"),
     ):
         rows = [{"run": ".", **row} for row in run["job"][field]]
-        assert all(row.pop("id").startswith(f"./-/-/{field}/") for row in rows)
+        assert all(row["id"].startswith(f"./-/-/{field}/") for row in rows)
         frame = tables[table].astype(object).where(tables[table].notna(), None)
         assert frame.to_dict("records") == rows and rows, table
     (late,) = tables.job_late.to_dict("records")

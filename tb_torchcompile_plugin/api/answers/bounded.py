@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -135,6 +136,7 @@ def _parts(holder: Any, path: str) -> Iterator[_Part]:
 
 
 _IN_ID = ("key", "run", "worker", "span")
+_WARNINGS = 3  # in one answer; each names a file
 _LONG = 240  # bytes of a field of a row: what is longer is for `show`
 
 
@@ -188,19 +190,22 @@ class Bounded(msgspec.Struct, frozen=True):
     headline: str  # the first sentence of the tab
     tables: list[TruncatedTable]
     omitted: OmittedTables | None
+    warnings: list[str]  # what could not be read, the first ones
     schema_version: int = SCHEMA_VERSION
 
 
-def bounded(tables: Iterable[Table], ask: AnswerLimits, headline: str, more: Commands) -> Bounded:
+def bounded(
+    tables: Iterable[Table], ask: AnswerLimits, headline: str, more: Commands, warnings: Iterable[str] = ()
+) -> Bounded:
     """Return the rows that are asked for, without the last ones of the largest tables where not all fit.
 
     Raises WrongArgument.
     """
-    asked = selected(tables, ask)
+    asked, first = selected(tables, ask), [text[:_TEXT] for text in islice(warnings, _WARNINGS)]
     rows = [[_encoded(*row) for row in zip(table.rows, table.ids)] for table in asked]
     kept = [encoded[: ask.top] for encoded in rows]
     most_bytes = sys.maxsize if ask.most_bytes is None else ask.most_bytes
-    while (excess := size(answer := _cut(asked, kept, headline, more)) - most_bytes) > 0:
+    while (excess := size(answer := _cut(asked, kept, headline, more, first)) - most_bytes) > 0:
         least = 1 if len(kept) > 1 else 0
         if any(len(rows) > least for rows in kept):
             _drop_rows(kept, least, excess)
@@ -253,14 +258,19 @@ def selected(tables: Iterable[Table], ask: AnswerLimits) -> list[Table]:
 
 
 def _cut(
-    tables: Sequence[Table], kept: Sequence[list[msgspec.Raw]], headline: str, more: Commands
+    tables: Sequence[Table],
+    kept: Sequence[list[msgspec.Raw]],
+    headline: str,
+    more: Commands,
+    warnings: list[str],
 ) -> Bounded:
     """Return these rows of the first tables, and none of the others."""
     shown = [_truncated_table(table, rows, more) for table, rows in zip(tables, kept)]
     left = tables[len(kept) :]
     sections = list(dict.fromkeys(table.section.partition(".")[0] for table in left))
     count = sum(len(table.rows) for table in left)
-    return Bounded(headline, shown, OmittedTables(len(left), count, more.tables(sections)) if left else None)
+    omitted = OmittedTables(len(left), count, more.tables(sections)) if left else None
+    return Bounded(headline, shown, omitted, warnings)
 
 
 def _truncated_table(table: Table, kept: list[msgspec.Raw], more: Commands) -> TruncatedTable:

@@ -199,7 +199,8 @@ class Logdir:
     def tables(self, ask: AnswerLimits, asking: Commands, run: str = "") -> Bounded:
         """Return what is asked for of a run, or of all. Raises WrongArgument."""
         report = self.report(run)
-        return bounded(tables(report), ask, first_answer(report).headline, asking)
+        warnings = map(str, reports.all_warnings(report))
+        return bounded(tables(report), ask, first_answer(report).headline, asking, warnings)
 
     def show(self, id: str, asking: Commands) -> Shown:
         """Return the row of an id. Raises WrongArgument."""

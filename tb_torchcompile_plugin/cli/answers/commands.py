@@ -102,7 +102,8 @@ def show_report(arguments: argparse.Namespace) -> None:
         raise failure
     if arguments.json and ask.bounds:
         commands = Commands(arguments.logdir, arguments.only_run, ask.top, arguments.max_bytes)
-        print_json(bounded(tables(report), ask, first_answer(report).headline, commands))
+        warnings = map(str, reports.all_warnings(report))
+        print_json(bounded(tables(report), ask, first_answer(report).headline, commands, warnings))
     elif arguments.json:
         sys.stdout.write(encoded(report).decode() + "\n")
     elif ask.bounds:
