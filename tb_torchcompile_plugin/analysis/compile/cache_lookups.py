@@ -4,6 +4,7 @@ A hit records how long making its entry had taken; for a miss the same time is k
 for AOTAutograd from its timed function. An entry of AOTAutograd holds its FX graphs: only the outer one counts.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -233,6 +234,36 @@ def versioned_frames(data: CompileData) -> dict[FrameVersion, Compilation]:
         rows[frame] = row
         versions[function] += 1
     return rows
+
+
+def matched_frames(
+    own: CompileData, other: CompileData, *, anywhere: bool = False
+) -> dict[FrameVersion, FrameVersion]:
+    """Match the frames of two processes: by file, line and function, then in their order without the line.
+
+    anywhere: and then by the file's name alone, as the same program may be in another folder.
+    """
+    left, other_left = list(own.of(versioned_frames)), list(other.of(versioned_frames))
+    matches: dict[FrameVersion, FrameVersion] = {}
+    for identity in (_exactly, _by_function, _by_file_name)[: 3 if anywhere else 2]:
+        groups = grouped(other_left, identity)
+        matches |= {frame: groups[key].pop(0) for frame in left if groups.get(key := identity(frame))}
+        taken = set(matches.values())
+        left = [frame for frame in left if frame not in matches]
+        other_left = [frame for frame in other_left if frame not in taken]
+    return matches
+
+
+def _exactly(frame: FrameVersion) -> tuple[object, ...]:
+    return frame
+
+
+def _by_function(frame: FrameVersion) -> tuple[object, ...]:
+    return frame[0], frame[2]
+
+
+def _by_file_name(frame: FrameVersion) -> tuple[object, ...]:
+    return re.split(r"[/\\]", frame[0])[-1], frame[2]
 
 
 def frame_times_ns(data: CompileData) -> dict[FrameVersion, int]:

@@ -1,22 +1,24 @@
-"""Why did a lookup miss where another process has the same frame? The first part of its key that differs.
+"""Which parts of a graph's cache key differ from those of another process, so that a lookup missed?
 
-torch records the parts of a key with a hash each. Of the graph's code it records the hash alone; the graphs of both
-processes then show which line differs.
+torch records the parts of a key with a hash each, for hits and misses. Of the graph's code it records the hash alone;
+the graphs of both processes then show which line differs.
 """
 
 import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple, TypeAlias
 
 from tb_torchcompile_plugin.analysis.compile import cache_lookups
-from tb_torchcompile_plugin.analysis.compile.caches import CacheLookup
+from tb_torchcompile_plugin.analysis.compile.caches import CacheLookup, KeyDifference, difference, listed
 from tb_torchcompile_plugin.analysis.formatting import at_line, plural
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS, NO_PLACE, NODE_PLACE, is_aot_graph
-from tb_torchcompile_plugin.torch_names.caches import CODE, KeyPart, part_of, title_of
+from tb_torchcompile_plugin.torch_names.caches import CODE, TORCH, KeyPart, order_of, part_of, title_of
 
-_DifferingPart: TypeAlias = tuple[str, KeyPart | None, KeyPart | None]  # name, here, in the other process
+_DifferingPart: TypeAlias = tuple[str, str | None, str | None]  # name, value here, and in the other process
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _COMPILED_FIRST = "not the key: it was compiled here first"
@@ -33,46 +35,107 @@ class KeyMismatch(NamedTuple):
     avoidable: bool  # the other process had an entry by then, so that the same key would have been a hit
 
 
+class _Pair(NamedTuple):
+    """The same lookup in two processes."""
+
+    own: CompileData
+    own_id: cache_lookups.LookupId
+    other: CompileData
+    other_id: cache_lookups.LookupId
+
+    def has_same_key(self) -> bool:
+        keys = [_lookup(data, lookup_id) for data, lookup_id in (self[:2], self[2:])]
+        return keys[0].key == keys[1].key
+
+
 def differences(starts: cache_lookups.Starts) -> dict[int, KeyMismatch]:
     """Map misses, by their index in `timed_lookups`, to the difference from the nearest process with this lookup."""
-    data = starts.own.data
-    lookups = data.of(cache_lookups.timed_lookups)
-    rows = {}
-    for lookup_id, number in data.of(cache_lookups.lookup_numbers).items():
-        lookup, _ = lookups[number]
-        if lookup.result == "miss" and (nearest := _nearest(starts, lookup_id, lookup)):
-            rows[number] = nearest
-    return rows
-
-
-def _nearest(
-    starts: cache_lookups.Starts, lookup_id: cache_lookups.LookupId, lookup: CacheLookup
-) -> KeyMismatch | None:
-    """Prefer a process with the same key, then the one that differs in the fewest parts."""
     own = starts.own
-    candidates: list[tuple[int, KeyMismatch]] = []
+    candidates: dict[int, list[tuple[int, KeyMismatch]]] = {}
     for other in starts.others:
-        found = _lookup(other.data, lookup_id)
-        if found is None:
-            continue
-        environment, other_environment = own.data.summary.environment, other.data.summary.environment
-        had_entry = other_environment.written_ns <= environment.recording_start_ns
-        if found.result == "hit":
-            had_entry = other_environment.recording_start_ns < environment.written_ns
-        process = (other.name, other.run == own.run, bool(had_entry))
-        if found.key == lookup.key:
-            what = _same_key(own, other, found.result)
-            rank = _LAST if what == _COMPILED_FIRST else 0
-            candidates.append((rank, KeyMismatch(what, *process)))
-        elif parts := _differing_parts(own.data, other.data, lookup_id):
-            what = _describe(parts, own.data, other.data, lookup_id)
-            candidates.append((len(parts), KeyMismatch(what, *process)))
-    return min(candidates, key=lambda candidate: candidate[0])[1] if candidates else None
+        for pair in _pairs(own.data, other.data):
+            number = own.data.of(cache_lookups.lookup_numbers)[pair.own_id]
+            if own.data.of(cache_lookups.timed_lookups)[number][0].result == "miss":
+                candidates.setdefault(number, []).extend(_mismatch(own, other, pair))
+    # Prefer a process with the same key, then the one that differs in the fewest parts.
+    return {
+        number: min(found, key=lambda candidate: candidate[0])[1]
+        for number, found in sorted(candidates.items())
+        if found
+    }
 
 
-def _lookup(data: CompileData, lookup_id: cache_lookups.LookupId) -> CacheLookup | None:
-    number = data.of(cache_lookups.lookup_numbers).get(lookup_id)
-    return None if number is None else data.of(cache_lookups.timed_lookups)[number][0]
+def _mismatch(
+    own: cache_lookups.Start, other: cache_lookups.Start, pair: _Pair
+) -> Iterator[tuple[int, KeyMismatch]]:
+    """Yield the mismatch with one other process, with the number of parts that differ; nothing where it is unknown."""
+    environment, other_environment = own.data.summary.environment, other.data.summary.environment
+    result = _lookup(pair.other, pair.other_id).result
+    had_entry = other_environment.written_ns <= environment.recording_start_ns
+    if result == "hit":
+        had_entry = other_environment.recording_start_ns < environment.written_ns
+    process = (other.name, other.run == own.run, bool(had_entry))
+    if pair.has_same_key():
+        what = _same_key(own, other, result)
+        yield _LAST if what == _COMPILED_FIRST else 0, KeyMismatch(what, *process)
+    elif parts := _differing_parts(pair):
+        yield len(parts), KeyMismatch(_describe(parts, pair), *process)
+
+
+def key_notes(a: CompileData | None, b: CompileData | None) -> list[str]:
+    """Say which parts of the cache keys of the same graphs differ between A and B; [] where none does."""
+    if a is None or b is None or a is b:
+        return []
+    pairs = [pair for pair in _pairs(a, b, anywhere=True) if pair.own_id.cache == cache_lookups.FX]
+    changed = [pair for pair in pairs if not pair.has_same_key()]
+    if not changed:
+        return []
+    graphs = f"{len(changed)} of {plural(len(pairs), 'graph')}"
+    if not (rows := differing_parts(changed)):
+        return [f"The compile cache keys of {graphs} differ, and the parts of these keys were not recorded."]
+    code = next((pair for pair in changed if any(row[0] == CODE for row in _differing_parts(pair))), None)
+    operators = _code_line(code)[1:] if code else None
+    quoted = "  # {} in A, {} in B".format(*operators) if operators and any(operators) else ""
+    return [f"The compile cache keys of {graphs} differ in {listed(rows)}.{quoted}"]
+
+
+def key_differences(own: CompileData, other: CompileData) -> list[KeyDifference]:
+    """Return the parts that differ between the keys of the same graphs in two processes; [] where unknown."""
+    return differing_parts([pair for pair in _pairs(own, other) if not pair.has_same_key()])
+
+
+def differing_parts(pairs: Sequence[_Pair]) -> list[KeyDifference]:
+    """Return the parts that differ, each once: those of most keys first, of these the one that explains the others."""
+    keys, rows = Counter[str](), dict[str, KeyDifference]()
+    for pair in pairs:
+        for name, value, other_value in _differing_parts(pair):
+            keys[name] += 1
+            if name not in rows:
+                title = title_of(name) + (_code_line(pair)[0] if name == CODE else "")
+                rows[name] = difference(title, name, value or "", other_value or "")
+    return [rows[name] for name in sorted(rows, key=lambda name: (-keys[name], order_of(name)))]
+
+
+def _pairs(own: CompileData, other: CompileData, *, anywhere: bool = False) -> list[_Pair]:
+    frames = cache_lookups.matched_frames(own, other, anywhere=anywhere)
+    other_numbers = other.of(cache_lookups.lookup_numbers)
+    pairs = []
+    for lookup_id in own.of(cache_lookups.lookup_numbers):
+        if frame := frames.get(lookup_id[:4]):
+            other_id = cache_lookups.LookupId(*frame, *lookup_id[4:])
+            if other_id in other_numbers:
+                pairs.append(_Pair(own, lookup_id, other, other_id))
+    return pairs
+
+
+def _lookup(data: CompileData, lookup_id: cache_lookups.LookupId) -> CacheLookup:
+    return data.of(cache_lookups.timed_lookups)[data.of(cache_lookups.lookup_numbers)[lookup_id]][0]
+
+
+def _graph_lookup(data: CompileData, lookup_id: cache_lookups.LookupId) -> CacheLookup | None:
+    """Return the lookup of the FX graph inside a lookup; AOTAutograd's keys have no recorded parts."""
+    lookup_id = lookup_id._replace(cache=cache_lookups.FX)
+    return _lookup(data, lookup_id) if lookup_id in data.of(cache_lookups.lookup_numbers) else None
 
 
 def _same_key(own: cache_lookups.Start, other: cache_lookups.Start, result: str) -> str:
@@ -90,23 +153,29 @@ def _same_key(own: cache_lookups.Start, other: cache_lookups.Start, result: str)
     return "not the key: the entry was removed, or could not be used"
 
 
-def _differing_parts(
-    own: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId
-) -> list[_DifferingPart]:
-    """Return the parts that differ, the code of the graph first.
-
-    AOTAutograd's keys have no recorded parts; those of the FX graph inside, which they come from, stand for them.
-    """
-    parts, other_parts = (_parts(data, lookup_id) for data in (own, other))
+def _differing_parts(pair: _Pair) -> list[_DifferingPart]:
+    """Return the parts of two keys that differ with their values, what explains the others first; [] where unknown."""
+    parts, other_parts = _parts(pair.own, pair.own_id), _parts(pair.other, pair.other_id)
     if not parts or not other_parts:
         return []
-    rows = [(name, parts.get(name), other_parts.get(name)) for name in {**parts, **other_parts}]
-    differing = [row for row in rows if not (row[1] and row[2] and row[1].hash == row[2].hash)]
-    return sorted(differing, key=lambda row: row[0] != CODE)
+    rows = []
+    for name in {**parts, **other_parts}:
+        part, other_part = parts.get(name), other_parts.get(name)
+        if not (part and other_part and part.hash == other_part.hash):
+            rows.append((name, _value(part, pair.own), _value(other_part, pair.other)))
+    return sorted(rows, key=lambda row: order_of(row[0]))
+
+
+def _value(part: KeyPart | None, data: CompileData) -> str | None:
+    """Return the value of a part, None of a missing one; torch's is its version, the graph's is not quoted."""
+    if part is None:
+        return None
+    instead = {TORCH: data.summary.environment.torch_version, CODE: ""}
+    return instead.get(part.name, part.value)
 
 
 def _parts(data: CompileData, lookup_id: cache_lookups.LookupId) -> dict[str, KeyPart]:
-    lookup = _lookup(data, lookup_id._replace(cache=cache_lookups.FX))
+    lookup = _graph_lookup(data, lookup_id)
     return {} if lookup is None or lookup.artifact is None else data.of(key_parts, lookup.artifact)
 
 
@@ -134,43 +203,40 @@ def key_parts(data: CompileData, artifact: int) -> dict[str, KeyPart]:
     return parts
 
 
-def _describe(
-    parts: list[_DifferingPart], own: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId
-) -> str:
-    name, part, other_part = parts[0]
+def _describe(parts: list[_DifferingPart], pair: _Pair) -> str:
+    name, *texts = parts[0]
     more = f", and {plural(len(parts) - 1, 'more part')} of the key" if len(parts) > 1 else ""
     if name == CODE:
-        line, operators = _code_line(own, other, lookup_id)
-        return f"{title_of(name)}{line}{more}{operators}"
+        line, *operators = _code_line(pair)
+        # Behind "  #", as torch quotes code, so that it stays out of files without code.
+        quoted = "  # {} here, {} there".format(*operators) if any(operators) else ""
+        return f"{title_of(name)}{line}{more}{quoted}"
     values = [
         "not there"
-        if key_part is None
-        else key_part.value[:_MAX_VALUE_CHARS] + ("…" if len(key_part.value) > _MAX_VALUE_CHARS else "")
-        for key_part in (part, other_part)
+        if text is None
+        else text[:_MAX_VALUE_CHARS] + ("…" if len(text) > _MAX_VALUE_CHARS else "")
+        for text in texts
     ]
     comparison = f" is {values[0]} here, and {values[1]} there" if any(values) else ""
     return f"{title_of(name)}{comparison}{more}"
 
 
-def _code_line(own: CompileData, other: CompileData, lookup_id: cache_lookups.LookupId) -> tuple[str, str]:
-    """Return the first line of the program whose operators differ, and these operators."""
-    operators, other_operators = (_graph(data, lookup_id) for data in (own, other))
+def _code_line(pair: _Pair) -> tuple[str, str, str]:
+    """Return " at " the first line of the program whose operators differ, and these operators; "" where unknown."""
+    operators, other_operators = _graph(pair.own, pair.own_id), _graph(pair.other, pair.other_id)
     if not operators or not other_operators:
-        return "", ""
+        return "", "", ""
     line = ""
     for (text, line_of_node), (other_text, _) in zip_longest(operators, other_operators, fillvalue=("", "")):
         line = line_of_node or line
         if text != other_text:
-            # Behind "  #", as torch quotes code, so that it stays out of files without code.
-            quoted = f"  # {text or 'nothing'} here, {other_text or 'nothing'} there"
-            return f" at {line}" if line else "", quoted
-    return "", ""
+            return f" at {line}" if line else "", text or "nothing", other_text or "nothing"
+    return "", "", ""
 
 
 def _graph(data: CompileData, lookup_id: cache_lookups.LookupId) -> list[tuple[str, str]]:
     """Return the operators of a graph as AOTAutograd hands it to inductor, each with the line of the program."""
-    lookup = _lookup(data, lookup_id._replace(cache=cache_lookups.FX))
-    if lookup is None:
+    if (lookup := _graph_lookup(data, lookup_id)) is None:
         return []
     texts = [
         number

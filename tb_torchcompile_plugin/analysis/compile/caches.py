@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.compile_log.record import (
     Direction,
     direction_of,
@@ -20,7 +21,7 @@ from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import cache_lookup
-from tb_torchcompile_plugin.torch_names.caches import CODE, is_input, title_of
+from tb_torchcompile_plugin.torch_names.caches import is_input, order_of, title_of
 
 _MAX_PARTS = 4  # parts of a key named in one sentence
 _MAX_VALUE_CHARS = 40  # longer values are left out of a sentence
@@ -151,28 +152,30 @@ def _why(lookup: CacheMessage) -> str | None:
     nearest = lookup.nearest.compile_id + (f" (after reset {epoch})" if epoch else "")
     if not lookup.differences:
         return f"The key is that of {nearest}, whose entry could not be used or was not stored yet"
-    return f"New key. Nearest is {nearest}, which differs in {_listed(lookup.differences)}"
+    rows = sorted(map(_difference, lookup.differences), key=lambda row: order_of(row.part))
+    return f"New key. Nearest is {nearest}, which differs in {listed(rows)}"
 
 
-def _listed(differences: Sequence[DifferenceMessage]) -> str:
-    """List the code of the graph first, then how many inputs, then the other parts with their values."""
+def listed(differences: Sequence[KeyDifference]) -> str:
+    """List the first parts with their values where these are short, all inputs as one."""
     inputs = sum(is_input(row.part) for row in differences)
     phrases = []
     for row in differences:
-        if not is_input(row.part):
-            is_short = row.before and row.now and max(len(row.before), len(row.now)) <= _MAX_VALUE_CHARS
-            phrases.append(title_of(row.part) + (f" ({row.before} → {row.now})" if is_short else ""))
-    if inputs:
-        phrases.insert(0, f"{inputs} input{'s' if inputs > 1 else ''}")
-    phrases = sorted(dict.fromkeys(phrases), key=lambda phrase: phrase != title_of(CODE))
+        is_short = row.before and row.now and max(len(row.before), len(row.now)) <= _MAX_VALUE_CHARS
+        values = f" ({row.before} → {row.now})" if is_short else ""
+        phrases.append(plural(inputs, "input") if is_input(row.part) else row.title + values)
+    phrases = list(dict.fromkeys(phrases))
     more = len(phrases) - _MAX_PARTS
-    rest = f" and {more} more part{'s' if more > 1 else ''}" if more > 0 else ""
+    rest = f" and {plural(more, 'more part')}" if more > 0 else ""
     return ", ".join(phrases[:_MAX_PARTS]) + rest
 
 
 def _difference(row: DifferenceMessage) -> KeyDifference:
+    return difference(title_of(row.part), row.part, row.before, row.now)
+
+
+def difference(title: str, part: str, before: str, now: str) -> KeyDifference:
     """Reduce two texts `Name(field=value, …)` to the fields that differ; keep other texts as they are."""
-    before, now = row.before, row.now
     fields_before, fields_now = _fields(before), _fields(now)
     if fields_before and fields_now:
         either = {**fields_before, **fields_now}
@@ -181,7 +184,7 @@ def _difference(row: DifferenceMessage) -> KeyDifference:
             ", ".join(f"{name}={fields[name]}" for name in names if name in fields)
             for fields in (fields_before, fields_now)
         )
-    return KeyDifference(title_of(row.part), row.part, before or None, now or None)
+    return KeyDifference(title, part, before or None, now or None)
 
 
 def _fields(text: str) -> dict[str, str]:

@@ -9,8 +9,8 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.compile import cache_lookups, startup_parts
-from tb_torchcompile_plugin.analysis.compile.cache_misses import differences
-from tb_torchcompile_plugin.analysis.compile.caches import time_saved_s
+from tb_torchcompile_plugin.analysis.compile.cache_misses import differences, key_differences
+from tb_torchcompile_plugin.analysis.compile.caches import listed, time_saved_s
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import (
     at_line,
@@ -291,7 +291,9 @@ def _sharing(ranks: list[cache_lookups.Start], frames: set[cache_lookups.FrameVe
     if max(map(len, keys.values()), default=0) == 1:
         return f"Their keys are the same. {_SHARE}"
     settings = ranks[0].data.summary.environment.settings
-    differ = "Their keys differ, so that none can use what another one compiled"
+    rows = next(filter(None, (key_differences(ranks[0].data, start.data) for start in ranks[1:])), [])
+    parts = f" in {listed(rows)}" if rows else ""
+    differ = f"Their keys differ{parts}, so that none can use what another one compiled"
     name = next((name for name in names.COMPILE_ON_ONE_RANK if name in settings), None)
     if name and not names.is_setting_on(settings, *names.COMPILE_ON_ONE_RANK):
         return f"{differ}; compile_on_one_rank takes the rank out of graphs ({name} = True)"

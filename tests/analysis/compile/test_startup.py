@@ -45,11 +45,12 @@ def process(
     load_s: float = 0.5,
     after_s: int = 0,
     folder: str = "/cache",
+    more_parts: tuple[str, ...] = (),
 ) -> CompileSummary:
     """One frame: two seconds of Dynamo, then AOTAutograd with inductor inside it, or hits that load for a while."""
     inside_s = load_s if hit else aot_s
     begin, end = 1 * S, (1 + inside_s) * S
-    parts = [code, setting]
+    parts = [code, setting, *more_parts]
     records = [
         mark("B", "entire_frame_compile", 0),
         Record(
@@ -260,7 +261,9 @@ def test_ranks_that_all_compile_the_same_are_told_to_share() -> None:
         for rank in (0, 1)
     ]
     assert any(
-        text.endswith("Their keys differ, so that none can use what another one compiled.")
+        text.endswith(
+            "Their keys differ in setting r (0 → 1), so that none can use what another one compiled."
+        )
         for text in answer(*other).says
     )
     for one in other:
