@@ -179,7 +179,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("sheets", LOGDIR, _sheets),
     Route("all_runs", LOGDIR, Session.all_runs, (text("pin", ""),)),
     Route("compile", WORKER, compile_report, keep=RunLines.keep_log),
-    Route("compile_time", WORKER, compile_time),
+    Route("compile_time", STARTS, compile_time),
     Route("compilations", WORKER, compilations_overview),
     Route("startup", STARTS, startup),
     Route("rank_differences", RUN, rank_differences),

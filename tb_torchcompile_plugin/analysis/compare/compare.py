@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.causes.break_costs import direct_of_span_us
 from tb_torchcompile_plugin.analysis.compare import pairs
 from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
 from tb_torchcompile_plugin.analysis.compile import compile_time
-from tb_torchcompile_plugin.analysis.compile.cache_misses import key_notes
+from tb_torchcompile_plugin.analysis.compile.cache_keys import key_notes
 from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles

@@ -6,7 +6,7 @@ import pytest
 from test_startup import OTHER_CODE, TUNED, process
 
 from live import HAS_TORCH, run, summaries
-from tb_torchcompile_plugin.analysis.compile.cache_misses import key_notes
+from tb_torchcompile_plugin.analysis.compile.cache_keys import key_notes
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 

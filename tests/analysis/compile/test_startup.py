@@ -6,7 +6,7 @@ from pathlib import Path
 
 from compile_records import START_US, a_compilation, artifact, envelope, mark, summary_of
 from recordings import Recording
-from tb_torchcompile_plugin.analysis.compile.cache_lookups import Start, Starts
+from tb_torchcompile_plugin.analysis.compile.starts import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import StartUp, start_findings, startup
 from tb_torchcompile_plugin.analysis.compile.startup_parts import TimePiece, parts_ns, pieces, start_parts
 from tb_torchcompile_plugin.api.export.ask import without_code

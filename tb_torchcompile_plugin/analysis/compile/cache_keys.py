@@ -10,8 +10,24 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple, TypeAlias
 
-from tb_torchcompile_plugin.analysis.compile import cache_lookups
-from tb_torchcompile_plugin.analysis.compile.caches import CacheLookup, KeyDifference, difference, listed
+from msgspec.structs import replace
+
+from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
+    FX_GRAPH_CACHE,
+    CacheLookup,
+    KeyDifference,
+    cache_lookups,
+    counted_lookups,
+    difference,
+    listed,
+)
+from tb_torchcompile_plugin.analysis.compile.starts import (
+    LookupId,
+    Start,
+    Starts,
+    lookups_by_id,
+    matched_frames,
+)
 from tb_torchcompile_plugin.analysis.formatting import at_line, plural
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
@@ -39,38 +55,55 @@ class _Pair(NamedTuple):
     """The same lookup in two processes."""
 
     own: CompileData
-    own_id: cache_lookups.LookupId
+    own_id: LookupId
     other: CompileData
-    other_id: cache_lookups.LookupId
+    other_id: LookupId
 
     def has_same_key(self) -> bool:
-        keys = [_lookup(data, lookup_id) for data, lookup_id in (self[:2], self[2:])]
-        return keys[0].key == keys[1].key
+        return self.lookup.cache_key == self.other_lookup.cache_key
+
+    @property
+    def lookup(self) -> CacheLookup:
+        return self.own.of(lookups_by_id)[self.own_id]
+
+    @property
+    def other_lookup(self) -> CacheLookup:
+        return self.other.of(lookups_by_id)[self.other_id]
 
 
-def differences(starts: cache_lookups.Starts) -> dict[int, KeyMismatch]:
-    """Map misses, by their index in `timed_lookups`, to the difference from the nearest process with this lookup."""
+def compared_lookups(starts: Starts) -> tuple[CacheLookup, ...]:
+    """Return the lookups in order of time, with what differs elsewhere; then those of which torch counts the number."""
+    data = starts.own.data
+    mismatches = starts.of(differences)
+    by_lookup = {id(row): mismatches.get(name) for name, row in data.of(lookups_by_id).items()}
+    rows = []
+    for row in data.of(cache_lookups):
+        if mismatch := by_lookup.get(id(row)):
+            row = replace(row, differs=mismatch.what, than=mismatch.than)
+        rows.append(row)
+    return (*rows, *counted_lookups(data))
+
+
+def differences(starts: Starts) -> dict[LookupId, KeyMismatch]:
+    """Map misses to the difference from the nearest process that made the same lookup."""
     own = starts.own
-    candidates: dict[int, list[tuple[int, KeyMismatch]]] = {}
+    candidates: dict[LookupId, list[tuple[int, KeyMismatch]]] = {}
     for other in starts.others:
         for pair in _pairs(own.data, other.data):
-            number = own.data.of(cache_lookups.lookup_numbers)[pair.own_id]
-            if own.data.of(cache_lookups.timed_lookups)[number][0].result == "miss":
-                candidates.setdefault(number, []).extend(_mismatch(own, other, pair))
+            if pair.lookup.result == "miss":
+                candidates.setdefault(pair.own_id, []).extend(_mismatch(own, other, pair))
     # Prefer a process with the same key, then the one that differs in the fewest parts.
     return {
-        number: min(found, key=lambda candidate: candidate[0])[1]
-        for number, found in sorted(candidates.items())
-        if found
+        lookup_id: min(candidates[lookup_id], key=lambda candidate: candidate[0])[1]
+        for lookup_id in own.data.of(lookups_by_id)
+        if candidates.get(lookup_id)
     }
 
 
-def _mismatch(
-    own: cache_lookups.Start, other: cache_lookups.Start, pair: _Pair
-) -> Iterator[tuple[int, KeyMismatch]]:
+def _mismatch(own: Start, other: Start, pair: _Pair) -> Iterator[tuple[int, KeyMismatch]]:
     """Yield the mismatch with one other process, with the number of parts that differ; nothing where it is unknown."""
     environment, other_environment = own.data.summary.environment, other.data.summary.environment
-    result = _lookup(pair.other, pair.other_id).result
+    result = pair.other_lookup.result
     had_entry = other_environment.written_ns <= environment.recording_start_ns
     if result == "hit":
         had_entry = other_environment.recording_start_ns < environment.written_ns
@@ -86,7 +119,7 @@ def key_notes(a: CompileData | None, b: CompileData | None) -> list[str]:
     """Say which parts of the cache keys of the same graphs differ between A and B; [] where none does."""
     if a is None or b is None or a is b:
         return []
-    pairs = [pair for pair in _pairs(a, b, anywhere=True) if pair.own_id.cache == cache_lookups.FX]
+    pairs = [pair for pair in _pairs(a, b, anywhere=True) if pair.own_id.cache == FX_GRAPH_CACHE]
     changed = [pair for pair in pairs if not pair.has_same_key()]
     if not changed:
         return []
@@ -117,28 +150,23 @@ def differing_parts(pairs: Sequence[_Pair]) -> list[KeyDifference]:
 
 
 def _pairs(own: CompileData, other: CompileData, *, anywhere: bool = False) -> list[_Pair]:
-    frames = cache_lookups.matched_frames(own, other, anywhere=anywhere)
-    other_numbers = other.of(cache_lookups.lookup_numbers)
+    frames = matched_frames(own, other, anywhere=anywhere)
+    other_ids = other.of(lookups_by_id)
     pairs = []
-    for lookup_id in own.of(cache_lookups.lookup_numbers):
+    for lookup_id in own.of(lookups_by_id):
         if frame := frames.get(lookup_id[:4]):
-            other_id = cache_lookups.LookupId(*frame, *lookup_id[4:])
-            if other_id in other_numbers:
+            other_id = LookupId(*frame, *lookup_id[4:])
+            if other_id in other_ids:
                 pairs.append(_Pair(own, lookup_id, other, other_id))
     return pairs
 
 
-def _lookup(data: CompileData, lookup_id: cache_lookups.LookupId) -> CacheLookup:
-    return data.of(cache_lookups.timed_lookups)[data.of(cache_lookups.lookup_numbers)[lookup_id]][0]
-
-
-def _graph_lookup(data: CompileData, lookup_id: cache_lookups.LookupId) -> CacheLookup | None:
+def _graph_lookup(data: CompileData, lookup_id: LookupId) -> CacheLookup | None:
     """Return the lookup of the FX graph inside a lookup; AOTAutograd's keys have no recorded parts."""
-    lookup_id = lookup_id._replace(cache=cache_lookups.FX)
-    return _lookup(data, lookup_id) if lookup_id in data.of(cache_lookups.lookup_numbers) else None
+    return data.of(lookups_by_id).get(lookup_id._replace(cache=FX_GRAPH_CACHE))
 
 
-def _same_key(own: cache_lookups.Start, other: cache_lookups.Start, result: str) -> str:
+def _same_key(own: Start, other: Start, result: str) -> str:
     """Explain a miss with the key of another process: another place to look for the entry, or who compiled first."""
     environment, other_environment = own.data.summary.environment, other.data.summary.environment
     if environment.written_ns <= other_environment.recording_start_ns:
@@ -174,7 +202,7 @@ def _value(part: KeyPart | None, data: CompileData) -> str | None:
     return instead.get(part.name, part.value)
 
 
-def _parts(data: CompileData, lookup_id: cache_lookups.LookupId) -> dict[str, KeyPart]:
+def _parts(data: CompileData, lookup_id: LookupId) -> dict[str, KeyPart]:
     lookup = _graph_lookup(data, lookup_id)
     return {} if lookup is None or lookup.artifact is None else data.of(key_parts, lookup.artifact)
 
@@ -234,7 +262,7 @@ def _code_line(pair: _Pair) -> tuple[str, str, str]:
     return "", "", ""
 
 
-def _graph(data: CompileData, lookup_id: cache_lookups.LookupId) -> list[tuple[str, str]]:
+def _graph(data: CompileData, lookup_id: LookupId) -> list[tuple[str, str]]:
     """Return the operators of a graph as AOTAutograd hands it to inductor, each with the line of the program."""
     if (lookup := _graph_lookup(data, lookup_id)) is None:
         return []
