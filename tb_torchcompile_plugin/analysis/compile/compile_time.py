@@ -84,6 +84,7 @@ class CompileCost(NamedTuple):
     hits: int
     lookups: int
     whole: bool  # whether all compilations were timed; otherwise it was more
+    saved_s: float | None = None  # by entries of other processes, as torch noted it; None without such hits
 
 
 def compile_cost(data: CompileData) -> CompileCost | None:
@@ -91,11 +92,12 @@ def compile_cost(data: CompileData) -> CompileCost | None:
     if (blocked := data.of(total_s)) is None:
         return None
     whole = all(row.HasField("duration_ns") for row in data.summary.compilations)
-    saved = sum(ns for lookups in data.of(first_lookups) for ns in saved_ns(lookups))
+    saved = [ns for lookups in data.of(first_lookups) for ns in saved_ns(lookups)]
+    cold = blocked + to_seconds(sum(saved)) if whole else None
     results = data.of(result_counts)
     hits, lookups = results["hit"], results.total()
     warm = blocked if hits and hits == lookups else None
-    return CompileCost(blocked, blocked + to_seconds(saved) if whole else None, warm, hits, lookups, whole)
+    return CompileCost(blocked, cold, warm, hits, lookups, whole, to_seconds(sum(saved)) if saved else None)
 
 
 def count_compilations(data: CompileData) -> int:

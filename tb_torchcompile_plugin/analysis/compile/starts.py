@@ -11,7 +11,6 @@ from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
     CacheLookup,
     cache_lookups,
     result_counts,
-    time_saved_s,
     would_save_ns,
 )
 from tb_torchcompile_plugin.analysis.compile.compile_time import compile_cost
@@ -169,7 +168,7 @@ def start_rows(starts: Starts) -> tuple[StartRow, ...]:
                 hits=results["hit"],
                 misses=results["miss"],
                 bypasses=results["bypass"],
-                saved_s=data.of(time_saved_s),
+                saved_s=cost.saved_s if cost else None,
                 would_save_s=None if would_save is None else to_seconds(would_save),
                 common=len(common),
                 common_compile_s=to_seconds(sum(ns for _, ns in common)) if common else None,

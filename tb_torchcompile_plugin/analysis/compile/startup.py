@@ -10,7 +10,8 @@ import msgspec
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.compile import cache_lookups, startup_parts
 from tb_torchcompile_plugin.analysis.compile.cache_keys import compared_lookups, differences, key_differences
-from tb_torchcompile_plugin.analysis.compile.cache_lookups import CacheLookup, listed, time_saved_s
+from tb_torchcompile_plugin.analysis.compile.cache_lookups import CacheLookup, listed
+from tb_torchcompile_plugin.analysis.compile.compile_time import compile_cost
 from tb_torchcompile_plugin.analysis.compile.starts import (
     FrameVersion,
     Start,
@@ -217,8 +218,8 @@ def _measured(starts: Starts) -> Iterator[str]:
     other = cold if is_warm else warm
     common = common_frame_times(cold.data, warm.data)
     cold_ns, warm_ns = sum(ns for ns, _ in common), sum(ns for _, ns in common)
-    saved_s = warm.data.of(time_saved_s)
-    count = "" if saved_s is None else f" torch's hits count {seconds(saved_s)}."
+    cost = warm.data.of(compile_cost)
+    count = f" torch's hits count {seconds(cost.saved_s)}." if cost and cost.saved_s is not None else ""
     times = f"{duration(cold_ns / 1000)} cold and {duration(warm_ns / 1000)} warm"
     what = f"Measured against {other.name}: what both compiled took {times}"
     if cold_ns <= warm_ns:

@@ -218,6 +218,17 @@ def test_what_came_of_lookups_may_be_a_word_that_nobody_knows() -> None:
     assert answer(start("c", other)).starts[0].kind == "mixed"
 
 
+def test_what_a_process_stored_itself_is_no_warm_start() -> None:
+    summary = process()
+    again = process(hit=True).compilations[0]
+    again.key.compile_id = "0/1"
+    for lookup, earlier in zip(again.cache, ("fk", "ak")):
+        assert lookup.key == earlier
+    summary.compilations.append(again)
+    row = answer(start("r", summary)).starts[0]
+    assert (row.kind, row.hits, row.misses, row.saved_s) == ("cold", 0, 2, None)
+
+
 def test_hits_that_spare_nothing() -> None:
     cold, warm = start("cold", process()), start("warm", process(hit=True, load_s=9, after_s=60))
     assert "The hits spared nothing" in answer(warm, cold).says[1]
