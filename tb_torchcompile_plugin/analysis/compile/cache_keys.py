@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -34,12 +34,9 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS, NO_PLACE, NODE_PLACE, is_aot_graph
 from tb_torchcompile_plugin.torch_names.caches import CODE, TORCH, KeyPart, order_of, part_of, title_of
 
-_DifferingPart: TypeAlias = tuple[str, str | None, str | None]  # name, value here, and in the other process
-
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _COMPILED_FIRST = "not the key: it was compiled here first"
 _LAST = 1 << 30  # sorts after any number of differing parts
-_MAX_VALUE_CHARS = 60  # longer values are cut off in a sentence
 
 
 class KeyMismatch(NamedTuple):
@@ -54,21 +51,18 @@ class KeyMismatch(NamedTuple):
 class _Pair(NamedTuple):
     """The same lookup in two processes."""
 
-    own: CompileData
-    own_id: LookupId
-    other: CompileData
-    other_id: LookupId
+    before: CompileData
+    before_id: LookupId
+    now: CompileData
+    now_id: LookupId
+
+    @property
+    def lookups(self) -> tuple[CacheLookup, CacheLookup]:
+        return self.before.of(lookups_by_id)[self.before_id], self.now.of(lookups_by_id)[self.now_id]
 
     def has_same_key(self) -> bool:
-        return self.lookup.cache_key == self.other_lookup.cache_key
-
-    @property
-    def lookup(self) -> CacheLookup:
-        return self.own.of(lookups_by_id)[self.own_id]
-
-    @property
-    def other_lookup(self) -> CacheLookup:
-        return self.other.of(lookups_by_id)[self.other_id]
+        before, now = self.lookups
+        return before.cache_key == now.cache_key
 
 
 def compared_lookups(starts: Starts) -> tuple[CacheLookup, ...]:
@@ -89,9 +83,9 @@ def differences(starts: Starts) -> dict[LookupId, KeyMismatch]:
     own = starts.own
     candidates: dict[LookupId, list[tuple[int, KeyMismatch]]] = {}
     for other in starts.others:
-        for pair in _pairs(own.data, other.data):
-            if pair.lookup.result == "miss":
-                candidates.setdefault(pair.own_id, []).extend(_mismatch(own, other, pair))
+        for pair in _pairs(other.data, own.data):
+            if pair.lookups[1].result == "miss":
+                candidates.setdefault(pair.now_id, []).extend(_mismatch(own, other, pair))
     # Prefer a process with the same key, then the one that differs in the fewest parts.
     return {
         lookup_id: min(candidates[lookup_id], key=lambda candidate: candidate[0])[1]
@@ -103,7 +97,7 @@ def differences(starts: Starts) -> dict[LookupId, KeyMismatch]:
 def _mismatch(own: Start, other: Start, pair: _Pair) -> Iterator[tuple[int, KeyMismatch]]:
     """Yield the mismatch with one other process, with the number of parts that differ; nothing where it is unknown."""
     environment, other_environment = own.data.summary.environment, other.data.summary.environment
-    result = pair.other_lookup.result
+    result = pair.lookups[0].result
     had_entry = other_environment.written_ns <= environment.recording_start_ns
     if result == "hit":
         had_entry = other_environment.recording_start_ns < environment.written_ns
@@ -111,53 +105,52 @@ def _mismatch(own: Start, other: Start, pair: _Pair) -> Iterator[tuple[int, KeyM
     if pair.has_same_key():
         what = _same_key(own, other, result)
         yield _LAST if what == _COMPILED_FIRST else 0, KeyMismatch(what, *process)
-    elif parts := _differing_parts(pair):
-        yield len(parts), KeyMismatch(_describe(parts, pair), *process)
+    elif what := _what_differs([pair]):
+        yield len(_differing_parts(pair)), KeyMismatch(what, *process)
 
 
 def key_notes(a: CompileData | None, b: CompileData | None) -> list[str]:
     """Say which parts of the cache keys of the same graphs differ between A and B; [] where none does."""
     if a is None or b is None or a is b:
         return []
-    pairs = [pair for pair in _pairs(a, b, anywhere=True) if pair.own_id.cache == FX_GRAPH_CACHE]
+    pairs = [pair for pair in _pairs(a, b, anywhere=True) if pair.now_id.cache == FX_GRAPH_CACHE]
     changed = [pair for pair in pairs if not pair.has_same_key()]
     if not changed:
         return []
-    graphs = f"{len(changed)} of {plural(len(pairs), 'graph')}"
-    if not (rows := differing_parts(changed)):
-        return [f"The compile cache keys of {graphs} differ, and the parts of these keys were not recorded."]
-    code = next((pair for pair in changed if any(row[0] == CODE for row in _differing_parts(pair))), None)
-    operators = _code_line(code)[1:] if code else None
-    quoted = "  # {} in A, {} in B".format(*operators) if operators and any(operators) else ""
-    return [f"The compile cache keys of {graphs} differ in {listed(rows)}.{quoted}"]
+    what = _what_differs(changed)
+    parts = f" in {what}" if what else ", and the parts of these keys were not recorded"
+    return [f"The compile cache keys of {len(changed)} of {plural(len(pairs), 'graph')} differ{parts}"]
 
 
-def key_differences(own: CompileData, other: CompileData) -> list[KeyDifference]:
-    """Return the parts that differ between the keys of the same graphs in two processes; [] where unknown."""
-    return differing_parts([pair for pair in _pairs(own, other) if not pair.has_same_key()])
+def differing_keys(before: CompileData, now: CompileData) -> str:
+    """Return which parts of the keys of the same lookups differ between two processes; "" where unknown."""
+    return _what_differs([pair for pair in _pairs(before, now) if not pair.has_same_key()])
 
 
-def differing_parts(pairs: Sequence[_Pair]) -> list[KeyDifference]:
-    """Return the parts that differ, each once: those of most keys first, of these the one that explains the others."""
-    keys, rows = Counter[str](), dict[str, KeyDifference]()
+def _what_differs(pairs: Sequence[_Pair]) -> str:
+    """List the parts that differ: those of most keys first, of these the one that explains the others."""
+    keys, rows, quoted = Counter[str](), dict[str, KeyDifference](), ""
     for pair in pairs:
-        for name, value, other_value in _differing_parts(pair):
+        for name, before, now in _differing_parts(pair):
             keys[name] += 1
-            if name not in rows:
-                title = title_of(name) + (_code_line(pair)[0] if name == CODE else "")
-                rows[name] = difference(title, name, value or "", other_value or "")
-    return [rows[name] for name in sorted(rows, key=lambda name: (-keys[name], order_of(name)))]
+            if name == CODE and name not in rows:
+                line, quoted = _code_line(pair)
+                rows[name] = KeyDifference(title_of(name) + line, name, None, None)
+            elif name not in rows:
+                rows[name] = difference(title_of(name), name, before, now)
+    return (
+        listed([rows[name] for name in sorted(rows, key=lambda name: (-keys[name], order_of(name)))]) + quoted
+    )
 
 
-def _pairs(own: CompileData, other: CompileData, *, anywhere: bool = False) -> list[_Pair]:
-    frames = matched_frames(own, other, anywhere=anywhere)
-    other_ids = other.of(lookups_by_id)
+def _pairs(before: CompileData, now: CompileData, *, anywhere: bool = False) -> list[_Pair]:
+    frames = matched_frames(now, before, anywhere=anywhere)
     pairs = []
-    for lookup_id in own.of(lookups_by_id):
-        if frame := frames.get(lookup_id[:4]):
-            other_id = LookupId(*frame, *lookup_id[4:])
-            if other_id in other_ids:
-                pairs.append(_Pair(own, lookup_id, other, other_id))
+    for now_id in now.of(lookups_by_id):
+        if frame := frames.get(now_id[:4]):
+            before_id = LookupId(*frame, *now_id[4:])
+            if before_id in before.of(lookups_by_id):
+                pairs.append(_Pair(before, before_id, now, now_id))
     return pairs
 
 
@@ -181,25 +174,22 @@ def _same_key(own: Start, other: Start, result: str) -> str:
     return "not the key: the entry was removed, or could not be used"
 
 
-def _differing_parts(pair: _Pair) -> list[_DifferingPart]:
-    """Return the parts of two keys that differ with their values, what explains the others first; [] where unknown."""
-    parts, other_parts = _parts(pair.own, pair.own_id), _parts(pair.other, pair.other_id)
-    if not parts or not other_parts:
-        return []
+def _differing_parts(pair: _Pair) -> list[tuple[str, str, str]]:
+    """Return the name and both values of the parts of two keys that differ; [] where unknown."""
+    parts, now_parts = _parts(pair.before, pair.before_id), _parts(pair.now, pair.now_id)
     rows = []
-    for name in {**parts, **other_parts}:
-        part, other_part = parts.get(name), other_parts.get(name)
-        if not (part and other_part and part.hash == other_part.hash):
-            rows.append((name, _value(part, pair.own), _value(other_part, pair.other)))
-    return sorted(rows, key=lambda row: order_of(row[0]))
+    for name in {**parts, **now_parts} if parts and now_parts else ():
+        part, now_part = parts.get(name), now_parts.get(name)
+        if not (part and now_part and part.hash == now_part.hash):
+            rows.append((name, _value(part, pair.before), _value(now_part, pair.now)))
+    return rows
 
 
-def _value(part: KeyPart | None, data: CompileData) -> str | None:
-    """Return the value of a part, None of a missing one; torch's is its version, the graph's is not quoted."""
+def _value(part: KeyPart | None, data: CompileData) -> str:
+    """Return the value of a part; torch's is a hash of its source code, so its version stands for it."""
     if part is None:
-        return None
-    instead = {TORCH: data.summary.environment.torch_version, CODE: ""}
-    return instead.get(part.name, part.value)
+        return "not there"
+    return data.summary.environment.torch_version if part.name == TORCH else part.value
 
 
 def _parts(data: CompileData, lookup_id: LookupId) -> dict[str, KeyPart]:
@@ -231,35 +221,20 @@ def key_parts(data: CompileData, artifact: int) -> dict[str, KeyPart]:
     return parts
 
 
-def _describe(parts: list[_DifferingPart], pair: _Pair) -> str:
-    name, *texts = parts[0]
-    more = f", and {plural(len(parts) - 1, 'more part')} of the key" if len(parts) > 1 else ""
-    if name == CODE:
-        line, *operators = _code_line(pair)
-        # Behind "  #", as torch quotes code, so that it stays out of files without code.
-        quoted = "  # {} here, {} there".format(*operators) if any(operators) else ""
-        return f"{title_of(name)}{line}{more}{quoted}"
-    values = [
-        "not there"
-        if text is None
-        else text[:_MAX_VALUE_CHARS] + ("…" if len(text) > _MAX_VALUE_CHARS else "")
-        for text in texts
-    ]
-    comparison = f" is {values[0]} here, and {values[1]} there" if any(values) else ""
-    return f"{title_of(name)}{comparison}{more}"
+def _code_line(pair: _Pair) -> tuple[str, str]:
+    """Return " at m.py:4", the first line of the program whose operators differ, and these; "" where unknown.
 
-
-def _code_line(pair: _Pair) -> tuple[str, str, str]:
-    """Return " at " the first line of the program whose operators differ, and these operators; "" where unknown."""
-    operators, other_operators = _graph(pair.own, pair.own_id), _graph(pair.other, pair.other_id)
-    if not operators or not other_operators:
-        return "", "", ""
+    The operators are behind "  #", as torch quotes code, so that they stay out of files without code.
+    """
+    before, now = _graph(pair.before, pair.before_id), _graph(pair.now, pair.now_id)
     line = ""
-    for (text, line_of_node), (other_text, _) in zip_longest(operators, other_operators, fillvalue=("", "")):
+    for (text, _), (now_text, line_of_node) in (
+        zip_longest(before, now, fillvalue=("", "")) if before and now else ()
+    ):
         line = line_of_node or line
-        if text != other_text:
-            return f" at {line}" if line else "", text or "nothing", other_text or "nothing"
-    return "", "", ""
+        if text != now_text:
+            return f" at {line}" if line else "", f"  # {text or 'nothing'} → {now_text or 'nothing'}"
+    return "", ""
 
 
 def _graph(data: CompileData, lookup_id: LookupId) -> list[tuple[str, str]]:

@@ -9,8 +9,8 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.compile import cache_lookups, startup_parts
-from tb_torchcompile_plugin.analysis.compile.cache_keys import compared_lookups, differences, key_differences
-from tb_torchcompile_plugin.analysis.compile.cache_lookups import CacheLookup, listed
+from tb_torchcompile_plugin.analysis.compile.cache_keys import compared_lookups, differences, differing_keys
+from tb_torchcompile_plugin.analysis.compile.cache_lookups import CacheLookup
 from tb_torchcompile_plugin.analysis.compile.compile_time import compile_cost
 from tb_torchcompile_plugin.analysis.compile.starts import (
     FrameVersion,
@@ -297,8 +297,8 @@ def _sharing(ranks: list[Start], frames: set[FrameVersion]) -> str:
     if max(map(len, keys.values()), default=0) == 1:
         return f"Their keys are the same. {_SHARE}"
     settings = ranks[0].data.summary.environment.settings
-    rows = next(filter(None, (key_differences(ranks[0].data, start.data) for start in ranks[1:])), [])
-    parts = f" in {listed(rows)}" if rows else ""
+    what = next(filter(None, (differing_keys(ranks[0].data, start.data) for start in ranks[1:])), "")
+    parts = f" in {what.partition('  #')[0]}" if what else ""
     differ = f"Their keys differ{parts}, so that none can use what another one compiled"
     name = next((name for name in names.COMPILE_ON_ONE_RANK if name in settings), None)
     if name and not names.is_setting_on(settings, *names.COMPILE_ON_ONE_RANK):

@@ -237,17 +237,14 @@ def test_hits_that_spare_nothing() -> None:
 def test_a_miss_names_the_first_setting_that_differs_and_in_which_run() -> None:
     said = answer(start("b", process(key="b", setting=TUNED, after_s=60)), start("a", process()))
     aot, graph = said.start_lookups
-    assert (
-        aot.differs == graph.differs == "setting max_autotune is True here, and False there"
-        and graph.than == "a, w"
-    )
+    assert aot.differs == graph.differs == "setting max_autotune (False → True)" and graph.than == "a, w"
     assert said.says[2].endswith(f"against a, w: {graph.differs}.")
 
 
 def test_a_miss_names_the_line_whose_code_differs() -> None:
     said = answer(start("b", process(key="b", code=OTHER_CODE, after_s=60)), start("a", process()))
     assert said.start_lookups[1].differs == (
-        "the code of the graph at m.py:4  # add = aten.add(x, 2) here, add = aten.add(x, 1) there"
+        "the code of the graph at m.py:4  # add = aten.add(x, 1) → add = aten.add(x, 2)"
     )
 
 
