@@ -6,6 +6,7 @@ from pathlib import Path
 
 from compile_records import START_US, a_compilation, artifact, envelope, mark, summary_of
 from recordings import Recording
+from tb_torchcompile_plugin.analysis.compile.compilation_details import CompileTime
 from tb_torchcompile_plugin.analysis.compile.starts import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import StartUp, start_findings, startup
 from tb_torchcompile_plugin.analysis.compile.startup_parts import TimePiece, parts_ns, pieces, start_parts
@@ -320,6 +321,9 @@ def test_the_route_and_the_report_know_the_other_runs(tmp_path: Path) -> None:
     said = poll(session, ROUTES["startup"], {"run": "b", "worker": "w"})
     assert isinstance(said, StartUp) and [row.run for row in said.starts] == ["b", "a"]
     assert poll(session, ROUTES["startup"], {"run": "b", "worker": "w"}) is said
+    time = poll(session, ROUTES["compile_time"], {"run": "b", "worker": "w"})
+    assert isinstance(time, CompileTime) and time.cache == said.start_lookups
+    assert time.cache[1].differs == "setting max_autotune (False → True)"
     report = read_report(str(tmp_path))
     assert [row.startup == said for run in report.runs for row in run.workers] == [False, True]
     assert [(row.rule, row.run, row.severity) for row in report.findings if row.rule == "cold_start"] == [
