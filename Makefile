@@ -62,9 +62,10 @@ lint: $(ENVIRONMENT) ## ruff and mypy
 frontend: $(NODE_MODULES) ## rebuild the committed bundle in tb_torchcompile_plugin/static (needs Node.js)
 	@scripts/node.sh "building the frontend" npm run build
 
-types: $(ENVIRONMENT) ## regenerate frontend/src/api/types.ts from the routes and structs of the server
+types: $(ENVIRONMENT) ## regenerate frontend/src/api/types.ts, docs/http.md and docs/findings.md from the routes and structs of the server
 	@$(BIN)/python tools/make_types.py
 	@$(BIN)/python tools/make_findings.py
+	@$(BIN)/python tools/make_http.py
 
 frontend-check: $(NODE_MODULES)
 	@echo "==> Frontend: types, lint, format, unit tests"

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from html import escape
+from itertools import repeat
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -14,6 +15,7 @@ from tb_torchcompile_plugin.analysis.compare.pairs import Pair, Sides
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runtime.span_report import Compile
 from tb_torchcompile_plugin.api import report as reports
+from tb_torchcompile_plugin.api.answers.sections import Address, Table, id_field
 from tb_torchcompile_plugin.api.catalog import newest_span, only_run
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
@@ -46,10 +48,11 @@ _OBJECTS = (*_NODES, reports.Run)  # no rows of the object that holds them
 class Tables(Mapping[str, "DataFrame"]):
     """One DataFrame for every list of rows in the report, by name or as an attribute: `tables.kernels`.
 
-    Columns and values are those of `report --json`, with the `run`, `worker` and `span` of the row in front. A list
-    inside of an object is a table of both names: `tables.step_breakdown_steps`; so are those of a job: `job_waits` and,
-    by rank, `job_ranks`. The single values of `spans`, `workers`, `compile` and `job` are tables, too.
-    A table without rows still has its columns. `verdict` is what the tab opens with; `findings`, what to do.
+    Columns and values are those of `report --json`, the `id` for `tb-torchcompile show` among them, with the `run`,
+    `worker` and `span` of the row in front. A list inside of an object is a table of both names:
+    `tables.step_breakdown_steps`; so are those of a job: `job_waits` and, by rank, `job_ranks`. The single values of
+    `spans`, `workers`, `compile` and `job` are tables, too. A table without rows still has its columns. `verdict` is
+    what the tab opens with; `findings`, what to do.
     """
 
     def __init__(self, frames: "Mapping[str, DataFrame]", verdict: str = "", logdir: str = "") -> None:
@@ -147,7 +150,7 @@ def compared_tables(report: FullReport) -> dict[str, _Table]:
     """Return the tables by name, `figures` first. Two sides of a number are columns of their own."""
     values = msgspec.to_builtins(report)
     by_name: dict[str, _Table] = {}
-    for name, path, columns in _lists(FullReport):
+    for name, path, _, columns in _lists(FullReport):
         if name != "tables_layout":
             by_name[path[-1]] = _flat_names(columns), [_flat(row) for row in _rows(values, path)]
     return by_name
@@ -171,17 +174,30 @@ def _flat(row: Row) -> Row:
 
 
 def tables(report: reports.Report) -> dict[str, _Table]:
-    """Return the tables by name, in the order of the report."""
+    """Return the tables by name, in the order of the report; rows have the ids that `report --json` prints."""
     by_name: dict[str, _Table] = {}
-    for kind, (_, id_names) in _NODES.items():
-        for name, _, columns in _lists(kind):
+    for kind, (_, place_names) in _NODES.items():
+        for name, _, row, columns in _lists(kind):
             all_columns = by_name.setdefault(name, ([], []))[0]
-            all_columns[:] = dict.fromkeys((*all_columns, *id_names, *columns))
-    for node, ids in _nodes(report):
+            all_columns[:] = dict.fromkeys((*all_columns, *place_names, *_id_column(row), *columns))
+    for node, place in _nodes(report):
         values = msgspec.to_builtins(node)
-        for name, path, _ in _lists(type(node)):
-            by_name[name][1].extend({**ids, **row} for row in _rows(values, path))
+        for name, path, row, _ in _lists(type(node)):
+            ids = _ids(node, Address(**place), path) if _id_column(row) else repeat({})
+            by_name[name][1].extend({**place, **id, **row} for id, row in zip(ids, _rows(values, path)))
     return by_name
+
+
+def _id_column(row: Any) -> list[str]:
+    return [id_field(row)] if row and issubclass(row, msgspec.Struct) else []
+
+
+def _ids(node: Any, place: Address, path: _Path) -> list[Row]:
+    """Return the id of each row at a path."""
+    for name in path:
+        node = getattr(node, name, None)
+    table = Table(place, ".".join(path), list(node or ()))
+    return [{id_field(type(row)): id} for id, row in zip(table.ids, table.rows)]
 
 
 def _nodes(report: reports.Report) -> Iterator[tuple[msgspec.Struct, Row]]:
@@ -198,11 +214,11 @@ def _nodes(report: reports.Report) -> Iterator[tuple[msgspec.Struct, Row]]:
                 yield span, {**ids, "span": span.span}
 
 
-def _lists(kind: type, path: _Path = ()) -> Iterator[tuple[str, _Path, _Fields]]:
-    """Yield each list of rows in a node, and its single values: table, path of its rows, their columns with types."""
+def _lists(kind: type, path: _Path = ()) -> Iterator[tuple[str, _Path, type | None, _Fields]]:
+    """Yield each list of rows in a node, and its single values: table, path and type of its rows, and their columns."""
     fields = _fields(kind)
     if not path and (own := _NODES.get(kind, ("", ()))[0]):
-        yield own, (), {name: types for name, types in fields.items() if _is_value(types[0])}
+        yield own, (), None, {name: types for name, types in fields.items() if _is_value(types[0])}
     for name, types in fields.items():
         inner = (*path, name)
         origin: Any = get_origin(types[0])
@@ -210,7 +226,7 @@ def _lists(kind: type, path: _Path = ()) -> Iterator[tuple[str, _Path, _Fields]]
             item = get_args(types[0])[0]
             if _has_fields(item) and item not in _OBJECTS:
                 table = _PREFIXES.get(kind, "") + "_".join(inner)
-                yield _SHORT.get(table, table), inner, _fields(item)
+                yield _SHORT.get(table, table), inner, item, _fields(item)
         elif _has_fields(types[0]) and types[0] not in _OBJECTS:
             yield from _lists(types[0], inner)
 

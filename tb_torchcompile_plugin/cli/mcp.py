@@ -4,12 +4,12 @@ Each tool answers in JSON of at most `max_bytes`, and writes nothing.
 """
 
 import argparse
+import inspect
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.starts import comparison
 from tb_torchcompile_plugin.cli.answers.commands import default_logdir
 from tb_torchcompile_plugin.cli.what_if import scenario_of
-from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+from tb_torchcompile_plugin.errors import NotFound, Notice, UserError, WrongArgument
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, is_within
 
 if TYPE_CHECKING:
@@ -56,19 +56,46 @@ def server(logdir: str) -> "MCPServer":
     """Return a server with the tools of a logdir. Raises UserError."""
     try:
         from mcp.server import MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError
         from mcp.types import ToolAnnotations
     except ImportError as error:
         raise UserError(
             "the package mcp, version 2 or newer, is not installed",
             next_step="Install it with: pip install 'tb-torchcompile-plugin[mcp]'",
         ) from error
-    answering = MCPServer(
+    tools = tools_of(Tools(logdir))
+
+    class Server(MCPServer):
+        """Shows errors of the user's making as a terminal does: the SDK hides them, and drops unknown arguments."""
+
+        async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            try:
+                check_call(tools, name, arguments)
+                return await super().call_tool(name, arguments, context)
+            except (UserError, ToolError) as error:
+                cause = error.__cause__ if isinstance(error.__cause__, UserError) else error
+                raise ToolError(str(cause)) from error
+
+    answering = Server(
         "tb-torchcompile", instructions=INSTRUCTIONS, version=plugin_version() or "", log_level="WARNING"
     )
     read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    for name, tool in tools_of(Tools(logdir)).items():
-        answering.add_tool(_with_errors(tool), name=name, annotations=read_only, structured_output=False)
+    for name, tool in tools.items():
+        answering.add_tool(tool, name=name, annotations=read_only, structured_output=False)
     return answering
+
+
+def check_call(tools: Mapping[str, Callable[..., str]], name: str, arguments: Collection[str]) -> None:
+    """Raise WrongArgument, with the right names, for a tool or an argument that is not there or is missing."""
+    if name not in tools:
+        raise WrongArgument(f"there is no tool {name!r}", next_step=f"There are {', '.join(tools)}")
+    known = inspect.signature(tools[name]).parameters
+    needed = [parameter.name for parameter in known.values() if parameter.default is parameter.empty]
+    problems = [f"{name} has no argument {argument!r}" for argument in arguments if argument not in known]
+    problems += [f"{name} needs {argument!r}" for argument in needed if argument not in arguments]
+    if problems:
+        signature = ", ".join(argument if argument in needed else f"{argument}=…" for argument in known)
+        raise WrongArgument(", ".join(problems), next_step=f"Call {name}({signature})")
 
 
 def tools_of(tools: "Tools") -> dict[str, Callable[..., str]]:
@@ -82,20 +109,6 @@ def tools_of(tools: "Tools") -> dict[str, Callable[..., str]]:
         "search": tools.search,
         "source": tools.source,
     }
-
-
-def _with_errors(tool: Callable[..., str]) -> Callable[..., str]:
-    """Return `tool` with the errors of the user's making shown as in a terminal; the SDK hides all others."""
-    from mcp.server.mcpserver.exceptions import ToolError
-
-    @wraps(tool)
-    def call(*args: object, **kwargs: object) -> str:
-        try:
-            return tool(*args, **kwargs)
-        except UserError as error:
-            raise ToolError(str(error)) from error
-
-    return call
 
 
 class OutsideError(UserError):

@@ -28,7 +28,7 @@ WAITS: tuple[LateCause, ...] = ("synchronise", "memory_copy", "launch")  # for a
 # Chosen by eye on the recordings.
 _MORE_WORK_SHARE = 0.1
 _LEAST_NS = 20_000  # ranks are apart by as much in any job; observed on the recordings
-_MOST_RANKS = 64  # whose lateness is explained; it bounds the time of a large job
+_MOST_RANKS = 512  # whose lateness is explained; it bounds the time of a large job
 _NEVER = -(1 << 62)  # ns, before all times
 # Where more than half of the ranks are late together, the rank in the middle is late itself, and the early ones are
 # the peers. Fewer than three of them, or than a quarter, may do less by design: they are no peers. Lateness has two

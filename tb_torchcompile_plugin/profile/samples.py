@@ -3,6 +3,7 @@
 By the handler's samples (writer/sampler.py). They only name time; how long something took is in the trace.
 """
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -159,12 +160,13 @@ def lines_around(profile: Profile, tracks: Int64s, times: Int64s) -> Int64s:
 
     It is the innermost line that the samples before and after share: a loop's, where these are of two lines in it.
     Samples of all steps count, each at its position in its step. A thread without samples, as autograd's, works for the
-    one that has most. The lines that all samples share run the loop over the steps and name nothing.
+    one of the steps. The lines that all samples share run the loop over the steps and name nothing.
     """
     sampled, found = profile.of(samples), np.full(len(times), -1)
     if not len(sampled.time):
         return found
-    most = int(np.bincount(sampled.track).argmax())
+    of_steps = sampled.track[np.isin(sampled.track, profile.of(StepWindows).tracks)]
+    most = int(np.bincount(of_steps if len(of_steps) else sampled.track).argmax())
     tracks = np.where(np.isin(tracks, sampled.track), tracks, most)
     for rows in groups_of_equal(np.arange(len(times)), tracks):
         track = int(tracks[rows[0]])
@@ -181,6 +183,22 @@ def lines_around(profile: Profile, tracks: Int64s, times: Int64s) -> Int64s:
         shared = [_innermost_shared(sampled, loop, *both) for both in pairs.T.tolist()]
         found[rows[inside]] = np.array(shared, np.int64)[pair]
     return found
+
+
+def called_from(profile: Profile) -> dict[tuple[str, int], tuple[str, int]]:
+    """Return by line of the program the line of the step from which it was called in most samples.
+
+    That is the outermost line below those that run the loop over the steps; a line of the step is its own.
+    """
+    sampled = profile.of(samples)
+    numbers, counts = np.unique(sampled.stack, return_counts=True)
+    stacks = [sampled.stacks[number] for number in numbers.tolist()]
+    loop, seen = _loop(stacks), Counter[tuple[int, int]]()
+    for stack, count in zip(stacks, counts.tolist()):
+        seen.update({(line, stack[loop]): count for line in stack[loop:]})
+    lines = [row[:2] for row in sampled.lines]
+    # The most frequent one is written last.
+    return {lines[line]: lines[outer] for (line, outer), _ in reversed(seen.most_common())}
 
 
 def _loop(stacks: list[tuple[int, ...]]) -> int:

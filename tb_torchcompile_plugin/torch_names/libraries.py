@@ -47,7 +47,7 @@ _ROWS = (
     (
         "writes logs",
         "Log every 50 or 100 steps, and few values: keep them on the GPU until then, and read them at once",
-        "wandb mlflow tensorboard tensorboardX comet_ml neptune clearml swanlab aim logging",
+        "wandb mlflow tensorboard tensorboardX comet_ml neptune clearml swanlab logging",
         r"csv\.py|torch[\\/]utils[\\/]tensorboard[\\/]|accelerate[\\/]tracking\.py"
         r"|(?:pytorch_)?lightning(?:_fabric)?[\\/](?:\w+[\\/])?loggers[\\/]"
         r"|(?:pytorch_)?lightning[\\/](?:pytorch[\\/])?core[\\/]module\.py\(\d+\): log(?:_dict)?\b"
@@ -56,8 +56,8 @@ _ROWS = (
     (
         "prepares data",
         "Prepare data once before the loop, in the data loader's workers, or with tensors on the GPU",
-        "pandas polars pyarrow datasets numpy scipy h5py zarr webdataset",
-        r"sklearn[\\/]",
+        "pandas polars pyarrow datasets h5py zarr webdataset",
+        r"(?!)",  # none
     ),
     (
         "clips gradients",

@@ -43,7 +43,9 @@ _FRAMEWORK_NAMES = """transformers accelerate datasets diffusers peft trl tokeni
     torch_geometric torch_scatter torch_sparse dgl kornia monai deepspeed apex megatron xformers flash_attn
     bitsandbytes liger_kernel einops vllm sglang ray fastai ignite composer catalyst ultralytics detectron2 mmengine
     mmcv open_clip PIL cv2 skimage scipy sklearn pandas pyarrow polars hydra omegaconf wandb mlflow tensorboard
-    tensorboardX gymnasium stable_baselines3 fsspec"""
+    tensorboardX gymnasium stable_baselines3 fsspec sentencepiece tiktoken spacy nltk albumentations imgaug imageio
+    librosa soundfile decord torcheval pycocotools seqeval sacrebleu rouge_score comet_ml neptune clearml swanlab h5py
+    zarr webdataset"""
 _STANDARD = """asyncio collections compression concurrent ctypes curses dbm distutils email encodings ensurepip html
     http importlib json lib2to3 logging multiprocessing pathlib pydoc_data re sqlite3 string sysconfig tkinter tomllib
     unittest urllib venv wsgiref xml xmlrpc zipfile zoneinfo"""

@@ -40,7 +40,7 @@ MAX_ROWS = 1 << 16  # 26 bytes each; with more, half of the samples go, and half
 _KEPT_ROWS = 1 << 12  # of the recordings before: each cycle writes them again, in about 30 kB
 _MAX_LINES = 1 << 14  # a program may generate code without end
 _NO_CALLER = -1
-_MAX_CALLERS = 32  # lines of the program in a stack: of a recursion the innermost ones
+_MAX_CALLERS = 32  # lines of the program in a stack: the innermost ones
 # Whether a thread whose innermost frame is in this file most likely waits. The last one is inductor's.
 _is_waiting = functools.lru_cache(_MAX_LINES)(
     patterns.contains(r"\b(?:threading|selectors|thread|connection|socket|subprocess|subproc_pool)\.py$")
@@ -129,7 +129,7 @@ class Sampler:
             owner = self._owner() if self._owner else None
             if owner is None and records and self.enabled and not prof.with_stack:
                 self._stop()  # of a profiler that is gone
-                self._rows.drop_old()
+                self._drop_old()
                 self._owner, self._interval_ns = weakref.ref(prof), INTERVAL_NS
                 self._resume()
             elif owner is prof and not records:
@@ -196,8 +196,13 @@ class Sampler:
                         break
                     now, used_ns = time.time_ns(), time.thread_time_ns()
                     late_ns = time.monotonic_ns() - asked_ns - int(interval_ns)
-                    _without_collection(self._sample, before, now)
-                    before, handover_ns = now, min(handover_ns, late_ns)
+                    if now > before:  # not where the clock was set back
+                        _without_collection(self._sample, before, now)
+                    # About the shortest of the last ones.
+                    before, handover_ns = (
+                        now,
+                        min(max(late_ns, 1), handover_ns * 9 // 8 + 1, _MAX_HANDOVER_NS),
+                    )
                     # Slowly: of a new line more is noted.
                     cost_ns += (2 * handover_ns + time.thread_time_ns() - used_ns - cost_ns) // 8
             finally:
@@ -237,10 +242,12 @@ class Sampler:
 
     def _line_of(self, frame: FrameType | None) -> int | None:
         """Return the number of the program's innermost line, with the library's function that it calls."""
-        called, lines = None, list[tuple[FrameType, CodeType | None]]()
+        called, lines, codes = None, list[tuple[FrameType, CodeType | None]](), set[int]()
         while frame is not None and len(lines) < _MAX_CALLERS:
             if _is_users(frame.f_code.co_filename):
-                lines.append((frame, called))
+                if id(frame.f_code) not in codes:  # of a recursion the innermost call
+                    lines.append((frame, called))
+                    codes.add(id(frame.f_code))
                 called = None
             elif called is None or not _is_wrapper(frame.f_code.co_filename):
                 called = frame.f_code
@@ -259,6 +266,20 @@ class Sampler:
             number = self._lines[key] = len(self._codes)
             self._codes.append((frame.f_code, frame.f_lineno or 0, called, caller))
         return number
+
+    def _drop_old(self) -> None:
+        """Keep the last rows, and the lines that they need."""
+        self._rows.drop_old()
+        needed = set[int]()
+        for number in self._rows.line:
+            while number != _NO_CALLER and number not in needed:
+                needed.add(number)
+                number = self._codes[number][-1]
+        kept = {before: now for now, before in enumerate(sorted(needed))} | {_NO_CALLER: _NO_CALLER}
+        keys = {number: key for key, number in self._lines.items() if number in needed}
+        self._lines = {(*keys[before][:3], kept[keys[before][3]]): kept[before] for before in sorted(needed)}
+        self._codes = [(*self._codes[before][:3], kept[self._codes[before][3]]) for before in sorted(needed)]
+        self._rows.line = array("I", (kept[number] for number in self._rows.line))
 
     def put(self, summary: CompileSummary, *, source: bool) -> None:
         """Add all samples; without `source` file and line only."""

@@ -99,6 +99,30 @@ def test_lines_are_those_that_were_recorded(tools: Tools) -> None:
     assert error and "capture.py" in text
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        (
+            "show",
+            {"row": "x"},
+            "show has no argument 'row', show needs 'id'. Call show(id, path=…, max_bytes=…).",
+        ),
+        (
+            "report",
+            {"sections": "kernels"},
+            "report has no argument 'sections'. Call report(run=…, section=…, ",
+        ),
+        ("search", {}, "search needs 'word'. Call search(word, "),
+        ("kernel", {}, "there is no tool 'kernel'. There are list, report, show, "),
+    ],
+)
+def test_wrong_names_are_answered_with_the_right_ones(
+    tools: Tools, tool: str, arguments: dict[str, Any], said: str
+) -> None:
+    error, text = asked(server(str(tools._root)), tool, **arguments)
+    assert error and text.startswith(said) and "\n" not in text
+
+
 def test_the_suggested_calls_work(tools: Tools) -> None:
     report = json.loads(tools.report(section="kernels", top=5))
     call = report["tables"][0]["omitted"]["next"]

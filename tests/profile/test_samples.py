@@ -10,12 +10,20 @@ from mendable import NODE, kinds
 from profiles import data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import idle_culprits
+from tb_torchcompile_plugin.analysis.runtime.ledger import calling_sites, ledger
 from tb_torchcompile_plugin.compile_log.summary import load, save
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.intervals import Intervals
 from tb_torchcompile_plugin.profile.model.attribution import culprits
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.samples import ENOUGH, SampledLine, lines_around, lines_of, samples
+from tb_torchcompile_plugin.profile.samples import (
+    ENOUGH,
+    SampledLine,
+    called_from,
+    lines_around,
+    lines_of,
+    samples,
+)
 from tb_torchcompile_plugin.reader.summary_check import without_impossible
 from traces import AUTOGRAD, BASE_NS, MAIN, PID, Event, in_steps, launch, slice_
 
@@ -203,6 +211,22 @@ def test_between_samples_of_two_lines_it_is_the_line_that_calls_both(tmp_path: P
     rows = [Row(1000 * at, 1000 * at + 1000, line, callers=callers) for at, line in enumerate(lines)]
     rows.append(Row(5000, 8000, FORWARD, callers=(LOOP,)))
     assert around(profile_of(tmp_path, forward_and_metric(), *rows), 1500, 3500) == [SCORE] * 2
+
+
+def test_a_line_of_the_step_counts_for_what_it_calls(tmp_path: Path) -> None:
+    """Two lines in a function that the step calls, 4 ms each of 10; another line of the step has the last 2 ms."""
+    lines = [METRIC._replace(line=4 + number % 2) for number in range(8)]
+    rows = [
+        Row(1000 * at, 1000 * at + 1000, line, callers=(LOOP, SCORE)) for at, line in enumerate(sorted(lines))
+    ]
+    rows += [Row(8000 + at, 8000 + at + 400, FORWARD, callers=(LOOP,)) for at in (0, 400, 800, 1200)]
+    events = in_steps(*(slice_(f"aten::op{at}", 500 * at, 480) for at in range(20)), every=10_000)
+    profile = profile_of(tmp_path, events, *rows)
+    assert profile.of(called_from)[METRIC.file, 4] == (SCORE.file, SCORE.line)
+    assert profile.of(called_from)[FORWARD.file, FORWARD.line] == (FORWARD.file, FORWARD.line)
+    first = calling_sites(profile)[0]
+    assert (first.file, first.line) == (SCORE.file, SCORE.line)
+    assert first.time_us > 6000 > max(site.time_us for site in profile.of(ledger).sites)
 
 
 def test_the_line_of_the_loop_names_nothing(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import pytest
 
+from tb_torchcompile_plugin.torch_names import libraries
 from tb_torchcompile_plugin.torch_names.libraries import library_work
+from tb_torchcompile_plugin.torch_names.python_frames import is_program_function, is_user_file
 
 PACKAGES = "/home/user/.venv/lib/python3.12/site-packages"
 
@@ -17,7 +19,6 @@ PACKAGES = "/home/user/.venv/lib/python3.12/site-packages"
         ("torchmetrics/metric.py(300): forward (sampled)", "torchmetrics", "computes metrics"),
         (f"{PACKAGES}/sklearn/metrics/_ranking.py(90): score", "sklearn", "computes metrics"),
         ("sklearn/utils/_param_validation.py(190): wrapper", "sklearn", "computes metrics"),
-        ("sklearn/preprocessing/_data.py(80): transform", "sklearn", "prepares data"),
         ("lightning/pytorch/core/module.py(552): log_dict", "lightning", "writes logs"),
         ("pytorch_lightning/loggers/csv_logs.py(90): log_metrics", "pytorch_lightning", "writes logs"),
         ("torch/utils/tensorboard/writer.py(350): add_scalar", "torch", "writes logs"),
@@ -40,6 +41,8 @@ def test_what_a_library_does(function: str, library: str, does: str) -> None:
         "train.py(40): logging",
         "evaluate.py(3): main",
         "datasets_of_mine/read.py(3): read",
+        "numpy/core/fromnumeric.py(3500): mean",
+        "sklearn/preprocessing/_data.py(80): transform",
         "/home/user/datasets/read.py(3): read",
         "torchvision/models/resnet.py(80): forward",
         "transformers/models/bert/modeling_bert.py(900): forward",
@@ -51,3 +54,9 @@ def test_what_a_library_does(function: str, library: str, does: str) -> None:
 )
 def test_anything_else(function: str) -> None:
     assert library_work(function) is None
+
+
+@pytest.mark.parametrize("package", sorted({name for row in libraries._ROWS for name in row[2].split()}))
+def test_a_library_is_not_the_users_program(package: str) -> None:
+    assert not is_user_file(f"/x/site-packages/{package}/module.py")
+    assert not is_program_function(f"{package}/module.py(3): function")

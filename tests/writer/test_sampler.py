@@ -290,6 +290,38 @@ def test_of_earlier_recordings_the_last_rows_are_kept(
     assert len(stored(sampler).start_ns) <= 3
 
 
+def test_lines_that_no_kept_sample_needs_are_dropped(
+    sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler_module, "_KEPT_ROWS", 1)
+    sampled(sampler, in_a_library, rows=20)
+    sampled(sampler, pure_python, rows=5)
+    prof = Profiler()
+    sampler.follow(prof, records=True)
+    sampler.stop()
+    samples = stored(sampler)
+    assert "in_a_library" not in {line.function for line in samples.lines}
+    innermost = samples.lines[samples.line[0]]
+    assert innermost.file == __file__ and innermost.caller, "with the lines that called it"
+    functions, line = list[str](), innermost
+    while line.caller:
+        line = samples.lines[line.caller - 1]
+        functions.append(line.function)
+    assert "sampled" in functions
+
+
+def test_a_clock_that_is_set_back_makes_no_sample(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, start = time.time_ns, time.time_ns()
+    back = lambda: real() if real() < start + 200_000_000 else real() - 3_600_000_000_000  # noqa: E731
+    monkeypatch.setattr(sampler_module.time, "time_ns", back)
+    prof = Profiler()
+    sampler.follow(prof, records=True)
+    until(lambda: time.monotonic_ns() > 0 and real() > start + 500_000_000)
+    sampler.follow(prof, records=False)
+    samples = stored(sampler)
+    assert samples.start_ns and all(ns >= 0 for ns in samples.duration_ns)
+
+
 # -- what is restored ---------------------------------------------------------------------------------------------
 
 

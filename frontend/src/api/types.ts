@@ -135,20 +135,6 @@ export interface CacheResult {
 
 export type Caches = 'cold' | 'recorded' | 'warm';
 
-export interface CallOverhead {
-  window: 'span' | 'steps';
-  steps: number;
-  window_us: number;
-  calls: number;
-  guard_us: number;
-  overhead_us: number | null;
-  graph_us: number | null;
-  backward_us: number;
-  guard_percent: number | null;
-  overhead_percent: number | null;
-  beside_percent: number | null;
-}
-
 export interface Candidate {
   compile_id: string;
   epoch: number;
@@ -404,7 +390,6 @@ export interface Compile {
   compile_functions: FunctionTime[];
   compile_times: Record<string, number[]>;
   compile_times_complete: boolean;
-  counters: Record<string, Record<string, number>>;
   records: Records;
   headlines: Partial<Record<Panel, string>>;
   warnings: Notice[];
@@ -701,13 +686,11 @@ export type EagerReason =
 export interface EagerTime {
   headline: string;
   window: 'span' | 'steps';
-  window_us: number;
   calls: number;
   host_us: number;
   share_percent: number | null;
   device_us: number | null;
   device_share_percent: number | null;
-  in_region_us: number;
   stacks: boolean;
   steps: EagerInStep[];
   ops: EagerOp[];
@@ -1410,8 +1393,6 @@ export interface Kernels {
   peaks: DevicePeak[];
   no_bytes: string;
   no_flop: string;
-  unnamed_us: number;
-  named_us: number;
   warnings: Notice[];
 }
 
@@ -1686,7 +1667,6 @@ export interface MemoryUse {
   peak_reserved_bytes: number | null;
   before_bytes: number;
   first_bytes: number;
-  last_bytes: number;
   allocations: number;
   allocated_bytes: number;
   freed_bytes: number;
@@ -2159,7 +2139,6 @@ export interface Recorded {
 }
 
 export interface Records {
-  by_kind: Record<string, number>;
   unknown: Record<string, number>;
   unreadable: Record<string, number>;
 }
@@ -2379,7 +2358,6 @@ export interface Span {
   graph_break_sites: GraphBreakSite[];
   break_chain: BreakChain | null;
   frame_times: FrameTime[] | null;
-  call_overhead: CallOverhead | null;
   recompile_moments: RecompileMoment[] | null;
   guard_scans: GuardScan[] | null;
   compile_overlap: CompileOverlap | null;

@@ -156,7 +156,7 @@ class CompileDoesNotPay(Cause):
             return
         rows = context.rows(compilations)
         lines = dict.fromkeys(at_line(row.file, row.line) for row in rows if row.line)
-        also = [f", or mend first what keeps it from paying: {row.says}" for row in result.why_not[:1]]
+        also = [f", or fix first what keeps it from paying: {row.says}" for row in result.why_not[:1]]
         compile_s = result.cost[0].blocked_s if result.cost else None
         step = step_without(gain)
         yield self.finding(

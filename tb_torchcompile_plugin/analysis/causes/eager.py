@@ -35,10 +35,10 @@ from tb_torchcompile_plugin.compile_log.record import key_of, optional_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompilerCall, CompileSummary, Environment
 from tb_torchcompile_plugin.profile.compiled.regions import calls_by_id, calls_cut_by_breaks, resumes
 from tb_torchcompile_plugin.profile.host.eager_roots import lookups_in_vain
-from tb_torchcompile_plugin.profile.intervals import union
+from tb_torchcompile_plugin.profile.intervals import union, within
 from tb_torchcompile_plugin.profile.model.launch_sequence import launch_sequence
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_time
+from tb_torchcompile_plugin.profile.steps import StepWindows, step_time
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind, is_generic_hint
 from tb_torchcompile_plugin.torch_names.operators import DISPATCH_MODE
@@ -209,8 +209,14 @@ class CompileInLoop(Cause):
         calls = [row for row in context.compiler_calls if row.kind == "compile"]
         inside = [row for row in calls if _inside_us(context, [row])]
         for (file, line), rows in grouped(inside, lambda row: (row.file, row.line)).items():
-            us, least = _inside_us(context, rows), max(context.steps, thresholds.steps_least)
-            if len(rows) < least or context.share(us) < thresholds.gain_percent:
+            us, windows = _inside_us(context, rows), context.profile.of(StepWindows).windows
+            starts = np.array([row.start_ns for row in rows], np.int64) - context.profile.trace.base_ns
+            numbers = within(windows, starts)
+            calling = len(np.unique(numbers[numbers >= 0]))
+            least = max(
+                context.steps - 1, thresholds.steps_least
+            )  # the first may be before the recording began
+            if calling < least or context.share(us) < thresholds.gain_percent:
                 continue
             step, place = context.profile.of(step_time), at_line(file, line)
             # As in a step without the profiler.

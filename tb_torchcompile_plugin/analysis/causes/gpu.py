@@ -341,7 +341,7 @@ class DominantKernel(Cause):
             return
         yield self.finding(
             context,
-            f"{short_kernel(row.name)} takes {percent(share)} of the GPU's time, and the GPU sets the pace of a step",
+            f"{short_kernel(row.name)} takes {percent(share)} of the GPU's time, and the GPU limits the step",
             "Look at how it reads and writes: neighbouring threads, neighbouring numbers; enough blocks for the whole "
             f"GPU. {_where_shown(row.name)} shows its launches",
             {"gpu_share_percent": share, "gpu_us": row.time_us, "launches": row.launches},

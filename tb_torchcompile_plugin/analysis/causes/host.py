@@ -73,7 +73,7 @@ _FREED = Words(
     "ask for it. Else memory is almost full, or PYTORCH_NO_CUDA_MEMORY_CACHING is set",
 )
 _TO_HOST = Words(
-    "Copies from the GPU, to memory that is not pinned, hold the host{place}",
+    "Copies from the GPU, to memory that is not pinned, block the host{place}",
     "Copy into memory that is pinned once, torch.empty(..., pin_memory=True), by copy_(tensor, "
     "non_blocking=True), and synchronise before it is read; or copy what is needed only",
     "with pinned memory",
@@ -369,7 +369,7 @@ class Copies(PricedCause):
     id = "copies"
     panel = "gpu_utilization"
     words = Words(
-        "Copies to the GPU, from memory that is not pinned, hold the host{place}",
+        "Copies to the GPU, from memory that is not pinned, block the host{place}",
         "Pin it, by DataLoader(..., pin_memory=True) or once by tensor.pin_memory(), and do not wait for the copy: "
         "tensor.to(device, non_blocking=True)",
         "with pinned memory",

@@ -142,7 +142,7 @@ class GraphCapture(HostTimeCause):
     id = "graph_capture"
     panel = "cuda_graphs"
     words = Words(
-        "CUDA graphs are not replayed {often} {each}{place}: they are recorded anew, or wait to be",
+        "CUDA graphs are not replayed {often} {each}{place}: they are recorded again, or wait to be",
         "Give it the same shapes and the same input buffers in each step: pad, or copy into static inputs. CUDA graphs "
         "says which of them changed",
         "replayed,",
@@ -227,7 +227,7 @@ class CudaGraphsSkipped(Cause):
         if unexplained and not reasons:
             yield self.finding(
                 context,
-                f"CUDA graphs were skipped {often(unexplained)}; why, torch told its log only",
+                f"CUDA graphs were skipped {often(unexplained)}; the reason is only in torch’s log",
                 "Run with TORCH_LOGS=cudagraphs to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
                 {"skips": unexplained},
                 severity="warning",
@@ -349,6 +349,7 @@ class RepeatedOperators(PricedCause):
     id = "repeated_operators"
     panel = "operators"
     superseded_by = ("eager_remainder", "synchronise", "python")
+    varies = True  # no trace shows whether an iteration needs the one before
     words = Words(
         "A loop launches {name} {often} {each}{place}",
         "Where no iteration needs the one before: run the loop once on a tensor that holds all of it, padded if sizes "
@@ -374,6 +375,7 @@ class RepeatedOperators(PricedCause):
                 *most_called_at(profile, inside),
             ),
             change=fix.without_host_work(profile, times),
+            conservative=fix.in_sequence(),
             times=int(loops.iterations.sum()) / lane.steps,
         )
 

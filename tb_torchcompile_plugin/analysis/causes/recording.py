@@ -97,7 +97,7 @@ class EmptyProfile(Cause):
         elif 0 < context.steps < thresholds.steps_least:
             yield self.finding(
                 context,
-                f"Only {plural(context.steps, 'step')} was profiled: nothing tells a typical step from an outlier",
+                f"Only {plural(context.steps, 'step')} was profiled: whether it is typical is unknown",
                 "Profile a few steps: schedule(wait=1, warmup=3, active=3)",
                 {"steps": context.steps},
                 severity="info",

@@ -108,7 +108,7 @@ def scenario_with(profile: Profile, offer: PossibleFixes, picked: Sequence[str])
                 next_step=words.next_step,
                 code=words.code,
                 panel=PRICED[row.kind].panel,
-                note="Beside the other picked fixes it brings nothing more." if row.id in needless else "",
+                note="With the other chosen fixes it gains nothing more." if row.id in needless else "",
             )
             for row, words in zip(shown, [words_of(row, of) for row in shown])
         ],

@@ -8,13 +8,14 @@ from tb_torchcompile_plugin.analysis.causes.context import SpanContext
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
-from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS, LedgerSite, ledger
+from tb_torchcompile_plugin.analysis.runtime.ledger import KIND_WORDS, LedgerSite, calling_sites, ledger
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 from tb_torchcompile_plugin.torch_names.libraries import library_work
 from tb_torchcompile_plugin.torch_names.operators import is_embedding_backward, is_foreach
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of
 from tb_torchcompile_plugin.torch_names.slices import LOOKUPS
 
+_SHAPES_SHOW = "A step needs this work. Operators shows the shapes, with record_shapes=True"
 _MAX_SITES = 3  # large sites that are findings: the table has all of them
 # Shares of a site that a fix must bring to be its explanation: as predicted, and at least. By eye on the recordings.
 _EXPLAINED, _SURELY_EXPLAINED = 0.5, 0.25
@@ -36,12 +37,15 @@ class LargeSite(Cause):
 
     def detect(self, context: SpanContext) -> Iterator[Finding]:
         sites = [
-            site for site in context.profile.of(ledger).sites if site.site and _is_unexplained(context, site)
+            site for site in context.profile.of(calling_sites) if site.site and _is_unexplained(context, site)
         ]
         for site in sites[:_MAX_SITES]:
             kind = site.kinds[0]
-            # A step needs its kernels, but not that the host is late with them.
-            is_work = site.gpu_us > site.host_us or kind == "compiled_graph"
+            # A step needs its kernels, on the CPU an operator, too, but not that the host is late with kernels.
+            is_operator = (
+                kind == "eager_operators" and not site.file and context.profile.of(utilization) is None
+            )
+            is_work = site.gpu_us > site.host_us or kind == "compiled_graph" or is_operator
             named = [
                 name for row in context.profile.of(ledger).rows if row.site == site.site for name in row.names
             ]
@@ -100,12 +104,13 @@ def _next_step(context: SpanContext, site: LedgerSite, is_work: bool, names: lis
             "step, such as a static cache; or a larger batch"
         )
     if is_work:
-        return (
-            "Kernels shows how near they are to what the device can do; other shapes or types may need less"
-        )
+        shown = "Kernels shows how near they are to what the device can do" if site.gpu_us else _SHAPES_SHOW
+        return f"{shown}; other shapes or types may need less"
     function = next((name for name in names if frame_of(name)), "")  # of those that take most of the time
     if work := library_work(function):
         return f"{work.library} {work.does} there. {work.next_step}"
+    if kind in ("eager_operators", "graph_breaks"):
+        return "Compile the function that calls them, or give one operator what several calls are given now"
     if site.file:
         return "Take it out of the step: compute it once before the loop, in the data loader's workers, or on the GPU"
     known = context.summary and context.summary.environment.HasField("compile_called")

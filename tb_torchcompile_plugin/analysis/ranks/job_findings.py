@@ -294,10 +294,11 @@ def _position(job: Job, outlier: Outlier) -> str:
     if not isinstance(job, TracedJob) or main is None or main.cause != "nothing" or main.where:
         return ""
     time_us = defaultdict[str, float](float)
-    for row in job.ranks[outlier.what.rank_indices[0]].profile.of(ledger).rows:
-        if row.kind == "unaccounted":
-            _, before, name = row.site.rpartition("before ")
-            time_us[name if before else ""] += row.time_us
+    for index, sign in ((outlier.what.rank_indices[0], 1), (outlier.lates[0].peer, -1)):
+        for row in job.ranks[index].profile.of(ledger).rows:
+            if row.kind == "unaccounted":
+                _, before, name = row.site.rpartition("before ")
+                time_us[name if before else ""] += sign * row.time_us
     name, most = max(time_us.items(), key=lambda item: item[1], default=("", 0.0))
     return f" before `{name}`" if name and 2 * most >= sum(time_us.values()) else ""
 

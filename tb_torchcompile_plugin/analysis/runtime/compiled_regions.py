@@ -5,7 +5,6 @@ A region nested in another (a resume function, a called frame) is not counted in
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -88,16 +87,13 @@ class FrameTime(msgspec.Struct, frozen=True):
 class CallOverhead(msgspec.Struct, frozen=True):
     """What guards and wrappers cost compared with graphs, of calls that begin in a step; None is not marked."""
 
-    window: Literal["steps", "span"]  # the whole span where there are no steps
-    steps: int
+    steps: int  # 0 where there are none, and the window is the whole span
     window_us: float
     calls: int
     guard_us: float
     overhead_us: float | None
     graph_us: float | None
     backward_us: float
-    guard_percent: float | None  # of the window
-    overhead_percent: float | None  # of the window
     beside_percent: float | None  # guards and overhead, of guards, overhead and graphs (forward and backward)
 
 
@@ -265,7 +261,6 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
     if not calls:
         return None
     steps = profile.of(StepWindows)
-    window = profile.of(profiled_time).total_ns
     in_steps = _calls_in_steps(steps, sorted(regions.all_calls(calls), key=lambda call: call.start))
     marks_all = regions.marks_graphs(trace) or all(call.graphs for call in in_steps)
     guards, overhead = sum(call.guard_ns for call in in_steps), sum(call.overhead_ns for call in in_steps)
@@ -274,16 +269,13 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
     backward = int(trace.dur[rows[within(steps.windows, trace.ts[rows]) >= 0] if len(steps) else rows].sum())
     beside = share_percent(guards + overhead, guards + overhead + graphs + backward)
     return CallOverhead(
-        window="steps" if len(steps) else "span",
         steps=len(steps),
-        window_us=us(window),
+        window_us=us(profile.of(profiled_time).total_ns),
         calls=len(in_steps),
         guard_us=us(guards),
         overhead_us=us(overhead) if regions.marks_overhead(trace) else None,
         graph_us=us(graphs) if marks_all else None,
         backward_us=us(backward),
-        guard_percent=share_percent(guards, window),
-        overhead_percent=share_percent(overhead, window) if regions.marks_overhead(trace) else None,
         beside_percent=beside if marks_all else None,
     )
 

@@ -55,17 +55,15 @@ class EagerInStep(msgspec.Struct, frozen=True):
 
 
 class EagerTime(msgspec.Struct, frozen=True):
-    """What ran eager, without `in_region_us`: that is a cost of graph breaks."""
+    """What ran eager, without what ran in regions (`in_region`): that is a cost of graph breaks."""
 
     headline: str  # "" where nothing ran eager
     window: Literal["steps", "span"]
-    window_us: float
     calls: int
     host_us: float  # summed over threads
     share_percent: float | None  # of the window, in which any thread ran eager operators
     device_us: float | None
     device_share_percent: float | None
-    in_region_us: float
     stacks: bool
     steps: list[EagerInStep]
     ops: list[EagerOp]
@@ -105,13 +103,11 @@ def eager_time(profile: Profile) -> EagerTime:
     return EagerTime(
         headline=_headline(host, share, device_share, len(steps)) if len(outside.row) else "",
         window="steps" if len(steps) else "span",
-        window_us=us(windows.total_ns),
         calls=len(outside.row),
         host_us=host,
         share_percent=share,
         device_us=us(outside.device_ns.sum()) if gpu else None,
         device_share_percent=device_share,
-        in_region_us=us(inside.host_ns.sum()),
         stacks=len(trace.select(cat=PYTHON_FUNCTION)) > 0,
         steps=[
             EagerInStep(name, us(ns), us(on_gpu) if gpu else None, of) for name, ns, on_gpu, of in by_step

@@ -24,7 +24,6 @@ from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
     kernel_name,
     launched_in_steps,
     step_categories,
-    unnamed_triton,
 )
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice
@@ -63,8 +62,6 @@ class Kernels(msgspec.Struct, frozen=True):
     peaks: list[roofline.DevicePeak]
     no_bytes: str  # which kernels of the first GPU the roofline's charts leave out, "" for none
     no_flop: str
-    unnamed_us: float  # time of Triton kernels that torch was asked not to name
-    named_us: float  # of these, whose launch has a name
     warnings: list[Notice]
 
 
@@ -119,7 +116,7 @@ KernelRow = tuple[Kernel, Launches, Int64s]  # with the launches of its device, 
 def kernel_table(profile: Profile) -> Kernels:
     """Return all kernels of a span."""
     rows = [row for row, _, _ in profile.of(kernel_rows)]
-    (unnamed_ns, named_ns), (peaks, warnings) = profile.of(unnamed_triton), profile.of(roofline.device_peaks)
+    peaks, warnings = profile.of(roofline.device_peaks)
     gains = [row.twice_as_fast_percent or 0.0 for row in rows]
     headline = "No kernels in this span."
     if rows:  # "66 launches of 14 kernels took 1.20 ms, 320 µs above the floor."
@@ -137,14 +134,12 @@ def kernel_table(profile: Profile) -> Kernels:
         peaks=peaks,
         no_bytes=_left_out(peaks, rows, "bandwidth_gb_s", "what they move"),
         no_flop=_left_out(peaks, rows, "flop_per_byte", no_flop),
-        unnamed_us=us(unnamed_ns),
-        named_us=us(named_ns),
         warnings=warnings,
     )
 
 
 def _left_out(peaks: list[roofline.DevicePeak], rows: list[Kernel], figure: str, what: str) -> str:
-    """Return "14 kernels, 1.20 ms, are not in it: nothing tells what they move."."""
+    """Return "14 kernels, 1.20 ms, are not in it: what they move is unknown."."""
     device = peaks[0].device if peaks else None
     out = [
         row
@@ -156,7 +151,7 @@ def _left_out(peaks: list[roofline.DevicePeak], rows: list[Kernel], figure: str,
     if not out:
         return ""
     time, are = duration(sum(row.time_us for row in out)), "is" if len(out) == 1 else "are"
-    return f"{plural(len(out), 'kernel')}, {time}, {are} not in it: nothing tells {what}."
+    return f"{plural(len(out), 'kernel')}, {time}, {are} not in it: {what} is unknown."
 
 
 def kernel_rows(profile: Profile) -> list[KernelRow]:

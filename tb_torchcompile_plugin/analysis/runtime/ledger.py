@@ -32,7 +32,9 @@ from tb_torchcompile_plugin.profile.model.launch_sequence import (
     modeled_windows,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.samples import called_from
 from tb_torchcompile_plugin.profile.steps import step_time
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, short_kernel
 from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_graph, is_step
 
@@ -75,6 +77,7 @@ KIND_WORDS: dict[TimeKind, str] = {
     "unaccounted": "unaccounted time",
 }
 _MAX_ROWS = 200  # of the rest one row is the sum: a page of rows is more than anybody reads
+_MOST = 0.8  # of the time of a call and what it calls, by which one line names it better; chosen by eye
 _MAX_NAMES = 3  # kernels, operators or functions that a row names
 
 
@@ -357,16 +360,11 @@ def _rows(profile: Profile, path: _Path, times: _Times) -> list[LedgerRow]:
 
 
 def _with_rest(rows: list[LedgerRow]) -> list[LedgerRow]:
-    """Return the largest rows, and one for all others of each clock."""
+    """Return the largest rows, and one without a site for all others of each kind."""
     kept, small = rows[:_MAX_ROWS], rows[_MAX_ROWS:]
-    for is_gpu in (False, True):
-        others = [row for row in small if row.is_gpu is is_gpu]
-        if others:
-            time, share = sum(row.time_us for row in others), sum(row.step_percent for row in others)
-            site = f"{len(others):,} smaller rows"
-            kept.append(
-                LedgerRow(site, "", None, "other" if is_gpu else "unaccounted", is_gpu, time, share, [])
-            )
+    for (kind, is_gpu), others in grouped(small, lambda row: (row.kind, row.is_gpu)).items():
+        time, share = sum(row.time_us for row in others), sum(row.step_percent for row in others)
+        kept.append(LedgerRow("", "", None, kind, is_gpu, time, share, [f"{len(others):,} smaller rows"]))
     return kept
 
 
@@ -386,6 +384,38 @@ def _sites(rows: list[LedgerRow]) -> list[LedgerSite]:
         for site, parts in by_site.items()
     ]
     return sorted(sites, key=lambda site: -site.step_percent)
+
+
+def calling_sites(profile: Profile) -> list[LedgerSite]:
+    """Return the sites with those that they call, by samples, with most time first.
+
+    A line of the step counts for what it calls, unless one line in that has most of its time.
+    """
+    lines = profile.of(UserLines)
+    called = {
+        (lines.whole_path(file), line): (lines.whole_path(outer_file), outer)
+        for (file, line), (outer_file, outer) in profile.of(called_from).items()
+    }
+    groups = grouped(
+        profile.of(ledger).sites, lambda site: called.get((site.file, site.line or 0), site.site)
+    )
+    whole = [_joined(*key, parts) if isinstance(key, tuple) else parts[0] for key, parts in groups.items()]
+    return sorted(whole, key=lambda site: -site.step_percent)
+
+
+def _joined(file: str, line: int, parts: list[LedgerSite]) -> LedgerSite:
+    if parts[0].time_us >= _MOST * sum(part.time_us for part in parts):
+        return parts[0]
+    return LedgerSite(
+        at_line(file, line),
+        file,
+        line,
+        time_us=sum(part.time_us for part in parts),
+        host_us=sum(part.host_us for part in parts),
+        gpu_us=sum(part.gpu_us for part in parts),
+        step_percent=sum(part.step_percent for part in parts),
+        kinds=list(dict.fromkeys(kind for part in parts for kind in part.kinds)),
+    )
 
 
 def _sentences(profile: Profile, sites: list[LedgerSite]) -> tuple[str, ...]:

@@ -107,7 +107,6 @@ class MemoryUse(msgspec.Struct, frozen=True):
     peak_reserved_bytes: int | None
     before_bytes: int  # part of the peak that was allocated before recording began
     first_bytes: int
-    last_bytes: int
     allocations: int
     allocated_bytes: int
     freed_bytes: int
@@ -237,7 +236,6 @@ def _device(trace: Trace, events: Moments, device: int, inside: Mask, at_peak: M
         peak_reserved_bytes=int(reserved.max()) if has_reserved else None,
         before_bytes=int(total[top] - events.size[alive].sum()),
         first_bytes=int(total[0] - size[0]),
-        last_bytes=int(total[-1]),
         allocations=int((size > 0).sum()),
         allocated_bytes=int(size[size > 0].sum()),
         freed_bytes=-int(size[size < 0].sum()),

@@ -50,7 +50,6 @@ from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import Step, StepTime, StepWindows, profiled_steps, step_time
-from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.records import Phase
 
@@ -75,9 +74,8 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 class Records(msgspec.Struct, frozen=True):
-    """How many records of each kind were read, unknown, or unreadable."""
+    """How many records of each kind were unknown or unreadable."""
 
-    by_kind: dict[str, int]
     unknown: dict[str, int]
     unreadable: dict[str, int]
 
@@ -112,7 +110,6 @@ class Compile(msgspec.Struct, frozen=True):
     compile_functions: list[ct.FunctionTime]
     compile_times: dict[str, list[float]]
     compile_times_complete: bool
-    counters: dict[str, dict[str, int]]
     records: Records
     headlines: dict[Panel, str]  # the first sentence of each panel
     warnings: list[Notice]
@@ -147,7 +144,6 @@ class Span(msgspec.Struct, frozen=True):
     graph_break_sites: list[breaks.GraphBreakSite]
     break_chain: BreakChain | None
     frame_times: list[regions.FrameTime] | None
-    call_overhead: regions.CallOverhead | None
     recompile_moments: list[moments.RecompileMoment] | None  # null without a compile log, as `guard_scans`
     guard_scans: list[moments.GuardScan] | None
     compile_overlap: ct.CompileOverlap | None
@@ -180,7 +176,6 @@ def span_report(profile: Profile) -> Span:
         graph_break_sites=profile.of(breaks.graph_break_sites),
         break_chain=profile.of(break_chain),
         frame_times=profile.of(regions.frame_times),
-        call_overhead=profile.of(regions.call_overhead),
         recompile_moments=profile.of(moments.recompile_moments),
         guard_scans=profile.of(moments.guard_scans),
         compile_overlap=profile.of(ct.compile_overlap),
@@ -223,8 +218,7 @@ def compile_report(data: CompileData) -> Compile:
     rows, of_kernels = data.of(compilations), data.of(generated_kernels)
     results = [cache.result for row in rows for cache in row.cache]
     # Protobuf's own order of a map differs between processes.
-    counts = records.by_kind, records.unknown, records.unreadable
-    counters = grouped(summary.counters, lambda counter: counter.group)
+    counts = records.unknown, records.unreadable
     return Compile(
         source=data.source,
         file=data.file,
@@ -253,7 +247,6 @@ def compile_report(data: CompileData) -> Compile:
         compile_functions=data.of(ct.function_times),
         compile_times=data.of(ct.compile_times),
         compile_times_complete=summary.compile_times_complete,
-        counters={group: {row.name: row.value for row in values} for group, values in counters.items()},
         records=Records(*(dict(sorted(row.items())) for row in counts)),
         headlines={
             "compile_time": data.of(compile_time_headline),

@@ -1,13 +1,13 @@
 """Tables of a report cut to what is asked for and to so many bytes; what is left out is counted, and can be had."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from shlex import quote
 from typing import Any, NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.api.answers.sections import Address, Table, chosen, time_of
+from tb_torchcompile_plugin.api.answers.sections import Address, Table, chosen, id_field, time_of
 from tb_torchcompile_plugin.api.bodies import json_body
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.errors import WrongArgument
@@ -61,9 +61,8 @@ class Commands:
 
 # Chosen by eye.
 _DECIMALS = 6  # of a number: shares of a microsecond and of a percent stay
-_LONGEST = 4096  # items of a list
-_TEXT, _PER_ITEM = 80, 100  # characters of a text: at least, and more for each item that lists may have
-_COUNTED = 12  # lists of which is said how much they lost
+_TEXT = 200  # characters that a text keeps: an id or a command is of no use without its end
+_COUNTED = 12  # lists and texts of which is said how much they lost
 
 
 def compact(value: Any) -> Any:
@@ -83,43 +82,56 @@ def is_nothing(value: Any) -> bool:
 
 
 def fitted(answer: msgspec.Struct, most_bytes: int) -> str:
-    """Return an answer as JSON of at most so many bytes, its first fields rather than its last ones.
+    """Return an answer as JSON of at most so many bytes: its largest list or text gets shorter, again and again.
 
-    `cut` in it shows by path how many items or characters of a list or text are left of how many.
+    `cut` shows by path how many items or characters are left of how many. Where that is not enough, the last fields are
+    left out, and `left_out` names them.
     """
-    whole: dict[str, Any] = compact(msgspec.to_builtins(answer))
-    items = _LONGEST
-    while size(short := _shortened(whole, items)) > most_bytes and items:
-        items //= 2
-    omitted: list[str] = []
-    while size(short) > most_bytes and (names := [name for name in whole if name not in omitted]):
-        omitted.insert(0, names[-1])
-        kept = {name: value for name, value in whole.items() if name not in omitted}
-        short = _shortened(kept, items) | {"left_out": omitted}
-    return json_body(short).decode()
+    short: dict[str, Any] = compact(msgspec.to_builtins(answer))
+    cut: dict[str, tuple[int, int]] = {}
+    left_out: list[str] = []
+    while (excess := size(counted := _counted(short, cut, left_out)) - most_bytes) > 0 and short:
+        if parts := list(_parts(short, "")):
+            max(parts, key=lambda part: part.bytes).shorten(excess, cut)
+        else:
+            left_out.insert(0, short.popitem()[0])
+    return json_body(counted).decode()
 
 
-def _shortened(whole: dict[str, Any], items: int) -> dict[str, Any]:
-    lost: dict[str, str] = {}
-    short: dict[str, Any] = _truncated(whole, items, "", lost)
-    return short | ({"cut": dict(list(lost.items())[:_COUNTED])} if lost else {})
+def _counted(short: dict[str, Any], cut: dict[str, tuple[int, int]], left_out: list[str]) -> dict[str, Any]:
+    lost = {path: f"{left} of {total}" for path, (left, total) in cut.items() if path.split(".")[0] in short}
+    counts: dict[str, Any] = compact({"cut": dict(list(lost.items())[:_COUNTED]), "left_out": left_out})
+    return short | counts
 
 
-def _truncated(value: Any, items: int, path: str, lost: dict[str, str]) -> Any:
-    if isinstance(value, str):
-        length = _TEXT + _PER_ITEM * items
-        if len(value) > length:
-            lost[path] = f"{length} of {len(value)}"
-        return value[:length]
-    if isinstance(value, list):
-        if len(value) > items:
-            lost[path] = f"{items} of {len(value)}"
-        return [_truncated(item, items, path, lost) for item in value[:items]]
-    if isinstance(value, dict):
-        return {
-            name: _truncated(item, items, f"{path}.{name}".lstrip("."), lost) for name, item in value.items()
-        }
-    return value
+class _Part(NamedTuple):
+    """A list or a text of an answer that can be shorter, and where it is."""
+
+    path: str
+    holder: Any
+    key: Any
+    least: int  # items or characters that it keeps
+    bytes: int
+
+    def shorten(self, excess: int, cut: dict[str, tuple[int, int]]) -> None:
+        """Take so many bytes off its end, but at most half of them: then another one may be the largest."""
+        whole = self.holder[self.key]
+        share = max(1 - excess / self.bytes, 0.5)
+        short = whole[: max(int(len(whole) * share), self.least)]
+        _, total = cut.get(self.path, (0, len(whole)))
+        cut[self.path] = len(short), total
+        self.holder[self.key] = short
+
+
+def _parts(holder: Any, path: str) -> Iterator[_Part]:
+    """Yield the lists and texts in a value that can be shorter. Items have the path of their list."""
+    for key, value in holder.items() if isinstance(holder, dict) else enumerate(holder):
+        inner = f"{path}.{key}".lstrip(".") if isinstance(holder, dict) else path
+        least = _TEXT if isinstance(value, str) else 1
+        if isinstance(value, list | str) and len(value) > least:
+            yield _Part(inner, holder, key, least, size(value))
+        if isinstance(value, list | dict):
+            yield from _parts(value, inner)
 
 
 _IN_ID = ("key", "run", "worker", "span")
@@ -185,16 +197,13 @@ def bounded(tables: Iterable[Table], ask: AnswerLimits, headline: str, more: Com
     Raises WrongArgument.
     """
     asked = selected(tables, ask)
-    rows = [[_encoded(*row, table.id_field) for row in zip(table.rows, table.ids)] for table in asked]
+    rows = [[_encoded(*row) for row in zip(table.rows, table.ids)] for table in asked]
     kept = [encoded[: ask.top] for encoded in rows]
     most_bytes = sys.maxsize if ask.most_bytes is None else ask.most_bytes
     while (excess := size(answer := _cut(asked, kept, headline, more)) - most_bytes) > 0:
-        if max(map(len, kept), default=0) > 1:
-            _drop_rows(kept, excess)
-        elif len(kept) > 1:
-            kept.pop()
-        elif any(kept):
-            kept[0] = []
+        least = 1 if len(kept) > 1 else 0
+        if any(len(rows) > least for rows in kept):
+            _drop_rows(kept, least, excess)
         elif kept:
             kept.pop()
         else:
@@ -202,15 +211,15 @@ def bounded(tables: Iterable[Table], ask: AnswerLimits, headline: str, more: Com
     return answer
 
 
-def _encoded(row: msgspec.Struct, id: str, id_field: str) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(brief(row, id_field, id)))
+def _encoded(row: msgspec.Struct, id: str) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(brief(row, id)))
 
 
-def _drop_rows(kept: list[list[msgspec.Raw]], excess: int) -> None:
-    """Drop rows of the largest table, and again, until so many bytes are gone or each table has one row."""
+def _drop_rows(kept: list[list[msgspec.Raw]], least: int, excess: int) -> None:
+    """Drop rows of the largest table, and again, until so many bytes are gone or each table has `least` rows."""
     sizes = [sum(len(bytes(row)) for row in rows) for rows in kept]
-    while excess > 0 and (several := [index for index, rows in enumerate(kept) if len(rows) > 1]):
-        largest = max(several, key=sizes.__getitem__)
+    while excess > 0 and (longer := [index for index, rows in enumerate(kept) if len(rows) > least]):
+        largest = max(longer, key=sizes.__getitem__)
         dropped = len(bytes(kept[largest].pop()))
         sizes[largest] -= dropped
         excess -= dropped
@@ -221,10 +230,10 @@ def size(answer: object) -> int:
     return len(json_body(answer)) + 1
 
 
-def brief(row: msgspec.Struct, field: str, id: str) -> dict[str, Any]:
-    """Return a row of a table, its id in `field`, without what is null, empty, long or part of the id."""
+def brief(row: msgspec.Struct, id: str) -> dict[str, Any]:
+    """Return a row of a table, its id first, without what is null, empty, long or part of the id."""
     longer: list[str] = []
-    kept: dict[str, Any] = {field: id}
+    kept: dict[str, Any] = {id_field(type(row)): id}
     for name, value in msgspec.to_builtins(row).items():
         short = compact(value)
         if isinstance(short, str | list | dict) and size(short) > _LONG:

@@ -98,19 +98,19 @@ class Table:
             ids.append(id if seen[id] == 1 else f"{id}~{seen[id]}")
         return ids
 
-    @property
-    def id_field(self) -> str:
-        """The name of the id in a row: a row that has another `id`, as a fix has, keeps it."""
-        return "address" if "id" in self.rows[0].__struct_fields__ else "id"
-
     def identified(self) -> list[msgspec.Raw]:
         """Return each row as JSON, its id first."""
-        head = b'{"' + self.id_field.encode() + b'":'
+        head = b'{"' + id_field(type(self.rows[0])).encode() + b'":'
         rows = zip(self.ids, self.rows)
         return [
             msgspec.Raw(head + msgspec.json.encode(id) + b"," + msgspec.json.encode(row)[1:])
             for id, row in rows
         ]
+
+
+def id_field(row: type[msgspec.Struct]) -> str:
+    """Return the name of the id in a row: one that has another `id`, as a fix has, keeps it."""
+    return "address" if "id" in row.__struct_fields__ else "id"
 
 
 def outline(report: Report) -> dict[str, Any]:

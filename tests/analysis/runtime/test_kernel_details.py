@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 
 from profiles import profile_of, spans_in
 from recordings import Recording
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import KernelName, alone_ns, kernel_categories
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
+    KernelName,
+    alone_ns,
+    kernel_categories,
+    unnamed_triton,
+)
 from tb_torchcompile_plugin.analysis.runtime.kernels import (
     KernelDetails,
     Kernels,
@@ -354,13 +359,14 @@ def test_without_names_of_their_own_kernels_have_that_of_their_launch(tmp_path: 
     for at, name in enumerate(("triton_poi_fused_add_0", "triton_red_fused_sum_1")):
         events += [slice_(name, 10 * at, 5), *launch("triton_", 10 * at + 1, 10 * at + 3, 4)]
     events.append(kernel("triton_", 50, 3))
-    answer = table(profile_of(write_trace(tmp_path, events)))
+    profile = profile_of(write_trace(tmp_path, events))
+    answer = table(profile)
     assert {(row.name, row.category) for row in answer.rows} == {
         ("triton_poi_fused_add_0", "triton_pointwise"),
         ("triton_red_fused_sum_1", "triton_reduction"),
         ("triton_", "triton_other"),
     }
-    assert (answer.unnamed_us, answer.named_us) == (11, 8)
+    assert profile.of(unnamed_triton) == (11_000, 8_000)
 
 
 def compile_data(kernels: dict[str, list[tuple[str, str]]]) -> CompileData:

@@ -13,7 +13,7 @@ from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import findings
 from tb_torchcompile_plugin.analysis.runtime.gpu_idle import idle_causes
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
-from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel
+from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel, unnamed_triton
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_details, kernel_table
 from tb_torchcompile_plugin.analysis.runtime.roofline import launched_work
 from tb_torchcompile_plugin.analysis.runtime.span_report import span_report
@@ -150,10 +150,11 @@ def test_a_healthy_training_run_has_nothing_to_change(opened: Open) -> None:
 def test_kernels_without_names_are_known_by_their_launch(opened: Open, mode: str) -> None:
     """`unique_kernel_names` off. A CUDA graph launches all of its kernels at once: those stay unnamed."""
     answer = opened(mode).of(kernel_table)
-    assert answer.unnamed_us > 0
+    unnamed, named = opened(mode).of(unnamed_triton)
+    assert unnamed > 0
     assert "have no names of their own" in span_report(opened(mode)).hints.unnamed_triton_kernels
     graphs = mode == "no_names_graphs"
-    assert answer.named_us == (0 if graphs else answer.unnamed_us)
+    assert named == (0 if graphs else unnamed)
     categories = {row.category for row in answer.rows if row.category.startswith("triton_")}
     named = {"triton_pointwise", "triton_reduction", "triton_persistent_reduction"}
     assert categories == {"triton_other"} if graphs else categories <= named

@@ -10,7 +10,7 @@ from recordings import Recording
 from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.runtime.ledger import Ledger, ledger
 from tb_torchcompile_plugin.profile.profile import Profile
-from traces import Event, launch, slice_
+from traces import Event, in_steps, launch, slice_
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
 
@@ -49,6 +49,27 @@ def test_where_the_host_limits_them_it_is_the_host_and_what_it_waits_for(tmp_pat
     times = by_kind(ledger(profile))
     assert (times["gemm"], times["waiting_for_gpu"], times["eager_operators"]) == (20, 5, 50)
     assert times["unaccounted"] == 25 and sum(times.values()) == 100
+
+
+def test_small_rows_together_are_no_site(tmp_path: Path) -> None:
+    """400 operators of different shapes, each of 0.2 % of a step: the rest of the table is no place."""
+    events: list[Event] = []
+    for at in range(400):
+        events.append(slice_(f"aten::op{at}", 50 * at, 49, "cpu_op", **{"Input Dims": [[at + 1, 8]]}))
+        events += launch("void elementwise", 50 * at + 2, 50 * at + 4, 3)
+    profile = profile_with(tmp_path, in_steps(*events, every=20_100))
+    the_ledger_sums_to_the_step(profile)
+    rest = [row for row in profile.of(ledger).rows if any("smaller rows" in name for name in row.names)]
+    assert rest and {row.site for row in rest} == {""}
+    assert len({(row.kind, row.is_gpu) for row in rest}) == len(rest)
+    assert large_sites(profile) == []
+
+
+def test_an_operator_on_the_cpu_is_work(tmp_path: Path) -> None:
+    profile = profile_with(tmp_path, in_steps(slice_("aten::sort", 100, 5000), every=6000))
+    (row,) = [row for row in span_findings(profile) if row.rule == "large_site"]
+    assert row.severity == "info" and row.where == ["aten::sort"]
+    assert "Python" not in row.next_step and "with_stack" not in row.next_step
 
 
 def test_rows_of_one_site_are_added_up(recording: Recording) -> None:

@@ -150,3 +150,16 @@ def test_a_field_that_has_no_room_is_named(most_bytes: int) -> None:
     assert len(text) <= most_bytes
     said = json.loads(text)
     assert "row" in said or "row" in said["left_out"]
+
+
+def test_the_largest_list_loses_items_and_small_ones_none() -> None:
+    rows = {"launches": [{"number": number, "words": "y" * 20} for number in range(200)], "stack": ["a", "b"]}
+    said = json.loads(fitted(Answer("kernel", rows, ["show", "compare"]), 2000))
+    kept = len(said["row"]["launches"])
+    assert said["cut"] == {"row.launches": f"{kept} of 200"} and kept > 30
+    assert said["row"]["stack"] == ["a", "b"] and said["next"] == ["show", "compare"]
+    said = json.loads(fitted(Answer("kernel", rows | {"code": "z" * 9000}, []), 2000))
+    assert (
+        len(said["row"]["launches"]) > 10 and len(said["row"]["code"]) > 500
+    )  # one does not lose all to the other
+    assert said["cut"]["row.code"] == f"{len(said['row']['code'])} of 9000"
