@@ -12,6 +12,7 @@ from tb_torchcompile_plugin.torch_names.patterns import begins, contains, equals
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
 
 CODE = "gm"  # the graph; its value is its code
+TORCH = "torch_version"  # its value is a hash of torch's source code
 _INPUTS = "example_inputs"
 _SETTINGS = "inductor_config"  # one part for each setting
 _PART = re.compile(r"\[(?P<hash>\w*)\] (?P<name>[^:]*): ?(?P<value>.*)", re.DOTALL)
@@ -20,7 +21,7 @@ _TITLES = {
     "aot_config": "what AOTAutograd was asked for",
     "grad_enabled": "whether gradients are enabled",
     "disable_amp": "autocast",
-    "torch_version": "the torch version",
+    TORCH: "the torch version",
     "cache_key_tag": "the cache key tag",
 }
 is_input = begins(rf"{_INPUTS}\[")
@@ -39,6 +40,15 @@ def title_of(part: str) -> str:
         return _TITLES[part]
     match = re.match(r"(?P<kind>\w+)\[(?P<name>.*)\]$", part)
     return _KINDS[match["kind"]].format(match["name"]) if match and match["kind"] in _KINDS else part
+
+
+_of_system = begins(r"system_info\[(?!hash\])")
+
+
+def order_of(part: str) -> int:
+    """Order parts that differ by what explains the others: another torch has other settings and other graphs."""
+    by_order = (part == TORCH, _of_system(part), part == CODE, is_input(part))
+    return by_order.index(True) if any(by_order) else len(by_order)
 
 
 class KeyPart(NamedTuple):

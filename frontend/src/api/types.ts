@@ -100,26 +100,33 @@ export type BreakKind =
 export interface CacheLookup {
   cache: string;
   result: string;
-  key: string;
-  direction: Direction;
+  cache_key: string;
+  direction: Direction | null;
   graph: number | null;
   why: string | null;
   reason: string | null;
   time_saved_s: number | null;
   compile_id: string;
   epoch: number;
+  function: string;
+  file: string;
+  line: number | null;
+  lookups: number;
   graphs: number;
+  spent_s: number | null;
   nearest: string | null;
   nearest_epoch: number | null;
   differences: KeyDifference[];
   artifact: number | null;
+  differs: string | null;
+  than: string | null;
 }
 
 export interface CacheResult {
   cache: string;
   result: string;
-  key: string;
-  direction: Direction;
+  cache_key: string;
+  direction: Direction | null;
   graph: number | null;
   why: string | null;
   reason: string | null;
@@ -2155,8 +2162,6 @@ export interface ReplayedKernel {
   device_us: number;
 }
 
-export type Result = 'bypass' | 'hit' | 'miss';
-
 export type Role = 'blocking' | 'generic' | 'specific' | 'symptom';
 
 export interface RunRef {
@@ -2406,24 +2411,6 @@ export interface StackFrames {
 
 export type Stage = 'fetching' | 'queued' | 'reading';
 
-export interface StartLookup {
-  cache: string;
-  result: Result;
-  compile_id: string;
-  epoch: number;
-  direction: Direction | null;
-  function: string;
-  file: string;
-  line: number | null;
-  graph: number | null;
-  lookups: number;
-  spent_s: number | null;
-  saved_s: number | null;
-  why: string | null;
-  differs: string | null;
-  than: string | null;
-}
-
 export interface StartPart {
   title: string;
   time_s: number;
@@ -2453,7 +2440,7 @@ export interface StartUp {
   says: string[];
   parts: StartPart[];
   starts: StartRow[];
-  start_lookups: StartLookup[];
+  start_lookups: CacheLookup[];
   compiled_lines: CompiledLine[];
 }
 

@@ -24,13 +24,13 @@ export const phasesOf = (rows: Pick<Compilation, 'phases_percent'>[]): Phase[] =
 
 const CACHES: Record<string, string> = { fx_graph: 'FX graph', aotautograd: 'AOTAutograd' };
 
-export function cacheLabel(cache: string): string {
+function cacheLabel(cache: string): string {
   return CACHES[cache] ?? cache;
 }
 
 /** What the caches answered while it was compiled. */
 export const cacheFacts = ({ cache }: Compilation) =>
-  cache.map(({ cache: name, result, time_saved_s, why, key }) => {
+  cache.map(({ cache: name, result, time_saved_s, why, cache_key }) => {
     const saved = time_saved_s === null ? '' : `, saved ${seconds(time_saved_s)}`;
-    return { label: cacheLabel(name), value: `${result}${saved}${why ? ` (${why})` : ''}`, title: key };
+    return { label: cacheLabel(name), value: `${result}${saved}${why ? ` (${why})` : ''}`, title: cache_key };
   });

@@ -21,7 +21,6 @@ from tb_torchcompile_plugin.analysis.causes.break_costs import (
 from tb_torchcompile_plugin.analysis.causes.payback_result import (
     NOTHING_RAN,
     UNKNOWN,
-    CompileCost,
     CompileSeconds,
     Even,
     Gain,
@@ -38,6 +37,7 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
 )
 from tb_torchcompile_plugin.analysis.causes.scenario import predicted_fixes
 from tb_torchcompile_plugin.analysis.causes.what_if import after_ns, why_nothing
+from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import unrecorded
 from tb_torchcompile_plugin.analysis.compile.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, plural, seconds, signed

@@ -11,8 +11,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from tb_torchcompile_plugin.analysis.compile.caches import saved_ns
-from tb_torchcompile_plugin.analysis.compile.compile_time import total_s
+from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost, compile_cost
 from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import launched_in_steps
@@ -23,10 +22,8 @@ from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_lengths, step_time, unprofiled_steps
-from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import GENERATED
 from tb_torchcompile_plugin.torch_names.slices import is_graph
 
@@ -42,37 +39,6 @@ _VAGUE = 0.1  # of a step: two runs that by chance differ by more show nothing; 
 Paying = Literal["pays", "never", "unknown"]
 ToldBy = Literal["measured", "eager_predicted", "compiled_predicted", "nothing_ran", "nobody"]
 Caches = Literal["recorded", "cold", "warm"]
-
-
-class CompileCost(NamedTuple):
-    """The compile time of the process (s), with these caches and with others."""
-
-    blocked_s: float
-    cold_s: float | None  # with empty caches; None where this run does not show it, as `warm_s`
-    warm_s: float | None  # with caches that hold everything
-    hits: int
-    lookups: int
-    whole: bool  # whether all compilations were timed; otherwise it was more
-
-
-def compile_cost(data: CompileData) -> CompileCost | None:
-    """Return what compiling cost; None where no compilation has a known duration."""
-    rows = data.summary.compilations
-    timed = [row for row in rows if row.HasField("duration_ns")]
-    if not timed:
-        return None
-    blocked, whole = data.of(total_s) or 0.0, len(timed) == len(rows)
-    # By compilation the first lookup of each key: a process finds what it stored itself with any caches.
-    seen: set[tuple[str, str]] = set()
-    firsts = []
-    for row in sorted(rows, key=lambda row: row.start_ns):
-        firsts.append([lookup for lookup in row.cache if (lookup.cache, lookup.key) not in seen])
-        seen.update((lookup.cache, lookup.key) for lookup in row.cache)
-    results = [lookup.result for lookups in firsts for lookup in lookups]
-    hits = results.count("hit")
-    cold = blocked + to_seconds(sum(ns for lookups in firsts for ns in saved_ns(lookups)))
-    warm = blocked if hits and hits == len(results) else None
-    return CompileCost(blocked, cold if whole else None, warm, hits, len(results), whole)
 
 
 class SteadyTimes(NamedTuple):

@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.analysis.causes.break_costs import direct_of_span_us
 from tb_torchcompile_plugin.analysis.compare import pairs
 from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
 from tb_torchcompile_plugin.analysis.compile import compile_time
+from tb_torchcompile_plugin.analysis.compile.cache_keys import key_notes
 from tb_torchcompile_plugin.analysis.compile.compilations import Compilation, compilations
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import count_sites
 from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
@@ -336,7 +337,7 @@ def _compilation(a: Compilation | None, b: Compilation | None) -> CompilationDif
 
 def _notes(a: pairs.Side, b: pairs.Side) -> list[str]:
     """Return what a reader of the tables must know: what cannot be compared, and what else differs."""
-    lines = []
+    lines = key_notes(a.data, b.data)
     for name, side in (("A", a), ("B", b)):
         lines += [f"{name} {text}" for text in _run_notes(side.profile)]
         if side.data is None:

@@ -1,142 +1,140 @@
-"""What did each lookup in the compile caches cost and save, and which processes of the logdir looked up the same?
+"""What did each lookup in a compile cache find, what did it cost or save, and why did it miss?
 
 A hit records how long making its entry had taken; for a miss the same time is known, for FX graphs from torch itself,
 for AOTAutograd from its timed function. An entry of AOTAutograd holds its FX graphs: only the outer one counts.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile.autotune import autotune
-from tb_torchcompile_plugin.analysis.compile.caches import (
-    CacheLookup,
-    cache_lookups,
-    compilations_in_order,
-    time_saved_s,
-)
-from tb_torchcompile_plugin.analysis.compile.compile_time import total_s
-from tb_torchcompile_plugin.analysis.compile.startup_parts import parts_ns, window
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.compile_log.record import Direction, Key, forward_compilations, key_of
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, Compilation, CompileKey, PhaseSpan
+from tb_torchcompile_plugin.compile_log.record import (
+    Direction,
+    Key,
+    direction_of,
+    forward_compilations,
+    key_of,
+    optional_number,
+    optional_seconds,
+)
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult as CacheMessage
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileKey, PhaseSpan
+from tb_torchcompile_plugin.compile_log.summary_pb2 import KeyDifference as DifferenceMessage
 from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.memo import Memoized
-from tb_torchcompile_plugin.torch_names.artifacts import title_of_cache
+from tb_torchcompile_plugin.torch_names.artifacts import cache_lookup, title_of_cache
+from tb_torchcompile_plugin.torch_names.caches import is_input, order_of, title_of
 from tb_torchcompile_plugin.torch_names.records import AOT_COMPILE, FX_COMPILES, REMOTE_CACHES
 
-Result = Literal["hit", "miss", "bypass"]
-Kind = Literal["cold", "warm", "bypassed", "mixed"]
-FrameVersion: TypeAlias = tuple[str, int, str, int]  # file, line, function, and which version of it
-_NumberedLookup: TypeAlias = tuple[int, CacheResult]  # its index among all lookups, and the lookup
+_NumberedLookup: TypeAlias = tuple[int, CacheMessage]  # its index among all lookups, and the lookup
 
-_AOT, FX = "aotautograd", "fx_graph"
-_KIND_OF: dict[str, Kind] = {"hit": "warm", "miss": "cold", "bypass": "bypassed"}
+_AOT, _FX = "aotautograd", "fx_graph"
+FX_GRAPH_CACHE = title_of_cache(_FX)
+_MAX_PARTS = 4  # parts of a key named in one sentence
+_MAX_VALUE_CHARS = 40  # longer values are left out of a sentence
 
 
-class StartLookup(msgspec.Struct, frozen=True, kw_only=True):
-    """One lookup, or several alike of one compilation."""
+class CacheResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One lookup in a compile cache."""
 
     cache: str
-    result: Result
+    result: str
+    cache_key: Annotated[str, column_head(hidden=True)] = ""
+    direction: Annotated[Direction | None, column_head(hidden=True)] = None
+    # Number among the lookups of this cache and direction in its compilation (DDP makes several).
+    graph: Annotated[int | None, column_head(hidden=True)] = None
+    why: Annotated[str | None, column_head(hidden=True)] = None  # reason for a miss or bypass, in words
+    reason: Annotated[str | None, column_head(hidden=True)] = None  # the same in torch's words
+    time_saved_s: Annotated[float | None, column_head("Saved, says torch")] = None
+
+
+class KeyDifference(msgspec.Struct, frozen=True):
+    """A part of a key that differs from another key."""
+
+    title: str
+    part: str  # torch's name of the part
+    before: str | None  # None where unknown
+    now: str | None
+
+
+class CacheLookup(CacheResult, frozen=True, kw_only=True):
+    """A lookup with its compilation, or several of which torch records only the number."""
+
     compile_id: str
     epoch: int
-    direction: Annotated[Direction | None, column_head(hidden=True)] = None
     function: str
     file: str
     line: int | None
-    graph: Annotated[int | None, column_head(hidden=True)] = None
     lookups: Annotated[int, column_head(hidden=True)] = 1  # how many
+    # How many lookups of this cache and direction the compilation made.
+    graphs: Annotated[int, column_head(hidden=True)] = 1
     # Time to make the entry after a miss; None where unknown.
-    spent_s: Annotated[float | None, column_head("To make")]
-    saved_s: Annotated[float | None, column_head("Saved, says torch")] = None
-    why: Annotated[str | None, column_head(hidden=True)]  # reason for a miss or bypass, in words
+    spent_s: Annotated[float | None, column_head("To make")] = None
+    # Compilation with the nearest earlier key of this process, and what differs from that key.
+    nearest: Annotated[str | None, column_head(hidden=True)] = None
+    nearest_epoch: Annotated[int | None, column_head(hidden=True)] = None
+    differences: list[KeyDifference] = []
+    # Id of the text that records the lookup.
+    artifact: Annotated[int | None, column_head(hidden=True)] = None
     # The first part of the key that differs from the key of this frame in `than`, another run or rank of the logdir.
     differs: Annotated[str | None, column_head("What differs", grow=True)] = None
     than: Annotated[str | None, column_head("From", grow=True)] = None
 
 
-class StartRow(msgspec.Struct, frozen=True):
-    """A start-up of the logdir."""
-
-    run: str
-    worker: str
-    rank: int | None
-    kind: Kind | None  # "cold": all lookups missed, "warm": all hit, None: no lookups
-    # None where the first steady step was not recorded.
-    start_up_s: Annotated[float | None, column_head("Until steady")]
-    compile_s: Annotated[float, column_head("Compile time")]
-    common_compile_s: Annotated[float | None, column_head("Of common frames")]  # time that these took here
-    # Frames that the process in view compiled, too.
-    common: Annotated[int, column_head("Common frames", hidden=True)]
-    hits: int
-    misses: int
-    bypasses: Annotated[int, column_head(hidden=True)]
-    saved_s: Annotated[float | None, column_head("Saved, says torch", hidden=True)]
-    would_save_s: Annotated[float | None, column_head("Hits would save", hidden=True)]
-    from_process: Annotated[bool, column_head("From the process on", hidden=True)]
+def compilations_in_order(data: CompileData) -> list[Compilation]:
+    """Return the messages of all compilations in order of time."""
+    return sorted(data.summary.compilations, key=lambda row: (row.start_ns, row.key.epoch))
 
 
-class Start(NamedTuple):
-    """One process of the logdir."""
-
-    run: str
-    worker: str
-    rank: int | None
-    data: CompileData
-
-    @property
-    def name(self) -> str:
-        """Its name in sentences."""
-        return f"{self.run}, {self.worker if self.rank is None else f'rank {self.rank}'}"
-
-
-@dataclass(frozen=True, eq=False)
-class Starts(Memoized):
-    """One process, and those that it is compared with: the ranks of its run first, then other runs."""
-
-    own: Start
-    others: tuple[Start, ...]
-
-
-class LookupId(NamedTuple):
-    """Identifies a lookup across processes: by its frame, which version of it, and which of its graphs."""
-
-    file: str
-    line: int
-    function: str
-    version: int
-    cache: str
-    direction: Direction
-    graph: int
-
-
-def start_lookups(data: CompileData) -> tuple[StartLookup, ...]:
-    """Return the lookups in order of time, then those of which torch records only a number."""
-    frames = forward_compilations(data.summary)
+def cache_lookups(data: CompileData) -> list[CacheLookup]:
+    """Return the lookups of a process that torch recorded one by one, compilation by compilation."""
+    lookups = data.of(_lookups)
+    forward, spent = forward_compilations(data.summary), data.of(_spent_ns)
+    kinds = Counter(_kind(row, result) for row, _, result in lookups)
+    texts = grouped(enumerate(data.summary.artifacts), lambda text: (key_of(text[1].key), text[1].name))
+    unused_texts = {key: iter([number for number, _ in group]) for key, group in texts.items()}
     rows = []
-    for lookup, spent in data.of(timed_lookups):
-        key = CompileKey(epoch=lookup.epoch, compile_id=lookup.compile_id)
-        frame = frames.get(key_of(key)) or Compilation(key=key)
-        times = {"spent_s": None if spent is None else to_seconds(spent), "saved_s": lookup.time_saved_s}
-        fields = {"direction": lookup.direction, "graph": lookup.graph, "why": lookup.why, **times}
-        rows.append(_row(frame, title_of_cache(lookup.cache), lookup.result, **fields))
-    return (*rows, *_counted_lookups(data, frames))
+    for number, (row, message, result) in enumerate(lookups):
+        has_nearest = message.HasField("nearest")
+        text_key = key_of(row.key), cache_lookup(result.cache, result.result)
+        lookup = _of_frame(
+            row.key, forward, **msgspec.structs.asdict(result) | {"cache": title_of_cache(result.cache)}
+        )
+        rows.append(
+            msgspec.structs.replace(
+                lookup,
+                graphs=kinds[_kind(row, result)],
+                spent_s=to_seconds(spent[number]) if number in spent else None,
+                nearest=message.nearest.compile_id if has_nearest else None,
+                nearest_epoch=message.nearest.epoch if has_nearest else None,
+                differences=[_difference(difference) for difference in message.differences],
+                artifact=next(unused_texts.get(text_key, iter(())), None),
+            )
+        )
+    return rows
 
 
-def _row(frame: Compilation, cache: str, result: str, **fields: Any) -> StartLookup:
-    return StartLookup(
-        cache=cache,
-        result=cast(Result, result),
-        compile_id=frame.key.compile_id,
-        epoch=frame.key.epoch,
+def _lookups(data: CompileData) -> list[tuple[Compilation, CacheMessage, CacheResult]]:
+    return [
+        (row, message, result)
+        for row in data.of(compilations_in_order)
+        for message, result in zip(row.cache, cache_results(row), strict=True)
+    ]
+
+
+def _of_frame(key: CompileKey, frames: dict[Key, Compilation], **fields: Any) -> CacheLookup:
+    frame = frames.get(key_of(key)) or Compilation(key=key)
+    return CacheLookup(
+        compile_id=key.compile_id,
+        epoch=key.epoch,
         function=frame.function,
         file=frame.file,
         line=frame.line or None,
@@ -144,32 +142,78 @@ def _row(frame: Compilation, cache: str, result: str, **fields: Any) -> StartLoo
     )
 
 
-def _counted_lookups(data: CompileData, frames: dict[Key, Compilation]) -> Iterator[StartLookup]:
+def cache_results(row: Compilation) -> list[CacheResult]:
+    """Return the lookups of one compilation, in order of time."""
+    return [
+        CacheResult(
+            cache=lookup.cache,
+            result=lookup.result,
+            cache_key=lookup.key,
+            direction=direction_of(row.direction or lookup.direction),
+            graph=optional_number(lookup, "graph"),
+            why=_why(lookup),
+            reason=lookup.reason if lookup.HasField("reason") else None,
+            time_saved_s=optional_seconds(lookup, "time_saved_ns"),
+        )
+        for lookup in row.cache
+    ]
+
+
+def _kind(row: Compilation, result: CacheResult) -> tuple[int, str, str, Direction | None]:
+    return row.key.epoch, row.key.compile_id, result.cache, result.direction
+
+
+def counted_lookups(data: CompileData) -> Iterator[CacheLookup]:
     """Yield the lookups of which torch records only a number: those of remote caches, then those of the autotuner."""
-    counts: list[tuple[Compilation, str, str, int, float | None]] = []
+    frames = forward_compilations(data.summary)
     for frame in frames.values():
         for (field, title), result in product(REMOTE_CACHES.items(), ("hit", "miss")):
             text = frame.metrics.get(f"{field}_{result}_count", "")
             # Up to 18 digits fit into 64 bits.
-            if text.isdecimal() and len(text) < 19 and int(text):
-                counts.append((frame, title, result, int(text), None))
+            if text.isdecimal() and len(text) < 19 and (number := int(text)):
+                why = f"torch counts {plural(number, 'lookup')} and does not say more"
+                yield _of_frame(frame.key, frames, cache=title, result=result, lookups=number, why=why)
     cached = [row for row in data.of(autotune) if row.cache in ("hit", "miss")]
     groups = grouped(cached, lambda row: (row.epoch, row.compile_id, row.cache or ""))
     for (epoch, compile_id, result), rows in groups.items():
         if (epoch, compile_id) in frames:
             times = [row.time_s for row in rows if row.time_s is not None]
-            time_s = sum(times) if times else None
-            counts.append((frames[epoch, compile_id], "autotune cache", result, len(rows), time_s))
-    for frame, cache, result, number, spent in counts:
-        why = f"torch counts {plural(number, 'lookup')} and does not say more" if spent is None else None
-        spent_s = spent if result == "miss" else None
-        yield _row(frame, cache, result, lookups=number, spent_s=spent_s, why=why)
+            spent_s = sum(times) if times and result == "miss" else None
+            unknown = None if times else f"torch counts {plural(len(rows), 'lookup')} and does not say more"
+            key = CompileKey(epoch=epoch, compile_id=compile_id)
+            fields = {"result": result, "lookups": len(rows), "spent_s": spent_s, "why": unknown}
+            yield _of_frame(key, frames, cache="autotune cache", **fields)
 
 
-def timed_lookups(data: CompileData) -> list[tuple[CacheLookup, int | None]]:
-    """Pair each lookup with the time (ns) that making its entry took; None for a hit and where unknown."""
-    spent = data.of(_spent_ns)
-    return [(lookup, spent.get(number)) for number, lookup in enumerate(data.of(cache_lookups))]
+def time_saved_s(data: CompileData) -> float | None:
+    """Return the time that all hits saved; None where no hit has one."""
+    saved = [ns for row in data.summary.compilations for ns in saved_ns(row.cache)]
+    return to_seconds(sum(saved)) if saved else None
+
+
+def first_lookups(data: CompileData) -> list[list[CacheMessage]]:
+    """Return by compilation the first lookup of each key: a process finds what it stored itself with any caches."""
+    seen: set[tuple[str, str]] = set()
+    rows = []
+    for row in data.of(compilations_in_order):
+        rows.append([lookup for lookup in row.cache if (lookup.cache, lookup.key) not in seen])
+        seen.update((lookup.cache, lookup.key) for lookup in row.cache)
+    return rows
+
+
+def result_counts(data: CompileData) -> Counter[str]:
+    """Count the first lookups of each key by what they found."""
+    return Counter(lookup.result for lookups in data.of(first_lookups) for lookup in lookups)
+
+
+def saved_ns(lookups: Iterable[CacheMessage]) -> list[int]:
+    """Return the times that the lookups of one compilation saved.
+
+    A hit of AOTAutograd's cache includes those of the FX graphs in it, so these count only without one.
+    """
+    timed = [lookup for lookup in lookups if lookup.HasField("time_saved_ns")]
+    outer = [lookup for lookup in timed if lookup.cache == "aotautograd"]
+    return [lookup.time_saved_ns for lookup in outer or timed]
 
 
 def would_save_ns(data: CompileData) -> int | None:
@@ -183,11 +227,12 @@ def would_save_ns(data: CompileData) -> int | None:
 
 def misses_ns(data: CompileData) -> dict[Key, list[int | None]]:
     """Map each compilation to the times (ns) of its outermost misses."""
-    misses = [row for row in data.of(timed_lookups) if row[0].result == "miss"]
+    spent = data.of(_spent_ns)
+    misses = [(number, row) for number, row in enumerate(data.of(_lookups)) if row[2].result == "miss"]
     times = {}
-    for key, group in grouped(misses, lambda row: (row[0].epoch, row[0].compile_id)).items():
-        outer = [spent for lookup, spent in group if lookup.cache == _AOT]
-        times[key] = outer or [spent for _, spent in group]
+    for key, group in grouped(misses, lambda miss: key_of(miss[1][0].key)).items():
+        outer = [number for number, (_, _, result) in group if result.cache == _AOT]
+        times[key] = [spent.get(number) for number in outer or [number for number, _ in group]]
     return times
 
 
@@ -195,7 +240,7 @@ def _spent_ns(data: CompileData) -> dict[int, int]:
     """Map misses to the time (ns) that making the entry took, by their index in `cache_lookups`."""
     timed = (span for span in data.summary.spans if span.name == AOT_COMPILE or span.name in FX_COMPILES)
     spans = grouped(timed, lambda span: key_of(span.key))
-    lookups = [(key_of(row.key), lookup) for row in data.of(compilations_in_order) for lookup in row.cache]
+    lookups = [(key_of(row.key), message) for row, message, _ in data.of(_lookups)]
     misses = [(number, *row) for number, row in enumerate(lookups) if row[1].result == "miss"]
     spent: dict[int, int] = {}
     for key, group in grouped(misses, lambda miss: miss[1]).items():
@@ -205,7 +250,7 @@ def _spent_ns(data: CompileData) -> dict[int, int]:
 
 def _spent_by_compilation(misses: list[_NumberedLookup], spans: list[PhaseSpan]) -> dict[int, int]:
     """Match the misses of one compilation with its timed functions; both are in order of time."""
-    graphs = [(number, row) for number, row in misses if row.cache == FX]
+    graphs = [(number, row) for number, row in misses if row.cache == _FX]
     fx_spans = [span for span in spans if span.name in FX_COMPILES]
     taken = [row.time_taken_ns if row.HasField("time_taken_ns") else None for _, row in graphs]
     if len(fx_spans) == len(graphs):
@@ -223,80 +268,70 @@ def _spent_by_compilation(misses: list[_NumberedLookup], spans: list[PhaseSpan])
     return spent
 
 
-def versioned_frames(data: CompileData) -> dict[FrameVersion, Compilation]:
-    """Identify each compilation by its function and how many of its versions were compiled before."""
-    versions = Counter[tuple[str, int, str]]()
-    rows: dict[FrameVersion, Compilation] = {}
-    for row in sorted(forward_compilations(data.summary).values(), key=lambda row: row.start_ns):
-        function = (row.file, row.line, row.function)
-        frame: FrameVersion = (*function, versions[function])
-        rows[frame] = row
-        versions[function] += 1
-    return rows
+def _why(lookup: CacheMessage) -> str | None:
+    """Explain a miss or a bypass in a sentence; None for a hit."""
+    if lookup.result == "hit":
+        return None
+    if lookup.result == "bypass":
+        reason = f": {lookup.reason}" if lookup.reason else "; torch gives no reason"
+        return f"The cache was not used{reason}"
+    if lookup.reason == "guard_miss":
+        return "An entry has this key, but its guards on symbolic shapes do not hold for these sizes"
+    if not lookup.HasField("nearest") and lookup.first:
+        graph = f"{direction_of(lookup.direction)} graph"
+        return f"The first {graph} of this process, and the cache holds no entry with its key"
+    if not lookup.HasField("nearest"):
+        fx_graph = "; those of the FX graph it does tell" if lookup.cache == "aotautograd" else ""
+        return f"The cache holds no entry with its key. torch does not tell the parts of this key{fx_graph}"
+    epoch = lookup.nearest.epoch
+    nearest = lookup.nearest.compile_id + (f" (after reset {epoch})" if epoch else "")
+    if not lookup.differences:
+        return f"The key is that of {nearest}, whose entry could not be used or was not stored yet"
+    rows = sorted(map(_difference, lookup.differences), key=lambda row: order_of(row.part))
+    return f"New key. Nearest is {nearest}, which differs in {listed(rows)}"
 
 
-def frame_times_ns(data: CompileData) -> dict[FrameVersion, int]:
-    """Return the compile time of each frame with its backwards, where known."""
-    spent = Counter[Key]()
-    for row in data.summary.compilations:
-        spent[key_of(row.key)] += row.duration_ns
-    times = {frame: spent[key_of(row.key)] for frame, row in data.of(versioned_frames).items()}
-    return {frame: ns for frame, ns in times.items() if ns}
+def listed(differences: Sequence[KeyDifference]) -> str:
+    """List the first parts with their values where these are short, all inputs as one."""
+    inputs = sum(is_input(row.part) for row in differences)
+    phrases = []
+    for row in differences:
+        is_short = row.before and row.now and max(len(row.before), len(row.now)) <= _MAX_VALUE_CHARS
+        values = f" ({row.before} → {row.now})" if is_short else ""
+        phrases.append(plural(inputs, "input") if is_input(row.part) else row.title + values)
+    phrases = list(dict.fromkeys(phrases))
+    more = len(phrases) - _MAX_PARTS
+    rest = f" and {plural(more, 'more part')}" if more > 0 else ""
+    return ", ".join(phrases[:_MAX_PARTS]) + rest
 
 
-def lookup_numbers(data: CompileData) -> dict[LookupId, int]:
-    """Map each lookup to its index in `timed_lookups`."""
-    frames = {key_of(row.key): frame for frame, row in data.of(versioned_frames).items()}
-    numbers = {}
-    for number, (lookup, _) in enumerate(data.of(timed_lookups)):
-        if frame := frames.get((lookup.epoch, lookup.compile_id)):
-            numbers[LookupId(*frame, lookup.cache, lookup.direction, lookup.graph or 0)] = number
-    return numbers
+def _difference(row: DifferenceMessage) -> KeyDifference:
+    return difference(title_of(row.part), row.part, row.before, row.now)
 
 
-def start_rows(starts: Starts) -> tuple[StartRow, ...]:
-    """Return the process in view, then those that it is compared with."""
-    rows = []
-    for start in (starts.own, *starts.others):
-        data = start.data
-        start_window = data.of(window)
-        has_end = start_window is not None and start_window.until_step
-        results = [lookup.result for lookup, _ in data.of(timed_lookups)]
-        kinds = {_KIND_OF.get(result) for result in results} or {None}
-        common = common_frame_times(starts.own.data, data)
-        would_save = data.of(would_save_ns)
-        rows.append(
-            StartRow(
-                run=start.run,
-                worker=start.worker,
-                rank=start.rank,
-                kind=kinds.pop() if len(kinds) == 1 else "mixed",
-                from_process=start_window is not None and start_window.from_process,
-                start_up_s=to_seconds(sum(data.of(parts_ns).values())) if has_end else None,
-                compile_s=data.of(total_s) or 0.0,
-                hits=results.count("hit"),
-                misses=results.count("miss"),
-                bypasses=results.count("bypass"),
-                saved_s=data.of(time_saved_s),
-                would_save_s=None if would_save is None else to_seconds(would_save),
-                common=len(common),
-                common_compile_s=to_seconds(sum(ns for _, ns in common)) if common else None,
-            )
+def difference(title: str, part: str, before: str, now: str) -> KeyDifference:
+    """Reduce two texts `Name(field=value, …)` to the fields that differ; keep other texts as they are."""
+    fields_before, fields_now = _fields(before), _fields(now)
+    if fields_before and fields_now:
+        either = {**fields_before, **fields_now}
+        names = [name for name in either if fields_before.get(name) != fields_now.get(name)]
+        before, now = (
+            ", ".join(f"{name}={fields[name]}" for name in names if name in fields)
+            for fields in (fields_before, fields_now)
         )
-    return tuple(rows)
+    return KeyDifference(title, part, before or None, now or None)
 
 
-def common_frame_times(own: CompileData, other: CompileData) -> list[tuple[int, int]]:
-    """Return the times (ns) that each frame took in both processes, of those that both compiled."""
-    other_times = other.of(frame_times_ns)
-    return [(ns, other_times[frame]) for frame, ns in own.of(frame_times_ns).items() if frame in other_times]
-
-
-def have_same_keys(own: CompileData, other: CompileData) -> bool:
-    """Return whether both made some of the same lookups, all with the same keys."""
-    numbers, other_numbers = own.of(lookup_numbers), other.of(lookup_numbers)
-    rows, other_rows = own.of(timed_lookups), other.of(timed_lookups)
-    common = numbers.keys() & other_numbers.keys()
-    return bool(common) and all(
-        rows[numbers[lookup]][0].key == other_rows[other_numbers[lookup]][0].key for lookup in common
-    )
+def _fields(text: str) -> dict[str, str]:
+    """Split `Name(field=value, …)` at the commas outside of all brackets; {} for any other text."""
+    match = re.match(r"\w+\((.*)\)$", text, re.DOTALL)
+    if not match:
+        return {}
+    depth, start, pieces = 0, 0, []
+    for index, letter in enumerate(match[1]):
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            pieces.append(match[1][start:index])
+            start = index + 1
+    pairs = (piece.strip().partition("=") for piece in [*pieces, match[1][start:]])
+    return {name: value for name, equals, value in pairs if equals}

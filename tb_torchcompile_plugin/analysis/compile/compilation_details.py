@@ -9,7 +9,8 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile import recompiles as recompile_rows
-from tb_torchcompile_plugin.analysis.compile.caches import CacheLookup, cache_lookups, time_saved_s
+from tb_torchcompile_plugin.analysis.compile.cache_keys import compared_lookups
+from tb_torchcompile_plugin.analysis.compile.cache_lookups import CacheLookup, time_saved_s
 from tb_torchcompile_plugin.analysis.compile.compilations import (
     NOT_COMPILED_HERE,
     Compilation,
@@ -23,6 +24,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
 )
 from tb_torchcompile_plugin.analysis.compile.compile_time import PhaseSpans, phase_spans
 from tb_torchcompile_plugin.analysis.compile.graph_breaks import GraphBreak, graph_breaks
+from tb_torchcompile_plugin.analysis.compile.starts import Starts
 from tb_torchcompile_plugin.analysis.formatting import at_line, percent, plural, seconds
 from tb_torchcompile_plugin.compile_log.record import Direction, direction_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileKey, CompileSummary
@@ -50,7 +52,7 @@ class CompileTime(PhaseSpans, frozen=True, kw_only=True):
     # compilations.
     share_percent: float | None
     phases_s: dict[Phase, float]
-    cache: list[CacheLookup]
+    cache: tuple[CacheLookup, ...]
     # By cache hits; one of AOTAutograd's cache includes those of the FX graphs in it.
     time_saved_s: float | None
 
@@ -133,15 +135,16 @@ class CompilationDetails(msgspec.Struct, frozen=True):
     warnings: list[Notice]
 
 
-def compile_time(data: CompileData) -> CompileTime:
-    """Return the compile time of one process with what it consists of."""
+def compile_time(starts: Starts) -> CompileTime:
+    """Return the compile time of the process in view with what it consists of."""
+    data = starts.own.data
     return CompileTime(
         **msgspec.structs.asdict(data.of(phase_spans)),
         total_s=data.of(ct.total_s),
         recorded_s=_recorded_s(data.summary),
         share_percent=data.of(_share_percent),
         phases_s=data.of(phases_s),
-        cache=data.of(cache_lookups),
+        cache=starts.of(compared_lookups),
         time_saved_s=data.of(time_saved_s),
     )
 

@@ -9,7 +9,11 @@ from typing import Literal
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compile.caches import CacheResult, cache_results, compilations_in_order
+from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
+    CacheResult,
+    cache_results,
+    compilations_in_order,
+)
 from tb_torchcompile_plugin.analysis.formatting import plural
 from tb_torchcompile_plugin.compile_log.record import (
     Direction,

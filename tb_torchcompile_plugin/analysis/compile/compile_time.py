@@ -1,4 +1,4 @@
-"""How long did torch.compile take, in which phases, and how much of it fell into the profile?
+"""What did torch.compile cost: how long did it take, in which phases, and how much of it fell into the profile?
 
 `total_s` is the union of the compilations' spans per thread, summed over threads: one compiled while another is
 being compiled on the same thread counts once.
@@ -6,10 +6,12 @@ being compiled on the same thread counts once.
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.compile.cache_lookups import first_lookups, result_counts, saved_ns
 from tb_torchcompile_plugin.analysis.formatting import duration, percent
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log.record import Key, key_of
@@ -71,6 +73,31 @@ class PhaseSpans(msgspec.Struct, frozen=True):
     compile_ids: list[str]
     origin_s: float | None  # Unix time of the first span, None without any
     spans: PhaseColumns
+
+
+class CompileCost(NamedTuple):
+    """The compile time of the process (s), with these caches and with others."""
+
+    blocked_s: float
+    cold_s: float | None  # with empty caches; None where this run does not show it, as `warm_s`
+    warm_s: float | None  # with caches that hold everything
+    hits: int
+    lookups: int
+    whole: bool  # whether all compilations were timed; otherwise it was more
+    saved_s: float | None = None  # by entries of other processes, as torch noted it; None without such hits
+
+
+def compile_cost(data: CompileData) -> CompileCost | None:
+    """Return what compiling cost; None where no compilation has a known duration."""
+    if (blocked := data.of(total_s)) is None:
+        return None
+    whole = all(row.HasField("duration_ns") for row in data.summary.compilations)
+    saved = [ns for lookups in data.of(first_lookups) for ns in saved_ns(lookups)]
+    cold = blocked + to_seconds(sum(saved)) if whole else None
+    results = data.of(result_counts)
+    hits, lookups = results["hit"], results.total()
+    warm = blocked if hits and hits == lookups else None
+    return CompileCost(blocked, cold, warm, hits, lookups, whole, to_seconds(sum(saved)) if saved else None)
 
 
 def count_compilations(data: CompileData) -> int:

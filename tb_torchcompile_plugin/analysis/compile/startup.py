@@ -9,8 +9,20 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis import thresholds
 from tb_torchcompile_plugin.analysis.compile import cache_lookups, startup_parts
-from tb_torchcompile_plugin.analysis.compile.cache_misses import differences
-from tb_torchcompile_plugin.analysis.compile.caches import time_saved_s
+from tb_torchcompile_plugin.analysis.compile.cache_keys import compared_lookups, differences, differing_keys
+from tb_torchcompile_plugin.analysis.compile.cache_lookups import CacheLookup
+from tb_torchcompile_plugin.analysis.compile.compile_time import compile_cost
+from tb_torchcompile_plugin.analysis.compile.starts import (
+    FrameVersion,
+    Start,
+    StartRow,
+    Starts,
+    common_frame_times,
+    have_same_keys,
+    lookups_by_id,
+    start_rows,
+    versioned_frames,
+)
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import (
     at_line,
@@ -23,7 +35,7 @@ from tb_torchcompile_plugin.analysis.formatting import (
     size,
 )
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.compile_log.record import Key, forward_compilations, key_of
+from tb_torchcompile_plugin.compile_log.record import Key, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheTransfer, Compilation
 from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.reader.arrays import grouped
@@ -75,8 +87,8 @@ class StartUp(msgspec.Struct, frozen=True):
 
     says: tuple[str, ...]
     parts: Annotated[tuple[startup_parts.StartPart, ...], column_head("Until the first steady step")]
-    starts: Annotated[tuple[cache_lookups.StartRow, ...], column_head("Beside others")]
-    start_lookups: Annotated[tuple[cache_lookups.StartLookup, ...], column_head("Cache lookups")]
+    starts: Annotated[tuple[StartRow, ...], column_head("Beside others")]
+    start_lookups: Annotated[tuple[CacheLookup, ...], column_head("Cache lookups")]
     compiled_lines: Annotated[tuple[CompiledLine, ...], column_head("Compile time by line")]
 
 
@@ -95,32 +107,27 @@ class _CallNode:
         return sorted(self.children.items(), key=lambda child: -child[1].total_ns)
 
 
-def startup(starts: cache_lookups.Starts) -> StartUp:
+def startup(starts: Starts) -> StartUp:
     """Describe the start-up of the process in view; without compilations only a sentence says so."""
-    data, rows = starts.own.data, starts.of(cache_lookups.start_rows)
-    lookups = list(data.of(cache_lookups.start_lookups))
-    for number, mismatch in starts.of(differences).items():
-        lookups[number] = msgspec.structs.replace(lookups[number], differs=mismatch.what, than=mismatch.than)
+    data, rows = starts.own.data, starts.of(start_rows)
     return StartUp(
         says=tuple(_sentences(starts)),
         parts=data.of(startup_parts.start_parts),
         starts=tuple(row for row in rows if row.common or row.run == starts.own.run),
-        start_lookups=tuple(lookups),
+        start_lookups=starts.of(compared_lookups),
         compiled_lines=starts.of(compiled_lines),
     )
 
 
-def start_findings(starts: cache_lookups.Starts) -> list[Finding]:
+def start_findings(starts: Starts) -> list[Finding]:
     """Return a finding where another process of the logdir shows the cause of a miss. A first run has none."""
     data = starts.own.data
-    avoidable = {number: row for number, row in starts.of(differences).items() if row.avoidable}
+    avoidable = {lookup_id: row for lookup_id, row in starts.of(differences).items() if row.avoidable}
     saved_ns = data.of(cache_lookups.would_save_ns)
     if not avoidable or saved_ns is None or to_seconds(saved_ns) < thresholds.cold_start_s:
         return []
-    number, difference = min(avoidable.items(), key=lambda pair: not pair[1].same_run)
+    lookup_id, difference = min(avoidable.items(), key=lambda pair: not pair[1].same_run)
     whole_ns = sum(data.of(startup_parts.parts_ns).values())
-    lookup, _ = data.of(cache_lookups.timed_lookups)[number]
-    frame = forward_compilations(data.summary).get((lookup.epoch, lookup.compile_id))
     return [
         Finding(
             rule=RULE,
@@ -140,12 +147,12 @@ def start_findings(starts: cache_lookups.Starts) -> list[Finding]:
             panel="startup",
             row=None,
             next_step=_NEXT_STEP,
-            where=[at_line(frame.file, frame.line)] if frame and frame.file else [],
+            where=[at_line(lookup_id.file, lookup_id.line)] if lookup_id.file else [],
         )
     ]
 
 
-def _sentences(starts: cache_lookups.Starts) -> Iterator[str]:
+def _sentences(starts: Starts) -> Iterator[str]:
     data = starts.own.data
     start = data.of(startup_parts.window)
     if start is None:
@@ -179,9 +186,9 @@ def _headline(data: CompileData, *, until_step: bool) -> str:
     return "; ".join((first, *rest)) + "."
 
 
-def _missed(starts: cache_lookups.Starts) -> Iterator[str]:
+def _missed(starts: Starts) -> Iterator[str]:
     data = starts.own.data
-    rows = [row for row in data.of(cache_lookups.start_lookups) if row.graph is not None]
+    rows = [row for row in data.of(cache_lookups.cache_lookups) if row.graph is not None]
     missed = sum(row.result == "miss" for row in rows)
     would_save = data.of(cache_lookups.would_save_ns)
     if missed and would_save:
@@ -196,23 +203,23 @@ def _missed(starts: cache_lookups.Starts) -> Iterator[str]:
         yield f"A cache was bypassed. {reason}."
 
 
-def _measured(starts: cache_lookups.Starts) -> Iterator[str]:
+def _measured(starts: Starts) -> Iterator[str]:
     """Compare a cold with a warm start that has the same keys: not at the same time, and the nearest in time."""
-    own, rows = starts.own, starts.of(cache_lookups.start_rows)
+    own, rows = starts.own, starts.of(start_rows)
     is_warm = rows[0].kind == "warm"
     candidates = [
         (start, own) if is_warm else (own, start)
         for row, start in zip(rows[1:], starts.others)
-        if {row.kind, rows[0].kind} == {"cold", "warm"} and cache_lookups.have_same_keys(own.data, start.data)
+        if {row.kind, rows[0].kind} == {"cold", "warm"} and have_same_keys(own.data, start.data)
     ]
     if not candidates:
         return
     cold, warm = min(candidates, key=lambda pair: _distance(*pair))
     other = cold if is_warm else warm
-    common = cache_lookups.common_frame_times(cold.data, warm.data)
+    common = common_frame_times(cold.data, warm.data)
     cold_ns, warm_ns = sum(ns for ns, _ in common), sum(ns for _, ns in common)
-    saved_s = warm.data.of(time_saved_s)
-    count = "" if saved_s is None else f" torch's hits count {seconds(saved_s)}."
+    cost = warm.data.of(compile_cost)
+    count = f" torch's hits count {seconds(cost.saved_s)}." if cost and cost.saved_s is not None else ""
     times = f"{duration(cold_ns / 1000)} cold and {duration(warm_ns / 1000)} warm"
     what = f"Measured against {other.name}: what both compiled took {times}"
     if cold_ns <= warm_ns:
@@ -222,16 +229,16 @@ def _measured(starts: cache_lookups.Starts) -> Iterator[str]:
     yield f"{what}, so {saves} {duration((cold_ns - warm_ns) / 1000)}.{count}"
 
 
-def _distance(cold: cache_lookups.Start, warm: cache_lookups.Start) -> tuple[bool, int]:
+def _distance(cold: Start, warm: Start) -> tuple[bool, int]:
     """Return whether the cold one had not ended when the warm one began, and how many ns apart they began."""
     before, after = cold.data.summary.environment, warm.data.summary.environment
     overlaps = after.recording_start_ns < before.written_ns
     return overlaps, abs(after.recording_start_ns - before.recording_start_ns)
 
 
-def _missed_alone(starts: cache_lookups.Starts) -> Iterator[str]:
+def _missed_alone(starts: Starts) -> Iterator[str]:
     """Name the ranks of this run that missed where others hit."""
-    rows = [row for row in starts.of(cache_lookups.start_rows) if row.run == starts.own.run]
+    rows = [row for row in starts.of(start_rows) if row.run == starts.own.run]
     missed = sorted(row.rank for row in rows if row.misses and row.rank is not None)
     hit = sorted(row.rank for row in rows if row.hits and not row.misses and row.rank is not None)
     if missed and hit:
@@ -253,7 +260,7 @@ def _settings(data: CompileData) -> Iterator[str]:
         yield "caching_precompile is on: what Dynamo made is kept, too."
 
 
-def _compiled_by_each_rank(starts: cache_lookups.Starts) -> Iterator[str]:
+def _compiled_by_each_rank(starts: Starts) -> Iterator[str]:
     """Say what to do where the ranks of the run in view missed for the same frames."""
     in_run = [start for start in (starts.own, *starts.others) if start.run == starts.own.run]
     pairs = ((start.rank, start) for start in in_run if start.rank is not None)
@@ -271,27 +278,28 @@ def _compiled_by_each_rank(starts: cache_lookups.Starts) -> Iterator[str]:
         )
 
 
-def missed_frames(data: CompileData) -> dict[cache_lookups.FrameVersion, int]:
+def missed_frames(data: CompileData) -> dict[FrameVersion, int]:
     """Map each frame with a miss to the time (ns) that its misses took."""
     misses = data.of(cache_lookups.misses_ns)
     return {
         frame: sum(ns or 0 for ns in misses[key_of(row.key)])
-        for frame, row in data.of(cache_lookups.versioned_frames).items()
+        for frame, row in data.of(versioned_frames).items()
         if key_of(row.key) in misses
     }
 
 
-def _sharing(ranks: list[cache_lookups.Start], frames: set[cache_lookups.FrameVersion]) -> str:
+def _sharing(ranks: list[Start], frames: set[FrameVersion]) -> str:
     keys = defaultdict[object, set[str]](set)
     for start in ranks:
-        lookups = start.data.of(cache_lookups.timed_lookups)
-        for lookup_id, number in start.data.of(cache_lookups.lookup_numbers).items():
+        for lookup_id, lookup in start.data.of(lookups_by_id).items():
             if lookup_id[:4] in frames:
-                keys[lookup_id].add(lookups[number][0].key)
+                keys[lookup_id].add(lookup.cache_key)
     if max(map(len, keys.values()), default=0) == 1:
         return f"Their keys are the same. {_SHARE}"
     settings = ranks[0].data.summary.environment.settings
-    differ = "Their keys differ, so that none can use what another one compiled"
+    what = next(filter(None, (differing_keys(ranks[0].data, start.data) for start in ranks[1:])), "")
+    parts = f" in {what.partition('  #')[0]}" if what else ""
+    differ = f"Their keys differ{parts}, so that none can use what another one compiled"
     name = next((name for name in names.COMPILE_ON_ONE_RANK if name in settings), None)
     if name and not names.is_setting_on(settings, *names.COMPILE_ON_ONE_RANK):
         return f"{differ}; compile_on_one_rank takes the rank out of graphs ({name} = True)"
@@ -306,7 +314,7 @@ def _transferred(row: CacheTransfer) -> str:
     return f"The program {verb} {entries}{transferred} in {duration(row.duration_ns / 1000)} ({function})."
 
 
-def compiled_lines(starts: cache_lookups.Starts) -> tuple[CompiledLine, ...]:
+def compiled_lines(starts: Starts) -> tuple[CompiledLine, ...]:
     """Return the call tree of all compilations with a time of the process in view."""
     root = starts.own.data.of(_tree)
     elsewhere = starts.of(_longest_elsewhere)
@@ -374,7 +382,7 @@ def own_times(data: CompileData) -> list[tuple[Compilation, int]]:
     return pairs
 
 
-def _longest_elsewhere(starts: cache_lookups.Starts) -> dict[_Function, tuple[int, str]]:
+def _longest_elsewhere(starts: Starts) -> dict[_Function, tuple[int, str]]:
     """Map each function to the most time (ns) that it took in another process, and which."""
     longest: dict[_Function, tuple[int, str]] = {}
     for other in starts.others:

@@ -13,12 +13,10 @@ from tb_torchcompile_plugin.analysis.causes.findings import span_findings
 from tb_torchcompile_plugin.analysis.causes.payback import answer as answered
 from tb_torchcompile_plugin.analysis.causes.payback import payback, uncompiled
 from tb_torchcompile_plugin.analysis.causes.payback_result import (
-    CompileCost,
     RunFacts,
     SteadyTimes,
     break_even,
     chance_us,
-    compile_cost,
     compiled_run_of,
     eager_run_of,
     measured_gain,
@@ -27,6 +25,7 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
     steady_steps,
     why_not_comparable,
 )
+from tb_torchcompile_plugin.analysis.compile.compile_time import CompileCost, compile_cost
 from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_times
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.api.session import Session

@@ -10,10 +10,16 @@ from compile_records import artifact, envelope, mark
 from live import HAS_TORCH, run, summaries
 from profiles import data_of
 from recordings import Recording
-from tb_torchcompile_plugin.analysis.compile.caches import CacheLookup, cache_lookups, time_saved_s
+from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
+    FX_GRAPH_CACHE,
+    CacheLookup,
+    cache_lookups,
+    time_saved_s,
+)
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
+from tb_torchcompile_plugin.torch_names.artifacts import title_of_cache
 
 GRAPH, OTHER = "[g1] gm: GraphModule()\n\nreturn secret", "[g2] gm: GraphModule()\n\nreturn secret + 1"
 SMALL = "[s1] example_inputs[0]: TensorMetadata(dtype=torch.float32, shape=torch.Size([8, 8]), stride=(8, 1))"
@@ -116,14 +122,14 @@ def test_every_lookup_of_a_recording_leads_to_the_text_of_its_record(recording: 
         assert row.artifact is not None
         text = summary.artifacts[row.artifact]
         assert (text.key.compile_id, text.key.epoch) == (row.compile_id, row.epoch)
-        assert text.name == f"{row.cache}_cache_{row.result}"
+        assert row.cache == title_of_cache(text.name.removesuffix(f"_cache_{row.result}"))
     assert time_saved_s(data_of(summary)) == 0.398395635
 
 
 def test_the_graphs_of_ddp_are_told_apart(recording: Recording) -> None:
     """4/1 compiles its backwards inside the frame; DDPOptimizer made two graphs of it."""
     log = next(iter(sorted(recording("ddp").glob("*rank_0*.log"))))
-    graphs = [row for row in cache_lookups(data_of(read_log(str(log)))) if row.cache == "fx_graph"]
+    graphs = [row for row in cache_lookups(data_of(read_log(str(log)))) if row.cache == FX_GRAPH_CACHE]
     assert [(row.compile_id, row.direction, row.graph, row.graphs) for row in graphs] == [
         *[("4/0", "forward", 0, 2), ("4/0", "forward", 1, 2)],
         *[("4/0", "backward", 0, 2), ("4/0", "backward", 1, 2)],
@@ -153,7 +159,7 @@ LIVE = """
 def test_a_setting_that_was_changed_is_named(tmp_path: Path) -> None:
     run(LIVE, tmp_path)
     rows = [
-        row for row in cache_lookups(data_of(summaries(tmp_path / "logs")[-1])) if row.cache == "fx_graph"
+        row for row in cache_lookups(data_of(summaries(tmp_path / "logs")[-1])) if row.cache == FX_GRAPH_CACHE
     ]
     assert [row.why for row in rows] == [
         "The first forward graph of this process, and the cache holds no entry with its key",

@@ -11,6 +11,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
     compilations,
     compilations_overview,
 )
+from tb_torchcompile_plugin.analysis.compile.starts import Start, Starts
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 
 KEY = pb.CompileKey(compile_id="0/0")
@@ -216,6 +217,6 @@ def test_the_share_of_compile_time_is_of_what_was_recorded_alone(
         row.start_ns = start_s * 10**9
     summary.environment.recording_start_ns, summary.environment.written_ns = 30 * 10**9, 40 * 10**9
     # A log: torch writes it only while it compiles.
-    assert compile_time(data_of(summary)).share_percent is None
+    assert compile_time(Starts(Start("run", "w", None, data_of(summary)), ())).share_percent is None
     summary.environment.capture = "full"
-    assert compile_time(data_of(summary)).share_percent == share
+    assert compile_time(Starts(Start("run", "w", None, data_of(summary)), ())).share_percent == share

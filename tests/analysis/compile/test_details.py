@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.analysis.compile.compilations import (
     compilations_overview,
 )
 from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.starts import starts_of
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.reader.compile_data import read_payload
 
@@ -44,7 +45,7 @@ class Answers(NamedTuple):
 
     @property
     def compile_time(self) -> CompileTime:
-        return self.session.compile_data(*self.ids).of(compile_time)
+        return starts_of(self.session, *self.ids).of(compile_time)
 
     def details(self, compile_id: str, epoch: int = 0) -> CompilationDetails:
         return compilation(self.session.compile_data(*self.ids), epoch, compile_id)
@@ -262,7 +263,7 @@ def test_training_with_inductor_cold_and_warm(tmp_path: Path) -> None:
     assert {row.reason for row in cold.compile_time.cache} == {"full_miss"}
     assert cold.compile_time.time_saved_s is None
     assert {row.result for row in warm.compile_time.cache} == {"hit"}
-    whole = [row.time_saved_s for row in warm.compile_time.cache if row.cache == "aotautograd"]
+    whole = [row.time_saved_s for row in warm.compile_time.cache if row.cache == "AOTAutograd cache"]
     assert warm.compile_time.time_saved_s == sum(time or 0 for time in whole) > 0
     assert (cold.details("0/0").counts.parameters or 4) == 4
     _check_time(cold.compile_time)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from compile_records import START_US, a_compilation, artifact, envelope, mark, summary_of
 from recordings import Recording
-from tb_torchcompile_plugin.analysis.compile.cache_lookups import Start, Starts
+from tb_torchcompile_plugin.analysis.compile.compilation_details import CompileTime
+from tb_torchcompile_plugin.analysis.compile.starts import Start, Starts
 from tb_torchcompile_plugin.analysis.compile.startup import StartUp, start_findings, startup
 from tb_torchcompile_plugin.analysis.compile.startup_parts import TimePiece, parts_ns, pieces, start_parts
 from tb_torchcompile_plugin.api.export.ask import without_code
@@ -45,11 +46,12 @@ def process(
     load_s: float = 0.5,
     after_s: int = 0,
     folder: str = "/cache",
+    more_parts: tuple[str, ...] = (),
 ) -> CompileSummary:
     """One frame: two seconds of Dynamo, then AOTAutograd with inductor inside it, or hits that load for a while."""
     inside_s = load_s if hit else aot_s
     begin, end = 1 * S, (1 + inside_s) * S
-    parts = [code, setting]
+    parts = [code, setting, *more_parts]
     records = [
         mark("B", "entire_frame_compile", 0),
         Record(
@@ -217,6 +219,17 @@ def test_what_came_of_lookups_may_be_a_word_that_nobody_knows() -> None:
     assert answer(start("c", other)).starts[0].kind == "mixed"
 
 
+def test_what_a_process_stored_itself_is_no_warm_start() -> None:
+    summary = process()
+    again = process(hit=True).compilations[0]
+    again.key.compile_id = "0/1"
+    for lookup, earlier in zip(again.cache, ("fk", "ak")):
+        assert lookup.key == earlier
+    summary.compilations.append(again)
+    row = answer(start("r", summary)).starts[0]
+    assert (row.kind, row.hits, row.misses, row.saved_s) == ("cold", 0, 2, None)
+
+
 def test_hits_that_spare_nothing() -> None:
     cold, warm = start("cold", process()), start("warm", process(hit=True, load_s=9, after_s=60))
     assert "The hits spared nothing" in answer(warm, cold).says[1]
@@ -225,17 +238,14 @@ def test_hits_that_spare_nothing() -> None:
 def test_a_miss_names_the_first_setting_that_differs_and_in_which_run() -> None:
     said = answer(start("b", process(key="b", setting=TUNED, after_s=60)), start("a", process()))
     aot, graph = said.start_lookups
-    assert (
-        aot.differs == graph.differs == "setting max_autotune is True here, and False there"
-        and graph.than == "a, w"
-    )
+    assert aot.differs == graph.differs == "setting max_autotune (False → True)" and graph.than == "a, w"
     assert said.says[2].endswith(f"against a, w: {graph.differs}.")
 
 
 def test_a_miss_names_the_line_whose_code_differs() -> None:
     said = answer(start("b", process(key="b", code=OTHER_CODE, after_s=60)), start("a", process()))
     assert said.start_lookups[1].differs == (
-        "the code of the graph at m.py:4  # add = aten.add(x, 2) here, add = aten.add(x, 1) there"
+        "the code of the graph at m.py:4  # add = aten.add(x, 1) → add = aten.add(x, 2)"
     )
 
 
@@ -260,7 +270,9 @@ def test_ranks_that_all_compile_the_same_are_told_to_share() -> None:
         for rank in (0, 1)
     ]
     assert any(
-        text.endswith("Their keys differ, so that none can use what another one compiled.")
+        text.endswith(
+            "Their keys differ in setting r (0 → 1), so that none can use what another one compiled."
+        )
         for text in answer(*other).says
     )
     for one in other:
@@ -309,6 +321,9 @@ def test_the_route_and_the_report_know_the_other_runs(tmp_path: Path) -> None:
     said = poll(session, ROUTES["startup"], {"run": "b", "worker": "w"})
     assert isinstance(said, StartUp) and [row.run for row in said.starts] == ["b", "a"]
     assert poll(session, ROUTES["startup"], {"run": "b", "worker": "w"}) is said
+    time = poll(session, ROUTES["compile_time"], {"run": "b", "worker": "w"})
+    assert isinstance(time, CompileTime) and time.cache == said.start_lookups
+    assert time.cache[1].differs == "setting max_autotune (False → True)"
     report = read_report(str(tmp_path))
     assert [row.startup == said for run in report.runs for row in run.workers] == [False, True]
     assert [(row.rule, row.run, row.severity) for row in report.findings if row.rule == "cold_start"] == [

@@ -1,0 +1,262 @@
+"""Which parts of a graph's cache key differ from those of another process, so that a lookup missed?
+
+torch records the parts of a key with a hash each, for hits and misses. Of the graph's code it records the hash alone;
+the graphs of both processes then show which line differs.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tb_torchcompile_plugin.analysis.compile.cache_lookups import (
+    FX_GRAPH_CACHE,
+    CacheLookup,
+    KeyDifference,
+    cache_lookups,
+    counted_lookups,
+    difference,
+    listed,
+)
+from tb_torchcompile_plugin.analysis.compile.starts import (
+    LookupId,
+    Start,
+    Starts,
+    lookups_by_id,
+    matched_frames,
+)
+from tb_torchcompile_plugin.analysis.formatting import at_line, plural
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
+from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS, NO_PLACE, NODE_PLACE, is_aot_graph
+from tb_torchcompile_plugin.torch_names.caches import CODE, TORCH, KeyPart, order_of, part_of, title_of
+
+_CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
+_COMPILED_FIRST = "not the key: it was compiled here first"
+_LAST = 1 << 30  # sorts after any number of differing parts
+
+
+class KeyMismatch(NamedTuple):
+    """How the key of a miss differs from that of another process."""
+
+    what: str  # in words
+    than: str  # the other process
+    same_run: bool  # the other process is a rank of the same run
+    avoidable: bool  # the other process had an entry by then, so that the same key would have been a hit
+
+
+class _Pair(NamedTuple):
+    """The same lookup in two processes."""
+
+    before: CompileData
+    before_id: LookupId
+    now: CompileData
+    now_id: LookupId
+
+    @property
+    def lookups(self) -> tuple[CacheLookup, CacheLookup]:
+        return self.before.of(lookups_by_id)[self.before_id], self.now.of(lookups_by_id)[self.now_id]
+
+    def has_same_key(self) -> bool:
+        before, now = self.lookups
+        return before.cache_key == now.cache_key
+
+
+def compared_lookups(starts: Starts) -> tuple[CacheLookup, ...]:
+    """Return the lookups in order of time, with what differs elsewhere; then those of which torch counts the number."""
+    data = starts.own.data
+    mismatches = starts.of(differences)
+    by_lookup = {id(row): mismatches.get(name) for name, row in data.of(lookups_by_id).items()}
+    rows = []
+    for row in data.of(cache_lookups):
+        if mismatch := by_lookup.get(id(row)):
+            row = replace(row, differs=mismatch.what, than=mismatch.than)
+        rows.append(row)
+    return (*rows, *counted_lookups(data))
+
+
+def differences(starts: Starts) -> dict[LookupId, KeyMismatch]:
+    """Map misses to the difference from the nearest process that made the same lookup."""
+    own = starts.own
+    candidates: dict[LookupId, list[tuple[int, KeyMismatch]]] = {}
+    for other in starts.others:
+        for pair in _pairs(other.data, own.data):
+            if pair.lookups[1].result == "miss":
+                candidates.setdefault(pair.now_id, []).extend(_mismatch(own, other, pair))
+    # Prefer a process with the same key, then the one that differs in the fewest parts.
+    return {
+        lookup_id: min(candidates[lookup_id], key=lambda candidate: candidate[0])[1]
+        for lookup_id in own.data.of(lookups_by_id)
+        if candidates.get(lookup_id)
+    }
+
+
+def _mismatch(own: Start, other: Start, pair: _Pair) -> Iterator[tuple[int, KeyMismatch]]:
+    """Yield the mismatch with one other process, with the number of parts that differ; nothing where it is unknown."""
+    environment, other_environment = own.data.summary.environment, other.data.summary.environment
+    result = pair.lookups[0].result
+    had_entry = other_environment.written_ns <= environment.recording_start_ns
+    if result == "hit":
+        had_entry = other_environment.recording_start_ns < environment.written_ns
+    process = (other.name, other.run == own.run, bool(had_entry))
+    if pair.has_same_key():
+        what = _same_key(own, other, result)
+        yield _LAST if what == _COMPILED_FIRST else 0, KeyMismatch(what, *process)
+    elif what := _what_differs([pair]):
+        yield len(_differing_parts(pair)), KeyMismatch(what, *process)
+
+
+def key_notes(a: CompileData | None, b: CompileData | None) -> list[str]:
+    """Say which parts of the cache keys of the same graphs differ between A and B; [] where none does."""
+    if a is None or b is None or a is b:
+        return []
+    pairs = [pair for pair in _pairs(a, b, anywhere=True) if pair.now_id.cache == FX_GRAPH_CACHE]
+    changed = [pair for pair in pairs if not pair.has_same_key()]
+    if not changed:
+        return []
+    what = _what_differs(changed)
+    parts = f" in {what}" if what else ", and the parts of these keys were not recorded"
+    return [f"The compile cache keys of {len(changed)} of {plural(len(pairs), 'graph')} differ{parts}"]
+
+
+def differing_keys(before: CompileData, now: CompileData) -> str:
+    """Return which parts of the keys of the same lookups differ between two processes; "" where unknown."""
+    return _what_differs([pair for pair in _pairs(before, now) if not pair.has_same_key()])
+
+
+def _what_differs(pairs: Sequence[_Pair]) -> str:
+    """List the parts that differ: those of most keys first, of these the one that explains the others."""
+    keys, rows, quoted = Counter[str](), dict[str, KeyDifference](), ""
+    for pair in pairs:
+        for name, before, now in _differing_parts(pair):
+            keys[name] += 1
+            if name == CODE and name not in rows:
+                line, quoted = _code_line(pair)
+                rows[name] = KeyDifference(title_of(name) + line, name, None, None)
+            elif name not in rows:
+                rows[name] = difference(title_of(name), name, before, now)
+    return (
+        listed([rows[name] for name in sorted(rows, key=lambda name: (-keys[name], order_of(name)))]) + quoted
+    )
+
+
+def _pairs(before: CompileData, now: CompileData, *, anywhere: bool = False) -> list[_Pair]:
+    frames = matched_frames(now, before, anywhere=anywhere)
+    pairs = []
+    for now_id in now.of(lookups_by_id):
+        if frame := frames.get(now_id[:4]):
+            before_id = LookupId(*frame, *now_id[4:])
+            if before_id in before.of(lookups_by_id):
+                pairs.append(_Pair(before, before_id, now, now_id))
+    return pairs
+
+
+def _graph_lookup(data: CompileData, lookup_id: LookupId) -> CacheLookup | None:
+    """Return the lookup of the FX graph inside a lookup; AOTAutograd's keys have no recorded parts."""
+    return data.of(lookups_by_id).get(lookup_id._replace(cache=FX_GRAPH_CACHE))
+
+
+def _same_key(own: Start, other: Start, result: str) -> str:
+    """Explain a miss with the key of another process: another place to look for the entry, or who compiled first."""
+    environment, other_environment = own.data.summary.environment, other.data.summary.environment
+    if environment.written_ns <= other_environment.recording_start_ns:
+        return _COMPILED_FIRST
+    folder, other_folder = (row.variables.get(_CACHE_FOLDER) for row in (environment, other_environment))
+    if folder != other_folder:
+        return f"not the key: {_CACHE_FOLDER} is {folder or 'not set'} here, and {other_folder or 'not set'} there"
+    if environment.hostname != other_environment.hostname:
+        return f"not the key: this is host {environment.hostname}, and that one {other_environment.hostname}"
+    if result == "miss" and environment.recording_start_ns <= other_environment.written_ns:
+        return "not the key: both compiled it at the same time"
+    return "not the key: the entry was removed, or could not be used"
+
+
+def _differing_parts(pair: _Pair) -> list[tuple[str, str, str]]:
+    """Return the name and both values of the parts of two keys that differ; [] where unknown."""
+    parts, now_parts = _parts(pair.before, pair.before_id), _parts(pair.now, pair.now_id)
+    rows = []
+    for name in {**parts, **now_parts} if parts and now_parts else ():
+        part, now_part = parts.get(name), now_parts.get(name)
+        if not (part and now_part and part.hash == now_part.hash):
+            rows.append((name, _value(part, pair.before), _value(now_part, pair.now)))
+    return rows
+
+
+def _value(part: KeyPart | None, data: CompileData) -> str:
+    """Return the value of a part; torch's is a hash of its source code, so its version stands for it."""
+    if part is None:
+        return "not there"
+    return data.summary.environment.torch_version if part.name == TORCH else part.value
+
+
+def _parts(data: CompileData, lookup_id: LookupId) -> dict[str, KeyPart]:
+    lookup = _graph_lookup(data, lookup_id)
+    return {} if lookup is None or lookup.artifact is None else data.of(key_parts, lookup.artifact)
+
+
+def key_parts(data: CompileData, artifact: int) -> dict[str, KeyPart]:
+    """Read the parts of a key by name from the artifact that records the lookup; {} where it has none.
+
+    Settings are a text of their own, stored before the first record that has them.
+    """
+    record = data.summary.artifacts[artifact]
+    settings = [
+        number
+        for number, text in enumerate(data.summary.artifacts[:artifact])
+        if text.name == KEY_SETTINGS and text.key == record.key
+    ]
+    parts: dict[str, KeyPart] = {}
+    for number in (artifact, *settings[-1:]):
+        try:
+            decoded = json.loads(read_payload(data, number))
+        except (UserError, ValueError):
+            continue
+        lines = decoded.get("components") if isinstance(decoded, dict) else decoded
+        for line in lines if isinstance(lines, list) else ():
+            if isinstance(line, str) and (part := part_of(line)):
+                parts[part.name] = part
+    return parts
+
+
+def _code_line(pair: _Pair) -> tuple[str, str]:
+    """Return " at m.py:4", the first line of the program whose operators differ, and these; "" where unknown.
+
+    The operators are behind "  #", as torch quotes code, so that they stay out of files without code.
+    """
+    before, now = _graph(pair.before, pair.before_id), _graph(pair.now, pair.now_id)
+    line = ""
+    for (text, _), (now_text, line_of_node) in (
+        zip_longest(before, now, fillvalue=("", "")) if before and now else ()
+    ):
+        line = line_of_node or line
+        if text != now_text:
+            return f" at {line}" if line else "", f"  # {text or 'nothing'} → {now_text or 'nothing'}"
+    return "", ""
+
+
+def _graph(data: CompileData, lookup_id: LookupId) -> list[tuple[str, str]]:
+    """Return the operators of a graph as AOTAutograd hands it to inductor, each with the line of the program."""
+    if (lookup := _graph_lookup(data, lookup_id)) is None:
+        return []
+    texts = [
+        number
+        for number, artifact in enumerate(data.summary.artifacts)
+        if (artifact.key.epoch, artifact.key.compile_id) == (lookup.epoch, lookup.compile_id)
+        and is_aot_graph(artifact.name, backward=lookup.direction == "backward")
+    ]
+    try:
+        graph = read_payload(data, texts[lookup_id.graph]) if len(texts) > lookup_id.graph else ""
+    except UserError:
+        return []
+    rows, line_of_node = [], ""
+    for line in graph.splitlines():
+        if match := NODE_PLACE.match(line):
+            line_of_node = at_line(match[1], int(match[2]))
+        elif NO_PLACE.match(line):
+            line_of_node = ""
+        elif " = " in (text := line.partition(";")[0].strip()) or text.startswith("return "):
+            rows.append((text, line_of_node))
+    return rows
