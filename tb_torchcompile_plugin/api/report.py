@@ -28,6 +28,8 @@ from tb_torchcompile_plugin.analysis.compare.all_runs import (
     job_line,
     span_line,
 )
+from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import CudaGraphReport
+from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import DynamicShapeReport
 from tb_torchcompile_plugin.analysis.compile.startup import StartUp, startup
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, rank_collectives
@@ -36,8 +38,6 @@ from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.ranks.one_rank import rank_findings, rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferences, rank_differences
-from tb_torchcompile_plugin.analysis.runtime.cuda_graph_recordings import CudaGraphReport
-from tb_torchcompile_plugin.analysis.runtime.dynamic_sizes import DynamicShapeReport
 from tb_torchcompile_plugin.analysis.runtime.eager import EagerTime
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import GpuUtilization
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import Kernel

@@ -30,6 +30,7 @@ from tb_torchcompile_plugin.analysis.compile.compilation_details import (
     guard_checks,
 )
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations_overview
+from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes
 from tb_torchcompile_plugin.analysis.compile.exports import exports
 from tb_torchcompile_plugin.analysis.compile.startup import startup
 from tb_torchcompile_plugin.analysis.compile.triton import triton
@@ -41,7 +42,6 @@ from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differen
 from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, side_by_side
 from tb_torchcompile_plugin.analysis.runtime.cpu import cpu
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import cuda_graphs
-from tb_torchcompile_plugin.analysis.runtime.dynamic_sizes import dynamic_shapes
 from tb_torchcompile_plugin.analysis.runtime.eager import eager_time
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpu_utilization
 from tb_torchcompile_plugin.analysis.runtime.kernels import code_kernels, kernel_details, kernel_table

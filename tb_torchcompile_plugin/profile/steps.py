@@ -168,13 +168,6 @@ def profiled_time(profile: Profile) -> Intervals:
     return Intervals(np.array([first], np.int64), np.array([last], np.int64))
 
 
-def step_around(profile: Profile, time_ns: int) -> str | None:
-    """Return the profiled step that contains a time of the trace; None outside of all."""
-    steps = profile.of(StepWindows)
-    step = int(within(steps.windows, np.array([time_ns], np.int64))[0])
-    return steps.names[step] if step >= 0 else None
-
-
 def launching(steps: Intervals, trace: Trace, launch: Int64s) -> Int64s:
     """Return for each launch call (its row, -1 unknown) the step that it begins in, on whatever thread; -1 for none.
 

@@ -10,6 +10,7 @@ from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
 from tb_torchcompile_plugin.analysis.causes.payback_result import run_facts, step_without
 from tb_torchcompile_plugin.analysis.compile.compilations import compilations, problems
 from tb_torchcompile_plugin.analysis.compile.compile_time import count_frames, frames_s
+from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import dynamic_shapes, size_advice
 from tb_torchcompile_plugin.analysis.compile.recompiles import (
     failed_guards_clause,
     frame_of,
@@ -18,7 +19,6 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import (
 )
 from tb_torchcompile_plugin.analysis.finding import Finding, severity_of
 from tb_torchcompile_plugin.analysis.formatting import at_line, duration, often, percent, plural
-from tb_torchcompile_plugin.analysis.runtime.dynamic_sizes import dynamic_shapes, size_advice
 from tb_torchcompile_plugin.profile.columns import host_slices
 from tb_torchcompile_plugin.profile.compiled.regions import compiling_in_trace
 from tb_torchcompile_plugin.profile.gpu_work import busy

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis import thresholds
-from tb_torchcompile_plugin.analysis.runtime.dynamic_sizes import changing_sizes
+from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import changing_sizes
 from tb_torchcompile_plugin.profile.columns import mask_at, mask_of, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import all_calls, compiled_calls, region_calls

@@ -14,9 +14,9 @@ from tb_torchcompile_plugin.analysis.causes.eager_points import outside
 from tb_torchcompile_plugin.analysis.causes.host import HostTimeCause
 from tb_torchcompile_plugin.analysis.causes.training import ZeroedGradients
 from tb_torchcompile_plugin.analysis.causes.what_if import WhatIf
+from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.finding import Finding
 from tb_torchcompile_plugin.analysis.formatting import at_line, often, plural, plural_of_mean
-from tb_torchcompile_plugin.analysis.runtime.cuda_graph_recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.runtime.cuda_graphs import (
     NOT_REPLAYED,
     complaint,

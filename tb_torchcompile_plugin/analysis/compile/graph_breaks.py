@@ -10,22 +10,17 @@ are also given apart. `gpu_idle_us` is how long no device of the process was bus
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.compile.recompile_moments import calls_by_id, step_around
 from tb_torchcompile_plugin.analysis.formatting import joined_names, often, plural
 from tb_torchcompile_plugin.compile_log.record import optional_number
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.profile.compiled import regions
-from tb_torchcompile_plugin.profile.compiled.regions import (
-    Break,
-    BreakLine,
-    calls_by_id,
-    region_calls,
-    resumes,
-)
+from tb_torchcompile_plugin.profile.compiled.regions import Break, BreakLine, region_calls, resumes
 from tb_torchcompile_plugin.profile.coverage import coverage
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, share_percent, us, within
@@ -112,6 +107,26 @@ class GraphBreakCost(msgspec.Struct, frozen=True):
     first_us: float  # start of one execution, from the span's first event
     last_us: float  # end of that execution
     steps: list[BreakInStep]
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A graph execution of `compile_id`, or the break after it."""
+
+    kind: Literal["graph", "break"]
+    compile_id: str
+    file: str
+    line: int | None
+    start_us: float  # from the span's first event
+    duration_us: float
+
+
+class BreakChain(msgspec.Struct, frozen=True):
+    """One call of a frame: its graphs with the breaks between them."""
+
+    compile_id: str
+    step: str | None  # None for a frame that ran outside of all steps
+    frame_us: float
+    links: list[Link]
 
 
 def graph_breaks(data: CompileData) -> list[GraphBreak]:
@@ -366,4 +381,37 @@ def _cost(
         first_us=us(gaps[0].start - first),
         last_us=us(gaps[0].end - first),
         steps=in_steps,
+    )
+
+
+def break_chain(profile: Profile) -> BreakChain | None:
+    """Return the frame with the most breaks, in its call of median cost: what a typical step passes through.
+
+    None where no frame broke, or resumes cannot be distinguished from called frames.
+    """
+    resume_lines = profile.of(resumes)
+    if resume_lines is None:
+        return None
+    gaps_of = [(frame, list(regions.breaks(frame))) for frame in regions.frames(profile.of(region_calls))]
+    most = max((len(gaps) for _, gaps in gaps_of), default=0)
+    if not most:
+        return None
+    calls = [(frame, gaps) for frame, gaps in gaps_of if len(gaps) == most]
+    calls.sort(key=lambda call: (sum(gap.end - gap.start for gap in call[1]), call[0].begin))
+    frame, gaps = calls[(len(calls) - 1) // 2]
+    first, _ = profile.trace.window()
+    links = [
+        Link("graph", call.compile_id, "", None, us(start - first), us(end - start))
+        for call in frame.chain()
+        for start, end in call.graphs
+    ]
+    for gap in gaps:
+        file, line = resume_lines.place(gap.call.compile_id, gap.resumed.compile_id)
+        start_us, duration_us = us(gap.start - first), us(gap.end - gap.start)
+        links.append(Link("break", gap.call.compile_id, file, line, start_us, duration_us))
+    return BreakChain(
+        compile_id=frame.compile_id,
+        step=step_around(profile, frame.start),
+        frame_us=us(frame.end - frame.begin),
+        links=sorted(links, key=lambda link: link.start_us),
     )

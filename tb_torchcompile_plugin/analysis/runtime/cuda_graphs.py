@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tb_torchcompile_plugin.analysis import formatting
-from tb_torchcompile_plugin.analysis.runtime.cuda_graph_recordings import (
+from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import (
     CudaGraphReport,
     GraphCount,
     GraphedFunction,

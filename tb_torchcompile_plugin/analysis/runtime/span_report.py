@@ -9,6 +9,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compile import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile import graph_breaks as breaks
+from tb_torchcompile_plugin.analysis.compile import recompile_moments as moments
 from tb_torchcompile_plugin.analysis.compile.autotune import Autotune, autotune, autotuning_headline
 from tb_torchcompile_plugin.analysis.compile.compilation_details import compile_time_headline
 from tb_torchcompile_plugin.analysis.compile.compilations import (
@@ -32,8 +33,6 @@ from tb_torchcompile_plugin.analysis.compile.triton import Candidate, CompiledKe
 from tb_torchcompile_plugin.analysis.finding import Panel
 from tb_torchcompile_plugin.analysis.formatting import duration, plural, seconds
 from tb_torchcompile_plugin.analysis.runtime import compiled_regions as regions
-from tb_torchcompile_plugin.analysis.runtime import recompile_moments as moments
-from tb_torchcompile_plugin.analysis.runtime.break_chain import BreakChain, break_chain
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import Gpu, gpus
 from tb_torchcompile_plugin.analysis.runtime.kernel_rows import (
     KernelCategory,
@@ -142,7 +141,7 @@ class Span(msgspec.Struct, frozen=True):
     # Null where resume functions are unknown, as `frame_times`.
     graph_break_costs: list[breaks.GraphBreakCost] | None
     graph_break_sites: list[breaks.GraphBreakSite]
-    break_chain: BreakChain | None
+    break_chain: breaks.BreakChain | None
     frame_times: list[regions.FrameTime] | None
     recompile_moments: list[moments.RecompileMoment] | None  # null without a compile log, as `guard_scans`
     guard_scans: list[moments.GuardScan] | None
@@ -174,7 +173,7 @@ def span_report(profile: Profile) -> Span:
         compiled_regions=profile.of(regions.compiled_regions),
         graph_break_costs=profile.of(breaks.graph_break_costs),
         graph_break_sites=profile.of(breaks.graph_break_sites),
-        break_chain=profile.of(break_chain),
+        break_chain=profile.of(breaks.break_chain),
         frame_times=profile.of(regions.frame_times),
         recompile_moments=profile.of(moments.recompile_moments),
         guard_scans=profile.of(moments.guard_scans),

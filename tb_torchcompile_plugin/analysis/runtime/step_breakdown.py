@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compile.compile_time import compile_overlap, frames_us_in
+from tb_torchcompile_plugin.analysis.compile.recompile_moments import recompile_moments
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
-from tb_torchcompile_plugin.analysis.runtime.recompile_moments import recompile_moments
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_times
 from tb_torchcompile_plugin.profile import steps as profile_steps

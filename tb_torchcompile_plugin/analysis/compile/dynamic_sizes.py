@@ -13,6 +13,8 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.compile.cuda_graph_recordings import graph_functions
+from tb_torchcompile_plugin.analysis.compile.recompile_moments import calls_by_id
 from tb_torchcompile_plugin.analysis.compile.recompiles import (
     DynamicChange,
     SymbolicShape,
@@ -31,7 +33,6 @@ from tb_torchcompile_plugin.analysis.formatting import (
     percent,
     plural,
 )
-from tb_torchcompile_plugin.analysis.runtime.cuda_graph_recordings import graph_functions
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.analysis.thresholds import MAX_NAMES
 from tb_torchcompile_plugin.compile_log import record
@@ -39,7 +40,6 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import calls_by_id
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped

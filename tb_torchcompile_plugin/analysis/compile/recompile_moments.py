@@ -4,7 +4,7 @@ torch keeps the compiled versions of a frame as cache entries and evaluates the 
 set holds; so a lookup may cost more the more entries there are.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Literal
 
 import msgspec
@@ -23,10 +23,10 @@ from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.compile_log.record import forward_compilations
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import all_calls, calls_by_id, region_calls
-from tb_torchcompile_plugin.profile.intervals import us
+from tb_torchcompile_plugin.profile.compiled.regions import all_calls, region_calls
+from tb_torchcompile_plugin.profile.intervals import us, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_around
+from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.arrays import grouped
 
 _MAX_CLOCK_DIFFERENCE_NS = 1_000_000_000  # the log's clock and the trace's differ by milliseconds at most
@@ -88,6 +88,18 @@ def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, c
     if step:
         when = f"in {step}"
     return RecompileMoment(**fields, start_us=start_us, where=where, step=step, when=when, calls=calls)
+
+
+def step_around(profile: Profile, time_ns: int) -> str | None:
+    """Return the profiled step that contains a time of the trace; None outside of all."""
+    steps = profile.of(StepWindows)
+    step = int(within(steps.windows, np.array([time_ns], np.int64))[0])
+    return steps.names[step] if step >= 0 else None
+
+
+def calls_by_id(profile: Profile) -> Counter[str]:
+    """Count how often the span ran the region of each compile id."""
+    return Counter(call.compile_id for call in all_calls(profile.of(region_calls)))
 
 
 def frame_versions(profile: Profile) -> list[RecompiledFrame]:

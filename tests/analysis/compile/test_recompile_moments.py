@@ -3,13 +3,13 @@
 import pytest
 
 from profiles import data_of, profile_with
-from tb_torchcompile_plugin.analysis.compile.recompiles import frame_of, recompiled_frames, recompiles
-from tb_torchcompile_plugin.analysis.runtime.recompile_moments import (
+from tb_torchcompile_plugin.analysis.compile.recompile_moments import (
     frame_versions,
     guard_scans,
     headline,
     recompile_moments,
 )
+from tb_torchcompile_plugin.analysis.compile.recompiles import frame_of, recompiled_frames, recompiles
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 from traces import slice_

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.compile.recompile_moments import step_around
 from tb_torchcompile_plugin.analysis.sheet import column_head
 from tb_torchcompile_plugin.compile_log.record import (
     REASONS,
@@ -17,7 +18,6 @@ from tb_torchcompile_plugin.compile_log.record import (
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction, PhaseSpan
 from tb_torchcompile_plugin.profile.intervals import us
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_around
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.graph_breaks import short_skip_reason

@@ -7,7 +7,7 @@ import pytest
 
 from profiles import GraphProgram, data_of, profile_with
 from tb_torchcompile_plugin.analysis.causes.findings import findings
-from tb_torchcompile_plugin.analysis.runtime.dynamic_sizes import DynamicShapeReport, dynamic_shapes
+from tb_torchcompile_plugin.analysis.compile.dynamic_sizes import DynamicShapeReport, dynamic_shapes
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from traces import slice_
 
