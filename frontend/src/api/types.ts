@@ -66,6 +66,12 @@ export interface Autotune {
 
 export type Bandwidth = 'at_least' | 'exact';
 
+export interface BaselineRef {
+  run: string | null;
+  worker: string | null;
+  span: string | null;
+}
+
 export type Bound = 'communication' | 'compile' | 'compute' | 'copy' | 'input' | 'launch';
 
 export interface BreakChain {
@@ -2822,6 +2828,7 @@ export interface AboutWorker {
   compile_time: CompileTime;
   compilations: Compilations;
   startup: StartUp;
+  baseline: BaselineRef;
   exports: Exports;
   triton: Triton;
   compilation: CompilationDetails;

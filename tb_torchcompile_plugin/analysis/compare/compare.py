@@ -3,7 +3,6 @@
 Everything is of an average profiled step, a → b; without steps, of the span. What was compiled is of the process.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -22,7 +21,7 @@ from tb_torchcompile_plugin.analysis.compile.recompiles import count_recompiles
 from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
-from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import gpus
+from tb_torchcompile_plugin.analysis.runtime.program import OTHER, differences, file_name
 from tb_torchcompile_plugin.analysis.statistics import StepTimes, noise_us
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.profile import steps
@@ -291,13 +290,9 @@ def _compilations(a: CompileData | None, b: CompileData | None) -> list[Compilat
     """
     if a is None or b is None:
         return []
-    files_a, files_b = ({_file_name(row.file) for row in data.summary.compilations} for data in (a, b))
+    files_a, files_b = ({file_name(row.file) for row in data.summary.compilations} for data in (a, b))
     rows_a, rows_b = (_numbered(data, files_a & files_b) for data in (a, b))
     return [_compilation(rows_a.get(key), rows_b.get(key)) for key in dict.fromkeys((*rows_a, *rows_b))]
-
-
-def _file_name(path: str) -> str:
-    return re.split(r"[/\\]", path)[-1]
 
 
 def _numbered(data: CompileData, files: set[str]) -> dict[tuple[_Function, int], Compilation]:
@@ -305,7 +300,7 @@ def _numbered(data: CompileData, files: set[str]) -> dict[tuple[_Function, int],
     before: Counter[_Function] = Counter()
     numbered: dict[tuple[_Function, int], Compilation] = {}
     for row in data.of(compilations):
-        file = _file_name(row.file)
+        file = file_name(row.file)
         function = row.function, file if file in files else "", row.direction
         numbered[function, before[function]] = row
         before[function] += 1
@@ -370,13 +365,9 @@ def _run_notes(profile: Profile | None) -> Iterator[str]:
 
 
 def _environment_notes(a: pairs.Side, b: pairs.Side) -> Iterator[str]:
-    versions = [side.data.summary.environment.torch_version if side.data else "" for side in (a, b)]
-    if all(versions) and versions[0] != versions[1]:
-        yield f"A ran on torch {versions[0]}, B on torch {versions[1]}."
-    gpu_rows = [side.profile.of(gpus) if side.profile else [] for side in (a, b)]
-    devices = [", ".join(dict.fromkeys(row.name for row in rows if row.name)) for rows in gpu_rows]
-    if all(devices) and devices[0] != devices[1]:
-        yield f"A ran on {devices[0]}, B on {devices[1]}: times of different devices."
+    for kind, text in differences(a.program, b.program):
+        if kind not in OTHER:
+            yield text
     times = [side.profile.of(steps.step_time) for side in (a, b) if side.profile]
     slowed = [time.profiled_us > thresholds.SLOWED_BY_PROFILER * time.step_us for time in times]
     if len(times) == 2 and any(slowed) and not all(time.unprofiled_steps for time in times):
@@ -415,6 +406,8 @@ def full_report(sides: pairs.Sides) -> FullReport:
 
 
 def _verdict(comparison: Comparison, sides: pairs.Sides) -> str:
+    if why := pairs.why_no_verdict(sides.a.program, sides.b.program):
+        return why
     figures = {figure.name: figure.value for figure in comparison.figures}
     sentences = [step_time_sentence(comparison.step_time) if comparison.step_time else _of_spans(figures)]
     if (busy := figures.get("gpu_busy_us")) and busy.delta is not None:

@@ -42,7 +42,7 @@ _TEXTS: dict[Unit, Callable[[float], str]] = {
     "bytes": size,
     "count": "{:,.0f}".format,
 }
-ALLOWED = ("unknown", "gpu", "torch", "world-size")
+ALLOWED = ("unknown", "program", "gpu", "torch", "world-size")
 _KEYS = {"fail_on", "allow", "name"}  # of the table [gate]
 
 CHANCE = 0.01  # that a change of nothing is larger than its noise (docs/gate.md)

@@ -22,6 +22,7 @@ from tb_torchcompile_plugin.analysis.compile import compile_time
 from tb_torchcompile_plugin.analysis.formatting import device_name, plural
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
+from tb_torchcompile_plugin.analysis.runtime.program import Program, file_name, program, program_of_data
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountName, counted_rows, merge_equal_rows
 from tb_torchcompile_plugin.compile_log.record import direction_of, optional_number
@@ -31,7 +32,6 @@ from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.steps import job_step_us
 from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.gpu_work import device_names, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launching, step_lengths, step_time
@@ -81,8 +81,7 @@ class MeasuredRun(msgspec.Struct, frozen=True):
     """One run."""
 
     name: str
-    devices: list[str]  # names of its GPUs, ["CPU"] of a trace without GPU work, [] where unknown
-    torch: str  # version, "" where unknown
+    program: Program
     ranks: int  # that were recorded
     world_size: int
     measures: dict[str, Measure]  # by metric
@@ -117,21 +116,22 @@ def measure_run(source: RunSource) -> MeasuredRun:
     sizes = [*traced_sizes, *(environment.world_size for environment in environments)]
     return MeasuredRun(
         name=source.name,
-        devices=_devices(source),
-        torch=next((environment.torch_version for environment in environments), ""),
+        program=_program(source),
         ranks=source.ranks,
         world_size=max((size for size in sizes if size), default=source.ranks),
         measures={name: metric.measure(source) for name, metric in METRICS.items()},
     )
 
 
-def _devices(source: RunSource) -> list[str]:
-    names = [name for profile in source.profiles for name in device_names(profile.trace).values() if name]
-    names = names or [name for data in source.data for name in data.summary.environment.device_names]
-    on_gpu = any(len(profile.of(gpu_work).index) for profile in source.profiles)
-    if not names and source.profiles and not on_gpu:
-        return ["CPU"]
-    return sorted(set(names))
+def _program(source: RunSource) -> Program:
+    """Return what the first rank ran, on the devices of all."""
+    known = [profile.of(program) for profile in source.profiles]
+    known = known or [data.of(program_of_data) for data in source.data]
+    if not known:
+        return Program()
+    devices = sorted({device for rank in known for device in rank.devices})
+    script = file_name(known[0].script)
+    return msgspec.structs.replace(known[0], devices=devices, script=script, compiled=None)
 
 
 def unknown_measure(why: str) -> Measure:
@@ -337,11 +337,17 @@ def _packed(runs: Sequence[MeasuredRun], version: str, samples: int) -> bytes:
     for run in runs:
         rows.runs.add(
             name=run.name,
-            devices=run.devices,
-            torch_version=run.torch or None,
+            devices=run.program.devices,
+            torch_version=run.program.torch or None,
             ranks=run.ranks,
             world_size=run.world_size,
             measures=[_measure_message(name, measure, samples) for name, measure in run.measures.items()],
+            program=pb.BaselineProgram(
+                script=run.program.script,
+                sizes=[pb.BaselineSizes(numbers=numbers) for numbers in run.program.sizes],
+                calls=run.program.calls,
+                tflop=run.program.tflop,
+            ),
         )
     packed = zlib.compress(rows.SerializeToString(deterministic=True), 9)
     baseline = pb.Baseline(kind=KIND, format_version=FORMAT_VERSION, plugin_version=version, runs=packed)
@@ -386,8 +392,14 @@ def load(path: str) -> list[MeasuredRun]:
     return [
         MeasuredRun(
             name=run.name,
-            devices=list(run.devices),
-            torch=run.torch_version,
+            program=Program(
+                script=run.program.script,
+                devices=list(run.devices),
+                torch=run.torch_version,
+                sizes=[list(sizes.numbers) for sizes in run.program.sizes],
+                calls=optional_number(run.program, "calls"),
+                tflop=optional_number(run.program, "tflop"),
+            ),
             ranks=run.ranks,
             world_size=run.world_size,
             measures={measure.metric: _measure(measure) for measure in run.measures},

@@ -6,6 +6,13 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from tb_torchcompile_plugin.analysis.formatting import duration, percent, seconds, signed, significant, size
+from tb_torchcompile_plugin.analysis.runtime.program import (
+    OTHER,
+    Program,
+    differences,
+    program,
+    program_of_data,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import profiled_steps
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -55,6 +62,13 @@ class Side(NamedTuple):
     data: CompileData | None  # of its worker
     name: SpanName = SpanName()
 
+    @property
+    def program(self) -> Program:
+        """What ran."""
+        if self.profile:
+            return self.profile.of(program)
+        return self.data.of(program_of_data) if self.data else Program()
+
 
 @dataclass(frozen=True, eq=False)
 class Sides(Memoized):
@@ -71,6 +85,12 @@ def make_side(about: Profile | CompileData, run: str = "", worker: str = "") -> 
     span = about.span
     name = SpanName(run, worker, span.span, span.file.name) if span else SpanName(run, worker)
     return Side(about, about.data, name)
+
+
+def why_no_verdict(a: Program, b: Program) -> str:
+    """Return why neither of two runs is called faster; "" where they run the same program."""
+    kind, why = next(((kind, text) for kind, text in differences(a, b) if kind in OTHER), (None, ""))
+    return f"A and B {OTHER[kind]}, so neither is called faster. {why}" if kind else ""
 
 
 def compares_whole_spans(a: Side, b: Side) -> bool:
