@@ -1164,6 +1164,19 @@ export type HostCause =
 
 export type HostFrom = 'launches' | 'stacks';
 
+export type HostKind =
+  | 'compiled_graph'
+  | 'compiling'
+  | 'data_loading'
+  | 'eager_operators'
+  | 'graph_breaks'
+  | 'guards'
+  | 'kernel_launches'
+  | 'python'
+  | 'unaccounted'
+  | 'waiting_for_gpu'
+  | 'waiting_for_ranks';
+
 export interface HostPart {
   cause: HostCause;
   name: string;
@@ -1631,7 +1644,7 @@ export type Loops = 'scalar' | 'vectorised';
 
 export interface MeanPart {
   kind: PartKind;
-  part: Category | Cause | 'compiled_graph' | 'not_recorded' | 'profiler_overhead';
+  part: Category | Cause | HostKind | 'not_recorded' | 'profiler_overhead';
   time_us: number;
   percent: number;
 }
@@ -1891,7 +1904,7 @@ export type Panel =
 
 export interface PartDifference {
   kind: PartKind;
-  part: Category | Cause | 'compiled_graph' | 'not_recorded' | 'profiler_overhead';
+  part: Category | Cause | HostKind | 'not_recorded' | 'profiler_overhead';
   time_us: Pair;
 }
 
@@ -2343,7 +2356,7 @@ export interface SlowStep {
   reason:
     | Category
     | Cause
-    | 'compiled_graph'
+    | HostKind
     | 'not_recorded'
     | 'profiler_overhead'
     | 'autotune'
@@ -2516,7 +2529,7 @@ export interface StepCategory {
 
 export interface StepPart {
   kind: PartKind;
-  part: Category | Cause | 'compiled_graph' | 'not_recorded' | 'profiler_overhead';
+  part: Category | Cause | HostKind | 'not_recorded' | 'profiler_overhead';
   time_us: number;
 }
 

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.formatting import device_name, plural
 from tb_torchcompile_plugin.analysis.runtime.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.runtime.memory import memory
 from tb_torchcompile_plugin.analysis.runtime.program import Program, file_name, program, program_of_data
-from tb_torchcompile_plugin.analysis.runtime.step_breakdown import step_breakdown
+from tb_torchcompile_plugin.analysis.runtime.step_breakdown import mean_parts
 from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountName, counted_rows, merge_equal_rows
 from tb_torchcompile_plugin.compile_log.record import direction_of, optional_number
 from tb_torchcompile_plugin.errors import UserError
@@ -32,6 +32,7 @@ from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.steps import job_step_us
 from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.host.thread_activity import HostWork
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, launching, step_lengths, step_time
@@ -176,7 +177,7 @@ def _steps(source: RunSource) -> Measure:
         if site.saves_us
     ]
     # Why a GPU idles or, without one, what the host does.
-    for part in slowest.of(step_breakdown).mean_parts:
+    for part in slowest.of(mean_parts, HostWork):
         if part.kind in ("idle", "host"):
             does = "the GPU idles" if part.kind == "idle" else "the host"
             items.append(
