@@ -1,7 +1,6 @@
 """What did compiling cost, what does a step gain, and after how many steps is that even: the numbers."""
 
 import statistics
-from math import hypot
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -12,7 +11,7 @@ from tb_torchcompile_plugin.analysis.compile.compile_time import total_s
 from tb_torchcompile_plugin.analysis.finding import Predicted
 from tb_torchcompile_plugin.analysis.runtime.program import Program, differences, program, ran_compiled
 from tb_torchcompile_plugin.analysis.sheet import column_head
-from tb_torchcompile_plugin.analysis.statistics import StepTimes, noise_us, step_times
+from tb_torchcompile_plugin.analysis.statistics import PAYBACK, StepTimes, step_time_difference, step_times
 from tb_torchcompile_plugin.profile import steps as profile_steps
 from tb_torchcompile_plugin.profile.intervals import to_seconds
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -21,8 +20,6 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 # From so many steps on, the means of 8 parts show how they vary: they follow one another.
 _PARTS, _MIN_STEPS = 8, 32
-# Of a step, by which the means of two processes differ though nothing else does; chosen by eye.
-_PROCESS_VARIATION = 0.01
 _VAGUE = 0.1  # of a step: two runs that by chance differ by more show nothing; chosen by eye
 
 Paying = Literal["pays", "never", "unknown"]
@@ -83,14 +80,6 @@ def steady_steps(profile: Profile) -> SteadyTimes:
         [statistics.fmean(kept[at : at + size]) for at in range(0, len(kept) - size + 1, size)]
     )
     return SteadyTimes(parts and replace(parts, mean_us=step.step_us), profiled)
-
-
-def chance_us(a: StepTimes, b: StepTimes) -> float:
-    """Return how far the means of two runs differ by chance: of their steps (Welch), and of two processes."""
-    # A single time shows no variation: then only the other side's counts.
-    single = {"steps": 2, "deviation_us": 0.0}
-    varying = [times if times.deviation_us is not None else replace(times, **single) for times in (a, b)]
-    return hypot(noise_us(*varying) or 0.0, _PROCESS_VARIATION * max(a.mean_us, b.mean_us))
 
 
 class RunFacts(NamedTuple):
@@ -203,10 +192,10 @@ def measured_gain(eager: RunFacts, compiled: RunFacts) -> Gain:
     times = eager.steady.unprofiled, compiled.steady.unprofiled
     if None in times:  # profiling makes one slower than the other, so both are taken profiled
         times = eager.steady.profiled, compiled.steady.profiled
-    before, after = times
-    if before is None or after is None:
+    compared = step_time_difference(*times, PAYBACK)
+    if compared is None:
         return UNKNOWN
-    gain, chance = before.mean_us - after.mean_us, chance_us(before, after)
+    before, after, gain, chance = compared.a, compared.b, -compared.delta_us, compared.noise_us or 0.0
     verdict: Paying = "pays" if gain > chance else "never"
     if abs(gain) <= chance and chance > _VAGUE * before.mean_us:
         verdict = "unknown"

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.runtime.compiled_regions import coverage
 from tb_torchcompile_plugin.analysis.runtime.gpu_utilization import utilization
 from tb_torchcompile_plugin.analysis.runtime.program import Program, is_other_program
 from tb_torchcompile_plugin.analysis.runtime.step_breakdown import steady_times
-from tb_torchcompile_plugin.analysis.statistics import StepTimes, noise_us
+from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_time_difference
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_time
@@ -208,7 +208,7 @@ def _row(run: KnownRun, pinned: KnownRun | None) -> RunRow:
     if isinstance(base, SpanLine) and line is not None and line is not base:
         if line.step_us is not None and base.step_us:
             change = 100 * (line.step_us / base.step_us - 1)
-        within_noise = _is_noise(base, line)
+        within_noise = bool((times := step_time_difference(base.times, line.times)) and times.within_noise)
     return RunRow(
         **fields,
         **run.place._asdict(),
@@ -227,12 +227,6 @@ def _why_unknown(run: KnownRun, line: SpanLine | None) -> WhyUnknown:
         trace=trace,
         compile=run.why_not or (NO_COMPILE_DATA if run.line and run.line.compilations is None else ""),
     )
-
-
-def _is_noise(base: SpanLine, line: SpanLine) -> bool:
-    """Whether the means differ no more than by chance."""
-    apart = noise_us(base.times, line.times) if base.times and line.times else None
-    return apart is not None and abs((line.step_us or 0) - (base.step_us or 0)) <= apart
 
 
 def _headline(rows: Sequence[RunRow], reading: int) -> str:

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.analysis.formatting import duration, plural
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown
 from tb_torchcompile_plugin.analysis.runtime import step_breakdown as breakdown
 from tb_torchcompile_plugin.analysis.runtime.program import OTHER, differences, file_name
-from tb_torchcompile_plugin.analysis.statistics import StepTimes, noise_us
+from tb_torchcompile_plugin.analysis.statistics import StepTimeDifference, StepTimes, step_time_difference
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.profile import steps
 from tb_torchcompile_plugin.profile.coverage import coverage
@@ -64,17 +64,6 @@ _LABELS: dict[FigureName, str] = {
     "compile_s": "Compile time",
 }
 _Figures = dict[FigureName, float | None]
-
-
-class StepTimeDifference(msgspec.Struct, frozen=True):
-    """The step times of both sides."""
-
-    a: StepTimes
-    b: StepTimes
-    delta_us: float
-    # How far apart the means of the same program's steps are by chance, 19 times of 20; None with fewer than two steps.
-    noise_us: float | None
-    within_noise: bool | None  # whether the difference is no larger than that
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -156,8 +145,8 @@ def compare(a: pairs.Side, b: pairs.Side) -> Comparison:
     if run_a and run_b:
         parts, categories = _parts(run_a.parts, run_b.parts), _categories(run_a, run_b)
         if not whole:
-            times = (run.profile.of(breakdown.steady_times) for run in (run_a, run_b))
-            step_time = step_time_difference(*times)
+            times_a, times_b = (run.profile.of(breakdown.steady_times) for run in (run_a, run_b))
+            step_time = step_time_difference(times_a, times_b)
     return Comparison(
         step_time=step_time,
         parts=parts,
@@ -196,14 +185,6 @@ def _by_category(profile: Profile, whole: bool) -> dict[Category, tuple[int, int
             np.add.at(sums[0], rows.category[counted], rows.dur[counted])
             np.add.at(sums[1], rows.category[counted], 1)
     return {name: (ns, count) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count}
-
-
-def step_time_difference(a: StepTimes | None, b: StepTimes | None) -> StepTimeDifference | None:
-    """Compare step times, and say whether the difference is noise; None where a side has none."""
-    if a is None or b is None:
-        return None
-    delta, noise = b.mean_us - a.mean_us, noise_us(a, b)
-    return StepTimeDifference(a, b, delta, noise, None if noise is None else abs(delta) <= noise)
 
 
 def _parts(a: _Parts, b: _Parts) -> list[PartDifference]:

@@ -11,11 +11,7 @@ from os.path import basename
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.compare import (
-    StepTimeDifference,
-    step_time_difference,
-    step_time_sentence,
-)
+from tb_torchcompile_plugin.analysis.compare.compare import step_time_sentence
 from tb_torchcompile_plugin.analysis.compare.pairs import (
     Compared,
     Pair,
@@ -30,7 +26,12 @@ from tb_torchcompile_plugin.analysis.ranks import job_rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import BY_ID, RanksTakeTurns, Straggler, job_findings
 from tb_torchcompile_plugin.analysis.ranks.late import main_cause, reason_words
 from tb_torchcompile_plugin.analysis.runtime.program import Program, program
-from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_times
+from tb_torchcompile_plugin.analysis.statistics import (
+    StepTimeDifference,
+    StepTimes,
+    step_time_difference,
+    step_times,
+)
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import compared_steps, late
@@ -142,7 +143,7 @@ def compare_jobs(jobs: Jobs) -> JobsCompared:
     sizes = len(jobs.a.digests), len(jobs.b.digests)
     if notice := _notice(jobs):
         return JobsCompared(notice, notice, *sizes, None, [], [], [], LAYOUT)
-    step_time = step_time_difference(*(job.of(job_times) for job in (jobs.a, jobs.b)))
+    step_time = step_time_difference(jobs.a.of(job_times), jobs.b.of(job_times))
     ranks = _ranks(jobs)
     verdict = " ".join(_verdict(jobs, step_time, ranks))
     return JobsCompared(verdict, None, *sizes, step_time, ranks, _late(jobs), _collectives(jobs), LAYOUT)

@@ -1,5 +1,6 @@
 """What are the two sides of a comparison, and how does one number of both read?"""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +20,13 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import Memoized
 
 Outcome = Literal["vanished", "appeared", "equal", "faster", "slower"]
-_TEXT_OF_UNIT = {"us": duration, "s": seconds, "percent": percent, "bytes": size}
+_TEXT_OF_UNIT: dict[str, Callable[[float], str]] = {
+    "us": duration,
+    "s": seconds,
+    "percent": percent,
+    "bytes": size,
+    "time": lambda ns: duration(ns / 1000),
+}
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -118,13 +125,18 @@ def outcome(times: Pair) -> Outcome:
 
 def in_words(name: str, value: Pair) -> tuple[str, str, str]:
     """Return A, B and the change: "13.0 ms", "13.6 ms", "+550 µs (+4.21 %)". The name's end is the unit."""
-    text = _rate if name.endswith("_gb_s") else _TEXT_OF_UNIT.get(name.rsplit("_", 1)[-1], "{:,.0f}".format)
+    text = text_of(name)
     a, b = ("–" if number is None else text(number) for number in (value.a, value.b))
     if not value.delta:
         return a, b, "–" if value.delta is None else "equal"
     if text is percent:
         return a, b, signed(value.delta, lambda points: f"{significant(points)} points")
     return a, b, signed(value.delta, text) + change_percent(value)
+
+
+def text_of(name: str) -> Callable[[float], str]:
+    """Return what writes a number by the unit at the end of its name."""
+    return _rate if name.endswith("_gb_s") else _TEXT_OF_UNIT.get(name.rsplit("_", 1)[-1], "{:,.0f}".format)
 
 
 def _rate(gb_s: float) -> str:

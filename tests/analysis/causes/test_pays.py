@@ -17,7 +17,6 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
     RunFacts,
     SteadyTimes,
     break_even,
-    chance_us,
     compile_cost,
     measured_gain,
     predicted_gain,
@@ -26,7 +25,7 @@ from tb_torchcompile_plugin.analysis.causes.payback_result import (
     why_not_comparable,
 )
 from tb_torchcompile_plugin.analysis.runtime.program import Program
-from tb_torchcompile_plugin.analysis.statistics import StepTimes, step_times
+from tb_torchcompile_plugin.analysis.statistics import PAYBACK, StepTimes, step_time_difference, step_times
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (
@@ -49,6 +48,11 @@ def times(*us: float) -> StepTimes:
     known = step_times(us)
     assert known
     return known
+
+
+def chance_us(a: StepTimes, b: StepTimes) -> float:
+    compared = step_time_difference(a, b, PAYBACK)
+    return compared.noise_us or 0.0 if compared else 0.0
 
 
 def facts(step_us: float, *, compiled: bool, **more: Any) -> RunFacts:
