@@ -9,6 +9,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis.compare import gate_judge
 from tb_torchcompile_plugin.analysis.compare.gate_judge import GateCause, GateCondition, GateSettings
 from tb_torchcompile_plugin.analysis.compare.gate_metrics import METRICS, MeasuredRun
+from tb_torchcompile_plugin.analysis.compare.pairs import in_words, pair
 from tb_torchcompile_plugin.analysis.formatting import joined_names, plural
 from tb_torchcompile_plugin.analysis.runtime.program import differences
 from tb_torchcompile_plugin.analysis.statistics import spread
@@ -107,10 +108,8 @@ def _figure(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> Gate
     measured = [run for run in base if metric in run.measures]
     before = gate_judge.middle_run(metric, measured).measures[metric].value if measured else None
     after = head.measures[metric].value if metric in head.measures else None
-    change = gate_judge.format_change(unit, before, after)
     why = gate_judge.why_unknown(metric, base, head)
-    base_text, head_text = (gate_judge.format_value(unit, value) for value in (before, after))
-    return GateFigure(metric, label, base_text, head_text, change, why)
+    return GateFigure(metric, label, *in_words(unit, pair(before, after)), why)
 
 
 def _notes(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[str]:

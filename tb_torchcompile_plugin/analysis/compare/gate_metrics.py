@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
+from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import DecodeError
 
 from tb_torchcompile_plugin.analysis.causes.break_costs import break_sites
@@ -54,7 +55,7 @@ Unit = Literal["time", "bytes", "count"]
 class MeasuredItem(msgspec.Struct, frozen=True):
     """A part of a measure: a kernel, a break."""
 
-    what: str
+    what: str = ""
     why: str = ""  # torch's reason, "" for none
     file: str = ""
     line: int | None = None
@@ -71,7 +72,7 @@ class MeasuredItem(msgspec.Struct, frozen=True):
 class Measure(msgspec.Struct, frozen=True):
     """One metric of a run."""
 
-    value: int | None  # None where unknown
+    value: int | None = None  # None where unknown
     samples: list[int] = []  # by step; of many steps, some
     items: list[MeasuredItem] = []
     why_unknown: str = ""
@@ -81,11 +82,11 @@ class Measure(msgspec.Struct, frozen=True):
 class MeasuredRun(msgspec.Struct, frozen=True):
     """One run."""
 
-    name: str
-    program: Program
-    ranks: int  # that were recorded
-    world_size: int
-    measures: dict[str, Measure]  # by metric
+    name: str = ""
+    program: Program = Program()
+    ranks: int = 0  # that were recorded
+    world_size: int = 0
+    measures: dict[str, Measure] = {}  # by metric
 
 
 class RunSource(NamedTuple):
@@ -334,39 +335,25 @@ def save(runs: Sequence[MeasuredRun], path: str, plugin_version: str) -> int:
 
 
 def _packed(runs: Sequence[MeasuredRun], version: str, samples: int) -> bytes:
-    rows = pb.BaselineRuns()
-    for run in runs:
-        rows.runs.add(
-            name=run.name,
-            devices=run.program.devices,
-            torch_version=run.program.torch or None,
-            ranks=run.ranks,
-            world_size=run.world_size,
-            measures=[_measure_message(name, measure, samples) for name, measure in run.measures.items()],
-            program=pb.BaselineProgram(
-                script=run.program.script,
-                sizes=[pb.BaselineSizes(numbers=numbers) for numbers in run.program.sizes],
-                calls=run.program.calls,
-                tflop=run.program.tflop,
-            ),
-        )
+    rows = pb.BaselineRuns(runs=[_message(run, samples) for run in runs])
     packed = zlib.compress(rows.SerializeToString(deterministic=True), 9)
     baseline = pb.Baseline(kind=KIND, format_version=FORMAT_VERSION, plugin_version=version, runs=packed)
     data: bytes = baseline.SerializeToString(deterministic=True)
     return data
 
 
-def _measure_message(name: str, measure: Measure, samples: int) -> pb.BaselineMeasure:
-    message = pb.BaselineMeasure(
-        metric=name,
-        value=measure.value,
-        why_unknown=measure.why_unknown,
-        samples=_thinned(measure.samples, samples),
-        needs_runs=measure.needs_runs,
-    )
-    for item in measure.items:
-        fields = {name: getattr(item, name) for name in ("what", "why", "file", "line", "value", "launches")}
-        message.items.add(**fields, samples=_thinned(item.samples, samples))
+def _message(run: MeasuredRun, samples: int) -> pb.BaselineRun:
+    """Return a run as it is written: its fields are those of the message, but for lists in place of what is by name."""
+    fields = msgspec.to_builtins(run)
+    program = fields["program"]
+    fields |= {"devices": program.pop("devices"), "torch_version": program.pop("torch") or None}
+    program["sizes"] = [{"numbers": numbers} for numbers in program["sizes"]]
+    del program["compiled"]
+    fields["measures"] = [{"metric": name, **measure} for name, measure in fields["measures"].items()]
+    for measure in fields["measures"]:
+        for part in (measure, *measure["items"]):
+            part["samples"] = _thinned(part["samples"], samples)
+    message: pb.BaselineRun = ParseDict(fields, pb.BaselineRun())
     return message
 
 
@@ -390,23 +377,16 @@ def load(path: str) -> list[MeasuredRun]:
             file=path,
             next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
         )
-    return [
-        MeasuredRun(
-            name=run.name,
-            program=Program(
-                script=run.program.script,
-                devices=list(run.devices),
-                torch=run.torch_version,
-                sizes=[list(sizes.numbers) for sizes in run.program.sizes],
-                calls=optional_number(run.program, "calls"),
-                tflop=optional_number(run.program, "tflop"),
-            ),
-            ranks=run.ranks,
-            world_size=run.world_size,
-            measures={measure.metric: _measure(measure) for measure in run.measures},
-        )
-        for run in _inflated(baseline.runs, path).runs
-    ]
+    return [_run(run) for run in _inflated(baseline.runs, path).runs]
+
+
+def _run(message: pb.BaselineRun) -> MeasuredRun:
+    fields = MessageToDict(message, preserving_proto_field_name=True)
+    program = fields.setdefault("program", {})
+    program |= {"devices": fields.pop("devices", []), "torch": fields.pop("torch_version", "")}
+    program["sizes"] = [sizes.get("numbers", []) for sizes in program.get("sizes", [])]
+    fields["measures"] = {measure.pop("metric", ""): measure for measure in fields.get("measures", [])}
+    return msgspec.convert(fields, MeasuredRun, strict=False)  # protobuf writes large numbers as texts
 
 
 def _read(path: str, size: int) -> bytes:
@@ -428,19 +408,3 @@ def _inflated(data: bytes, path: str) -> pb.BaselineRuns:
     if not stream.eof or not runs.runs:
         raise UserError("the baseline is cut off", file=path, next_step=_AGAIN)
     return runs
-
-
-def _measure(row: pb.BaselineMeasure) -> Measure:
-    items = [
-        MeasuredItem(
-            item.what,
-            item.why,
-            item.file,
-            optional_number(item, "line"),
-            item.value,
-            list(item.samples),
-            item.launches,
-        )
-        for item in row.items
-    ]
-    return Measure(optional_number(row, "value"), list(row.samples), items, row.why_unknown, row.needs_runs)
