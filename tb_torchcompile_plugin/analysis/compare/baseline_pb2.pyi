@@ -45,15 +45,22 @@ class BaselineRun(_message.Message):
 
 class BaselineProgram(_message.Message):
     __slots__ = ("script", "sizes", "calls", "tflop")
+    class CallsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     SCRIPT_FIELD_NUMBER: _ClassVar[int]
     SIZES_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
     TFLOP_FIELD_NUMBER: _ClassVar[int]
     script: str
     sizes: _containers.RepeatedCompositeFieldContainer[BaselineSizes]
-    calls: float
+    calls: _containers.ScalarMap[str, float]
     tflop: float
-    def __init__(self, script: _Optional[str] = ..., sizes: _Optional[_Iterable[_Union[BaselineSizes, _Mapping]]] = ..., calls: _Optional[float] = ..., tflop: _Optional[float] = ...) -> None: ...
+    def __init__(self, script: _Optional[str] = ..., sizes: _Optional[_Iterable[_Union[BaselineSizes, _Mapping]]] = ..., calls: _Optional[_Mapping[str, float]] = ..., tflop: _Optional[float] = ...) -> None: ...
 
 class BaselineSizes(_message.Message):
     __slots__ = ("numbers",)

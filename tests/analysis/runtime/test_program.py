@@ -28,7 +28,9 @@ def test_eager_and_compiled_are_one_program_and_another_model_is_not(recording: 
         profile_of(next(recording(name).glob("*.pt.trace.json"))).of(program)
         for name in ("resnet18_eager", "resnet18")
     )
-    assert eager.calls == compiled.calls == 43 and sorted(eager.sizes) == sorted(compiled.sizes)
+    assert eager.calls == compiled.calls == {"convolution": 40, "gemm": 3} and sorted(eager.sizes) == sorted(
+        compiled.sizes
+    )
     assert (eager.compiled, compiled.compiled) == (False, True)
     assert not is_other_program(eager, compiled)
     vit = profile_of(next((recording("pays") / "timm_vit_inference" / "eager").glob("*.pt.trace.json*")))
@@ -39,7 +41,7 @@ def test_calls_are_the_innermost_in_the_steps(tmp_path: Path) -> None:
     """A `linear` that calls `addmm` is one call, and what runs before the steps is none."""
     linear = [slice_("aten::linear", 2, 20), slice_("aten::addmm", 4, 10, input_dims=[[3], [5, 7], [7, 3]])]
     profile = profile_with(tmp_path, [slice_("aten::mm", -40, 5), *in_steps(*linear, every=100)])
-    assert profile.of(program).calls == 1
+    assert profile.of(program).calls == {"gemm": 1}
 
 
 def test_what_ran_decides_then_the_script() -> None:
@@ -51,18 +53,31 @@ def test_what_ran_decides_then_the_script() -> None:
     assert kinds(Program(script="/a/train.py"), Program(script="/b/train.py")) == []
     assert kinds(train, Program(sizes=OTHER)) == ["program"]
     assert kinds(train, Program(script="/a/train.py", sizes=OTHER)) == ["work"], "another batch, or model"
-    assert kinds(Program(), Program(sizes=OTHER, script="a", calls=3)) == [], "unknown is no difference"
+    assert kinds(Program(), Program(sizes=OTHER, script="a", calls={"gemm": 3.0})) == [], (
+        "unknown is no difference"
+    )
 
 
 def test_a_length_that_varies_is_no_other_program_and_more_work_is() -> None:
     short, long = Program(sizes=[[24, 64, 256]], tflop=1.0), Program(sizes=[[31, 64, 256]], tflop=1.2)
     assert kinds(short, long) == []
     assert kinds(short, Program(sizes=[[48, 64, 256]], tflop=2.1)) == ["program"]
-    (row,) = differences(Program(calls=43.0), Program(calls=243.0))
+
+
+def test_calls_are_compared_by_kind() -> None:
+    """A template of max-autotune stands for any; an attention that is written out becomes one call of four."""
+    resnet, densenet = (
+        Program(calls={"convolution": 40.0, "gemm": 3.0}),
+        Program(calls={"convolution": 240.0}),
+    )
+    (row,) = differences(resnet, densenet)
     assert row == (
         "program",
-        "A step of A has 43.0 matrix products, convolutions and attentions, one of B 243.",
+        "A step of A calls 40 convolution and 3 gemm operators, one of B 240 convolution operators.",
     )
+    assert kinds(resnet, Program(calls={"gemm": 40.0})) == ["program"]
+    assert kinds(resnet, Program(calls={"template": 35.0, "gemm": 3.0})) == []
+    assert kinds(Program(calls={"gemm": 6.0}), Program(calls={"gemm": 4.0, "attention": 1.0})) == []
 
 
 def test_where_runs_ran_is_a_difference_of_its_own() -> None:
