@@ -35,6 +35,8 @@ export const HOST_KINDS: Record<HostKind, [...Look, idle: Cause]> = {
 
 export const isHostKind = (part: string): part is HostKind => part in HOST_KINDS;
 
+export const kindHelp = (kind: HostKind): string => meaningOf('host_kinds', kind);
+
 export const causeLabel = (cause: Cause): string => CAUSES[cause][0];
 export const causeHelp = (cause: Cause): string => meaningOf('idle_causes', cause);
 

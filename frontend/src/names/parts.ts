@@ -3,7 +3,7 @@ import { meaningOf } from '../api/meanings.svelte';
 import type { Gpu, Category, Cause, HostKind, StepPart } from '../api/types';
 import { duration } from '../widgets/format';
 import { categoryColor, categoryHelp, categoryLabel, isCategory } from './categories';
-import { CAUSES, causeHelp, HOST_KINDS, isHostKind, type Look } from './causes';
+import { CAUSES, causeHelp, HOST_KINDS, isHostKind, kindHelp, type Look } from './causes';
 
 type Busy = Pick<Gpu, 'compute_us' | 'exposed_communication_us' | 'exposed_memory_us'>;
 
@@ -50,9 +50,9 @@ export function styleOf({ kind, part }: PartName): [...Look, help: string] {
     const exposed = EXPOSED.includes(part) ? `exposed ${label.toLowerCase()}` : label;
     return [exposed, categoryColor(part), categoryHelp(part)];
   }
-  const isCause = part in CAUSES;
-  const [label, color] = isHostKind(part) && !isCause ? HOST_KINDS[part] : HOST[part as keyof typeof HOST];
-  const set = isHostKind(part) && !isCause ? 'host_kinds' : 'device_parts';
-  const help = isCause ? causeHelp(part as Cause) : meaningOf(set, part);
+  const isKind = isHostKind(part) && !(part in CAUSES);
+  const [label, color] = isKind ? HOST_KINDS[part] : HOST[part as keyof typeof HOST];
+  let help = part in CAUSES ? causeHelp(part as Cause) : '';
+  help ||= isKind ? kindHelp(part) : meaningOf('device_parts', part);
   return [kind === 'idle' ? `idle: ${label}` : label, color, help];
 }
